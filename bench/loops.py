@@ -1,0 +1,81 @@
+"""One sample, seen from both ends.
+
+It starts with a connection on which the client and the server exchange single bytes until the connection is
+where it belongs (`bench.meeting.settle`). Then the client sends its order, a JSON object that tells the
+server which loop to run and with what. Works about data use this very connection, works about connections
+make their own after it was closed.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING
+
+from bench import connections, data
+from bench.meeting import (
+    GO,
+    Address,
+    Order,
+    Report,
+    answer_settle,
+    connect,
+    receive_exactly,
+    set_nodelay,
+    settle,
+)
+
+if TYPE_CHECKING:
+    from bench.roles import Role
+
+DATA_LOOPS = {
+    "pingpong": (data.drive_pingpong, data.serve_pingpong),
+    "stream": (data.drive_stream, data.serve_stream),
+}
+CONNECTION_LOOPS = {
+    "one_shot": (connections.drive_one_shot, connections.serve_one_shot),
+    "requests": (connections.drive_requests, connections.serve_requests),
+    "idle": (connections.drive_idle, connections.serve_idle),
+}
+
+
+def drive(address: Address, order: Order, role: Role) -> Report:
+    """The client's side of one sample; returns its figures.
+
+    They include the bytes that the loop timed ("payload_bytes") and those that went over the ring meanwhile
+    ("ring_bytes"), each a pair of sent and received, for the harness to compare.
+
+    Raises BenchError when the run was not what it should have been, and OSError as the sockets do.
+    """
+    loop = order["loop"]
+    with connect(address) as sock:
+        if order.get("nodelay"):
+            set_nodelay(sock)
+        if loop in DATA_LOOPS:
+            settle(sock, role)
+        text = json.dumps(order).encode()
+        sock.sendall(GO + len(text).to_bytes(4, "big") + text)
+        receive_exactly(sock, 1)
+        if loop in DATA_LOOPS:
+            before = role.ring_bytes()
+            report = DATA_LOOPS[loop][0](sock, order, role)
+            moved = [now - then for now, then in zip(role.ring_bytes(), before, strict=True)]
+            return {**report, "ring_bytes": moved}
+    return CONNECTION_LOOPS[loop][0](address, order, role)
+
+
+def serve(listener: socket.socket, role: Role) -> Report:
+    """The server's side of one sample; returns the path of its end and what its loop found."""
+    sock, _ = listener.accept()
+    with sock:
+        if not answer_settle(sock, role):
+            return {**role.path_of(sock), "gave_up": True}
+        order = json.loads(receive_exactly(sock, int.from_bytes(receive_exactly(sock, 4), "big")))
+        if order.get("nodelay"):
+            set_nodelay(sock)
+        path = role.path_of(sock)
+        sock.sendall(GO)
+        if order["loop"] in DATA_LOOPS:
+            DATA_LOOPS[order["loop"]][1](sock, order)
+            return path
+    return CONNECTION_LOOPS[order["loop"]][1](listener, order, role)

@@ -1,0 +1,62 @@
+"""How a Python process comes up patched: the environment that asks for it, and what answers.
+
+`environment()` makes the environment that `fastsock run` starts a program in. It puts this directory at the
+head of PYTHONPATH, so that the start-up of the interpreter (module `site`) imports our `sitecustomize.py`,
+which calls `start()`. The environment is inherited, so the same holds for every Python process the program
+starts: `subprocess`, multiprocessing's spawn and its fork server. A forked process is patched already.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Mapping
+
+import attrs
+
+import fastsock
+
+RUN = "FASTSOCK_RUN"
+"""Set to 1 in a program started by `fastsock run` and in its descendants."""
+
+STATS = "FASTSOCK_RUN_STATS"
+"""The file of `run --stats`; the program takes it out of its environment, so that no child writes it too."""
+
+DIRECTORY = os.path.dirname(os.path.abspath(__file__))
+
+
+def environment(inherited: Mapping[str, str], stats: str | None = None) -> dict[str, str]:
+    """The environment for a patched program: `inherited`, with this directory first on PYTHONPATH.
+
+    `stats` names the file the process that is started writes its `fastsock.stats()` to when it exits.
+    """
+    asked = {**inherited, RUN: "1"}
+    # An empty PYTHONPATH counts as none, while an empty entry in a longer one is the current directory.
+    entries = inherited["PYTHONPATH"].split(os.pathsep) if inherited.get("PYTHONPATH") else []
+    asked["PYTHONPATH"] = os.pathsep.join([DIRECTORY, *(entry for entry in entries if entry != DIRECTORY)])
+    if stats is not None:
+        asked[STATS] = os.path.abspath(stats)
+    return asked
+
+
+def start() -> None:
+    """Patch this process with the settings of its FASTSOCK_* variables.
+
+    Raises `fastsock.SettingError` for a value out of range.
+    """
+    stats = os.environ.pop(STATS, None)
+    fastsock.patch()
+    if stats is not None:
+        atexit.register(_write_stats, stats, os.getpid())
+
+
+def _write_stats(file: str, process: int) -> None:
+    if os.getpid() != process:  # a forked child that leaves through sys.exit()
+        return
+    try:
+        with open(file, "w", encoding="utf-8") as output:
+            json.dump(attrs.asdict(fastsock.stats()), output, default=dict)
+    except OSError as error:
+        print(f"fastsock: no statistics: {error}", file=sys.stderr)

@@ -1,0 +1,85 @@
+"""The data calls of the facade and of `os`. Each does what the stdlib's call of the same name does; on a connection that
+is on the ring, or whose path is undecided, it is driven here. The first group are methods of the facade's class."""
+
+from collections.abc import Callable, Iterable
+from socket import socket
+from typing import Any, TypeAlias
+
+from _typeshed import ReadableBuffer, WriteableBuffer
+
+from fastsock._native.vi import Endpoint
+
+_Address: TypeAlias = tuple[Any, ...] | str | ReadableBuffer
+_Ancillary: TypeAlias = tuple[int, int, ReadableBuffer]
+
+def install(type: type[socket], violation: Callable[[Endpoint, str], None]) -> None:
+    """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns` (TypeError without them), and whom
+    to tell of violations: called with the endpoint and what was wrong."""
+
+def accept(self: socket) -> tuple[int, Any]:
+    """As socket._accept: a new descriptor and the peer's address."""
+
+def recv(self: socket, bufsize: int, flags: int = 0, /) -> bytes:
+    """As socket.recv."""
+
+def recvfrom(self: socket, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
+    """As socket.recvfrom: a TCP socket tells no address."""
+
+def recv_into(self: socket, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
+    """As socket.recv_into."""
+
+def recvfrom_into(self: socket, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
+    """As socket.recvfrom_into."""
+
+def recvmsg(
+    self: socket, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
+) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
+    """As socket.recvmsg: a TCP stream carries no ancillary data."""
+
+def recvmsg_into(
+    self: socket, buffers: Iterable[WriteableBuffer], ancbufsize: int = 0, flags: int = 0, /
+) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
+    """As socket.recvmsg_into."""
+
+def send(self: socket, data: ReadableBuffer, flags: int = 0, /) -> int:
+    """As socket.send."""
+
+def sendall(self: socket, data: ReadableBuffer, flags: int = 0, /) -> None:
+    """As socket.sendall. A long one may move to the ring on its way."""
+
+def sendto(self: socket, *args: Any) -> int:
+    """As socket.sendto(data, address) or (data, flags, address): a connected TCP socket does not look at the address."""
+
+def sendmsg(
+    self: socket,
+    buffers: Iterable[ReadableBuffer],
+    ancdata: Iterable[_Ancillary] = (),
+    flags: int = 0,
+    address: _Address | None = None,
+    /,
+) -> int:
+    """As socket.sendmsg."""
+
+def read(fd: int, n: int, /) -> bytes:
+    """As os.read."""
+
+def readv(fd: int, buffers: Iterable[WriteableBuffer], /) -> int:
+    """As os.readv."""
+
+def write(fd: int, data: ReadableBuffer, /) -> int:
+    """As os.write."""
+
+def writev(fd: int, buffers: Iterable[ReadableBuffer], /) -> int:
+    """As os.writev."""
+
+def sendfile(out_fd: int, in_fd: int, offset: int | None, count: int, *args: Any, **kwargs: Any) -> int:
+    """As os.sendfile."""
+
+def close(fd: int) -> None:
+    """As os.close: a ring connection's last descriptor says FIN first."""
+
+def dup(fd: int, /) -> int:
+    """As os.dup: the new descriptor belongs to the same endpoint."""
+
+def dup2(fd: int, fd2: int, inheritable: bool = True) -> int:
+    """As os.dup2."""

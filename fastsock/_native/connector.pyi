@@ -1,0 +1,84 @@
+"""The connection thread and its accept queue, and the mapping of regions. A region is named by its address here."""
+
+from typing import Literal
+
+from fastsock._native.vi import Endpoint
+
+# ---- regions
+
+def region_size(window: int, chunk: int) -> int:
+    """Bytes of a region with `window` descriptors per direction and chunks of `chunk` bytes."""
+
+def create_region(window: int, chunk: int, id: bytes) -> tuple[int, int, int]:
+    """A new sealed region: (memfd, address, size). OSError or MemoryError if there is none to be had."""
+
+def unmap_region(memory: int, size: int) -> None:
+    """Gives a region's mapping back to the system."""
+
+def mark_done(memory: int, size: int, side: int, window: int) -> None:
+    """This side will not touch the region any more."""
+
+def recycle_region(memory: int, window: int) -> bool:
+    """Readies a region for the next connection if both sides are done with it: true if they are."""
+
+def wakeup_seen(memory: int) -> bool:
+    """Packet WAKEUP: whether the publisher has taken the region."""
+
+def park(memory: int, size: int, wake_fd: int, peer_fd: int, id: bytes) -> int:
+    """The publisher keeps a finished connection's region for the next one. What it displaces is unmapped: its size in
+    bytes, 0 if nothing."""
+
+def drop_parked() -> int:
+    """Unmaps the publisher's parked regions. The bytes given back."""
+
+# ---- descriptors out of the program's way
+
+def new_eventfd() -> int:
+    """An eventfd out of the way of the program's own descriptors. OSError without one."""
+
+def upper_quarter() -> int:
+    """The first descriptor number of the upper quarter of those permitted."""
+
+def keep_away(fd: int) -> int:
+    """Moves a descriptor to the upper quarter. OSError when it is full, or `fd` is negative."""
+
+# ---- names and what comes through them
+
+def set_trust(any_user: bool) -> None:
+    """Whom the connection thread answers: processes of this user and root, or those of any user."""
+
+def set_backlog(length: int) -> None:
+    """The bound of the accept queue: the largest backlog any listener asked for."""
+
+def publish(name: bytes, endpoint: Endpoint) -> int:
+    """Publishes an abstract unix name and returns a handle for it. OSError if it cannot be published (EADDRINUSE:
+    somebody holds it), BlockingIOError if too many are published already."""
+
+def arrived(handle: int, endpoint: Endpoint) -> tuple[int, int, int, int, bytes, bool] | str | Literal[False] | None:
+    """What came through a published name. None: nothing yet. A str: a violation of whoever came. False: withdrawn
+    unclaimed. Else (memory, size, wake_fd, peer_fd, id, reused), taken from the accept queue."""
+
+def withdraw(handle: int, endpoint: Endpoint) -> int:
+    """Takes a name back, and refuses a VI that was not yet taken."""
+
+# ---- requests for a doorbell byte
+
+def answer_asks(endpoint: Endpoint, memory: int, side: int, id: bytes) -> None:
+    """From now on the connection thread rings the endpoint's peer when asked."""
+
+def ignore_asks(endpoint: Endpoint) -> None:
+    """The endpoint ends."""
+
+def ask(memory: int, side: int, id: bytes) -> None:
+    """Asks the other side of a region for a doorbell byte."""
+
+# ---- the thread
+
+def ensure_thread() -> None:
+    """Starts the connection thread unless it runs. OSError if it cannot be started."""
+
+def stop_thread() -> bool:
+    """Before a fork: a thread does not survive it, and its locks must be free. Whether it ran."""
+
+def after_fork_in_child() -> int:
+    """What the parent published is the parent's, and so is its epoll. Bytes of parked regions that were unmapped."""

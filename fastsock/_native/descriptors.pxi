@@ -1,0 +1,111 @@
+# Descriptor tracking: the calls of `os` on a descriptor that is a ring connection. Every other descriptor pays
+# for one look into a dict.
+
+cdef dict tracked = _vi.tracked()
+
+cdef enum:
+    SENDFILE_PIECE = 1048576  # bytes read ahead of one send
+
+cdef object os_read = os.read
+cdef object os_write = os.write
+cdef object os_readv = os.readv
+cdef object os_writev = os.writev
+cdef object os_sendfile = os.sendfile
+cdef object os_close = os.close
+cdef object os_dup = os.dup
+cdef object os_dup2 = os.dup2
+
+
+cdef Endpoint ring_endpoint(object fd):
+    """The endpoint behind a descriptor if its connection is on the virtual interface, else None."""
+    cdef Endpoint endpoint
+    if fd not in tracked:
+        return None
+    endpoint = endpoint_at(fd)
+    if endpoint is None:
+        return None
+    operate(endpoint)
+    return endpoint if endpoint.attached else None
+
+
+cdef int64_t descriptor_timeout(int fd) noexcept:
+    return 0 if sys_fcntl(fd, F_GETFL) & O_NONBLOCK else -1
+
+
+def read(fd, Py_ssize_t n, /):
+    """As os.read."""
+    cdef Endpoint endpoint = ring_endpoint(fd)
+    if endpoint is None or n < 0:
+        return os_read(fd, n)
+    return receive_bytes(endpoint, descriptor_timeout(fd), n, 0)
+
+
+def readv(fd, buffers, /):
+    """As os.readv."""
+    cdef Endpoint endpoint = ring_endpoint(fd)
+    cdef list views = writable_views(buffers) if endpoint is not None else None
+    if views is None:
+        return os_readv(fd, buffers)
+    return receive_scattered(endpoint, descriptor_timeout(fd), views, 0)
+
+
+def write(fd, data, /):
+    """As os.write."""
+    cdef Endpoint endpoint = ring_endpoint(fd)
+    if endpoint is None:
+        return os_write(fd, data)
+    return transmit_buffer(endpoint, descriptor_timeout(fd), data, 0, False)
+
+
+def writev(fd, buffers, /):
+    """As os.writev."""
+    cdef Endpoint endpoint = ring_endpoint(fd)
+    cdef bytes piece = gathered(buffers) if endpoint is not None else None
+    if piece is None:
+        return os_writev(fd, buffers)
+    return transmit_buffer(endpoint, descriptor_timeout(fd), piece, 0, False)
+
+
+def sendfile(out_fd, in_fd, offset, count, *args, **kwargs):
+    """As os.sendfile: reads the file and sends what it read."""
+    cdef Endpoint endpoint = ring_endpoint(out_fd)
+    if endpoint is None or args or kwargs:
+        return os_sendfile(out_fd, in_fd, offset, count, *args, **kwargs)
+    at = os.lseek(in_fd, 0, os.SEEK_CUR) if offset is None else offset
+    data = os.pread(in_fd, min(count, SENDFILE_PIECE), at)
+    sent = transmit_buffer(endpoint, descriptor_timeout(out_fd), data, 0, False) if data else 0
+    if offset is None:
+        os.lseek(in_fd, at + sent, os.SEEK_SET)
+    return sent
+
+
+def close(fd):
+    """As os.close: a ring connection's last descriptor says FIN first."""
+    cdef Endpoint endpoint
+    if fd in tracked:
+        endpoint = endpoint_at(fd)
+        if endpoint is not None:
+            endpoint.forget(fd)
+    os_close(fd)
+
+
+def dup(fd, /):
+    """As os.dup: the new descriptor belongs to the same endpoint."""
+    cdef Endpoint endpoint = endpoint_at(fd) if fd in tracked else None
+    new = os_dup(fd)
+    if endpoint is not None:
+        endpoint.adopt(new)
+    return new
+
+
+def dup2(fd, fd2, inheritable=True):
+    """As os.dup2: fd2's connection, if it was one, loses a descriptor, and fd's gains one."""
+    cdef Endpoint old, endpoint = endpoint_at(fd) if fd in tracked else None
+    if fd2 in tracked and fd2 != fd:
+        old = endpoint_at(fd2)
+        if old is not None:
+            old.forget(fd2)
+    new = os_dup2(fd, fd2, inheritable)
+    if endpoint is not None:
+        endpoint.adopt(new)
+    return new

@@ -1,0 +1,117 @@
+/* Waiting without losing a wakeup, and taking turns within a side.
+ *
+ * The lost-wakeup argument, once for both directions. The one that waits writes "I wait" and then looks for
+ * what it waits for; the other one writes what is waited for and then looks for "I wait". All four are
+ * sequentially consistent, so in their single total order at least one of the two looks comes after the
+ * other's write: either the waiter sees the data (and does not sleep) or the other one sees the waiter (and
+ * rings). Who waits:
+ *     the receiver   fs_arm_receiver: doorbell |= ASLEEP, then looks at the next commit word and the FIN
+ *                    fs_post / fs_post_fin: commit word or FIN, then fs_peer_doorbell
+ *     the sender     fs_arm_sender: credit_wait |= WAITS, then looks at the ACK
+ *                    fs_acknowledge: ACK, then fs_peer_credit_wait
+ *     the descriptor fs_hush: heard = rung, then looks at the next commit word
+ *     (EXPOSED)      fs_post, then fs_must_ring: enough rung that is not heard?
+ */
+#ifndef FASTSOCK_DOORBELL_H
+#define FASTSOCK_DOORBELL_H
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+
+#include "ring.h"
+
+/* ---- taking turns within a side -------------------------------------------------------------------- */
+
+/* Held for a few hundred nanoseconds (a copy at most) and never across a wait or a call into Python. The word
+ * holds the process id, so that a turn is not lost with a killed child: who waits long asks whether the
+ * holder lives. Two threads of one process are told apart by the word being taken at all. */
+static inline void fs_lock(fs_word32 *lock, uint32_t self) {
+    /* SYNC: turn - pairs with fs_unlock. */
+    for (uint32_t tries = 1; !fs_swap_if32(lock, 0, self); tries++) {
+        fs_pause();
+        if (tries % 64 == 0) sched_yield();
+        if (tries % 65536 == 0) {
+            uint32_t holder = fs_load_relaxed(lock);
+            if (holder && holder != self && kill((pid_t)holder, 0) < 0 && errno == ESRCH)
+                if (fs_swap_if32(lock, holder, self)) return;
+        }
+    }
+}
+
+/* SYNC: turn - pairs with the swap in fs_lock. */
+static inline void fs_unlock(fs_word32 *lock) { fs_store_release(lock, 0); }
+
+/* ---- the receiver waits ---------------------------------------------------------------------------- */
+
+static inline int fs_readable(const struct fs_vi *vi) {
+    return fs_waiting(vi) || (fs_load_sc(&vi->rx->fin) && !vi->own->fin_taken);
+}
+
+/* Says that this side sleeps on its eventfd. True if it must not: something is there already. */
+static inline int fs_arm_receiver(struct fs_vi *vi) {
+    fs_or_sc(&vi->rx->doorbell, FS_ASLEEP);
+    return fs_readable(vi);
+}
+
+static inline void fs_disarm_receiver(struct fs_vi *vi) { fs_and_sc(&vi->rx->doorbell, ~(uint32_t)FS_ASLEEP); }
+
+/* The sender's part: true if this call is the one that has to write to the sleeper's eventfd. */
+static inline int fs_wakes_receiver(struct fs_vi *vi) {
+    return (fs_and_sc(&vi->tx->doorbell, ~(uint32_t)FS_ASLEEP) & FS_ASLEEP) != 0;
+}
+
+/* ---- the sender waits ------------------------------------------------------------------------------ */
+
+/* Whether a send of any size would get a descriptor now. Call under the send lock. */
+static inline int fs_writable(struct fs_vi *vi) {
+    struct fs_side *own = vi->own;
+    if (fs_take_credits(vi) < 0) return 1; /* the next post reports it */
+    if (own->posted == own->credited) return 1;
+    if (own->posted - own->credited >= vi->window) return 0;
+    uint64_t head = own->head;
+    uint32_t offset;
+    int room = fs_reserve(vi, vi->chunk, &offset) > 0; /* the most demanding one, tried and taken back */
+    own->head = head;
+    return room;
+}
+
+/* Says how this side waits for credits (FS_WAITS, FS_PLUGGED, FS_HURRY). True if there are some already. */
+static inline int fs_arm_sender(struct fs_vi *vi, uint32_t how) {
+    fs_or_sc(&vi->tx->credit_wait, how);
+    return fs_writable(vi);
+}
+
+/* The receiver's part: takes over what the sender asked for. */
+static inline uint32_t fs_answer_sender(struct fs_vi *vi) { return fs_and_sc(&vi->rx->credit_wait, 0); }
+
+/* ---- doorbell bytes: POLLIN on the kernel's descriptor ---------------------------------------------- */
+
+/* A doorbell byte more makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
+#define FS_EDGES 16
+
+/* True if a doorbell byte is to be sent; it is accounted here. Call under the send lock, after a post that found
+ * the peer EXPOSED. */
+static inline int fs_must_ring(struct fs_vi *vi) {
+    uint32_t rung = fs_load_relaxed(&vi->tx->rung);
+    if (rung - fs_load_sc(&vi->tx->heard) >= FS_EDGES) return 0;
+    fs_store_sc(&vi->tx->rung, rung + 1);
+    return 1;
+}
+
+/* Doorbell bytes to take from the kernel's queue now, so that it holds some exactly while something waits.
+ * Call under the receive lock. */
+static inline uint32_t fs_hush(struct fs_vi *vi) {
+    uint32_t heard = fs_load_relaxed(&vi->rx->heard), rung = fs_load_acquire(&vi->rx->rung);
+    if (rung == heard) return 0;
+    if (!fs_readable(vi)) {
+        fs_store_sc(&vi->rx->heard, rung);
+        if (!fs_readable(vi)) return rung - heard;
+        /* Posted just now, perhaps without ringing because enough bytes still lay there: leave one. If the
+         * peer did ring there is one byte more than needed, and the next call takes it. */
+    }
+    fs_store_sc(&vi->rx->heard, rung - 1);
+    return rung - 1 - heard;
+}
+
+#endif

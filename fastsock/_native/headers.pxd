@@ -1,0 +1,227 @@
+# What Cython sees of the C headers and of the system calls. Documentation stands in the headers themselves.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef extern from "doorbell.h" nogil:
+    ctypedef struct fs_word32:
+        pass
+    ctypedef struct fs_word64:
+        pass
+
+    uint32_t fs_load_acquire(fs_word32 *)
+    uint64_t fs_load_acquire64 "fs_load_acquire"(fs_word64 *)
+    uint32_t fs_load_relaxed(fs_word32 *)
+    uint64_t fs_load_relaxed64 "fs_load_relaxed"(fs_word64 *)
+    uint32_t fs_load_sc(fs_word32 *)
+    uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
+    void fs_store_release(fs_word32 *, uint32_t)
+    void fs_store_release64 "fs_store_release"(fs_word64 *, uint64_t)
+    void fs_store_relaxed(fs_word32 *, uint32_t)
+    void fs_store_sc(fs_word32 *, uint32_t)
+    void fs_store_sc64 "fs_store_sc"(fs_word64 *, uint64_t)
+    uint32_t fs_or_sc(fs_word32 *, uint32_t)
+    uint32_t fs_and_sc(fs_word32 *, uint32_t)
+    bint fs_swap_if32(fs_word32 *, uint32_t, uint32_t)
+    uint32_t fs_add_sc(fs_word32 *, uint32_t)
+    void fs_pause()
+
+    enum: FS_LINE, FS_INLINE, FS_WINDOW_MIN, FS_WINDOW_MAX, FS_CHUNK_MIN, FS_CHUNK_MAX
+    enum: FS_DATA, FS_OOB
+    enum: FS_ASLEEP, FS_EXPOSED, FS_GONE
+    enum: FS_WAITS, FS_PLUGGED, FS_HURRY
+    enum: FS_UNANSWERED, FS_TAKEN
+    enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK
+    enum: FS_CONSUME, FS_PEEK
+    enum: FS_VIOLATION, FS_EDGES
+    const uint64_t FS_FIN
+    const uint64_t FS_RESET
+    const uint64_t FS_BACK
+    enum: FS_NOT_YET, FS_READY, FS_LEFT
+    const uint64_t FS_MAGIC
+    const uint32_t FS_VERSION
+
+    struct fs_region:
+        fs_word32 wakeup
+        fs_word32 done[2]
+        fs_word64 asks[2]
+        unsigned char id[16]
+
+    struct fs_hello:
+        uint64_t magic
+        uint32_t version
+        uint32_t reuse
+        uint64_t size
+        unsigned char id[16]
+
+    struct fs_half:
+        fs_word64 fin
+        fs_word64 switch_at
+        fs_word32 credit_wait
+        fs_word32 rung
+        fs_word32 processor
+        fs_word32 acked
+        fs_word32 doorbell
+        fs_word32 heard
+        fs_word32 ready
+        fs_word32 finack
+        fs_word32 limit
+        fs_word32 seen
+
+    struct fs_side:
+        fs_word32 holders
+        fs_word32 children[4]
+        fs_word32 send_lock
+        fs_word32 recv_lock
+        fs_word32 recv_sleepers
+        fs_word32 send_sleepers
+        fs_word32 moved
+        uint32_t posted
+        uint32_t credited
+        uint32_t send_limit
+        fs_word32 consumed
+        uint32_t taken
+        uint32_t oob_waiting
+        unsigned char oob_byte
+        uint32_t doorbell_debt
+        uint64_t kernel_taken
+        uint32_t fin_sent
+        uint32_t fin_taken
+        uint64_t *ends
+
+    struct fs_counters:
+        uint64_t bytes_sent
+        uint64_t bytes_received
+        uint64_t messages_sent
+        uint64_t messages_received
+        uint64_t acks_alone
+        uint64_t acks_piggybacked
+        uint64_t sends_combined
+        uint64_t doorbells_rung
+        uint64_t polls_paid
+        uint64_t polls_unpaid
+
+    struct fs_vi:
+        fs_region *region
+        size_t size
+        fs_side *own
+        fs_half *tx
+        fs_half *rx
+        uint32_t window
+        uint32_t chunk
+        uint32_t arena
+        uint32_t ack_threshold
+        uint32_t combine_limit
+        int oob_inline
+        int side
+        const char *violation
+        fs_counters count
+
+    uint32_t fs_slots(uint32_t window)
+    size_t fs_arena_offset(uint32_t slots, uint32_t arena, int half)
+    size_t fs_region_size(uint32_t window, uint32_t chunk)
+    size_t fs_ends_size(uint32_t window)
+    void fs_region_format(void *, uint32_t window, uint32_t chunk, const unsigned char *id)
+    void fs_region_recycle(fs_region *, uint32_t window)
+    const char *fs_vi_attach(fs_vi *, void *, size_t, int side)
+    int64_t fs_post(fs_vi *, const char *, size_t, int type, int combine)
+    void fs_post_fin(fs_vi *, uint64_t kind)
+    void fs_take_back(fs_vi *, uint32_t, int64_t)
+    void fs_seal(fs_vi *)
+    uint32_t fs_peer_doorbell(fs_vi *)
+    int fs_waiting(fs_vi *)
+    int fs_left_unread(fs_vi *)
+    uint64_t fs_end(fs_vi *)
+    void fs_acknowledge(fs_vi *)
+    uint32_t fs_peer_credit_wait(fs_vi *)
+    int64_t fs_take(fs_vi *, char *, size_t, int how)
+    size_t fs_available(fs_vi *, size_t)
+    void fs_lock(fs_word32 *, uint32_t)
+    void fs_unlock(fs_word32 *)
+    int fs_readable(fs_vi *)
+    int fs_arm_receiver(fs_vi *)
+    void fs_disarm_receiver(fs_vi *)
+    int fs_wakes_receiver(fs_vi *)
+    int fs_writable(fs_vi *)
+    int fs_arm_sender(fs_vi *, uint32_t)
+    uint32_t fs_answer_sender(fs_vi *)
+    int fs_must_ring(fs_vi *)
+    uint32_t fs_hush(fs_vi *)
+
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <poll.h>
+    #include <sched.h>
+    #include <string.h>
+    #include <sys/eventfd.h>
+    #include <sys/ioctl.h>
+    #include <sys/mman.h>
+    #include <sys/socket.h>
+    #include <sys/stat.h>
+    #include <sys/syscall.h>
+    #include <linux/sockios.h>
+    #include <linux/tcp.h>
+    #ifndef TCP_NOTSENT_LOWAT
+    #define TCP_NOTSENT_LOWAT 25
+    #endif
+    #ifndef SIOCOUTQNSD
+    #define SIOCOUTQNSD 0x894B
+    #endif
+    #include <time.h>
+    #include <unistd.h>
+
+    static inline int64_t fs_now(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    }
+    static inline void fs_nap(void) {
+        struct timespec t = {0, 50000};
+        nanosleep(&t, NULL);
+    }
+    /* Sleeps until one of the two has an event, for at most `nanoseconds` (negative: for ever). */
+    static inline int fs_poll2(struct pollfd *fds, int64_t nanoseconds) {
+        struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+        return ppoll(fds, 2, nanoseconds < 0 ? NULL : &t, NULL);
+    }
+    static inline int fs_events_now(int fd, short events) {
+        struct pollfd p = {fd, events, 0};
+        return poll(&p, 1, 0) > 0 ? p.revents : 0;
+    }
+    """
+    struct pollfd:
+        int fd
+        short events
+        short revents
+
+    int64_t fs_now() nogil
+    void fs_nap() nogil
+    int fs_poll2(pollfd *, int64_t) nogil
+    int fs_events_now(int fd, short events) nogil
+    int64_t sys_recv "recv"(int, void *, size_t, int) nogil
+    int64_t sys_send "send"(int, const void *, size_t, int) nogil
+    int64_t sys_read "read"(int, void *, size_t) nogil
+    int64_t sys_write "write"(int, const void *, size_t) nogil
+    int sys_close "close"(int) nogil
+    int sys_fcntl "fcntl"(int, int, ...) nogil
+    int sched_getcpu() nogil
+    int sys_ioctl "ioctl"(int, unsigned long, ...) nogil
+    int getsockopt(int, int, int, void *, uint32_t *) nogil
+    int setsockopt(int, int, int, const void *, uint32_t) nogil
+    void *mmap(void *, size_t, int, int, int, int64_t) nogil
+    int munmap(void *, size_t) nogil
+    int madvise(void *, size_t, int) nogil
+    enum: POLLIN, POLLOUT, POLLERR, POLLHUP, POLLRDHUP, POLLPRI
+    enum: EAGAIN, EINTR, EPIPE, ECONNRESET, EBADF, EINVAL, ENOTCONN, EMSGSIZE
+    enum: MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL, MSG_OOB, MSG_ERRQUEUE
+    enum: SOL_SOCKET, SO_LINGER, SO_PEERCRED, SO_SNDBUF
+    enum: IPPROTO_TCP, TCP_INFO, TCP_NODELAY, TCP_NOTSENT_LOWAT, SIOCOUTQNSD
+    enum: FIONREAD, F_GETFL, F_SETFL, O_NONBLOCK, F_DUPFD_CLOEXEC
+    enum: MAP_SHARED, MAP_ANONYMOUS, PROT_READ, PROT_WRITE, MADV_REMOVE
+    void *MAP_FAILED

@@ -1,0 +1,145 @@
+# The kernel connection under an endpoint: what is asked of it, and the numbers that waiting goes by.
+
+from posix.unistd cimport getpid
+from cpython.exc cimport PyErr_CheckSignals
+from os import fstat as os_fstat
+
+cdef enum:
+    # tcp_info fields by offset (include/uapi/linux/tcp.h; the layout only ever grows)
+    TCPI_BYTES_RECEIVED = 128
+    TCPI_NOTSENT_BYTES = 144
+    TCPI_BYTES_SENT = 200
+    TCPI_BYTES_RETRANS = 208
+    TCPI_NEEDED = 216
+    TCP_ESTABLISHED = 1
+    TCP_TIME_WAIT = 6
+    TCP_CLOSE = 7
+    TCP_CLOSE_WAIT = 8
+    TCP_LAST_ACK = 9
+    TCP_CLOSING = 11
+    # all in nanoseconds
+    LOOK_INTERVAL = 1_000_000       # between looks at the lifeline while the peer acknowledges nothing
+    PROBE_INTERVAL = 500_000_000    # between probes of a half-closed peer that does not read
+    AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed
+    PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
+    WAKE_COST = 60_000              # that a sleep adds to a wait, generously (docs/design.md)
+    # whether polling pays on a connection: starts in the middle, polls from SCORE_POLLS on
+    SCORE_MAX = 16
+    SCORE_POLLS = 4
+    PENALTY_MAX = 255               # waits without polling after polls that held the peer up
+
+cdef int64_t VIOLATED = -100_000
+cdef int64_t MOVED = -100_001
+
+cdef uint32_t own_pid = getpid()
+cdef int64_t poll_ns = 50_000
+cdef poll_habit kernel_habit  # of all connections on kernel TCP
+kernel_habit.score = SCORE_MAX // 2
+kernel_habit.skip = kernel_habit.penalty = 0
+cdef int processors = 0
+cdef int64_t processors_known = 0
+cdef fs_counters totals  # of endpoints that are gone, and of kernel connections
+memset(&totals, 0, sizeof(totals))
+cdef fs_side nobody  # what an endpoint that has ended points to
+memset(&nobody, 0, sizeof(nobody))
+
+cdef char junk[65536]
+memset(junk, 0, sizeof(junk))
+
+cdef extern from *:
+    """
+    #include <arpa/inet.h>
+    #include <netinet/in.h>
+    #include <sched.h>
+    static inline int fs_is_dead(uint32_t process) { return kill((pid_t)process, 0) < 0 && errno == ESRCH; }
+    static inline int fs_usable_processors(void) {
+        cpu_set_t set;
+        return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    }
+    static inline int fs_reset_connection(int fd) {
+        struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+        return connect(fd, &nowhere, sizeof nowhere); /* tcp(7): dissolves the association, with a RST */
+    }
+    static inline int fs_linger_zero(int fd) {
+        struct linger l = {1, 0};
+        return setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+    }
+    static inline int fs_option(int fd, int level, int option) {
+        int value = 0;
+        socklen_t n = sizeof value;
+        return getsockopt(fd, level, option, &value, &n) == 0 ? value : 0;
+    }
+    /* A timeout option, nanoseconds; -1: not set. */
+    static inline int64_t fs_option_ns(int fd, int option) {
+        struct timeval t = {0, 0};
+        socklen_t n = sizeof t;
+        if (getsockopt(fd, SOL_SOCKET, option, &t, &n) < 0 || (t.tv_sec == 0 && t.tv_usec == 0)) return -1;
+        return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000;
+    }
+    /* Whether an option asks for what only the kernel's stream can do. */
+    static inline int fs_needs_kernel(int fd) {
+        #ifndef SO_ZEROCOPY
+        #define SO_ZEROCOPY 60
+        #endif
+        return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, IPPROTO_TCP, TCP_CORK) ||
+               fs_option(fd, SOL_SOCKET, SO_ZEROCOPY);
+    }
+    /* SO_OOBINLINE becomes the ring's, so that the kernel's queue holds doorbell bytes only. */
+    static inline int fs_take_over_oob(int fd) {
+        int on = 0, off = 0;
+        socklen_t n = sizeof on;
+        if (getsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, &n) == 0 && on)
+            setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &off, sizeof off);
+        return on;
+    }
+    /* Address bytes (4 or 16) and port of one end. The number of address bytes, or -1. */
+    static inline int fs_end_of(int fd, int remote, unsigned char address[16], int *port) {
+        struct sockaddr_storage s;
+        socklen_t n = sizeof s;
+        if ((remote ? getpeername : getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return -1;
+        if (s.ss_family == AF_INET) {
+            memcpy(address, &((struct sockaddr_in *)&s)->sin_addr, 4);
+            *port = ntohs(((struct sockaddr_in *)&s)->sin_port);
+            return 4;
+        }
+        memcpy(address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
+        *port = ntohs(((struct sockaddr_in6 *)&s)->sin6_port);
+        return 16;
+    }
+    static inline int fs_lingers_zero(int fd) {
+        struct linger l = {0, 0};
+        socklen_t n = sizeof l;
+        return getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
+    }
+    """
+    int fs_usable_processors() nogil
+    bint fs_is_dead(uint32_t) nogil
+    int fs_reset_connection(int) nogil
+    int fs_linger_zero(int) nogil
+    int fs_lingers_zero(int) nogil
+    int fs_take_over_oob(int) nogil
+    int64_t fs_option_ns(int, int) nogil
+    int fs_needs_kernel(int) nogil
+    enum: SO_RCVTIMEO, SO_SNDTIMEO
+    int fs_option(int, int, int) nogil
+    int fs_end_of(int, int, unsigned char *, int *) nogil
+    int errno
+
+
+def set_poll_budget(int microseconds):
+    """How long a wait may poll before it sleeps, in microseconds; 0: never."""
+    global poll_ns
+    poll_ns = <int64_t>microseconds * 1000
+
+
+cdef bint tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) noexcept nogil:
+    """Payload bytes that entered and left the kernel's stream since the connection began, exactly; its TCP state."""
+    cdef char info[512]
+    cdef uint32_t length = sizeof(info)
+    if getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 or length < TCPI_NEEDED:
+        return False
+    state[0] = info[0]
+    sent[0] = ((<uint64_t *>(info + TCPI_BYTES_SENT))[0] - (<uint64_t *>(info + TCPI_BYTES_RETRANS))[0]
+               + (<uint32_t *>(info + TCPI_NOTSENT_BYTES))[0])
+    received[0] = (<uint64_t *>(info + TCPI_BYTES_RECEIVED))[0]
+    return True

@@ -1,0 +1,227 @@
+# Published names and what came of them: the table that the program and its connection thread share.
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <pthread.h>
+    #include <signal.h>
+    #include <stddef.h>
+    #include <string.h>
+    #include <sys/epoll.h>
+    #include <sys/socket.h>
+    #include <sys/un.h>
+    #include <unistd.h>
+
+    /* A bound abstract unix socket, listening if it is one of connections. -errno on failure. */
+    static int fs_abstract_socket(int type, const char *name, size_t length) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        socklen_t size = offsetof(struct sockaddr_un, sun_path) + 1 + length;
+        if (length > sizeof address.sun_path - 1) return -ENAMETOOLONG;
+        memcpy(address.sun_path + 1, name, length);
+        int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd < 0) return -errno;
+        if (bind(fd, (struct sockaddr *)&address, size) < 0 || (type == SOCK_SEQPACKET && listen(fd, 4) < 0)) {
+            int saved = errno;
+            close(fd);
+            return -saved;
+        }
+        return fd;
+    }
+    """
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t *, void *) nogil
+    int pthread_mutex_lock(pthread_mutex_t *) nogil
+    int pthread_mutex_unlock(pthread_mutex_t *) nogil
+    int fs_abstract_socket(int, const char *, size_t) nogil
+    enum: SOCK_SEQPACKET, SOCK_DGRAM
+
+cdef enum:
+    MEETINGS = 1024         # names published at a time; more connections wait their turn
+    VISIBLE_MS = 2000      # how long a name stays published: a fastsock peer looks for it within some operations
+    PARKED = 16             # regions kept mapped for their next connection
+
+cdef enum:  # states of a meeting; vi.pxd's MEETING_WAITING is one of them
+    FREE = 0
+    WAITING = MEETING_WAITING
+    ARRIVED = 2
+    FAILED = 3
+    EXPIRED = 4
+
+cdef struct meeting:
+    int state
+    uint32_t turn            # counts uses of this entry, so that a late event is not taken for a new one's
+    int listener, control    # sockets, -1: none
+    int64_t expires          # monotonic ns
+    const char *failure      # FAILED: what was wrong
+    void *memory             # ARRIVED: the region
+    size_t size
+    int wake_fd, peer_fd
+    bint reused
+    unsigned char id[16]
+
+cdef struct parked_region:
+    void *memory             # NULL: an empty place
+    size_t size
+    int wake_fd, peer_fd
+    unsigned char id[16]
+
+cdef pthread_mutex_t table_lock
+cdef meeting meetings[MEETINGS]
+cdef parked_region parked[PARKED]
+cdef int parked_next = 0
+cdef int queued = 0                  # ARRIVED entries: the accept queue
+cdef int backlog = 128               # its bound, from listen()
+cdef bint trusts_any = False
+
+pthread_mutex_init(&table_lock, NULL)
+memset(meetings, 0, sizeof(meetings))
+memset(parked, 0, sizeof(parked))
+cdef int each_meeting
+for each_meeting in range(MEETINGS):
+    meetings[each_meeting].listener = meetings[each_meeting].control = -1
+
+
+def set_trust(bint any_user):
+    """Whom the connection thread answers: processes of this user and root, or those of any user."""
+    global trusts_any
+    trusts_any = any_user
+
+
+def set_backlog(int length):
+    """The bound of the accept queue: the largest backlog any listener asked for."""
+    global backlog
+    backlog = max(backlog, length)
+
+
+def publish(bytes name not None, Endpoint endpoint not None):
+    """Publishes an abstract unix name and returns a handle for it; when something has come of it, the endpoint's
+    operations take their next step. OSError if it cannot be published (EADDRINUSE:
+    somebody holds it), BlockingIOError if too many are published already."""
+    cdef int fd, i, found = -1
+    start_thread()
+    fd = fs_abstract_socket(SOCK_SEQPACKET, name, len(name))
+    if fd < 0:
+        raise OSError(-fd, _os.strerror(-fd))
+    pthread_mutex_lock(&table_lock)
+    for i in range(MEETINGS):
+        if meetings[i].state == FREE:
+            found = i
+            meetings[i].state = WAITING
+            meetings[i].turn += 1
+            meetings[i].failure = NULL
+            meetings[i].listener = fd
+            meetings[i].expires = fs_now() + <int64_t>VISIBLE_MS * 1000000
+            watch_socket(fd, i)
+            endpoint.arrival = &meetings[i].state
+            break
+    pthread_mutex_unlock(&table_lock)
+    if found < 0:
+        sys_close(fd)
+        raise BlockingIOError("too many names published")
+    poke_thread()  # to look at the new deadline
+    return <uint64_t>meetings[found].turn << 32 | <uint64_t>found
+
+
+cdef meeting *meeting_of(uint64_t handle) noexcept:
+    """The entry of a handle, or NULL if it has been given to somebody else since."""
+    cdef meeting *m = &meetings[handle & 0xffffffff]
+    return m if m.turn == <uint32_t>(handle >> 32) else NULL
+
+
+def arrived(uint64_t handle, Endpoint endpoint not None):
+    """What came through a published name. None: nothing yet. A str: a violation of whoever came. False: the name
+    was withdrawn unclaimed. Else (memory, size, wake_fd, peer_fd, id, reused): the VI, taken from the accept queue;
+    `reused`: its region was parked here."""
+    global queued
+    cdef meeting *m
+    result = False
+    pthread_mutex_lock(&table_lock)
+    m = meeting_of(handle)
+    if m != NULL and m.state == WAITING:
+        pthread_mutex_unlock(&table_lock)
+        return None
+    endpoint.arrival = NULL
+    # SYNC: arrived - by the table lock, under which judge wrote it.
+    if m != NULL and m.state == ARRIVED:
+        result = (<uintptr_t>m.memory, m.size, m.wake_fd, m.peer_fd, (<char *>m.id)[:16], m.reused)
+        queued -= 1
+    elif m != NULL and m.state == FAILED:
+        result = (<bytes>m.failure).decode()
+    if m != NULL:
+        m.state = FREE
+    pthread_mutex_unlock(&table_lock)
+    return result
+
+
+def withdraw(uint64_t handle, Endpoint endpoint not None):
+    """Takes a name back, and refuses a VI that was not yet taken. Bytes unmapped of a region that had been parked."""
+    global queued
+    cdef meeting *m
+    cdef size_t freed = 0
+    pthread_mutex_lock(&table_lock)
+    endpoint.arrival = NULL
+    m = meeting_of(handle)
+    if m != NULL:
+        close_meeting(m)
+        if m.state == ARRIVED:
+            queued -= 1
+            munmap(m.memory, m.size)
+            sys_close(m.wake_fd)
+            sys_close(m.peer_fd)
+            freed = m.size if m.reused else 0
+        m.state = FREE
+    pthread_mutex_unlock(&table_lock)
+    return freed
+
+
+cdef void close_meeting(meeting *m) noexcept nogil:
+    if m.listener >= 0:
+        sys_close(m.listener)
+    if m.control >= 0:
+        sys_close(m.control)
+    m.listener = m.control = -1
+
+
+def park(uintptr_t memory, size_t size, int wake_fd, int peer_fd, bytes id not None):
+    """The publisher's side of the region cache: keeps a finished connection's mapping for the next one. What it
+    displaces is unmapped: its size, 0 if nothing."""
+    global parked_next
+    cdef parked_region old
+    cdef const unsigned char *name = id
+    pthread_mutex_lock(&table_lock)
+    old = parked[parked_next]
+    parked[parked_next].memory = <void *>memory
+    parked[parked_next].size = size
+    parked[parked_next].wake_fd = wake_fd
+    parked[parked_next].peer_fd = peer_fd
+    memcpy(parked[parked_next].id, name, 16)
+    parked_next = (parked_next + 1) % PARKED
+    pthread_mutex_unlock(&table_lock)
+    if old.memory == NULL:
+        return 0
+    release_parked(&old)
+    return old.size
+
+
+cdef void release_parked(parked_region *region) noexcept nogil:
+    if region.memory != NULL:
+        munmap(region.memory, region.size)
+        sys_close(region.wake_fd)
+        sys_close(region.peer_fd)
+    region.memory = NULL
+
+
+def drop_parked():
+    """Unmaps what the cache holds. The bytes given back."""
+    cdef int i
+    cdef size_t freed = 0
+    pthread_mutex_lock(&table_lock)
+    for i in range(PARKED):
+        if parked[i].memory != NULL:
+            freed += parked[i].size
+            release_parked(&parked[i])
+    pthread_mutex_unlock(&table_lock)
+    return freed

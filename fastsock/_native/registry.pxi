@@ -1,0 +1,65 @@
+# Which endpoint a descriptor belongs to (the papers' descriptor tracking), and what a fork does to them.
+
+cdef dict by_descriptor = {}
+cdef dict by_inode = {}
+
+
+cdef Endpoint endpoint_at(object fd):
+    """The endpoint of a descriptor, or None. Asks the kernel whether the number still means that connection."""
+    cdef Endpoint endpoint = by_descriptor.get(fd)
+    if endpoint is None or inode_of(fd) == endpoint.inode:
+        return endpoint
+    # Closed behind our back (by C code): the number has been given away.
+    endpoint.forget(fd)
+    return None
+
+
+def find(int fd):
+    """The endpoint that `fd` belongs to in this process: by number, or as another descriptor of a connection
+    known here (an unseen dup). None if there is none."""
+    endpoint = endpoint_at(fd)
+    return endpoint if endpoint is not None else by_inode.get(inode_of(fd))
+
+
+def tracked():
+    """The live descriptor table, for the patched functions of `os`: descriptor -> Endpoint. Read only."""
+    return by_descriptor
+
+
+def endpoints():
+    """All live endpoints of this process, a list."""
+    return list(by_inode.values())
+
+
+cdef uint64_t inode_of(int fd) except? 0:
+    return os_fstat(fd).st_ino
+
+
+def before_fork():
+    """Counts the child in as a holder of every connection, before it exists, so that neither side can believe
+    for a moment that it is the last."""
+    cdef Endpoint endpoint
+    for endpoint in by_inode.values():
+        fs_add_sc(&endpoint.own.holders, 1)
+
+
+def after_fork_in_child():
+    global own_pid
+    own_pid = getpid()
+    forget_blocks_after_fork()
+    cdef int i
+    cdef Endpoint endpoint
+    for endpoint in by_inode.values():
+        endpoint.own_inherited = True
+        endpoint.active = 0  # the threads that were inside are not in this process
+        for i in range(4):
+            if fs_swap_if32(&endpoint.own.children[i], 0, own_pid):
+                break
+
+
+def before_exit():
+    """Lets go of every connection without closing a descriptor: for os._exit, which runs no destructors."""
+    cdef Endpoint endpoint
+    for endpoint in list(by_inode.values()):
+        if not endpoint.active:
+            endpoint.finish()

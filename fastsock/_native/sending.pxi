@@ -1,0 +1,163 @@
+# send, sendall, sendto, sendmsg.
+
+cdef object kernel_sendto = _socket.socket.sendto
+cdef object kernel_send = _socket.socket.send
+cdef object kernel_sendall = _socket.socket.sendall
+cdef object kernel_sendmsg = _socket.socket.sendmsg
+
+
+cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags) noexcept:
+    cdef int64_t sent
+    if flags & MSG_OOB:
+        return endpoint.try_send_urgent(data, length)
+    if endpoint.attached and length <= UNGUARDED:
+        return endpoint.try_send(data, length, flags)
+    if length > KERNEL_STRIDE and not endpoint.moved_sending():
+        length = KERNEL_STRIDE
+    with nogil:
+        sent = endpoint.try_send(data, length, flags)
+    return sent
+
+
+cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, Py_ssize_t length, int flags,
+                         bint all) except -1:
+    """One send call. Everything if the socket blocks or `all` is set, else what there is room for."""
+    cdef int64_t part, deadline = -1
+    cdef Py_ssize_t sent = 0
+    cdef bint quiet = False, waited = False, full
+    if flags & MSG_DONTWAIT and timeout < 0:
+        timeout = 0  # (a socket object with a timeout waits all the same)
+    endpoint.begin()
+    try:
+        while True:
+            part = post_once(endpoint, data + sent, length - sent, flags)
+            if part >= 0:
+                sent += part
+                if sent == length:
+                    break
+                if part and timeout and (timeout < 0 or all):
+                    operate(endpoint)  # a long send moves on its way
+                    continue
+                part = -EAGAIN
+            if part != -EAGAIN:
+                if sent and not all:
+                    break
+                fail(endpoint, part)
+            if timeout == 0:
+                with nogil:
+                    full = not endpoint.exposed or endpoint.plug_if_full()
+                if not full and not waited:
+                    waited = True  # credits came between the attempt and the plug
+                    continue
+                if sent and not all:
+                    break
+                fail(endpoint, -EAGAIN)
+            if sent and timeout > 0 and not all:
+                break
+            if not waited:
+                timeout = patience(endpoint, timeout, endpoint.send_timeout, &quiet)
+                if timeout == 0:
+                    continue
+                waited = True
+                deadline = deadline_after(timeout)
+            try:
+                if not wait(endpoint, SEND, deadline):
+                    if sent and quiet:
+                        break
+                    run_out(quiet)
+            except BaseException:
+                if sent and not all:
+                    break
+                raise
+            operate(endpoint)
+        if timeout and endpoint.exposed:
+            with nogil:
+                endpoint.plug_if_full()
+        return sent
+    finally:
+        endpoint.end()
+
+
+cdef inline bint sends_ours(Endpoint endpoint, int flags):
+    if endpoint is None:
+        return False
+    if flags & MSG_OOB:
+        return endpoint.attached and endpoint.moved_sending()
+    return endpoint.attached or endpoint.step is not None
+
+
+cdef Py_ssize_t transmit_buffer(Endpoint endpoint, int64_t timeout, object data, int flags, bint all) except -1:
+    cdef Py_buffer view
+    cdef Py_ssize_t sent
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        sent = transmit(endpoint, timeout, <const char *>view.buf, view.len, flags, all)
+    finally:
+        PyBuffer_Release(&view)
+    return sent
+
+
+cdef inline bint gives(Endpoint endpoint, object flags, int *bits):
+    """Takes the flags of a send call that is driven here. False: the stdlib's call does it."""
+    if endpoint is None:
+        return False
+    try:
+        bits[0] = flags
+    except (TypeError, OverflowError):
+        return False
+    return sends_ours(endpoint, bits[0])
+
+
+cdef bytes gathered(buffers):
+    """One piece, so that the pieces of one call are not mixed with another thread's. None if the stdlib's call would
+    object."""
+    try:
+        return b"".join([memoryview(buffer).cast("B") for buffer in buffers]) if len(buffers) <= IOV_MAX else None
+    except (TypeError, BufferError, ValueError):
+        return None
+
+
+def send(self, data=MISSING, flags=0, /):
+    """As socket.send."""
+    cdef int bits
+    cdef Endpoint endpoint = endpoint_of(self)
+    if data is not MISSING and gives(endpoint, flags, &bits):
+        return transmit_buffer(endpoint, timeout_of(self), data, bits, False)
+    return kernel_send(self) if data is MISSING else kernel_send(self, data, flags)
+
+
+def sendall(self, data=MISSING, flags=0, /):
+    """As socket.sendall. A long one may move to the ring on its way."""
+    cdef int bits
+    cdef Endpoint endpoint = endpoint_of(self)
+    if data is not MISSING and gives(endpoint, flags, &bits):
+        transmit_buffer(endpoint, timeout_of(self), data, bits, True)
+        return None
+    return kernel_sendall(self) if data is MISSING else kernel_sendall(self, data, flags)
+
+
+def sendto(self, *args):
+    """As socket.sendto: on a connected TCP socket the address is not looked at."""
+    cdef int bits
+    cdef Endpoint endpoint = endpoint_of(self)
+    if len(args) in (2, 3) and isinstance(args[len(args) - 1], tuple) and gives(
+            endpoint, args[1] if len(args) == 3 else 0, &bits):
+        return transmit_buffer(endpoint, timeout_of(self), args[0], bits, False)
+    return kernel_sendto(self, *args)
+
+
+def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
+    """As socket.sendmsg: a TCP stream carries no ancillary data, which the stdlib's call says in its own words."""
+    cdef int bits
+    cdef Endpoint endpoint = endpoint_of(self)
+    if gives(endpoint, flags, &bits):
+        if not isinstance(buffers, (list, tuple)):
+            try:
+                buffers = list(buffers)
+            except TypeError:
+                return kernel_sendmsg(self, buffers)
+        # (The kernel looks at no ancillary data of a TCP stream either.)
+        piece = gathered(buffers) if not ancdata or endpoint.attached else None
+        if piece is not None:
+            return transmit_buffer(endpoint, timeout_of(self), piece, bits, False)
+    return kernel_sendmsg(self) if buffers is MISSING else kernel_sendmsg(self, buffers, ancdata, flags, address)

@@ -1,0 +1,114 @@
+# The endpoint: one end of one connection, on kernel TCP, on the virtual interface, or on its way.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from fastsock._native.headers cimport fs_counters, fs_side, fs_vi
+
+cdef enum:
+    RECEIVE = 1
+    SEND = 2
+    MEETING_WAITING = 1
+
+# Whether polling pays: score, waits still to go without it, and how many that were the last time.
+cdef struct poll_habit:
+    int score
+    int skip
+    int penalty
+
+cdef class Endpoint:
+    cdef object __weakref__
+    # identity
+    cdef readonly int fd
+    cdef readonly set descriptors
+    cdef readonly uint64_t inode
+    # rendezvous
+    cdef public object search
+    cdef public object step
+    cdef public object reason
+    cdef public object kit
+    cdef public int64_t operations
+    cdef public int64_t next_step
+    # state
+    cdef readonly bint attached
+    cdef readonly bint exposed
+    cdef readonly bint broken
+    cdef readonly bint finished
+    cdef readonly bint left
+    cdef public bint nodelay
+    cdef public bint local
+    cdef bint listens
+    cdef public int64_t receive_timeout
+    cdef public int64_t send_timeout
+    cdef public uint32_t receive_limit
+    cdef public uint32_t send_limit
+    cdef fs_vi vi
+    cdef fs_side *own
+    cdef bint own_inherited
+    cdef int wake_fd
+    cdef int peer_fd
+    cdef int active
+    cdef bint finishing
+    cdef bint shut_receiving
+    cdef bint shut_sending
+    cdef bint lost
+    cdef bint death_told
+    cdef int pending_error
+    cdef poll_habit habit
+    cdef bint plugs
+    cdef unsigned int unacknowledged_sends
+    cdef int send_buffer_before
+    cdef bint spun
+    cdef int *arrival
+    cdef int64_t last_look
+
+    # what a transport or a facade method calls; none of these blocks, except spin for the budget and sleep
+    cdef int64_t try_receive(self, char *into, size_t room, int flags, bint final) noexcept nogil
+    cdef int64_t try_send(self, const char *data, size_t length, int flags) noexcept nogil
+    cdef int64_t try_send_urgent(self, const char *data, size_t length) noexcept nogil
+    cdef bint spin(self, int what) noexcept nogil
+    cdef int sleep(self, int what, int64_t deadline) noexcept nogil
+    cdef bint nonblocking_by_flag(self) noexcept nogil
+    cdef bint moved_receiving(self) noexcept nogil
+    cdef bint sender_waits(self) noexcept nogil
+    cdef bint moved_sending(self) noexcept nogil
+    cdef bint may_switch(self) noexcept nogil
+    cdef bint gone(self) noexcept nogil
+    cdef void go_back_sending(self) noexcept nogil
+    cdef void go_back_receiving(self) noexcept nogil
+    cdef bint leave_ring(self) noexcept nogil
+    cdef bint plug_if_full(self) noexcept nogil
+    cdef void begin(self) noexcept
+    cdef int end(self) except -1
+
+    cdef int64_t take_stream(self, char *into, size_t room, int flags, bint final) noexcept nogil
+    cdef int64_t take_kernel(self, char *into, size_t room, int flags) noexcept nogil
+    cdef int64_t look_at_lifeline(self) noexcept nogil
+    cdef int64_t take_error(self) noexcept nogil
+    cdef int64_t death(self) noexcept nogil
+    cdef bint peer_ended(self) noexcept nogil
+    cdef int64_t kernel_send(self, const char *data, size_t length, int flags) noexcept nogil
+    cdef void move_sending(self) noexcept nogil
+    cdef bint count_received(self, uint64_t *taken) noexcept nogil
+    cdef void ring(self, uint32_t doorbell) noexcept nogil
+    cdef void wake(self, int fd) noexcept nogil
+    cdef void serve_sender(self) noexcept nogil
+    cdef void quiet(self) noexcept nogil
+    cdef void swallow(self, uint64_t count) noexcept nogil
+    cdef bint plug(self) noexcept nogil
+    cdef void watch_lifeline(self) noexcept nogil
+    cdef void point_to(self, int fd) noexcept
+    cdef void let_go(self) noexcept
+    cdef void add_counters(self, fs_counters *into) noexcept
+    cdef void hand_over(self) noexcept nogil
+    cdef int64_t budget(self, int64_t now) noexcept nogil
+    cdef void settle(self, int64_t began, bint polled, bint paid) noexcept nogil
+    cdef void note_processor(self) noexcept nogil
+    cdef bint polls(self) noexcept nogil
+    cdef poll_habit *habits(self) noexcept nogil
+    cdef bint unread(self) noexcept nogil
+    cdef void ring_for_asker(self) noexcept nogil
+
+
+cdef int64_t VIOLATED
+cdef uint32_t own_pid
+cdef Endpoint endpoint_at(object fd)

@@ -1,0 +1,147 @@
+"""The endpoint: one end of one connection, whichever path its bytes take."""
+
+from collections.abc import Callable
+from typing import Any
+
+class Endpoint:
+    """One end of one TCP connection in this process."""
+
+    def __new__(cls, fd: int) -> Endpoint:
+        """OSError if `fd` is no open descriptor."""
+    # identity
+    @property
+    def fd(self) -> int:
+        """A descriptor of the kernel connection."""
+    @property
+    def descriptors(self) -> set[int]:
+        """All descriptors of the connection that this process knows of."""
+    @property
+    def inode(self) -> int:
+        """The kernel's number of the socket: the same for all its descriptors."""
+    @property
+    def holders(self) -> int:
+        """Processes that have this connection open."""
+    # rendezvous
+    search: Any
+    """Who looks for the peer while the path is undecided, else None: has `withdraw(endpoint)`."""
+    step: Callable[[Endpoint], None] | None
+    """Called by every operation from `next_step` on while the path is undecided; None once it is decided."""
+    reason: str
+    """Why the connection is on kernel TCP; None until its undecided time begins."""
+    kit: Any
+    """The region, once attached: has `ask_for_doorbell()`, `before_end()` and `release(recyclable)`."""
+    operations: int
+    """Operations through the facade, ever."""
+    next_step: int
+    """The number of the operation that takes the next step."""
+    # state
+    @property
+    def attached(self) -> bool:
+        """Whether it has a region."""
+    @property
+    def moved(self) -> tuple[bool, bool]:
+        """(sending, receiving): which directions are on the ring."""
+    @property
+    def exposed(self) -> bool:
+        """Whether somebody may poll the descriptor."""
+    @property
+    def broken(self) -> bool:
+        """Whether it was reset after a violation."""
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended in this process."""
+    @property
+    def left(self) -> bool:
+        """Whether both directions went back to the kernel."""
+    @property
+    def window(self) -> int:
+        """w of the region, descriptors; 0 before it is attached."""
+    local: bool
+    """Whether the peer is on this host."""
+    # options
+    nodelay: bool
+    """TCP_NODELAY: nothing is combined."""
+    receive_timeout: int
+    """SO_RCVTIMEO, nanoseconds; -1: not set."""
+    send_timeout: int
+    """SO_SNDTIMEO, nanoseconds; -1: not set."""
+    receive_limit: int
+    """SO_RCVBUF, bytes; 0: not set."""
+    send_limit: int
+    """SO_SNDBUF, bytes; 0: not set."""
+    @property
+    def oob_inline(self) -> bool:
+        """SO_OOBINLINE on the ring."""
+    def set_oob_inline(self, inline: bool) -> None:
+        """Sets SO_OOBINLINE on the ring."""
+    def limit_buffers(self, receive: int, send: int) -> None:
+        """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
+    @property
+    def shown_send_buffer(self) -> int | None:
+        """SO_SNDBUF before a plug changed it, bytes; None if none did."""
+    def needs_kernel(self) -> bool:
+        """Whether an option set earlier asks for what only the kernel's stream can do."""
+    # life
+    def adopt(self, fd: int) -> None:
+        """Adds a descriptor of this connection."""
+    def forget(self, fd: int) -> None:
+        """`fd` is about to be closed, or no longer means this connection. With the last one the endpoint ends."""
+    def attach(
+        self,
+        memory: int,
+        size: int,
+        side: int,
+        wake_fd: int,
+        peer_fd: int,
+        ack_threshold: int,
+        combine_limit: int,
+    ) -> None:
+        """Takes a region (address and bytes, side 0 or 1, the two eventfds) and gives consent. ValueError if the region
+        is unsound, OSError if the connection cannot move."""
+    def expose(self) -> None:
+        """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
+    def leave(self) -> bool:
+        """Takes the connection back to kernel TCP, before somebody else reads the descriptor. True if it is there now."""
+    def shutdown(self, receiving: bool, sending: bool) -> None:
+        """Before the kernel's shutdown: packet FIN for a half-close."""
+    def wake_own_sleepers(self) -> None:
+        """After a shutdown: threads that sleep in a call on this connection look again."""
+    def reset(self) -> str:
+        """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
+    def finish(self) -> None:
+        """The connection ends in this process: FIN, or a reset if data lies unread."""
+    def on_this_host(self) -> bool:
+        """Whether the peer is obviously here."""
+
+    def serve_listener(self) -> None:
+        """This endpoint only polls for connections."""
+
+    def ends(self) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
+        """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
+    def describe(self) -> dict[str, Any]:
+        """Where this end stands, for reports of what went wrong."""
+
+def find(fd: int) -> Endpoint | None:
+    """The endpoint that `fd` belongs to in this process, by number or as a dup of a known connection. OSError if
+    `fd` is no open descriptor."""
+
+def tracked() -> dict[int, Endpoint]:
+    """The live descriptor table: descriptor -> Endpoint. Read only."""
+
+def endpoints() -> list[Endpoint]:
+    """All live endpoints of this process."""
+
+def counters() -> dict[str, int]:
+    """The counters of this process: of endpoints that are gone and of those that live."""
+
+def set_poll_budget(microseconds: int) -> None:
+    """How long a wait may poll before it sleeps, in microseconds; 0: never."""
+
+def before_fork() -> None:
+    """Counts the child in as a holder of every connection, before it exists."""
+
+def after_fork_in_child() -> None:
+    """The child's endpoints are inherited, and none of the threads that were inside them."""
+
+def before_exit() -> None:
+    """Lets go of every connection without closing a descriptor: for os._exit, which runs no destructors."""

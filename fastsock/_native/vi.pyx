@@ -1,0 +1,13 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""The endpoint: one end of one connection, whichever path its bytes take.
+
+An endpoint is shared by all descriptors of the connection in this process, and its `own` state by all processes
+that inherited it. It starts on kernel TCP. `attach` gives it a region; from then on each direction moves when
+its sender finds the peer's consent (`ready`) and has recorded the offset in the kernel's stream. Functions
+called try_* return bytes, 0 at the end of the stream, or a negative errno, and never block.
+"""
+
+include "memory.pxi"
+include "kernel.pxi"
+include "endpoint.pxi"
+include "registry.pxi"

@@ -1,0 +1,109 @@
+"""The command line: `python -m fastsock`, or `fastsock`.
+
+`run` does not imitate the interpreter: the process checks its settings and then becomes (execve)
+`python SCRIPT ...`, in an environment that patches it on its way up (`fastsock._boot`). The process id,
+`sys.argv`, `sys.path`, `__main__`, exit status, signals and tracebacks are therefore Python's own, and no
+frame of ours lies below the program.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+
+import fastsock
+from fastsock import _boot
+
+HELP = """\
+usage: fastsock run [--stats FILE] (-m MODULE | SCRIPT) [ARGUMENT ...]
+       fastsock --version
+       fastsock --help
+
+run starts a Python program with its sockets patched, as `python SCRIPT ...` or `python -m MODULE ...` would
+start it: connections to other patched programs on this host move to shared memory, all others stay on kernel
+TCP. Python processes that the program starts are patched too.
+
+  SCRIPT         a script, or a directory or zip file with a __main__.py
+  -m MODULE      a module, or a package with a __main__.py
+  --stats FILE   write fastsock.stats() of the program (not of its children) to FILE, as JSON, when it exits
+
+Options of the interpreter stand where they always do: python -X dev -m fastsock run SCRIPT. Settings are
+environment variables, such as FASTSOCK_POLL_US=0; FASTSOCK_ENABLED=0 runs the program unpatched.
+"""
+
+
+class UsageError(ValueError):
+    """The command line asks for nothing that can be done."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; returns the exit status, 2 for a bad setting or command line.
+
+    A successful `run` does not return.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        match words[:1]:
+            case ["run"]:
+                run(words[1:])
+            case ["--version" | "-V"]:
+                print(f"fastsock {importlib.metadata.version('fastsock')}")
+            case ["--help" | "-h" | "help"]:
+                print(HELP, end="")
+            case []:
+                raise UsageError("nothing to do; see fastsock --help")
+            case [word]:
+                raise UsageError(f"no such command: {word}; see fastsock --help")
+    except (UsageError, fastsock.SettingError, OSError) as error:
+        print(f"fastsock: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(words: Sequence[str]) -> None:
+    """Become the patched program that `words`, the words after `run`, describe.
+
+    Raises `UsageError`, `fastsock.SettingError`, or OSError where the interpreter cannot be executed.
+    """
+    stats, program = split(words)
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        raise UsageError("run needs the environment and the site module: leave out -I, -E and -S")
+    if not sys.executable:
+        raise UsageError("run needs an interpreter to start, and sys.executable is empty")
+    fastsock.patch()  # only to find a bad setting here, where it ends the command
+    command = [sys.orig_argv[0], *interpreter_options(), *program]
+    os.execve(sys.executable, command, _boot.environment(os.environ, stats))
+
+
+def split(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The file of `--stats`, and the program with its arguments, exactly as they would follow `python`."""
+    stats = None
+    rest = list(words)
+    while rest and rest[0].startswith("-") and not rest[0].startswith("-m"):
+        option, equals, value = rest.pop(0).partition("=")
+        if option in ("-h", "--help"):
+            print(HELP, end="")
+            sys.exit(0)
+        if option != "--stats":
+            raise UsageError(f"run has no option {option}; see fastsock --help")
+        stats = value if equals else rest.pop(0) if rest else ""
+        if not stats:
+            raise UsageError("--stats needs a file")
+    if not rest:
+        raise UsageError("run needs a script, or -m and a module")
+    if rest == ["-m"]:
+        raise UsageError("-m needs a module")
+    return stats, rest
+
+
+def interpreter_options() -> list[str]:
+    """The options this interpreter was started with, such as `-u` or `-X dev`, up to its script or module."""
+    own = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
+    started = own.pop()
+    if sys.modules["__main__"].__spec__ is None:  # the console script
+        return own
+    # One of `-m fastsock`, `-um fastsock`, `-mfastsock`, `-umfastsock`: what stands before the m are options.
+    letters = started.partition("m")[0] if started.startswith("-") else own.pop().removesuffix("m")
+    return own if letters == "-" else [*own, letters]

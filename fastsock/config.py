@@ -1,0 +1,209 @@
+"""Settings: one frozen record, from keyword arguments and FASTSOCK_* variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Any
+
+import attrs
+
+from fastsock.errors import SettingError
+
+__all__ = ["Settings", "active", "configure", "from_environment", "on_change", "use"]
+
+Network = IPv4Network | IPv6Network
+PortRange = tuple[int, int]
+
+
+def _within(low: int, high: int) -> Callable[[Any, Any, int], None]:
+    def check(_: Any, attribute: attrs.Attribute[int], value: int) -> None:
+        if not low <= value <= high:
+            raise SettingError(attribute.name, value, f"{low} to {high}")
+
+    return check
+
+
+def _number(text: Any, name: str) -> int:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise SettingError(name, text, "a whole number") from None
+
+
+def _flag(value: Any, name: str) -> bool:
+    flags = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    try:
+        return flags[str(value).strip().lower()]
+    except KeyError:
+        raise SettingError(name, value, "0 or 1") from None
+
+
+def _ports(value: Any, name: str) -> tuple[PortRange, ...]:
+    ranges = []
+    for item in value.split(",") if isinstance(value, str) else value:
+        text = f"{item[0]}-{item[1]}" if isinstance(item, tuple) else str(item).strip()
+        if text == "":
+            continue
+        first, dash, last = text.partition("-")
+        low, high = _number(first, name), _number(last if dash else first, name)
+        if not 0 <= low <= high <= 65535:
+            raise SettingError(name, item, "ports 0 to 65535, such as 80,8000-8100")
+        ranges.append((low, high))
+    return tuple(ranges)
+
+
+def _networks(value: Any, name: str) -> tuple[Network, ...]:
+    networks = []
+    for item in value.split(",") if isinstance(value, str) else value:
+        text = str(item).strip()
+        if text:
+            try:
+                networks.append(ip_network(text, strict=False))
+            except ValueError:
+                raise SettingError(name, item, "addresses or networks, such as 127.0.0.0/8,::1") from None
+    return tuple(networks)
+
+
+def _trust(value: Any, name: str) -> str:
+    if value not in ("user", "any"):
+        raise SettingError(name, value, "user or any")
+    return str(value)
+
+
+def _setting(default: Any, convert: Callable[[Any, str], Any], low: int | None = None, high: int = 0, **kw: Any) -> Any:
+    return attrs.field(
+        default=default,
+        converter=attrs.Converter(lambda value, field: convert(value, field.name), takes_field=True),
+        validator=[] if low is None else [_within(low, high)],
+        **kw,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """All settings. Each is a keyword argument of `patch` and `configure`, and a variable `FASTSOCK_<NAME>`.
+
+    A value out of range raises `SettingError`, which names the setting, the value and the range.
+    """
+
+    enabled: bool = _setting(True, _flag)
+    """False: nothing is replaced and no connection ever moves."""
+
+    poll_us: int = _setting(50, _number, 0, 1_000_000)
+    """Microseconds that a blocking wait may poll before it sleeps; 0: never poll. Adapts to whether it pays, and is
+    0 on a single processor. 50: about what a sleep and its wakeup cost (docs/design.md)."""
+
+    move_after: int = _setting(8, _number, 0, 1_000_000)
+    """Operations through the facade, at each end, before a connection may move to the ring; 0: at its first byte.
+    8: a one-shot request does fewer."""
+
+    window: int = _setting(32, _number, 2, 1024)
+    """w: descriptors, and so credits, in each direction of a connection (SOVIA, section 3.2)."""
+
+    ack_threshold: int = _setting(16, _number, 1, 1023)
+    """t: consumed descriptors after which the receiver acknowledges, less than `window` (SOVIA, section 3.2)."""
+
+    delayed_ack: bool = _setting(True, _flag)
+    """False: every consumed descriptor is acknowledged at once."""
+
+    chunk_size: int = _setting(32768, _number, 1024, 32768)
+    """Largest payload of one descriptor, bytes, a multiple of 64 (SOVIA's message chunk)."""
+
+    combine: bool = _setting(True, _flag)
+    """Whether small sends are combined into one descriptor while earlier ones wait. TCP_NODELAY turns it off too."""
+
+    combine_limit: int = _setting(2048, _number, 1, 32768)
+    """Largest send that is combined, bytes (SOVIA, section 3.2)."""
+
+    trust: str = _setting("user", _trust)
+    """Whose processes are believed: "user", the same user and root; "any", every user of the host."""
+
+    ports_allowed: tuple[PortRange, ...] = _setting((), _ports)
+    """If given, a connection may move only if one of its two ports is among them. "80,8000-8100"."""
+
+    ports_excluded: tuple[PortRange, ...] = _setting((), _ports)
+    """A connection with one of these ports never moves."""
+
+    addresses_allowed: tuple[Network, ...] = _setting((), _networks)
+    """If given, a connection may move only if one of its two addresses is among them. "127.0.0.0/8,::1"."""
+
+    addresses_excluded: tuple[Network, ...] = _setting((), _networks)
+    """A connection with one of these addresses never moves."""
+
+    memory_cap: int = _setting(1 << 32, _number, 0, 1 << 46)
+    """Bytes of shared memory this process maps for connections at most; beyond it they stay on kernel TCP. Counts
+    whole regions (2 MiB with the other defaults), of which an idle connection touches three pages."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.ack_threshold >= self.window:
+            raise SettingError("ack_threshold", self.ack_threshold, f"1 to {self.window - 1} (less than window)")
+        if self.chunk_size % 64:
+            raise SettingError("chunk_size", self.chunk_size, "a multiple of 64 from 1024 to 32768")
+
+    def permits(self, addresses: tuple[Any, Any], ports: tuple[int, int]) -> bool:
+        """Whether a connection with these two addresses (ipaddress objects) and ports may move."""
+
+        def any_port(ranges: tuple[PortRange, ...]) -> bool:
+            return any(low <= port <= high for low, high in ranges for port in ports)
+
+        def any_address(networks: tuple[Network, ...]) -> bool:
+            return any(address in network for network in networks for address in addresses)
+
+        return not (
+            (self.ports_allowed and not any_port(self.ports_allowed))
+            or any_port(self.ports_excluded)
+            or (self.addresses_allowed and not any_address(self.addresses_allowed))
+            or any_address(self.addresses_excluded)
+        )
+
+
+def from_environment(overrides: Mapping[str, Any] = {}, environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from FASTSOCK_* variables, with `overrides` on top.
+
+    Raises SettingError for a value out of range and TypeError for an override that is no setting."""
+    environ = os.environ if environ is None else environ
+    names = [field.name for field in attrs.fields(Settings)]
+    for name in overrides:
+        if name not in names:
+            raise TypeError(f"no setting {name!r}; there are {', '.join(names)}")
+    values: dict[str, Any] = {n: environ[f"FASTSOCK_{n.upper()}"] for n in names if f"FASTSOCK_{n.upper()}" in environ}
+    return Settings(**{**values, **overrides})
+
+
+_active: Settings | None = None
+_listeners: list[Callable[[Settings], None]] = []
+
+
+def active() -> Settings:
+    """The settings in force; read from the environment at first use."""
+    return _active if _active is not None else use(from_environment())
+
+
+def use(settings: Settings) -> Settings:
+    """Puts settings in force for this process, for connections that are still undecided and those to come."""
+    global _active
+    _active = settings
+    for listener in _listeners:
+        listener(settings)
+    return settings
+
+
+def on_change(listener: Callable[[Settings], None]) -> None:
+    """Calls `listener` with every settings put in force from now on."""
+    _listeners.append(listener)
+
+
+@contextmanager
+def configure(**changes: Any) -> Iterator[Settings]:
+    """Settings for the duration of a `with` block: those in force, with changes. Replaces nothing in `socket`."""
+    before = active()
+    unknown = set(changes) - {field.name for field in attrs.fields(Settings)}
+    if unknown:
+        raise TypeError(f"no setting {sorted(unknown)[0]!r}")
+    try:
+        yield use(attrs.evolve(before, **changes))
+    finally:
+        use(before)

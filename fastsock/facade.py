@@ -1,0 +1,293 @@
+"""`fastsock.socket`: the stdlib's socket class, with the data calls driven natively.
+
+A subclass, so that `isinstance` holds everywhere. A stream socket of an internet family gets an endpoint when it
+is connected or taken over; everything else behaves as its parent does, and costs no more.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket as stdlib
+import struct
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fastsock import config, rendezvous
+from fastsock._native import calls, connector, vi
+from fastsock._native.vi import Endpoint
+
+__all__ = ["fromfd", "socket"]
+
+_Kernel = stdlib.socket
+SO_RCVTIMEO, SO_SNDTIMEO = 20, 21  # asm-generic/socket.h; the stdlib names neither
+_FLOW = (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF, SO_RCVTIMEO, SO_SNDTIMEO)
+_TIMEVAL = struct.Struct("ll")
+# Options that change how data flows in a way the ring does not offer: the connection stays on kernel TCP.
+_KEEPS_KERNEL = {
+    (stdlib.SOL_SOCKET, stdlib.SO_RCVLOWAT),
+    (stdlib.SOL_SOCKET, 42),  # SO_PEEK_OFF
+    (stdlib.SOL_SOCKET, 60),  # SO_ZEROCOPY
+    (stdlib.IPPROTO_TCP, 31),  # TCP_ULP: kernel TLS
+    (stdlib.IPPROTO_TCP, 19),  # TCP_REPAIR
+    (stdlib.IPPROTO_TCP, stdlib.TCP_CORK),
+}
+# Options whose value on the ring is the endpoint's.
+_RING_VIEW = {
+    (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE): "oob_inline",
+    (stdlib.SOL_SOCKET, stdlib.SO_SNDBUF): "shown_send_buffer",
+    (stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY): "nodelay",
+}
+
+
+class socket(_Kernel):
+    """As `socket.socket`. Connections within this host move to the virtual interface when both ends can."""
+
+    __slots__ = ("_buffer_limits", "_endpoint", "_handed_out", "_timeout_ns")
+
+    _endpoint: Endpoint | None
+    _timeout_ns: int  # the timeout, for the native calls: -1 blocks, 0 does not
+    _buffer_limits: tuple[int, int]  # bytes set with SO_RCVBUF and SO_SNDBUF, 0: not set
+    _handed_out: bool  # somebody knows the descriptor's number and may poll it
+
+    if not TYPE_CHECKING:
+        recv = calls.recv
+        recv_into = calls.recv_into
+        recvfrom = calls.recvfrom
+        recvfrom_into = calls.recvfrom_into
+        recvmsg = calls.recvmsg
+        recvmsg_into = calls.recvmsg_into
+        send = calls.send
+        sendall = calls.sendall
+        sendto = calls.sendto
+        sendmsg = calls.sendmsg
+
+    def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
+        self._endpoint = None
+        self._buffer_limits = (0, 0)
+        self._timeout_ns = -1
+        self._handed_out = fileno is not None
+        super().__init__(family, type, proto, fileno)
+        self._note_timeout()
+        if fileno is not None:
+            self._adopt()
+
+    def __del__(self) -> None:
+        if getattr(self, "_endpoint", None) is not None:
+            self._let_go()
+        super().__del__()  # type: ignore[misc]
+
+    # ---- from socket to endpoint -------------------------------------------------------------------------
+
+    def _is_tcp(self) -> bool:
+        return (
+            self.family in (stdlib.AF_INET, stdlib.AF_INET6)
+            and self.type == stdlib.SOCK_STREAM
+            and self.proto in (0, stdlib.IPPROTO_TCP)
+            and config.active().enabled
+            and not _is_tls(self)
+        )
+
+    def _begin(self, state: int = rendezvous.CONNECTED) -> None:
+        """Gives the socket its endpoint."""
+        if self._endpoint is None and self._is_tcp():
+            fd = _Kernel.fileno(self)
+            endpoint = Endpoint(fd)
+            endpoint.adopt(fd)
+            endpoint.receive_limit, endpoint.send_limit = self._buffer_limits
+            if self._handed_out:
+                endpoint.expose()
+            self._endpoint = endpoint
+            rendezvous.begin(endpoint, state)
+
+    def _adopt(self) -> None:
+        """Takes over a descriptor that came from elsewhere: inherited, passed on, duplicated."""
+        if not self._is_tcp():
+            return
+        fd = _Kernel.fileno(self)
+        known = vi.find(fd)
+        if known is not None:
+            known.adopt(fd)
+            known.expose()
+            self._endpoint = known
+        elif not _Kernel.getsockopt(self, stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN):
+            self._begin(rendezvous.CONNECTING)
+
+    def _let_go(self) -> None:
+        """The descriptor is about to be closed."""
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            endpoint.forget(_Kernel.fileno(self))
+
+    def _note_timeout(self) -> None:
+        timeout = _Kernel.gettimeout(self)
+        self._timeout_ns = -1 if timeout is None else int(timeout * 1e9)
+
+    # ---- connecting and accepting ------------------------------------------------------------------------
+
+    def connect(self, address: Any, /) -> None:
+        """As socket.connect."""
+        try:
+            super().connect(address)
+        except BlockingIOError:
+            self._begin(rendezvous.CONNECTING)
+            raise
+        self._begin()
+
+    def connect_ex(self, address: Any, /) -> int:
+        """As socket.connect_ex."""
+        error = super().connect_ex(address)
+        if error in (0, errno.EISCONN):
+            self._begin()
+        elif error == errno.EINPROGRESS:
+            self._begin(rendezvous.CONNECTING)
+        return error
+
+    def listen(self, *args: Any) -> None:
+        """As socket.listen; starts the connection thread."""
+        super().listen(*args)
+        if self._is_tcp():
+            self._begin(rendezvous.LISTENING)
+            connector.set_backlog(args[0] if args else min(stdlib.SOMAXCONN, 128))
+            rendezvous.ensure_thread()
+
+    def accept(self) -> tuple[socket, Any]:
+        """As socket.accept."""
+        self._begin(rendezvous.LISTENING)
+        fd, address = calls.accept(self)
+        sock = socket.__new__(socket)
+        sock._endpoint = None
+        sock._buffer_limits = self._buffer_limits
+        sock._handed_out = False
+        _Kernel.__init__(sock, self.family, self.type, self.proto, fileno=fd)
+        if stdlib.getdefaulttimeout() is None and _Kernel.gettimeout(self):
+            _Kernel.setblocking(sock, True)
+        sock._note_timeout()
+        sock._begin()
+        return sock, address
+
+    # ---- the rest of the descriptor's life ---------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
+        self._handed_out = True
+        endpoint = self._endpoint
+        if endpoint is not None and not endpoint.exposed:
+            endpoint.expose()
+        return _Kernel.fileno(self)
+
+    def dup(self) -> socket:
+        """As socket.dup: both descriptors belong to the same connection."""
+        fd = stdlib.dup(_Kernel.fileno(self))
+        sock = self.__class__(self.family, self.type, self.proto, fileno=fd)
+        sock.settimeout(self.gettimeout())
+        return sock
+
+    def detach(self) -> int:
+        """As socket.detach. The connection goes back to kernel TCP, so that whoever gets the number can use it. Only
+        while bytes lie unread in the ring must it stay there: `fastsock.socket(fileno=...)` and, under patch(), the
+        calls of `os` then find it again."""
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            rendezvous.decide(endpoint, rendezvous.Reason.DETACHED)
+            if len(endpoint.descriptors) == 1 and endpoint.leave():
+                endpoint.forget(_Kernel.fileno(self))
+            else:
+                endpoint.expose()
+        return super().detach()
+
+    def _real_close(self, *args: Any) -> None:
+        if self._endpoint is not None:
+            self._let_go()
+        super()._real_close(*args)  # type: ignore[misc]
+
+    def shutdown(self, how: int, /) -> None:
+        """As socket.shutdown."""
+        endpoint = self._endpoint
+        if endpoint is None:
+            super().shutdown(how)
+            return
+        endpoint.shutdown(how in (stdlib.SHUT_RD, stdlib.SHUT_RDWR), how in (stdlib.SHUT_WR, stdlib.SHUT_RDWR))
+        try:
+            super().shutdown(how)
+        finally:
+            endpoint.wake_own_sleepers()
+
+    # ---- options -----------------------------------------------------------------------------------------
+
+    def settimeout(self, value: float | None, /) -> None:
+        """As socket.settimeout."""
+        super().settimeout(value)
+        self._note_timeout()
+
+    def setblocking(self, flag: bool, /) -> None:
+        """As socket.setblocking."""
+        super().setblocking(flag)
+        self._note_timeout()
+
+    def setsockopt(self, level: int, option: int, *args: Any) -> None:
+        """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
+        endpoint = self._endpoint
+        if endpoint is not None and endpoint.attached:
+            if (level, option) == (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE):
+                endpoint.set_oob_inline(bool(args[0]))
+                return
+            if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_CORK):
+                return  # holds nothing back on the ring, and must not hold back a doorbell byte
+        super().setsockopt(level, option, *args)
+        if (level, option) in _KEEPS_KERNEL:
+            if endpoint is not None:
+                rendezvous.decide(endpoint, rendezvous.Reason.OPTION)
+        elif level == stdlib.SOL_SOCKET and option in _FLOW:
+            self._note_option(option)
+        elif endpoint is not None and (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY):
+            endpoint.nodelay = bool(_Kernel.getsockopt(self, level, option))
+            if endpoint.attached:
+                _Kernel.setsockopt(self, level, option, 1)  # a doorbell byte waits for no ACK
+
+    def getsockopt(self, level: int, option: int, *args: Any) -> Any:
+        """As socket.getsockopt."""
+        endpoint = self._endpoint
+        if endpoint is not None and endpoint.attached and (level, option) in _RING_VIEW:
+            # The kernel's value serves the doorbell by now.
+            value = getattr(endpoint, _RING_VIEW[level, option])
+            if value is not None:
+                return int(value).to_bytes(4, sys.byteorder)[: args[0]] if args and args[0] else int(value)
+        return super().getsockopt(level, option, *args)
+
+    def _note_option(self, option: int) -> None:
+        if option in (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF):
+            limits = list(self._buffer_limits)
+            limits[option == stdlib.SO_SNDBUF] = _Kernel.getsockopt(self, stdlib.SOL_SOCKET, option)
+            self._buffer_limits = (limits[0], limits[1])
+            if self._endpoint is not None:
+                self._endpoint.limit_buffers(*self._buffer_limits)
+        elif self._endpoint is not None:
+            seconds, micros = _TIMEVAL.unpack(
+                _Kernel.getsockopt(self, stdlib.SOL_SOCKET, option, _TIMEVAL.size)
+            )
+            nanoseconds = (seconds * 1_000_000 + micros) * 1000 or -1
+            if option == SO_RCVTIMEO:
+                self._endpoint.receive_timeout = nanoseconds
+            else:
+                self._endpoint.send_timeout = nanoseconds
+
+    # ---- files -------------------------------------------------------------------------------------------
+
+    def _sendfile_use_sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
+        # The kernel's sendfile would write past the ring, or while another thread's operation moves the connection.
+        if self._endpoint is not None and (self._endpoint.attached or self._endpoint.step is not None):
+            raise stdlib._GiveupOnSendfile("on the ring")  # type: ignore[attr-defined]
+        return super()._sendfile_use_sendfile(file, offset, count)  # type: ignore[misc,no-any-return]
+
+
+def _is_tls(sock: _Kernel) -> bool:
+    ssl = sys.modules.get("ssl")
+    return ssl is not None and isinstance(sock, ssl.SSLSocket)
+
+
+def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
+    """As socket.fromfd: a socket on a duplicate of `fd`."""
+    return socket(family, type, proto, fileno=stdlib.dup(fd))
+
+
+calls.install(socket, rendezvous.report_violation)

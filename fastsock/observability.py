@@ -1,0 +1,98 @@
+"""What fastsock tells: events through structlog, and the statistics of this process.
+
+The library never configures logging. Its events go to the stdlib logger "fastsock" through structlog, with the
+processors that the application configured. Nothing is logged on the data path.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import structlog
+
+__all__ = ["Path", "Stats", "event", "paths", "snapshot"]
+
+_logger = logging.getLogger("fastsock")
+_log = structlog.wrap_logger(_logger, wrapper_class=structlog.stdlib.BoundLogger)
+
+
+def event(level: int, what: str, /, **values: Any) -> None:
+    """Logs an event, at no cost if nobody listens at that level (`logging.DEBUG` and so on)."""
+    if _logger.isEnabledFor(level):
+        _log.log(level, what, **values)
+
+
+@attrs.frozen
+class Path:
+    """The path a connection's bytes take."""
+
+    path: str
+    """"ring" or "tcp"."""
+    reason: str
+    """Why it is on the kernel's TCP; for "ring", which directions have moved."""
+
+
+@attrs.frozen(kw_only=True)
+class Stats:
+    """Counters of this process since it started. A connection counts once at each end."""
+
+    connections_ring: int
+    """Connections, connected plus accepted, that are or were on the virtual interface."""
+    connections_tcp: int
+    """Those that are or were on kernel TCP to their end."""
+    fallback_reasons: Mapping[str, int]
+    """Why the latter are there: reason -> count; the counts add up to connections_tcp."""
+    bytes_sent: int
+    bytes_received: int
+    """Payload bytes on the ring."""
+    messages_sent: int
+    messages_received: int
+    """DATA descriptors on the ring."""
+    acks_alone: int
+    acks_piggybacked: int
+    """Acknowledgements sent by themselves, and with DATA going the other way."""
+    sends_combined: int
+    """Sends that were appended to an open descriptor."""
+    doorbells_rung: int
+    """System calls made to wake a peer."""
+    polls_paid: int
+    polls_unpaid: int
+    """Waits in which polling found what it waited for, and in which it gave up and slept."""
+
+
+class PathCounts:
+    """How many connections took which path, and why. Called a few times in a connection's life."""
+
+    def __init__(self) -> None:
+        self.ring = 0
+        self.reasons: Counter[str] = Counter()
+
+    def opened(self, reason: str) -> None:
+        self.reasons[reason] += 1
+
+    def changed(self, old: str, new: str) -> None:
+        self.reasons[old] -= 1
+        self.reasons[new] += 1
+
+    def moved(self, old: str) -> None:
+        self.reasons[old] -= 1
+        self.ring += 1
+
+
+paths = PathCounts()
+
+
+def snapshot(counters: Mapping[str, int]) -> Stats:
+    """The statistics, from the native counters and the path counts."""
+    reasons = {reason: count for reason, count in paths.reasons.items() if count > 0}
+    return Stats(
+        connections_ring=paths.ring,
+        connections_tcp=sum(reasons.values()),
+        fallback_reasons=MappingProxyType(reasons),
+        **counters,
+    )

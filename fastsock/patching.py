@@ -1,0 +1,127 @@
+"""`patch()`: puts the facade under a program.
+
+What is replaced is declared in one table; originals are kept and put back by `unpatch()`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket as stdlib
+import sys
+from typing import Any
+
+from fastsock import config, facade, rendezvous
+from fastsock._native import calls, vi
+from fastsock.observability import event
+
+__all__ = ["TABLE", "is_patched", "patch", "unpatch"]
+
+
+
+
+def _exit(status: int) -> Any:
+    """As os._exit: first lets go of the connections, since no destructor runs afterwards."""
+    vi.before_exit()
+    return _originals[os, "_exit"](status)
+
+
+def _fork() -> int:
+    """As os.fork: starts the connection thread again afterwards, when Python has looked for threads to warn of."""
+    pid: int = _originals[os, "fork"]()
+    if pid:
+        rendezvous.after_fork_in_parent()
+    return pid
+
+
+# What is replaced: module, name, replacement. The module functions of `socket` (create_connection, create_server,
+# socketpair, fromfd, ...) look the class up by its name and so need no entry.
+TABLE: tuple[tuple[Any, str, Any], ...] = (
+    (stdlib, "socket", facade.socket),
+    (os, "read", calls.read),
+    (os, "write", calls.write),
+    (os, "readv", calls.readv),
+    (os, "writev", calls.writev),
+    (os, "sendfile", calls.sendfile),
+    (os, "close", calls.close),
+    (os, "dup", calls.dup),
+    (os, "dup2", calls.dup2),
+    (os, "_exit", _exit),
+    (os, "fork", _fork),
+)
+
+_originals: dict[tuple[Any, str], Any] = {}
+
+
+def is_patched() -> bool:
+    """Whether the facade is in place."""
+    return bool(_originals)
+
+
+def patch(**settings: Any) -> None:
+    """Puts the facade under the program, with settings from keyword arguments and FASTSOCK_* variables.
+
+    May be called early or late, and again (the settings then replace the old ones). With `enabled` false it puts
+    everything back instead. Names that were imported from `socket` before cannot be reached; the event
+    "fastsock.out_of_reach" lists them. Raises SettingError for a setting out of range, TypeError for one that
+    does not exist.
+    """
+    if not config.use(config.from_environment(settings)).enabled:
+        unpatch()
+        return
+    if is_patched():
+        return
+    other = [name for name in ("gevent.monkey", "eventlet.patcher") if _has_patched_socket(name)]
+    if other:
+        event(logging.WARNING, "fastsock.declined", because=f"{other[0]} has replaced the socket module")
+        return
+    for module, name, replacement in TABLE:
+        _originals[module, name] = getattr(module, name)
+        setattr(module, name, replacement)
+    out_of_reach = _imported_before()
+    event(logging.INFO, "fastsock.patched", settings=config.active(), out_of_reach=out_of_reach)
+    if out_of_reach:
+        event(logging.INFO, "fastsock.out_of_reach", names=out_of_reach)
+
+
+def unpatch() -> None:
+    """Puts the originals back. Sockets that exist go on as they are."""
+    while _originals:
+        (module, name), original = _originals.popitem()
+        setattr(module, name, original)
+
+
+def _has_patched_socket(name: str) -> bool:
+    module = sys.modules.get(name)
+    check = getattr(module, "is_module_patched", None) or getattr(module, "is_monkey_patched", None)
+    return bool(check and check("socket"))
+
+
+def _imported_before() -> list[str]:
+    """Names in loaded modules that still mean an original: `from socket import socket` before the patch."""
+    originals = {id(value): f"{module.__name__}.{name}" for (module, name), value in _originals.items()}
+    own = {stdlib.__name__, os.__name__, "posix"}
+    found = []
+    for module_name, module in list(sys.modules.items()):
+        if module_name in own or module_name.partition(".")[0] == "fastsock":
+            continue
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if id(value) in originals:
+                found.append(f"{module_name}.{name}")
+    return sorted(found)
+
+
+def _before_fork() -> None:
+    rendezvous.before_fork()
+    vi.before_fork()
+
+
+def _after_fork_in_child() -> None:
+    vi.after_fork_in_child()
+    rendezvous.after_fork_in_child(vi.endpoints())
+
+
+# Independent of patch(): explicit fastsock.socket objects are inherited just the same.
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+if sys.version_info < (3, 12):  # later versions would warn of the thread: there, os.fork is patched instead
+    os.register_at_fork(after_in_parent=rendezvous.after_fork_in_parent)

@@ -1,0 +1,543 @@
+"""How the two ends of a connection find each other and agree to move.
+
+Both ends are facade sockets that have been used for a while; neither knows the other. The end with the smaller
+(address, port) is the *publisher*: it publishes an abstract unix name made of the 4-tuple. The other one, the
+*seeker*, looks the name up, makes a region and sends it there. Which end accepted and which connected does not
+matter, so a socket may have come about in any way. Everything here runs a few times in a connection's life, as a
+`step` that the data calls take while the path is undecided; nothing here blocks.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket as stdlib
+import struct
+import time
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import attrs
+
+from fastsock import config
+from fastsock._native import connector
+from fastsock._native.vi import Endpoint, set_poll_budget
+from fastsock.observability import Path, event, paths
+
+__all__ = ["CONNECTED", "CONNECTING", "LISTENING", "Reason", "begin", "decide", "path_of_endpoint"]
+
+CONNECTED, CONNECTING, LISTENING = range(3)  # what a socket is when it gets its endpoint
+
+_socket = stdlib.socket  # the kernel's, whatever is patched later
+
+
+class Reason:
+    """Why a connection is on kernel TCP."""
+
+    FEW = "too few operations"
+    SEEKING = "looking for the peer"
+    EXCLUDED = "address or port excluded"
+    REMOTE = "peer on another host"
+    PEER = "peer does not use fastsock"
+    UNTRUSTED = "peer belongs to another user"
+    NAME = "name held by somebody else"
+    REFUSED = "peer refused"
+    OPTION = "socket option"
+    DETACHED = "descriptor detached"
+    BACK = "taken back to the kernel, or not moved yet"
+    FORKED = "shared with another process"
+    MEMORY_CAP = "memory cap reached"
+    RESOURCES = "out of memory or descriptors"
+    VIOLATION = "peer broke the protocol"
+
+
+VERSION = 1
+HELLO = struct.Struct("=QIIQ16s")  # struct fs_hello of layout.h
+MAGIC = 0x6B636F7374736166
+SEEK_TRIES = 24  # look-ups, and
+SEEK_SECONDS = 2.0  # time, before a peer counts as foreign;
+SEEK_INTERVAL = 0.002  # seconds between two look-ups, and
+SEEK_STRIDE = 256  # operations, at most: they double from one on
+PARKED_PER_PEER = 8  # regions kept for the next connections to one process
+
+
+def _apply(settings: config.Settings) -> None:
+    set_poll_budget(settings.poll_us)
+    connector.set_trust(settings.trust == "any")
+
+
+config.on_change(_apply)
+
+
+# ---- names -------------------------------------------------------------------------------------------------
+
+Address = IPv4Address | IPv6Address
+
+
+def _canonical(packed: bytes) -> Address:
+    """An address as both sides see it: a mapped IPv4 address counts as IPv4."""
+    address = ip_address(packed)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _order(end: tuple[Address, int]) -> tuple[int, int, int]:
+    """Smaller for the usual server: it has the smaller port."""
+    return end[1], end[0].version, int(end[0])
+
+
+_local_addresses: dict[Address, bool] = {}
+
+
+def is_local(address: Address) -> bool:
+    """Whether an address is one of this host's: the kernel binds to it."""
+    if address.is_loopback:
+        return True
+    known = _local_addresses.get(address)
+    if known is None:
+        family = stdlib.AF_INET if address.version == 4 else stdlib.AF_INET6
+        try:
+            with _socket(family, stdlib.SOCK_DGRAM) as probe:
+                probe.bind((str(address), 0))
+            known = True
+        except OSError:
+            known = False
+        if len(_local_addresses) > 256:
+            _local_addresses.clear()
+        _local_addresses[address] = known
+    return known
+
+
+# ---- regions -----------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class Kit:
+    """A region mapped here with its two eventfds, in the hands of one connection or parked for the next one.
+
+    `peer`: the publishing process, for the seeker's cache; None on the publisher's side, whose cache is the
+    connection thread's."""
+
+    memory: int
+    size: int
+    side: int
+    wake_fd: int
+    peer_fd: int
+    id: bytes
+    peer: int | None
+    window: int = 0  # known once attached
+    endpoint: Endpoint | None = None
+
+    def attach(self, endpoint: Endpoint, settings: config.Settings) -> None:
+        threshold = settings.ack_threshold if settings.delayed_ack else 1
+        combine = settings.combine_limit if settings.combine else 0
+        endpoint.attach(self.memory, self.size, self.side, self.wake_fd, self.peer_fd, threshold, combine)
+        endpoint.kit = self
+        self.endpoint = endpoint
+        self.window = endpoint.window
+        connector.answer_asks(endpoint, self.memory, self.side, self.id)
+
+    def ask_for_doorbell(self) -> None:
+        connector.ask(self.memory, self.side, self.id)
+
+    def before_end(self) -> None:
+        if self.endpoint is not None:
+            connector.ignore_asks(self.endpoint)
+            self.endpoint = None
+
+    def release(self, recyclable: bool) -> None:
+        """The connection has ended: parks the region if both sides may come back to it, else gives it back."""
+        if not recyclable:
+            self.discard()
+            return
+        connector.mark_done(self.memory, self.size, self.side, self.window)
+        if self.peer is None:
+            Memory.give_back(connector.park(self.memory, self.size, self.wake_fd, self.peer_fd, self.id))
+            return
+        kept = _parked.setdefault(self.peer, [])
+        kept.append(self)
+        if len(kept) > PARKED_PER_PEER:
+            kept.pop(0).discard()
+        while len(_parked) > PARKED_PER_PEER:
+            for kit in _parked.pop(next(iter(_parked))):
+                kit.discard()
+
+    def discard(self) -> None:
+        self.unmap()
+        Memory.give_back(self.size)
+
+    def unmap(self) -> None:
+        connector.unmap_region(self.memory, self.size)
+        os.close(self.wake_fd)
+        os.close(self.peer_fd)
+
+
+_parked: dict[int, list[Kit]] = {}
+
+
+class Memory:
+    """Shared memory mapped by this process, against the cap."""
+
+    used = 0
+
+    @classmethod
+    def take(cls, size: int) -> None:
+        if cls.used + size > config.active().memory_cap:
+            raise MemoryCapReached
+        cls.used += size
+
+    @classmethod
+    def give_back(cls, size: int) -> None:
+        cls.used -= size
+
+
+class MemoryCapReached(Exception):
+    """The memory cap leaves no room for another region."""
+
+
+def _parked_kit(peer: int, settings: config.Settings) -> Kit | None:
+    """A region of an earlier connection to the same process, if both sides have finished with it and it has the
+    geometry of the settings."""
+    kept = _parked.get(peer, [])
+    geometry = settings.window, connector.region_size(settings.window, settings.chunk_size)
+    for kit in kept:
+        if (kit.window, kit.size) == geometry and connector.recycle_region(kit.memory, kit.window):
+            kept.remove(kit)
+            return kit
+    return None
+
+
+def _new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
+    """A fresh region for the seeker, and its memfd. Raises MemoryCapReached, MemoryError or OSError."""
+    size = connector.region_size(settings.window, settings.chunk_size)
+    Memory.take(size)
+    eventfds: list[int] = []
+    try:
+        for _ in range(2):
+            eventfds.append(connector.new_eventfd())
+        region_id = os.urandom(16)
+        memfd, memory, size = connector.create_region(settings.window, settings.chunk_size, region_id)
+    except BaseException:
+        for fd in eventfds:
+            os.close(fd)
+        Memory.give_back(size)
+        raise
+    wake_fd, peer_fd = eventfds
+    return Kit(memory, size, 0, wake_fd, peer_fd, region_id, peer), memfd
+
+
+# ---- the steps ---------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class Search:
+    """The undecided time of one connection: its `step` method is called by the endpoint's operations."""
+
+    name: bytes
+    publishes: bool
+    tries: int = 0
+    until: float = 0.0
+    last_look: tuple[float, int] = (0.0, 0)
+    handle: int | None = None
+    kit: Kit | None = None
+    control: stdlib.socket | None = None
+    reused: bool = False
+    stepping: bool = False
+
+    def step(self, endpoint: Endpoint) -> None:
+        if self.stepping:
+            return  # another thread's operation is at it
+        self.stepping = True
+        try:
+            self._step(endpoint)
+        except ConnectionResetError:
+            raise  # a violation, told to the program
+        except MemoryCapReached:
+            decide(endpoint, Reason.MEMORY_CAP)
+        except (OSError, MemoryError) as error:
+            event(logging.INFO, "fastsock.rendezvous_failed", fd=endpoint.fd, error=repr(error))
+            decide(endpoint, Reason.RESOURCES)
+        finally:
+            self.stepping = False
+
+    def _step(self, endpoint: Endpoint) -> None:
+        if endpoint.holders > 1:
+            # Another process may read the kernel's stream raw: wait until it has let go.
+            _change_reason(endpoint, Reason.FORKED)
+            endpoint.next_step = endpoint.operations + 8
+            return
+        if endpoint.reason != Reason.SEEKING and endpoint.needs_kernel():
+            decide(endpoint, Reason.OPTION)
+            return
+        _change_reason(endpoint, Reason.SEEKING)
+        endpoint.next_step = endpoint.operations + 1
+        if self.publishes:
+            self._publish(endpoint)
+        elif self.kit is None:
+            self._seek(endpoint)
+        else:
+            self._await_wakeup(endpoint)
+
+    def _publish(self, endpoint: Endpoint) -> None:
+        if self.handle is None:
+            try:
+                self.handle = connector.publish(self.name, endpoint)
+            except BlockingIOError:
+                endpoint.next_step = endpoint.operations + 64
+            except OSError as error:
+                decide(endpoint, Reason.NAME if error.errno == errno.EADDRINUSE else Reason.RESOURCES)
+            return
+        found = connector.arrived(self.handle, endpoint)
+        if found is None:
+            return
+        self.handle = None
+        if found is False:
+            decide(endpoint, Reason.PEER)
+        elif isinstance(found, str):
+            violation(endpoint, found)
+        else:
+            memory, size, wake_fd, peer_fd, region_id, reused = found
+            kit = Kit(memory, size, 1, wake_fd, peer_fd, region_id, None)
+            try:
+                Memory.take(0 if reused else size)
+            except MemoryCapReached:
+                kit.unmap()
+                raise
+            self._move(endpoint, kit)
+
+    def _seek(self, endpoint: Endpoint) -> None:
+        if self.control is None:
+            self.control = _socket(stdlib.AF_UNIX, stdlib.SOCK_SEQPACKET | stdlib.SOCK_NONBLOCK)
+            self.until = time.monotonic() + SEEK_SECONDS
+        control = self.control
+        try:
+            control.connect(b"\0" + self.name)
+        except OSError:
+            self.tries += 1
+            if self.tries > SEEK_TRIES and time.monotonic() > self.until:
+                decide(endpoint, Reason.PEER)
+            else:
+                endpoint.next_step = endpoint.operations + min(1 << (self.tries // 2), self._stride(endpoint))
+            return
+        pid, uid, _ = struct.unpack("3i", control.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_PEERCRED, 12))
+        settings = config.active()
+        if settings.trust != "any" and uid not in (os.geteuid(), 0):
+            decide(endpoint, Reason.UNTRUSTED)
+            return
+        self._say_hello(pid, settings)
+
+    def _stride(self, endpoint: Endpoint) -> int:
+        """Operations of this connection that take about SEEK_INTERVAL, as it has been going."""
+        now = time.monotonic()
+        then, operations = self.last_look
+        self.last_look = (now, endpoint.operations)
+        pace = (endpoint.operations - operations) / max(now - then, 1e-6)
+        return min(max(int(pace * SEEK_INTERVAL), 1), SEEK_STRIDE)
+
+    def _say_hello(self, pid: int, settings: config.Settings) -> None:
+        assert self.control is not None
+        kit = None if self.reused else _parked_kit(pid, settings)
+        if kit is not None:
+            self.kit, self.reused = kit, True
+            self.control.send(HELLO.pack(MAGIC, VERSION, 1, kit.size, kit.id))
+            return
+        self.kit, memfd = _new_kit(pid, settings)
+        try:
+            hello = HELLO.pack(MAGIC, VERSION, 0, self.kit.size, self.kit.id)
+            stdlib.send_fds(self.control, [hello], [memfd, self.kit.wake_fd, self.kit.peer_fd])
+        finally:
+            os.close(memfd)
+
+    def _await_wakeup(self, endpoint: Endpoint) -> None:
+        assert self.kit is not None
+        assert self.control is not None
+        if connector.wakeup_seen(self.kit.memory):
+            kit, self.kit = self.kit, None
+            self._move(endpoint, kit)
+            return
+        self.tries += 1
+        if self.tries % 4:
+            return
+        try:
+            answer = self.control.recv(1)
+        except BlockingIOError:
+            if time.monotonic() < self.until:
+                return
+            answer = b""
+        except OSError:
+            answer = b""
+        if connector.wakeup_seen(self.kit.memory):
+            return
+        self.kit.discard()
+        self.kit = None
+        self.control.close()
+        self.control = None
+        if answer == b"?" and self.tries < SEEK_TRIES:
+            return  # it does not know the old region any more, or its queue is full: come again with a new one
+        decide(endpoint, {b"u": Reason.UNTRUSTED, b"": Reason.PEER}.get(answer, Reason.REFUSED))
+
+    def _move(self, endpoint: Endpoint, kit: Kit) -> None:
+        try:
+            kit.attach(endpoint, config.active())
+        except ValueError as error:
+            kit.discard()
+            violation(endpoint, str(error))
+        except OSError:
+            kit.discard()
+            raise
+        paths.moved(endpoint.reason)
+        endpoint.reason = ""
+        endpoint.step = endpoint.search = None
+        self._close()
+        event(logging.DEBUG, "fastsock.path", path="ring", fd=endpoint.fd, name=self.name.decode())
+
+    def withdraw(self, endpoint: Endpoint) -> None:
+        """Ends the search: the name is taken back and a VI not yet taken is refused."""
+        if self.handle is not None:
+            Memory.give_back(connector.withdraw(self.handle, endpoint))
+            self.handle = None
+        if self.kit is not None:
+            self.kit.discard()
+            self.kit = None
+        self._close()
+
+    def _close(self) -> None:
+        if self.control is not None:
+            self.control.close()
+            self.control = None
+
+
+def begin(endpoint: Endpoint, state: int = CONNECTED) -> None:
+    """Starts the undecided time of an endpoint, or decides at once that it stays on kernel TCP.
+
+    Called once in a connection's life: a connect that is still under way (CONNECTING) begins with the first
+    operation after it. A listener needs its endpoint for polling only."""
+    if state == CONNECTED:
+        endpoint.reason = Reason.FEW
+        paths.opened(Reason.FEW)
+        # A one-shot ends before it comes to this: nothing is looked up for it.
+        endpoint.step = _start
+        endpoint.next_step = endpoint.operations + config.active().move_after
+        endpoint.local = endpoint.on_this_host()
+    elif state == CONNECTING:
+        endpoint.reason = Reason.FEW
+        endpoint.step = _when_connected
+    else:
+        endpoint.serve_listener()
+
+
+def _when_connected(endpoint: Endpoint) -> None:
+    try:
+        endpoint.ends()
+    except OSError:
+        return  # not yet, or never: the kernel's answer to this operation says which
+    endpoint.step = None
+    begin(endpoint)
+
+
+def _start(endpoint: Endpoint) -> None:
+    settings = config.active()
+    try:
+        here, there = ((_canonical(address), port) for address, port in endpoint.ends())
+    except OSError:
+        decide(endpoint, Reason.PEER)  # reset already
+        return
+    if not is_local(there[0]):
+        endpoint.local = False
+        decide(endpoint, Reason.REMOTE)
+        return
+    endpoint.local = True
+    if not settings.permits((here[0], there[0]), (here[1], there[1])) or here == there:
+        decide(endpoint, Reason.EXCLUDED)
+        return
+    first, second = sorted((here, there), key=_order)
+    name = f"fastsock/{VERSION}/{first[0]}:{first[1]}-{second[0]}:{second[1]}"
+    endpoint.search = Search(name.encode(), first == here)
+    endpoint.step = endpoint.search.step
+    endpoint.search.step(endpoint)
+
+
+def _change_reason(endpoint: Endpoint, reason: str) -> None:
+    if endpoint.reason != reason:
+        paths.changed(endpoint.reason, reason)
+        endpoint.reason = reason
+
+
+def decide(endpoint: Endpoint, reason: str) -> None:
+    """The connection stays on kernel TCP for `reason`. Nothing happens if it is on the ring already."""
+    search, endpoint.search = endpoint.search, None
+    if search is not None:
+        search.withdraw(endpoint)
+    endpoint.step = None
+    if endpoint.attached:
+        return
+    _change_reason(endpoint, reason)
+    event(logging.DEBUG, "fastsock.path", path="tcp", fd=endpoint.fd, reason=reason)
+
+
+def violation(endpoint: Endpoint, what: str) -> None:
+    """A peer broke the protocol: its connection is reset, and this operation says so (ConnectionResetError)."""
+    decide(endpoint, Reason.VIOLATION)
+    endpoint.reset()
+    event(logging.WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
+    raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+
+
+def report_violation(endpoint: Endpoint, what: str) -> None:
+    """For the data calls, which raise themselves."""
+    event(logging.WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
+
+
+def path_of_endpoint(endpoint: Endpoint) -> Path:
+    """The path of a connection: "ring" once a direction has moved."""
+    sending, receiving = endpoint.moved
+    if not (sending or receiving):
+        return Path("tcp", endpoint.reason or (Reason.BACK if endpoint.attached else Reason.SEEKING))
+    return Path("ring", "both directions" if sending and receiving else "sending" if sending else "receiving")
+
+
+def ensure_thread() -> None:
+    """Starts the connection thread; without one, connections stay on kernel TCP."""
+    try:
+        connector.ensure_thread()
+    except OSError as error:
+        event(logging.WARNING, "fastsock.no_connection_thread", error=repr(error))
+
+
+_thread_ran = False
+
+
+def before_fork() -> None:
+    """Threads do not survive a fork, and Python 3.12 and later warn of any."""
+    global _thread_ran
+    _thread_ran = connector.stop_thread() or _thread_ran
+
+
+def after_fork_in_parent() -> None:
+    """Starts the connection thread again if the fork stopped it."""
+    global _thread_ran
+    if _thread_ran:
+        _thread_ran = False
+        ensure_thread()
+
+
+def after_fork_in_child(endpoints: list[Endpoint]) -> None:
+    """What the parent was about to agree on is the parent's; the child starts over when it is the only holder."""
+    global _thread_ran
+    _thread_ran = False
+    Memory.give_back(connector.after_fork_in_child())
+    for endpoint in endpoints:
+        search = endpoint.search
+        if search is not None:
+            search.handle = None
+            with suppress(OSError):
+                search._close()
+            if search.kit is not None:
+                search.kit.discard()
+                search.kit = None
+            search.tries = 0
+            endpoint.next_step = endpoint.operations
+    for kits in _parked.values():
+        for kit in kits:
+            kit.discard()
+    _parked.clear()

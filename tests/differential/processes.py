@@ -1,0 +1,174 @@
+"""Peers in other processes: a real Python program on the far end, and children by fork."""
+
+import contextlib
+import inspect
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pairs
+from pairs import FAMILIES, KINDS, SECONDS, configured, path_of, socket_class, until
+
+
+class Child:
+    """A real Python process that runs one function on its end of a connection, and talks over its pipes."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: str) -> None:
+        source = textwrap.dedent(inspect.getsource(function))
+        start = "from differential.processes import child_main; child_main()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", start, source, function.__name__, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])},
+        )
+        self.pid = self._process.pid
+
+    def line(self) -> str:
+        """The next line the child printed."""
+        assert self._process.stdout is not None
+        assert select.select([self._process.stdout], [], [], SECONDS)[0], "the child printed nothing"
+        return self._process.stdout.readline().decode().rstrip("\n")
+
+    def tell(self) -> None:
+        """Lets the child go on from ``told()``."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
+    def wait(self) -> int:
+        """The exit status, negative for a signal."""
+        return self._process.wait(SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL, and waits for the end."""
+        self._process.kill()
+        self.wait()
+
+    def close(self) -> None:
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@contextlib.contextmanager
+def spawn(kind: str, function: Callable[..., Any]) -> Iterator[tuple[socket.socket, Child]]:
+    """Starts a process that runs ``function(sock)``; yields our end, which accepted, and the process.
+
+    The function's source is run with the names of this module and of ``pairs``, and nothing else, in scope.
+    """
+    with configured(kind), socket_class(KINDS[kind].near_facade)(socket.AF_INET) as listener:
+        listener.bind((FAMILIES[socket.AF_INET], 0))
+        listener.listen(1)
+        listener.settimeout(SECONDS)
+        with contextlib.closing(Child(function, kind, str(listener.getsockname()[1]))) as child:
+            near = listener.accept()[0]
+            near.settimeout(None)
+            listener.close()
+            with near:
+                if KINDS[kind].moved:
+                    lead_move(near)
+                yield near, child
+
+
+def lead_move(near: socket.socket) -> None:
+    """Drives bytes to and from ``follow_move`` in another process until both ends are on the ring."""
+
+    def both_on_ring() -> bool:
+        near.sendall(b"?")
+        return near.recv(1) == b"r" and path_of(near) == "ring"
+
+    until(both_on_ring, "both ends are on the ring")
+    near.sendall(b"!")
+
+
+def follow_move(far: socket.socket) -> None:
+    """Answers ``lead_move`` until it is content."""
+    while far.recv(1) == b"?":
+        far.sendall(b"r" if path_of(far) == "ring" else b"t")
+
+
+def child_main() -> None:
+    """What a ``Child`` runs: connects, follows the move and calls the function it was given."""
+    source, name, kind, port = sys.argv[1:]
+    scope = {**vars(pairs), **globals()}
+    exec(source, scope)
+    with configured(kind):
+        far = socket_class(KINDS[kind].far_facade)(socket.AF_INET)
+        far.connect((FAMILIES[socket.AF_INET], int(port)))
+        if KINDS[kind].moved:
+            follow_move(far)
+        scope[name](far)
+
+
+def say(line: str) -> None:
+    """In a child: prints a line for ``Child.line``."""
+    print(line, flush=True)
+
+
+def told() -> None:
+    """In a child: waits for ``Child.tell``."""
+    sys.stdin.readline()
+
+
+@contextlib.contextmanager
+def forked(function: Callable[..., object], *args: object) -> Iterator[int]:
+    """Runs ``function(*args)`` in a forked child and yields its process id; fails unless it returns normally.
+
+    A test may kill it.
+    """
+    with warnings.catch_warnings():
+        # 3.12 warns that threads stay behind; the child needs none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(3 * SECONDS)
+            function(*args)
+            status = 0
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+        finally:
+            os._exit(status)
+    try:
+        yield pid
+        until(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT), "the child's end")
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, -signal.SIGKILL), f"the forked child ended with {status}, see its traceback"
+
+
+class Gate:
+    """One process waits until another opens the gate."""
+
+    def __init__(self) -> None:
+        self._exit, self._entry = os.pipe()
+
+    def open(self) -> None:
+        os.write(self._entry, b"!")
+
+    def wait(self) -> None:
+        assert select.select([self._exit], [], [], SECONDS)[0], "nobody opened the gate"
+        os.read(self._exit, 1)
+
+    def __enter__(self) -> "Gate":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._exit)
+        os.close(self._entry)

@@ -1,0 +1,129 @@
+"""sendfile: whole files and parts of them, from descriptors and from memory, in order with other sends."""
+
+import io
+import socket
+from pathlib import Path
+
+import pytest
+from pairs import Pair, Task, payload, read_exactly, read_to_eof
+
+DATA = payload(3 << 20)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.write_bytes(DATA)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("offset", "count"),
+    [
+        (0, None),
+        (0, 1),
+        (0, 48),
+        (1000, None),
+        (1000, 5000),
+        (4096, 1 << 20),
+        (len(DATA) - 10, 100),
+        (len(DATA) - 10, None),
+        (len(DATA), None),
+        (len(DATA) + 1000, 10),
+    ],
+)
+@pytest.mark.parametrize("memory", [False, True], ids=["descriptor", "memory"])
+def test_the_asked_part_is_sent(pair: Pair, path: Path, memory: bool, offset: int, count: int | None) -> None:
+    near, far = pair
+    expected = DATA[offset:] if count is None else DATA[offset : offset + count]
+    reader = Task(read_exactly, far, len(expected) + 1)
+    with io.BytesIO(DATA) if memory else path.open("rb") as file:
+        assert near.sendfile(file, offset, count) == len(expected)
+        if expected:
+            assert file.tell() == offset + len(expected)
+    near.sendall(b"!")
+    assert reader.result() == expected + b"!"
+
+
+def test_files_and_sends_keep_their_order(pair: Pair, path: Path) -> None:
+    near, far = pair
+    reader = Task(read_to_eof, far)
+    with path.open("rb") as file:
+        for offset in range(0, 200_000, 40_000):
+            near.sendall(b"part:")
+            assert near.sendfile(file, offset, 40_000) == 40_000
+            assert near.sendfile(io.BytesIO(b";"), 0) == 1
+    near.shutdown(socket.SHUT_WR)
+    parts = [b"part:" + DATA[offset : offset + 40_000] + b";" for offset in range(0, 200_000, 40_000)]
+    assert reader.result() == b"".join(parts)
+
+
+def test_a_whole_file_in_a_conversation(pair: Pair, path: Path) -> None:
+    near, far = pair
+    for _ in range(20):
+        near.sendall(b"request")
+        assert far.recv(100) == b"request"
+        far.sendall(b"answer")
+        assert near.recv(100) == b"answer"
+    pair.check_path()
+    reader = Task(read_exactly, near, len(DATA))
+    with path.open("rb") as file:
+        assert far.sendfile(file) == len(DATA)
+    assert reader.result() == DATA
+
+
+def test_an_unbuffered_file(pair: Pair, path: Path) -> None:
+    near, far = pair
+    reader = Task(read_exactly, far, len(DATA) - 5)
+    with path.open("rb", buffering=0) as file:
+        assert near.sendfile(file, 5) == len(DATA) - 5
+    assert reader.result() == DATA[5:]
+
+
+def test_an_empty_file(pair: Pair, tmp_path: Path) -> None:
+    near, far = pair
+    (tmp_path / "empty").touch()
+    with (tmp_path / "empty").open("rb") as file:
+        assert near.sendfile(file) == 0
+    near.sendall(b"!")
+    assert far.recv(100) == b"!"
+
+
+def test_with_a_timeout(pair: Pair, path: Path) -> None:
+    near, far = pair
+    near.settimeout(10)
+    reader = Task(read_exactly, far, len(DATA))
+    with path.open("rb") as file:
+        assert near.sendfile(file) == len(DATA)
+    assert reader.result() == DATA
+
+
+def test_a_timeout_cuts_it(pair: Pair, tmp_path: Path) -> None:
+    near, far = pair
+    data = payload(16 << 20)
+    (tmp_path / "large").write_bytes(data)
+    near.settimeout(0.1)
+    with (tmp_path / "large").open("rb") as file:
+        with pytest.raises(TimeoutError, match=r"^timed out$"):
+            near.sendfile(file)
+        sent = file.tell()
+    assert 0 < sent < len(data)
+    near.shutdown(socket.SHUT_WR)
+    assert read_to_eof(far) == data[:sent]
+
+
+def test_a_nonblocking_socket_refuses(pair: Pair, path: Path) -> None:
+    near, _ = pair
+    near.setblocking(False)
+    with path.open("rb") as file, pytest.raises(ValueError, match="non-blocking"):
+        near.sendfile(file)
+
+
+def test_a_peer_that_goes_away_cuts_it(pair: Pair, tmp_path: Path) -> None:
+    near, far = pair
+    (tmp_path / "large").write_bytes(bytes(16 << 20))
+    with (tmp_path / "large").open("rb") as file:
+        sending = Task(near.sendfile, file).until_asleep()
+        far.close()
+        with pytest.raises(ConnectionError):
+            sending.result()

@@ -1,0 +1,204 @@
+"""Signals during a wait: the handler runs, and the call resumes or is interrupted as PEP 475 says."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from pairs import SECONDS, Pair, Task, fill, pattern, payload, read_exactly, when_main_sleeps
+
+
+class Interrupt(Exception):
+    """What a handler raises to end a wait."""
+
+
+@contextlib.contextmanager
+def handler(function: Callable[[], object], number: int = signal.SIGUSR1) -> Iterator[None]:
+    """``function`` handles the signal."""
+    previous = signal.signal(number, lambda *_: function())
+    try:
+        yield
+    finally:
+        signal.signal(number, previous)
+
+
+def signal_main() -> None:
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+
+def raise_interrupt() -> None:
+    raise Interrupt
+
+
+def interrupt_then(handled: threading.Event, function: Callable[..., object], *args: object) -> Task:
+    """Once the main thread sleeps: signals it, and calls ``function`` after its handler ran."""
+
+    def act() -> None:
+        signal_main()
+        assert handled.wait(SECONDS), "the handler did not run"
+        function(*args)
+
+    return when_main_sleeps(act)
+
+
+@pytest.mark.parametrize("timeout", [None, 20])
+def test_a_receive_resumes(pair: Pair, timeout: float | None) -> None:
+    near, far = pair
+    near.settimeout(timeout)
+    handled = threading.Event()
+    with handler(handled.set):
+        helper = interrupt_then(handled, far.sendall, b"after the signal")
+        assert near.recv(100) == b"after the signal"
+        helper.result()
+
+
+@pytest.mark.parametrize("receive", ["recv_into", "recvfrom", "recvmsg", "recvmsg_into", "recvfrom_into"])
+def test_every_receive_resumes(pair: Pair, receive: str) -> None:
+    near, far = pair
+    handled = threading.Event()
+    argument = {"recv_into": bytearray(4), "recvfrom_into": bytearray(4), "recvmsg_into": [bytearray(4)]}
+    with handler(handled.set):
+        helper = interrupt_then(handled, far.sendall, b"data")
+        getattr(near, receive)(argument.get(receive, 4))
+        helper.result()
+
+
+@pytest.mark.parametrize("timeout", [None, 20])
+def test_a_sendall_resumes(pair: Pair, timeout: float | None) -> None:
+    near, far = pair
+    near.settimeout(timeout)
+    data = payload(16 << 20)
+    handled = threading.Event()
+    received = []
+    with handler(handled.set):
+        helper = interrupt_then(handled, lambda: received.append(read_exactly(far, len(data))))
+        near.sendall(data)
+        helper.result()
+    assert received == [data]
+
+
+def test_the_handler_may_use_the_connection(pair: Pair) -> None:
+    near, far = pair
+    echo = Task(lambda: far.sendall(read_exactly(far, 13)))
+    with handler(lambda: near.sendall(b"sent from it;")):
+        helper = when_main_sleeps(signal_main)
+        assert read_exactly(near, 13) == b"sent from it;"
+        helper.result()
+    echo.result()
+
+
+@pytest.mark.parametrize("timeout", [None, 20])
+def test_a_handler_that_raises_interrupts_a_receive(pair: Pair, timeout: float | None) -> None:
+    near, far = pair
+    near.settimeout(timeout)
+    with handler(raise_interrupt):
+        helper = when_main_sleeps(signal_main)
+        with pytest.raises(Interrupt):
+            near.recv(100)
+        helper.result()
+    far.sendall(b"unharmed")
+    assert near.recv(100) == b"unharmed"
+    near.sendall(b"both ways")
+    assert far.recv(100) == b"both ways"
+
+
+def test_a_handler_that_raises_interrupts_a_send(pair: Pair) -> None:
+    near, far = pair
+    sent = fill(near)
+    with handler(raise_interrupt):
+        helper = when_main_sleeps(signal_main)
+        with pytest.raises(Interrupt):
+            near.send(b"x")
+        helper.result()
+    assert read_exactly(far, sent) == pattern(sent)
+    near.sendall(b"unharmed")
+    assert far.recv(100) == b"unharmed"
+
+
+def test_an_interrupted_sendall_sent_a_beginning(pair: Pair) -> None:
+    near, far = pair
+    data = payload(16 << 20)
+    with handler(raise_interrupt):
+        helper = when_main_sleeps(signal_main)
+        with pytest.raises(Interrupt):
+            near.sendall(data)
+        helper.result()
+    near.shutdown(socket.SHUT_WR)
+    received = read_exactly(far, len(data))
+    assert 0 < len(received) < len(data)
+    assert received == data[: len(received)]
+
+
+def test_control_c_interrupts_a_receive(pair: Pair) -> None:
+    near, far = pair
+
+    def interrupt() -> None:  # CPython's own handler, set here as a background shell job ignores SIGINT
+        raise KeyboardInterrupt
+
+    with handler(interrupt, signal.SIGINT):
+        helper = when_main_sleeps(os.kill, os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            near.recv(100)
+        helper.result()
+    far.sendall(b"unharmed")
+    assert near.recv(100) == b"unharmed"
+
+
+def test_a_signal_does_not_lengthen_a_timeout(pair: Pair) -> None:
+    near, _ = pair
+    near.settimeout(0.3)
+    handled = threading.Event()
+    with handler(handled.set):
+        helper = when_main_sleeps(signal_main)
+        start = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"^timed out$"):
+            near.recv(100)
+        assert time.monotonic() - start >= 0.295
+        helper.result()
+    assert handled.is_set()
+
+
+def test_many_signals_lose_no_byte(pair: Pair) -> None:
+    near, far = pair
+    data = payload(4 << 20)
+    count = 0
+    done = threading.Event()
+
+    def handle() -> None:
+        nonlocal count
+        count += 1
+
+    def storm() -> None:
+        while not done.wait(0.0005):
+            signal_main()
+
+    with handler(handle):
+        stormy = Task(storm)
+        try:
+            for receiver, sender in ((near, far), (far, near)):
+                writer = Task(sender.sendall, data)
+                assert read_exactly(receiver, len(data), at_most=5000) == data
+                writer.result()
+                reader = Task(read_exactly, receiver, len(data))
+                sender.sendall(data)
+                assert reader.result() == data
+        finally:
+            done.set()
+            stormy.result()
+    assert count > 0
+
+
+def test_a_poll_resumes(pair: Pair) -> None:
+    near, far = pair
+    handled = threading.Event()
+    poll = select.poll()
+    poll.register(near, select.POLLIN)
+    with handler(handled.set):
+        helper = interrupt_then(handled, far.sendall, b"data")
+        assert poll.poll(SECONDS * 1000) == [(near.fileno(), select.POLLIN)]
+        helper.result()

@@ -1,0 +1,174 @@
+"""Several threads send, receive, shut and close one socket at once."""
+
+import collections
+import errno
+import socket
+import threading
+
+import pytest
+from pairs import SECONDS, Pair, Task, payload, poll_mask, raises_errno, read_exactly, read_to_eof
+
+WRITERS = 4
+
+
+def words_of(writer: int, count: int) -> bytes:
+    """A stream that only this writer sends: the values from 64 times its number on, over and over."""
+    return bytes(range(64 * writer, 64 * writer + 64)) * count
+
+
+def send_in_pieces(sock: socket.socket, data: bytes, piece: int) -> None:
+    for start in range(0, len(data), piece):
+        sock.sendall(data[start : start + piece])
+
+
+@pytest.mark.parametrize("piece", [1, 40, 3000, 100_000])
+def test_writers_do_not_mix_their_own_order(pair: Pair, piece: int) -> None:
+    near, far = pair
+    count = min(20_000, piece * 50)
+    reader = Task(read_to_eof, far)
+    writers = [Task(send_in_pieces, near, words_of(writer, count), piece) for writer in range(WRITERS)]
+    for writer in writers:
+        writer.result()
+    near.shutdown(socket.SHUT_WR)
+    received = reader.result()
+    for writer in range(WRITERS):
+        own = bytes(range(64 * writer, 64 * writer + 64))
+        others = bytes(value for value in range(256) if value not in own)
+        assert received.translate(None, others) == words_of(writer, count)
+
+
+def test_readers_share_the_bytes_among_them(pair: Pair) -> None:
+    near, far = pair
+    data = payload(2 << 20)
+    readers = [Task(read_to_eof, far) for _ in range(3)]
+    near.sendall(data)
+    near.shutdown(socket.SHUT_WR)
+    received = collections.Counter()
+    for reader in readers:
+        received.update(reader.result())
+    assert received == collections.Counter(data)
+
+
+def test_both_directions_with_two_threads_on_each_side(pair: Pair) -> None:
+    tasks = []
+    for sender, receiver in (tuple(pair), tuple(pair)[::-1]):
+        readers = [Task(read_to_eof, receiver) for _ in range(2)]
+        writers = [Task(send_in_pieces, sender, bytes([mark]) * 300_000, 777) for mark in (1, 2)]
+        tasks.append((sender, writers, readers))
+    for sender, writers, _ in tasks:
+        for writer in writers:
+            writer.result()
+        sender.shutdown(socket.SHUT_WR)
+    for _, _, readers in tasks:
+        received = collections.Counter()
+        for reader in readers:
+            received.update(reader.result())
+        assert received == {1: 300_000, 2: 300_000}
+
+
+def test_waiting_readers_are_served_one_message_each(pair: Pair) -> None:
+    near, far = pair
+    readers = [Task(near.recv, 1).until_asleep() for _ in range(4)]
+    far.sendall(b"abcd")
+    assert sorted(reader.result() for reader in readers) == [b"a", b"b", b"c", b"d"]
+
+
+def test_the_end_wakes_every_waiting_reader(pair: Pair) -> None:
+    near, far = pair
+    readers = [Task(near.recv, 1).until_asleep() for _ in range(4)]
+    far.close()
+    assert [reader.result() for reader in readers] == [b""] * 4
+
+
+def test_sending_while_another_thread_waits_to_receive(pair: Pair) -> None:
+    near, far = pair
+    waiting = Task(near.recv, 100).until_asleep()
+    data = payload(1 << 20)
+    reader = Task(read_exactly, far, len(data))
+    near.sendall(data)
+    assert reader.result() == data
+    assert waiting.is_alive()
+    far.sendall(b"answer")
+    assert waiting.result() == b"answer"
+
+
+def test_receiving_while_another_thread_waits_to_send(pair: Pair) -> None:
+    near, far = pair
+    data = payload(16 << 20)
+    waiting = Task(near.sendall, data).until_asleep()
+    far.sendall(b"meanwhile")
+    assert near.recv(100) == b"meanwhile"
+    assert waiting.is_alive()
+    assert read_exactly(far, len(data)) == data
+    waiting.result()
+
+
+def test_one_end_talks_to_itself_through_the_other(pair: Pair) -> None:
+    near, far = pair
+
+    def echo() -> None:
+        while chunk := far.recv(10_000):
+            far.sendall(chunk)
+
+    echoing = Task(echo)
+    data = payload(4 << 20)
+    reader = Task(read_exactly, near, len(data))
+    send_in_pieces(near, data, 5000)
+    assert reader.result() == data
+    pair.check_path()
+    near.shutdown(socket.SHUT_WR)
+    echoing.result()
+
+
+def test_closing_does_not_wake_a_waiting_receive(pair: Pair) -> None:
+    near, far = pair
+    waiting = Task(near.recv, 100).until_asleep()
+    near.close()
+    assert waiting.until_asleep().is_alive()
+    assert near.fileno() == -1
+    assert not poll_mask(far) & 1, "the stream ends when the call does"
+    far.sendall(b"late, but delivered")
+    assert waiting.result() == b"late, but delivered"
+    assert far.recv(1) == b""
+
+
+def test_calls_after_a_close_in_another_thread(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(b"unread")
+    Task(near.close).result()
+    with raises_errno(errno.EBADF):
+        near.recv(1)
+    with raises_errno(errno.EBADF):
+        near.send(b"x")
+
+
+def test_threads_take_turns_through_the_connection(pair: Pair) -> None:
+    near, far = pair
+    rounds = 300
+    log: list[int] = []
+
+    def play(sock: socket.socket, first: bool) -> None:
+        for number in range(rounds):
+            if first:
+                sock.sendall(number.to_bytes(4, "big"))
+            log.append(int.from_bytes(read_exactly(sock, 4), "big"))
+            if not first:
+                sock.sendall(number.to_bytes(4, "big"))
+
+    players = [Task(play, near, True), Task(play, far, False)]
+    for player in players:
+        player.result()
+    assert sorted(log) == sorted([*range(rounds), *range(rounds)])
+    pair.check_path()
+
+
+def test_a_waiting_call_leaves_other_threads_the_interpreter(pair: Pair) -> None:
+    near, far = pair
+    waiting = Task(near.recv, 1)
+    turns = threading.Semaphore(0)
+    other = Task(lambda: [turns.release() for _ in range(1000)])
+    for _ in range(1000):
+        assert turns.acquire(timeout=SECONDS)
+    other.result()
+    far.sendall(b"x")
+    assert waiting.result() == b"x"

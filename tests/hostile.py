@@ -1,0 +1,332 @@
+"""A peer written by hand: it speaks the rendezvous and the ring from the protocol's description alone.
+
+Nothing of fastsock is used on this side, so that it can also say and write what fastsock never would. The
+constants below repeat `fastsock/_native/layout.h` on purpose. The other end, ``victim``, is a fastsock socket.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from pairs import SECONDS, KernelSocket, until
+
+import fastsock
+from fastsock import rendezvous
+from fastsock._native import connector
+
+MAGIC = int.from_bytes(b"fastsock", "little")
+VERSION = 1
+HELLO = struct.Struct("=QIIQ16s")  # magic, version, reuse, size, id
+LINE = 64
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+DATA, OOB = 1, 2
+INLINED, SEALED, OPEN = 1, 2, 3
+ASLEEP, EXPOSED, GONE = 1, 2, 4
+FIN, RESET = 1 << 32, 2 << 32
+TAKEN = 1
+
+# Byte offsets in the region's first two lines, and in a half.
+REGION = {"magic": (0, 8), "version": (8, 4), "window": (12, 4), "slots": (16, 4), "chunk": (20, 4),
+          "arena": (24, 4), "wakeup": (64, 4), "done0": (68, 4), "done1": (72, 4)}  # fmt: skip
+HALF = {"fin": (0, 8), "switch_at": (8, 8), "credit_wait": (16, 4), "rung": (20, 4), "processor": (24, 4),
+        "acked": (64, 4), "doorbell": (68, 4), "heard": (72, 4), "ready": (76, 4), "finack": (80, 4),
+        "limit": (84, 4), "seen": (128, 4)}  # fmt: skip
+HALF_SIZE = 3 * LINE
+
+
+class Region:
+    """The shared memory of one connection, with geometry of its own whatever its header says."""
+
+    def __init__(self, memfd: int, size: int, window: int, chunk: int) -> None:
+        self.map = mmap.mmap(memfd, size)
+        self.size, self.window, self.chunk = size, window, chunk
+        self.slots = 1 << (window - 1).bit_length()
+        self.arena = window * chunk
+        # Whole words are stored at once through these, as the protocol demands.
+        self._bytes = memoryview(self.map)
+        self._words = {4: self._bytes.cast("I"), 8: self._bytes.cast("Q")}
+
+    @staticmethod
+    def size_of(window: int, chunk: int) -> int:
+        """Bytes of a region of this geometry."""
+        slots = 1 << (window - 1).bit_length()
+        return (2 * LINE + 2 * (HALF_SIZE + slots * LINE) + 2 * window * chunk + 4095) & ~4095
+
+    def close(self) -> None:
+        for view in (*self._words.values(), self._bytes):
+            view.release()
+        self.map.close()
+
+    def __getitem__(self, field: str) -> int:
+        offset, width = REGION[field]
+        return self._words[width][offset // width]
+
+    def __setitem__(self, field: str, value: int) -> None:
+        offset, width = REGION[field]
+        self._words[width][offset // width] = value
+
+    def format(self, region_id: bytes) -> None:
+        """Writes a sound header."""
+        self.map[32:48] = region_id
+        for field, value in (("version", VERSION), ("window", self.window), ("slots", self.slots),
+                             ("chunk", self.chunk), ("arena", self.arena), ("magic", MAGIC)):  # fmt: skip
+            self[field] = value
+
+    def half(self, number: int) -> int:
+        return 2 * LINE + number * (HALF_SIZE + self.slots * LINE)
+
+    def get(self, half: int, field: str) -> int:
+        offset, width = HALF[field]
+        return self._words[width][(self.half(half) + offset) // width]
+
+    def set(self, half: int, field: str, value: int) -> None:
+        offset, width = HALF[field]
+        self._words[width][(self.half(half) + offset) // width] = value
+
+    def descriptor(self, half: int, number: int) -> int:
+        return self.half(half) + HALF_SIZE + number % self.slots * LINE
+
+    def post(self, half: int, number: int, payload: bytes, ack: int = 0, **lies: int) -> None:
+        """A descriptor, sound but for the ``lies`` about its seq, length, type, state and offset."""
+        at = self.descriptor(half, number)
+        fits = len(payload) <= 48
+        lie = {"seq": number + 1, "length": len(payload), "type": DATA, "state": INLINED if fits else SEALED,
+               "offset": 0, **lies}  # fmt: skip
+        if fits:
+            self.map[at + 16 : at + 16 + len(payload)] = payload
+        else:
+            start = 2 * LINE + 2 * (HALF_SIZE + self.slots * LINE) + half * self.arena
+            self.map[start : start + len(payload)] = payload
+        self._words[4][at // 4 + 2] = ack
+        self._words[4][at // 4 + 3] = lie["offset"]
+        commit = lie["seq"] | lie["length"] << 32 | lie["type"] << 48 | lie["state"] << 56
+        self._words[8][at // 8] = commit
+
+    def commit(self, half: int, number: int) -> tuple[int, int]:
+        """Sequence and length in a descriptor's commit word."""
+        word = self._words[8][self.descriptor(half, number) // 8]
+        return word & 0xFFFFFFFF, word >> 32 & 0xFFFF
+
+    def inlined(self, half: int, number: int) -> bytes:
+        """The payload of a small descriptor."""
+        at = self.descriptor(half, number) + 16
+        return self.map[at : at + self.commit(half, number)[1]]
+
+
+def order(end: tuple[str, int]) -> tuple[int, int]:
+    """The end for which this is smaller publishes the name. IPv4 only, which is all a hostile peer needs."""
+    return end[1], int.from_bytes(socket.inet_aton(end[0]), "big")
+
+
+class Peer:
+    """A kernel TCP connection to ``victim``, and everything a peer can do beside it.
+
+    ``publishes`` says which role the peer takes; the victim has the other one.
+    """
+
+    def __init__(self, publishes: bool, window: int = 4, chunk: int = 1024) -> None:
+        self.window, self.chunk = window, chunk
+        self.side = int(publishes)
+        self.region: Region | None = None
+        self.control: socket.socket | None = None
+        self.eventfds: list[int] = []
+        self.sent = 0  # bytes through the kernel
+        self.posted = 0
+        self.id = os.urandom(16)
+        self.tcp, self.victim = self._connection(publishes)
+        first, second = sorted((self.tcp.getsockname(), self.tcp.getpeername()), key=order)
+        self.name = f"\0fastsock/{VERSION}/{first[0]}:{first[1]}-{second[0]}:{second[1]}".encode()
+
+    @staticmethod
+    def _connection(publishes: bool) -> tuple[socket.socket, socket.socket]:
+        with fastsock.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(1)
+            while True:
+                tcp = KernelSocket()
+                tcp.settimeout(SECONDS)
+                tcp.bind(("127.0.0.1", 0))
+                if (tcp.getsockname()[1] < listener.getsockname()[1]) == publishes:
+                    break
+                tcp.close()
+            tcp.connect(listener.getsockname())
+            victim = listener.accept()[0]
+        victim.settimeout(SECONDS)
+        return tcp, victim
+
+    # ---- the kernel's stream
+
+    def send(self, data: bytes) -> None:
+        self.tcp.sendall(data)
+        self.sent += len(data)
+
+    def chat(self) -> None:
+        """An operation of the victim in each direction, so that it takes its next step."""
+        self.victim.sendall(b"v")
+        assert self.tcp.recv(1) == b"v"
+        self.send(b"p")
+        assert self.victim.recv(1) == b"p"
+
+    # ---- rendezvous
+
+    def knock(self) -> socket.socket:
+        """Finds the name the victim publishes and connects to it; one visitor at a time."""
+        control = KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control.settimeout(SECONDS)
+        self.victim.sendall(b"v")  # with move_after=0 the name is there after its first operation
+        assert self.tcp.recv(1) == b"v"
+        control.connect(self.name)
+        self.control = control
+        return control
+
+    def make_region(self, size: int | None = None, seals: int = SEALS) -> int:
+        """A region with a sound header, unless told otherwise; returns its memfd."""
+        memfd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING)
+        os.ftruncate(memfd, Region.size_of(self.window, self.chunk) if size is None else size)
+        fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, seals)
+        mapped = max(os.fstat(memfd).st_size, 1)
+        self.region = Region(memfd, mapped, self.window, self.chunk)
+        if mapped >= 2 * LINE:
+            self.region.format(self.id)
+        return memfd
+
+    def make_eventfds(self) -> list[int]:
+        self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)]
+        return self.eventfds
+
+    def say_hello(self, fds: list[int], **lies: Any) -> None:
+        """A hello, sound but for the ``lies`` about its magic, version, reuse, size and id."""
+        assert self.control is not None
+        said = {"magic": MAGIC, "version": VERSION, "reuse": 0, "size": self.region.size if self.region else 0,
+                "id": self.id, **lies}  # fmt: skip
+        socket.send_fds(self.control, [HELLO.pack(*said.values())], fds)
+
+    def answered(self) -> bool:
+        """Whether the victim's connection thread took the region."""
+        return self.region is not None and self.region["wakeup"] == TAKEN
+
+    def meet(self) -> None:
+        """A sound rendezvous: afterwards both have the region, and the victim has consented."""
+        if self.side == 0:
+            self.knock()
+            memfd = self.make_region()
+            self.say_hello([memfd, *self.make_eventfds()])
+            os.close(memfd)
+            until(self.answered, "the victim takes the region")
+        else:
+            self.await_hello()
+            self.region["wakeup"] = TAKEN
+        until(self.victim_consents, "the victim consents")
+
+    def await_hello(self) -> None:
+        """Publishes the name and takes the region that the victim sends there."""
+        with KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.name)
+            listener.listen(1)
+            listener.settimeout(0)
+
+            def visited() -> bool:
+                self.chat()
+                with contextlib.suppress(BlockingIOError):
+                    self.control = listener.accept()[0]
+                return self.control is not None
+
+            until(visited, "the victim finds the name")
+        self.control.settimeout(SECONDS)
+        data, fds, _, _ = socket.recv_fds(self.control, 100, 4)
+        _, _, _, size, self.id = HELLO.unpack(data)
+        memfd, *self.eventfds = fds
+        header = os.pread(memfd, 24, 0)
+        self.window, _, self.chunk = struct.unpack_from("=III", header, 12)
+        self.region = Region(memfd, size, self.window, self.chunk)
+        os.close(memfd)
+
+    def victim_consents(self) -> bool:
+        self.chat()
+        return self.region.get(self.side, "ready") == 1
+
+    # ---- the ring
+
+    def move(self) -> None:
+        """Our direction moves: what the victim reads after this comes from the ring."""
+        self.region.set(self.side, "switch_at", self.sent + 1)
+
+    def consent(self) -> None:
+        """The victim's direction may move."""
+        self.region.set(1 - self.side, "ready", 1)
+
+    def wake(self) -> None:
+        """Rings the victim's eventfd."""
+        os.write(self.eventfds[0 if self.side else 1], (1).to_bytes(8, "little"))
+
+    def post(self, payload: bytes = b"ring", **lies: int) -> None:
+        self.region.post(self.side, self.posted, payload, **lies)
+        self.posted += 1
+        self.wake()
+
+    def close(self) -> None:
+        self.victim.close()
+        self.tcp.close()
+        if self.control is not None:
+            self.control.close()
+        for fd in self.eventfds:
+            os.close(fd)
+        if self.region is not None:
+            self.region.close()
+
+
+@contextlib.contextmanager
+def hostile(publishes: bool = False, **geometry: int) -> Iterator[Peer]:
+    """A hostile peer whose victim moves as early as possible, with the same small geometry."""
+    shape = {"window": 4, "chunk": 1024, **geometry}
+    settings = {"window": shape["window"], "chunk_size": shape["chunk"], "ack_threshold": 1}
+    with fastsock.configure(move_after=0, **settings), contextlib.closing(Peer(publishes, **shape)) as peer:
+        yield peer
+
+
+def events(caplog: Any, name: str) -> list[str]:
+    """The texts of the events called ``name`` on the logger "fastsock", without terminal colours."""
+    texts = [re.sub(r"\x1b\[[0-9;]*m", "", r.getMessage()) for r in caplog.records if r.name == "fastsock"]
+    return [text for text in texts if re.search(rf"\b{re.escape(name)}\b", text)]
+
+
+def violations(caplog: Any) -> list[str]:
+    return [text.partition("violation=")[2].strip("'\"") for text in events(caplog, "fastsock.violation")]
+
+
+def drop_parked() -> None:
+    """Gives back the regions that wait for a next connection, so that what is left can be counted."""
+    connector.drop_parked()
+    for kits in rendezvous._parked.values():
+        for kit in kits:
+            kit.discard()
+    rendezvous._parked.clear()
+
+
+def holdings() -> tuple[int, int]:
+    """What this process holds without parked regions: descriptors, and bytes of regions mapped."""
+    drop_parked()
+    return open_descriptors(), mapped_regions()
+
+
+def open_descriptors() -> int:
+    """Descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def mapped_regions(pid: int | str = "self") -> int:
+    """Bytes of connection regions mapped by a process."""
+    total = 0
+    with open(f"/proc/{pid}/maps") as maps:
+        for line in maps:
+            if "memfd:fastsock" in line or "memfd:hostile" in line:
+                low, high = line.split()[0].split("-")
+                total += int(high, 16) - int(low, 16)
+    return total

@@ -1,0 +1,157 @@
+/* What the native tests share: random numbers, a region between guard pages, the pattern that streams carry, and
+ * ways to wait. System calls that wake or wait are made directly, because ThreadSanitizer takes its own wrappers of
+ * read and write for synchronisation: it would then believe what the ring has to guarantee by itself. */
+#ifndef FASTSOCK_TESTS_HARNESS_H
+#define FASTSOCK_TESTS_HARNESS_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "doorbell.h"
+
+#define PATIENCE 10.0 /* seconds: a sleep this long is a lost wakeup, nothing here takes a hundredth of it */
+
+static uint64_t current_round; /* what to run again, for reports */
+
+__attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "FAILED in round 0x%016" PRIx64 ": ", current_round);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    _exit(1);
+}
+
+#define check(condition, ...) ((condition) ? (void)0 : fail(__VA_ARGS__))
+
+/* ---- random numbers (splitmix64) ------------------------------------------------------------------- */
+
+static inline uint64_t next_random(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static inline uint32_t below(uint64_t *state, uint32_t bound) { return (uint32_t)(next_random(state) >> 33) % bound; }
+
+static inline int one_in(uint64_t *state, uint32_t n) { return below(state, n) == 0; }
+
+/* ---- time ------------------------------------------------------------------------------------------ */
+
+static inline double seconds_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The rounds of a run: for so many seconds from one seed, or the one round that a report named. */
+struct rounds {
+    uint64_t seed, only;
+    double until;
+    uint32_t done;
+};
+
+static struct rounds begin_rounds(int count, char **arguments) {
+    struct rounds rounds = {0};
+    double seconds = count > 1 ? strtod(arguments[1], NULL) : 3;
+    if (count > 2) rounds.only = strtoull(arguments[2], NULL, 0);
+    rounds.seed = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
+    rounds.until = seconds_now() + seconds;
+    printf("%s: %.1f s, seed 0x%016" PRIx64 "\n", arguments[0], seconds, rounds.only ? rounds.only : rounds.seed);
+    fflush(stdout);
+    return rounds;
+}
+
+/* Seeds the next round's random numbers. False when it is over. */
+static int next_round(struct rounds *rounds, uint64_t *random) {
+    if (rounds->done && (rounds->only || seconds_now() > rounds->until)) return 0;
+    *random = current_round = rounds->only ? rounds->only : next_random(&rounds->seed);
+    rounds->done++;
+    return 1;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------- */
+
+struct mapping {
+    void *start, *memory;
+    size_t length, size;
+};
+
+/* A zeroed region between two pages that nobody may touch. It ends where the upper one begins. */
+static struct mapping map_guarded(uint32_t window, uint32_t chunk) {
+    struct mapping map = {.size = fs_region_size(window, chunk)};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (map.size + page - 1) / page * page;
+    map.length = inner + 2 * page;
+    map.start = mmap(NULL, map.length, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(map.start != MAP_FAILED, "mmap: %m");
+    check(mprotect((char *)map.start + page, inner, PROT_READ | PROT_WRITE) == 0, "mprotect: %m");
+    map.memory = (char *)map.start + page + inner - map.size;
+    return map;
+}
+
+static inline void format_region(struct mapping *map, uint32_t window, uint32_t chunk) {
+    fs_region_format(map->memory, window, chunk, (const unsigned char *)"0123456789abcdef");
+}
+
+/* ---- the pattern ----------------------------------------------------------------------------------- */
+
+#define PERIOD 65521 /* bytes, a prime: no position in the ring repeats with it */
+#define LARGEST 65536
+
+static unsigned char pattern[PERIOD + LARGEST];
+
+static inline void fill_pattern(void) {
+    uint64_t state = 1;
+    for (size_t i = 0; i < sizeof pattern; i++)
+        pattern[i] = i < PERIOD ? (unsigned char)next_random(&state) : pattern[i - PERIOD];
+}
+
+static inline const unsigned char *pattern_at(uint64_t position) { return pattern + position % PERIOD; }
+
+/* ---- waking ---------------------------------------------------------------------------------------- */
+
+static inline void wake(int fd) {
+    uint64_t one = 1;
+    syscall(SYS_write, fd, &one, sizeof one);
+}
+
+static inline void drain(int fd) {
+    uint64_t drained;
+    syscall(SYS_read, fd, &drained, sizeof drained);
+}
+
+static inline int readable_now(int fd) {
+    struct pollfd poll = {fd, POLLIN, 0};
+    struct timespec nothing = {0, 0};
+    return syscall(SYS_ppoll, &poll, 1, &nothing, NULL, 0) > 0;
+}
+
+/* Sleeps until one of two descriptors has an event. False when PATIENCE is over. */
+static inline int sleep_on(int fd, int other) {
+    struct pollfd fds[2] = {{fd, POLLIN, 0}, {other, POLLIN, 0}};
+    double until = seconds_now() + PATIENCE;
+    do {
+        struct timespec second = {1, 0};
+        if (syscall(SYS_ppoll, fds, 2, &second, NULL, 0) > 0) return 1;
+    } while (seconds_now() < until);
+    return 0;
+}
+
+#endif

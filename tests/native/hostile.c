@@ -1,0 +1,257 @@
+/* A peer that writes anything anywhere, for AddressSanitizer: `hostile [seconds [round]]`.
+ *
+ * One thread scribbles over a region, mostly with values that are nearly right, while the other one uses every
+ * function of the ring on it. The region lies between guard pages and what pads it to whole pages is poisoned, so
+ * that a byte beside it ends the program. Each result must be within its bounds, or a violation with its text. */
+#include "harness.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(start, size) ((void)(start), (void)(size))
+#endif
+
+static const char *const violations[] = {
+    "ACK of a descriptor never posted",        "descriptor out of sequence",
+    "open descriptor changed its sequence",    "descriptor with an impossible length",
+    "descriptor of an unknown type",           "descriptor in an impossible state",
+    "descriptor changed while it was read",    "FIN at an impossible place",
+    "region shorter than its header",          "region without the magic number",
+    "region of another version",               "window out of range",
+    "chunk size out of range",                 "region of the wrong size",
+};
+enum { VIOLATIONS = sizeof violations / sizeof *violations };
+static uint64_t seen[VIOLATIONS], operations;
+
+static void note_violation(const char *text) {
+    for (int i = 0; i < VIOLATIONS; i++)
+        if (text && strcmp(text, violations[i]) == 0) {
+            seen[i]++;
+            return;
+        }
+    fail("violation without a known text: %s", text ? text : "none");
+}
+
+/* ---- the peer -------------------------------------------------------------------------------------- */
+
+struct peer {
+    struct fs_vi vi; /* of the other side, for where things are */
+    uint64_t random;
+    const fs_word32 *posted, *consumed; /* roughly where the victim stands */
+    fs_word32 stop;
+    int rewrites_header;
+};
+
+/* A number that is right, or nearly, or anything. */
+static uint32_t near(struct peer *peer, uint32_t right) {
+    switch (below(&peer->random, 8)) {
+    case 0: return (uint32_t)next_random(&peer->random);
+    case 1: return right - 1 - below(&peer->random, 40);
+    case 2: return right + below(&peer->random, 40);
+    default: return right + below(&peer->random, 2);
+    }
+}
+
+static uint64_t some_commit(struct peer *peer, uint32_t number) {
+    uint64_t *random = &peer->random;
+    uint32_t usual = one_in(random, 2) ? FS_INLINE : peer->vi.chunk;
+    uint32_t length = one_in(random, 16) ? below(random, 65536) : 1 + below(random, usual);
+    uint32_t type = one_in(random, 32) ? below(random, 256) : one_in(random, 8) ? FS_OOB : FS_DATA;
+    uint32_t state = one_in(random, 32) ? below(random, 256) : 1 + below(random, 3);
+    uint32_t sequence = one_in(random, 64) ? near(peer, number + 1) : number + 1;
+    return FS_COMMIT(sequence, length, type, state);
+}
+
+static void scribble(struct peer *peer) {
+    uint64_t *random = &peer->random;
+    struct fs_half *tx = peer->vi.tx, *rx = peer->vi.rx; /* the peer's: the victim receives from tx */
+    uint32_t consumed = fs_load_relaxed(peer->consumed), posted = fs_load_relaxed(peer->posted);
+    uint32_t number = consumed + below(random, 3);
+    struct fs_descriptor *d = fs_descriptor_at(&peer->vi, tx, number);
+    fs_word32 *ack = (fs_word32 *)&d->ack, *offset = (fs_word32 *)&d->offset;
+    switch (below(random, 16)) {
+    case 0: fs_store_relaxed(&tx->fin, (uint64_t)(1 + below(random, 4)) << 32 | near(peer, consumed)); break;
+    case 1: fs_store_relaxed(&tx->fin, 0); break;
+    case 2: fs_store_relaxed(&tx->rung, (uint32_t)next_random(random)); break;
+    case 3: fs_store_relaxed(&tx->credit_wait, (uint32_t)next_random(random)); break;
+    case 4: fs_store_relaxed(&rx->acked, near(peer, posted)); break;
+    case 5: fs_store_relaxed(&rx->heard, (uint32_t)next_random(random)); break;
+    case 6: fs_store_relaxed(&rx->doorbell, (uint32_t)next_random(random)); break;
+    case 7: fs_store_relaxed(&rx->limit, (uint32_t)next_random(random)); break;
+    case 8: fs_store_relaxed(ack, near(peer, posted)); break;
+    case 9: /* also what only the victim writes, the slots it posts to included */
+        d = fs_descriptor_at(&peer->vi, rx, posted - below(random, 3));
+        fs_store_relaxed(&d->commit, next_random(random));
+        break;
+    case 10:
+        if (peer->rewrites_header) {
+            /* version, window, slots or chunk */
+            fs_word32 *word = (fs_word32 *)((char *)peer->vi.region + 8 + 4 * below(random, 4));
+            uint32_t old = fs_load_relaxed(word);
+            fs_store_relaxed(word, one_in(random, 2) ? (uint32_t)next_random(random) : below(random, 40000));
+            sched_yield();
+            fs_store_relaxed(word, old);
+        }
+        break;
+    case 11: fs_store_relaxed(offset, below(random, 2 * peer->vi.arena)); break;
+    case 12: fs_store_relaxed(offset, (uint32_t)next_random(random)); break;
+    default:
+        if (one_in(random, 2)) fs_store_relaxed(offset, below(random, peer->vi.arena));
+        fs_store_release(&d->commit, some_commit(peer, number));
+    }
+}
+
+static void *be_hostile(void *argument) {
+    struct peer *peer = argument;
+    while (!fs_load_relaxed(&peer->stop))
+        for (int i = 0; i < 64; i++) scribble(peer);
+    return NULL;
+}
+
+/* ---- the victim ------------------------------------------------------------------------------------ */
+
+struct victim {
+    struct fs_vi vi;
+    struct fs_side own;
+    fs_word32 posted; /* copy of own.posted for the peer, which is not to race on a plain word */
+};
+
+static void forget_connection(struct victim *victim) {
+    uint64_t *ends = victim->own.ends;
+    memset(&victim->own, 0, sizeof victim->own);
+    memset(ends, 0, fs_ends_size(victim->vi.window));
+    victim->own.ends = ends;
+    victim->vi.violation = NULL;
+    fs_region_recycle(victim->vi.region, victim->vi.window);
+}
+
+/* A violation resets the connection. */
+static void reset_after(struct victim *victim) {
+    note_violation(victim->vi.violation);
+    forget_connection(victim);
+}
+
+static void take(struct victim *victim, uint64_t *random) {
+    struct fs_vi *vi = &victim->vi;
+    size_t room = 1 + below(random, one_in(random, 2) ? 64 : 100000);
+    int how = one_in(random, 4) ? FS_PEEK : FS_CONSUME;
+    size_t hint = fs_available(vi, room);
+    check(hint <= room, "%zu bytes available of %zu asked for", hint, room);
+    char *into = one_in(random, 4) ? NULL : malloc(room);
+    uint32_t before = fs_load_relaxed(&victim->own.consumed);
+    int64_t got = fs_take(vi, into, room, how);
+    check(got == FS_VIOLATION || (got >= 0 && (uint64_t)got <= room), "fs_take: %" PRId64 " of %zu", got, room);
+    check(how == FS_CONSUME || fs_load_relaxed(&victim->own.consumed) == before, "peeking consumed something");
+    free(into);
+    if (got == FS_VIOLATION) reset_after(victim);
+}
+
+static void look(struct victim *victim, uint64_t *random) {
+    struct fs_vi *vi = &victim->vi;
+    struct fs_view view = {0};
+    uint32_t number = fs_load_relaxed(&victim->own.consumed) + below(random, 3);
+    int there = fs_look(vi, number, &view);
+    if (there == FS_VIOLATION) {
+        reset_after(victim);
+    } else if (there) {
+        const unsigned char *line = fs_descriptor_at(vi, vi->rx, number)->inlined;
+        check(view.length && view.length <= vi->chunk, "a view of %u bytes", view.length);
+        const unsigned char *past = view.payload + view.length;
+        check(view.payload == line ? view.length <= FS_INLINE
+                                   : view.payload >= vi->rx_arena && past <= vi->rx_arena + vi->arena,
+              "a view outside of the arena");
+    }
+}
+
+static void post(struct victim *victim, uint64_t *random, const char *data) {
+    struct fs_vi *vi = &victim->vi;
+    size_t length = 1 + below(random, one_in(random, 2) ? 64 : LARGEST);
+    int64_t part = fs_post(vi, data, length, one_in(random, 16) ? FS_OOB : FS_DATA, one_in(random, 2));
+    check(part == FS_VIOLATION || (part >= 0 && part <= (int64_t)length && part <= vi->chunk), "fs_post: %" PRId64,
+          part);
+    fs_store_relaxed(&victim->posted, victim->own.posted);
+    if (part == FS_VIOLATION) reset_after(victim);
+}
+
+static void end(struct victim *victim) {
+    uint64_t kind = fs_end(&victim->vi);
+    check(kind <= 1 || kind == FS_FIN || kind == FS_RESET || kind == FS_BACK, "fs_end: %" PRIx64, kind);
+    if (kind == 1) reset_after(victim);
+}
+
+static void operate(struct victim *victim, uint64_t *random, const char *data) {
+    struct fs_vi *vi = &victim->vi;
+    operations++;
+    switch (below(random, 16)) {
+    case 0: end(victim); break;
+    case 1: if (fs_take_credits(vi) < 0) reset_after(victim); break;
+    case 2: fs_acknowledge(vi); break;
+    case 3: if (!fs_arm_receiver(vi)) fs_disarm_receiver(vi); break;
+    case 4: if (fs_arm_sender(vi, FS_WAITS) && vi->violation) reset_after(victim); break;
+    case 5: (void)fs_answer_sender(vi); break;
+    case 6: (void)fs_hush(vi); break;
+    case 7: if (fs_peer_doorbell(vi) & FS_EXPOSED) (void)fs_must_ring(vi); break;
+    case 8: if (fs_peer_doorbell(vi) & FS_ASLEEP) (void)fs_wakes_receiver(vi); break;
+    case 9: (void)fs_left_unread(vi); break;
+    case 10: look(victim, random); break;
+    case 11: case 12: case 13: post(victim, random, data); break;
+    default: take(victim, random);
+    }
+}
+
+static void attach(struct mapping *map, uint32_t window, uint32_t chunk) {
+    struct fs_vi probe;
+    const char *wrong = fs_vi_attach(&probe, map->memory, map->size, 1);
+    if (wrong) {
+        note_violation(wrong);
+        return;
+    }
+    size_t top = (size_t)(probe.tx_arena - (unsigned char *)map->memory) + probe.arena;
+    check(top <= map->size && fs_region_size(probe.window, probe.chunk) == map->size &&
+              fs_slots(probe.window) == probe.mask + 1 && probe.arena == probe.window * probe.chunk,
+          "attached to window %u chunk %u instead of %u %u", probe.window, probe.chunk, window, chunk);
+}
+
+static void run_round(uint64_t *random, const char *data) {
+    static const uint32_t windows[] = {2, 3, 5, 32}, chunks[] = {1024, 2048, FS_CHUNK_MAX};
+    uint32_t window = windows[below(random, 4)], chunk = chunks[below(random, 3)];
+    struct mapping map = map_guarded(window, chunk);
+    struct victim *victim = calloc(1, sizeof *victim);
+    struct peer peer = {.random = next_random(random), .rewrites_header = one_in(random, 2)};
+    pthread_t thread;
+    format_region(&map, window, chunk);
+    check(!fs_vi_attach(&victim->vi, map.memory, map.size, 0), "the victim cannot attach");
+    check(!fs_vi_attach(&peer.vi, map.memory, map.size, 1), "the peer cannot attach");
+    size_t used = fs_arena_offset(fs_slots(window), window * chunk, 2);
+    ASAN_POISON_MEMORY_REGION((char *)map.memory + used, map.size - used);
+    victim->vi.own = &victim->own;
+    victim->vi.ack_threshold = 1 + below(random, window - 1);
+    victim->own.ends = malloc(fs_ends_size(window));
+    forget_connection(victim);
+    peer.posted = &victim->posted;
+    peer.consumed = &victim->own.consumed;
+    pthread_create(&thread, NULL, be_hostile, &peer);
+    for (int i = 0; i < 20000; i++) {
+        operate(victim, random, data);
+        if (peer.rewrites_header && i % 8 == 0) attach(&map, window, chunk);
+        if (one_in(random, 64)) sched_yield();
+    }
+    fs_store_relaxed(&peer.stop, 1);
+    pthread_join(thread, NULL);
+    ASAN_UNPOISON_MEMORY_REGION((char *)map.memory + used, map.size - used);
+    free(victim->own.ends);
+    free(victim);
+    munmap(map.start, map.length);
+}
+
+int main(int count, char **arguments) {
+    struct rounds rounds = begin_rounds(count, arguments);
+    char *data = calloc(1, LARGEST);
+    for (uint64_t random; next_round(&rounds, &random);) run_round(&random, data);
+    free(data);
+    printf("%u rounds, %" PRIu64 " operations; violations:\n", rounds.done, operations);
+    for (int i = 0; i < VIOLATIONS; i++)
+        if (seen[i]) printf("%10" PRIu64 " %s\n", seen[i], violations[i]);
+    return 0;
+}

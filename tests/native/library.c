@@ -1,0 +1,134 @@
+/* The ring as a shared library, for tests/test_native.py: one end of a region behind plain functions, the layout as
+ * a table of numbers, and a way to let the peer act between a function's look at a commit word and its swap of it. */
+#include <stdlib.h>
+
+#include "atomics.h"
+
+static void (*interference)(void); /* called once, before the next swap of a commit word */
+
+static inline int swap_interfered(fs_word64 *word, uint64_t expected, uint64_t desired) {
+    void (*act)(void) = interference;
+    interference = NULL;
+    if (act) act();
+    return fs_swap_if64(word, expected, desired);
+}
+#define fs_swap_if64 swap_interfered
+#include "doorbell.h"
+
+void interfere_once(void (*act)(void)) { interference = act; }
+
+/* ---- layout ---------------------------------------------------------------------------------------- */
+
+struct number {
+    const char *name;
+    uint64_t value;
+};
+
+#define CONSTANT(name) {#name, name}
+#define SIZE(type) {#type, sizeof(struct type)}
+#define FIELD(type, field) {#type "." #field, offsetof(struct type, field)}
+
+const struct number layout[] = {
+    CONSTANT(FS_MAGIC), CONSTANT(FS_VERSION), CONSTANT(FS_LINE), CONSTANT(FS_INLINE), CONSTANT(FS_WINDOW_MIN),
+    CONSTANT(FS_WINDOW_MAX), CONSTANT(FS_CHUNK_MIN), CONSTANT(FS_CHUNK_MAX), CONSTANT(FS_DATA), CONSTANT(FS_OOB),
+    CONSTANT(FS_INLINED), CONSTANT(FS_SEALED), CONSTANT(FS_OPEN), CONSTANT(FS_FIN), CONSTANT(FS_RESET),
+    CONSTANT(FS_BACK), CONSTANT(FS_NOT_YET), CONSTANT(FS_READY), CONSTANT(FS_LEFT),
+    CONSTANT(FS_ASLEEP), CONSTANT(FS_EXPOSED), CONSTANT(FS_GONE), CONSTANT(FS_WAITS), CONSTANT(FS_PLUGGED),
+    CONSTANT(FS_HURRY), CONSTANT(FS_EDGES),
+    SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor), SIZE(fs_hello),
+    FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
+    FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, id), FIELD(fs_region, wakeup),
+    FIELD(fs_region, done), FIELD(fs_region, asks),
+    FIELD(fs_half, fin), FIELD(fs_half, switch_at), FIELD(fs_half, credit_wait), FIELD(fs_half, rung),
+    FIELD(fs_half, processor), FIELD(fs_half, acked), FIELD(fs_half, doorbell), FIELD(fs_half, heard),
+    FIELD(fs_half, ready), FIELD(fs_half, finack), FIELD(fs_half, limit), FIELD(fs_half, seen),
+    FIELD(fs_descriptor, commit), FIELD(fs_descriptor, ack), FIELD(fs_descriptor, offset),
+    FIELD(fs_descriptor, inlined),
+    {NULL, 0},
+};
+
+uint64_t commit_word(uint32_t sequence, uint32_t length, uint32_t type, uint32_t state) {
+    return FS_COMMIT(sequence, length, type, state);
+}
+
+uint32_t slots(uint32_t window) { return fs_slots(window); }
+size_t region_size(uint32_t window, uint32_t chunk) { return fs_region_size(window, chunk); }
+size_t half_size(uint32_t of_slots) { return fs_half_size(of_slots); }
+size_t arena_offset(uint32_t of_slots, uint32_t arena, int half) { return fs_arena_offset(of_slots, arena, half); }
+void format(void *memory, uint32_t window, uint32_t chunk, const unsigned char *id) {
+    fs_region_format(memory, window, chunk, id);
+}
+void recycle(void *memory, uint32_t window) { fs_region_recycle(memory, window); }
+
+/* ---- one end --------------------------------------------------------------------------------------- */
+
+struct end {
+    struct fs_vi vi;
+    struct fs_side own;
+};
+
+/* NULL with *wrong telling why, or when there is no memory. Both counts of a direction begin at a number: `sending`
+ * descriptors were posted and consumed before, `receiving` came from the peer. */
+struct end *end_new(void *memory, size_t size, int side, uint32_t ack_threshold, uint32_t sending, uint32_t receiving,
+                    const char **wrong) {
+    struct end *end = calloc(1, sizeof *end);
+    if (!end) return NULL;
+    *wrong = fs_vi_attach(&end->vi, memory, size, side);
+    if (*wrong) {
+        free(end);
+        return NULL;
+    }
+    end->vi.own = &end->own;
+    end->vi.ack_threshold = ack_threshold;
+    end->own.ends = calloc(1, fs_ends_size(end->vi.window));
+    end->own.posted = end->own.credited = sending;
+    fs_store_relaxed(&end->own.consumed, receiving);
+    fs_store_relaxed(&end->own.acknowledged, receiving);
+    fs_store_relaxed(&end->own.ack_seen, sending);
+    fs_store_relaxed(&end->vi.rx->acked, receiving);
+    for (uint32_t n = receiving - end->vi.mask - 1; receiving && n != receiving; n++)
+        fs_store_relaxed(&fs_descriptor_at(&end->vi, end->vi.rx, n)->commit, FS_COMMIT(n + 1, 1, FS_DATA, FS_SEALED));
+    return end;
+}
+
+void end_free(struct end *end) {
+    free(end->own.ends);
+    free(end);
+}
+
+/* No acknowledgement came with DATA since the connection began. */
+void end_never_piggybacked(struct end *end) { fs_store_relaxed(&end->own.ack_seen, 0); }
+
+int64_t end_post(struct end *end, const char *data, size_t length, int type, int combine) {
+    return fs_post(&end->vi, data, length, type, combine);
+}
+int64_t end_take(struct end *end, char *into, size_t room, int how) { return fs_take(&end->vi, into, room, how); }
+void end_post_fin(struct end *end, uint64_t kind) { fs_post_fin(&end->vi, kind); }
+uint64_t end_of_stream(struct end *end) { return fs_end(&end->vi); }
+void end_fin_taken(struct end *end) { end->own.fin_taken = 1; }
+void end_acknowledge(struct end *end) { fs_acknowledge(&end->vi); }
+int end_take_credits(struct end *end) { return fs_take_credits(&end->vi); }
+void end_seal(struct end *end) { fs_seal(&end->vi); }
+void end_limit(struct end *end, uint32_t send_limit) { end->own.send_limit = send_limit; }
+void end_oob_inline(struct end *end, int is_inline) { end->vi.oob_inline = is_inline; }
+int end_waiting(struct end *end) { return fs_waiting(&end->vi); }
+int end_readable(struct end *end) { return fs_readable(&end->vi); }
+int end_writable(struct end *end) { return fs_writable(&end->vi); }
+int end_left_unread(struct end *end) { return fs_left_unread(&end->vi); }
+size_t end_available(struct end *end, size_t enough) { return fs_available(&end->vi, enough); }
+int end_arm_receiver(struct end *end) { return fs_arm_receiver(&end->vi); }
+void end_disarm_receiver(struct end *end) { fs_disarm_receiver(&end->vi); }
+int end_wakes_receiver(struct end *end) { return fs_wakes_receiver(&end->vi); }
+int end_arm_sender(struct end *end, uint32_t how) { return fs_arm_sender(&end->vi, how); }
+uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi); }
+int end_must_ring(struct end *end) { return fs_must_ring(&end->vi); }
+uint32_t end_hush(struct end *end) { return fs_hush(&end->vi); }
+uint32_t end_peer_doorbell(struct end *end) { return fs_peer_doorbell(&end->vi); }
+
+const char *end_violation(struct end *end) { return end->vi.violation; }
+int end_oob_byte(struct end *end) { return end->own.oob_waiting ? end->own.oob_byte : -1; }
+uint32_t end_posted(struct end *end) { return end->own.posted; }
+uint32_t end_credited(struct end *end) { return end->own.credited; }
+uint32_t end_consumed(struct end *end) { return fs_load_relaxed(&end->own.consumed); }
+uint64_t end_arena_used(struct end *end) { return end->own.head - end->own.tail; }
+const struct fs_counters *end_counters(struct end *end) { return &end->vi.count; }

@@ -1,0 +1,397 @@
+/* Stress of the ring by threads, for ThreadSanitizer and AddressSanitizer: `stress [seconds [round]]`.
+ *
+ * In each round two sides share one region, with one to three sending and receiving threads each. They wait in all
+ * the ways an endpoint does: polling, asleep on an eventfd, and polling the kernel's descriptor, whose queue of
+ * doorbell bytes a socket pair stands for. Every byte is verified, both streams come to an end, and a sleep
+ * that nothing ends is a failure. Where a side's threads take turns, they do as fastsock/_native/endpoint.pxi does. */
+#include "harness.h"
+
+enum { MAX_THREADS = 3 };
+
+enum { POLLS, SLEEPS, POLLS_DESCRIPTOR, ANY_WAY }; /* how a side waits */
+
+/* One direction: what its two ends verify against. */
+struct lane {
+    uint64_t target;     /* bytes to send before the end */
+    uint64_t kind;       /* of the end */
+    uint64_t sent;       /* under the sender's lock */
+    fs_word64 received;  /* under the receiver's lock; the sender looks at it */
+    uint32_t largest;    /* bytes of one send, at most */
+    uint32_t lead;       /* bytes that may be sent beyond what was received, 0: any number. With a lead of a few
+                          * bytes nothing follows a message, so that nothing covers up for a wakeup it lost. */
+};
+
+struct side {
+    struct fs_vi vi;
+    struct fs_side own;
+    struct lane *out, *in;
+    int wake_fd, peer_fd; /* the eventfd this side sleeps on, and the peer's */
+    int over_fd;          /* readable once the stream's end was taken: the lifeline of this test */
+    int line;             /* the kernel connection: carries doorbell bytes */
+    int exposed;
+    uint32_t way;
+    fs_word32 slept, polled;
+};
+
+struct worker {
+    pthread_t thread;
+    struct side *side;
+    uint64_t random;
+};
+
+static struct {
+    uint64_t bytes, combined, alone, piggybacked, doorbells, slept, polled;
+} totals;
+
+static const uint32_t edges[] = {1, 47, 48, 49, 2048, 32768}; /* sizes at which something changes */
+
+static uint32_t pick_size(uint64_t *random, uint32_t largest) {
+    uint32_t size = one_in(random, 3) ? 1 + below(random, largest) : edges[below(random, 6)];
+    return size < largest ? size : largest;
+}
+
+/* What a stuck round looks like, for reports: the words of both sides, unsynchronised. */
+static struct side *shown;
+
+__attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct side *side, const char *who) {
+    for (int s = 0; s < 2; s++) {
+        const struct side *it = &shown[s];
+        const struct fs_side *own = &it->own;
+        const struct fs_half *tx = it->vi.tx, *rx = it->vi.rx;
+        fprintf(stderr, "side %d: window %u, chunk %u, t %u, exposed %d, way %u\n", s, it->vi.window, it->vi.chunk,
+                it->vi.ack_threshold, it->exposed, it->way);
+        fprintf(stderr, "  sends: %" PRIu64 " of %" PRIu64 " bytes, lead %u, posted %u, credited %u, acked %u,"
+                " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, sleepers %u\n", it->out->sent,
+                it->out->target, it->out->lead, own->posted, own->credited, fs_load_relaxed(&tx->acked),
+                fs_load_relaxed(&own->ack_seen), own->head - own->tail, fs_load_relaxed(&tx->credit_wait),
+                fs_load_relaxed(&tx->rung), fs_load_relaxed(&own->send_sleepers));
+        fprintf(stderr, "  receives: consumed %u, acknowledged %u, doorbell %u, heard %u, owed %u, end %d,"
+                " sleepers %u\n",
+                fs_load_relaxed(&own->consumed), fs_load_relaxed(&own->acknowledged), fs_load_relaxed(&rx->doorbell),
+                fs_load_relaxed(&rx->heard), own->doorbell_debt, own->fin_taken != 0,
+                fs_load_relaxed(&own->recv_sleepers));
+    }
+    fail("a %s of side %d was never woken", who, side->vi.side);
+}
+
+/* ---- doorbell -------------------------------------------------------------------------------------- */
+
+/* After a post, under the send lock. */
+static void ring(struct side *side) {
+    uint32_t doorbell = fs_peer_doorbell(&side->vi);
+    if (doorbell & FS_ASLEEP && fs_wakes_receiver(&side->vi)) {
+        wake(side->peer_fd);
+        side->vi.count.doorbells_rung++;
+    }
+    if (doorbell & FS_EXPOSED && fs_must_ring(&side->vi)) {
+        long sent = syscall(SYS_sendto, side->line, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+        check(sent == 1, "no room for a doorbell byte: %m");
+        side->vi.count.doorbells_rung++;
+    }
+}
+
+/* Takes doorbell bytes from the queue; those still on their way are owed. Under the receive lock. */
+static void quiet(struct side *side) {
+    char junk[256];
+    uint32_t count = fs_hush(&side->vi) + side->own.doorbell_debt;
+    while (count) {
+        long got = syscall(SYS_recvfrom, side->line, junk, count < sizeof junk ? count : sizeof junk, MSG_DONTWAIT,
+                           NULL, NULL);
+        if (got <= 0) break;
+        count -= (uint32_t)got;
+    }
+    side->own.doorbell_debt = count;
+}
+
+/* The peer waits for credits. Under the receive lock. */
+static void serve_sender(struct side *side) {
+    fs_acknowledge(&side->vi);
+    uint32_t wants = fs_answer_sender(&side->vi);
+    if (wants & FS_WAITS) wake(side->peer_fd);
+    if (wants & FS_PLUGGED) quiet(side);
+}
+
+/* A wakeup may have been meant for several sleepers of this side, and one has taken it. */
+static void hand_over(struct side *side) {
+    int more = fs_load_sc(&side->own.recv_sleepers) && fs_arm_receiver(&side->vi);
+    if (fs_load_sc(&side->own.send_sleepers)) {
+        fs_lock(&side->own.send_lock, (uint32_t)getpid());
+        more |= fs_arm_sender(&side->vi, FS_WAITS);
+        fs_unlock(&side->own.send_lock);
+    }
+    if (more) wake(side->wake_fd);
+}
+
+static void sleep_unless(int ready, struct side *side, fs_word32 *sleepers, int other_fd, const char *who) {
+    if (!ready) {
+        if (!sleep_on(side->wake_fd, other_fd)) lose(side, who);
+        fs_add_sc(&side->slept, 1);
+        drain(side->wake_fd);
+    }
+    fs_add_sc(sleepers, (uint32_t)-1);
+}
+
+/* ---- sending --------------------------------------------------------------------------------------- */
+
+static void plug(struct side *side) {
+    char junk[64] = {0};
+    long sent = syscall(SYS_sendto, side->line, junk, sizeof junk, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+    if (sent > 0) fs_store_sc(&side->vi.tx->rung, fs_load_relaxed(&side->vi.tx->rung) + (uint32_t)sent);
+}
+
+static void await_credit(struct worker *me) {
+    struct side *side = me->side;
+    int spins = one_in(&me->random, 2), ready;
+    fs_lock(&side->own.send_lock, (uint32_t)getpid());
+    uint32_t credited = side->own.credited, how = FS_WAITS;
+    if (!spins && one_in(&me->random, 3) && fs_peer_doorbell(&side->vi) & FS_EXPOSED) {
+        plug(side);
+        how |= FS_PLUGGED;
+    }
+    if (!spins) fs_add_sc(&side->own.send_sleepers, 1);
+    ready = fs_arm_sender(&side->vi, spins ? FS_HURRY : how);
+    fs_unlock(&side->own.send_lock);
+    if (!spins) {
+        sleep_unless(ready, side, &side->own.send_sleepers, -1, "sender");
+        hand_over(side);
+        return;
+    }
+    for (int turns = 0; turns < 200 && fs_load_acquire(&side->vi.tx->acked) == credited; turns++) fs_pause();
+    sched_yield();
+}
+
+/* Bytes of the stream that may have been sent by now. */
+static uint64_t allowed(const struct side *side) {
+    uint64_t came_back = fs_load_relaxed(&side->in->received);
+    if (!side->out->lead || came_back == side->in->target) return side->out->target;
+    came_back += side->out->lead;
+    return came_back < side->out->target ? came_back : side->out->target;
+}
+
+static void await_allowance(const struct side *side, uint64_t sent) {
+    for (double until = seconds_now() + 2 * PATIENCE; allowed(side) == sent; sched_yield())
+        if (seconds_now() > until) lose(side, "sender that waits for an answer");
+}
+
+static void *send_stream(void *argument) {
+    struct worker *me = argument;
+    struct side *side = me->side;
+    struct lane *out = side->out;
+    uint64_t sent;
+    do {
+        uint32_t length = pick_size(&me->random, out->largest), done = 0;
+        int combine = one_in(&me->random, 2);
+        fs_lock(&side->own.send_lock, (uint32_t)getpid());
+        if (length > allowed(side) - out->sent) length = (uint32_t)(allowed(side) - out->sent);
+        while (done < length) {
+            int64_t part = fs_post(&side->vi, (const char *)pattern_at(out->sent), length - done, FS_DATA, combine);
+            check(part >= 0, "posting: %s", side->vi.violation);
+            if (part == 0) break;
+            out->sent += (uint64_t)part;
+            done += (uint32_t)part;
+            ring(side);
+        }
+        sent = out->sent;
+        if (sent == out->target && !side->own.fin_sent) {
+            fs_post_fin(&side->vi, out->kind);
+            ring(side);
+        }
+        fs_unlock(&side->own.send_lock);
+        if (done < length) await_credit(me);
+        else if (sent < out->target) await_allowance(side, sent);
+        if (one_in(&me->random, 16)) sched_yield(); /* starves the receivers: they claim what is open */
+    } while (sent < out->target);
+    return NULL;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------------- */
+
+static void await_data(struct worker *me) {
+    struct side *side = me->side;
+    switch (side->way == ANY_WAY ? below(&me->random, side->exposed ? 3 : 2) : side->way) {
+    case POLLS:
+        for (int turns = 0; turns < 200 && !fs_readable(&side->vi); turns++) fs_pause();
+        sched_yield();
+        break;
+    case SLEEPS:
+        fs_lock(&side->own.recv_lock, (uint32_t)getpid());
+        serve_sender(side);
+        fs_add_sc(&side->own.recv_sleepers, 1);
+        int ready = fs_arm_receiver(&side->vi);
+        fs_unlock(&side->own.recv_lock);
+        sleep_unless(ready, side, &side->own.recv_sleepers, side->over_fd, "receiver");
+        fs_disarm_receiver(&side->vi);
+        hand_over(side);
+        break;
+    default:
+        if (!sleep_on(side->line, side->over_fd)) lose(side, "receiver that polls its descriptor");
+        fs_add_sc(&side->polled, 1);
+    }
+}
+
+/* One receive call. Bytes, or 0 with *over telling whether that is the end of the stream. */
+static int64_t take(struct side *side, char *into, size_t room, int how, uint64_t *position, int *over) {
+    fs_lock(&side->own.recv_lock, (uint32_t)getpid());
+    *position = fs_load_relaxed(&side->in->received);
+    int64_t got = fs_take(&side->vi, into, room, how);
+    check(got >= 0, "taking: %s", side->vi.violation);
+    if (got > 0 && how == FS_CONSUME) {
+        fs_store_relaxed(&side->in->received, *position + (uint64_t)got);
+        if (fs_peer_credit_wait(&side->vi)) serve_sender(side);
+        if (side->exposed) quiet(side);
+    } else if (got == 0) {
+        uint64_t end = side->own.fin_taken ? 0 : fs_end(&side->vi);
+        check(end != 1, "ending: %s", side->vi.violation);
+        if (end) {
+            check(end == side->in->kind, "FIN of the wrong kind");
+            side->own.fin_taken = 1;
+            wake(side->over_fd);
+        }
+        *over = side->own.fin_taken != 0;
+        if (side->exposed && readable_now(side->line)) quiet(side); /* as look_at_lifeline */
+    }
+    fs_unlock(&side->own.recv_lock);
+    return got;
+}
+
+static void *receive_stream(void *argument) {
+    struct worker *me = argument;
+    struct side *side = me->side;
+    char *buffer = malloc(LARGEST);
+    int over = 0;
+    while (!over) {
+        size_t room = pick_size(&me->random, 40000);
+        int how = one_in(&me->random, 8) ? FS_PEEK : FS_CONSUME, discards = one_in(&me->random, 8);
+        if (one_in(&me->random, 4)) {
+            size_t waiting = fs_available(&side->vi, room);
+            check(waiting <= room, "%zu bytes available of %zu asked for", waiting, room);
+            if (waiting) room = waiting;
+        }
+        char *into = buffer + LARGEST - room; /* so that a byte too many is out of bounds */
+        uint64_t position;
+        int64_t got = take(side, discards ? NULL : into, room, how, &position, &over);
+        check((size_t)got <= room, "%" PRId64 " bytes into room for %zu", got, room);
+        if (!discards && memcmp(into, pattern_at(position), (size_t)got) != 0)
+            fail("wrong bytes among the %" PRId64 " at %" PRIu64, got, position);
+        if (got == 0 && !over) await_data(me);
+    }
+    free(buffer);
+    return NULL;
+}
+
+/* ---- one round ------------------------------------------------------------------------------------- */
+
+/* Lets the counts of one direction start at `base`, as if so many descriptors had gone before. */
+static void start_at(struct side *from, struct side *to, uint32_t base) {
+    from->own.posted = from->own.credited = base;
+    fs_store_relaxed(&from->own.ack_seen, base);
+    fs_store_relaxed(&from->vi.tx->acked, base);
+    fs_store_relaxed(&from->vi.tx->seen, base);
+    fs_store_relaxed(&to->own.consumed, base);
+    fs_store_relaxed(&to->own.acknowledged, base);
+    for (uint32_t number = base - from->vi.mask - 1; base && number != base; number++)
+        fs_store_relaxed(&fs_descriptor_at(&from->vi, from->vi.tx, number)->commit,
+                         FS_COMMIT(number + 1, 1, FS_DATA, FS_INLINED));
+}
+
+static void settle(struct side *from, struct side *to) {
+    uint64_t received = fs_load_relaxed(&from->out->received);
+    check(received == from->out->target, "%" PRIu64 " of %" PRIu64 " bytes arrived", received, from->out->target);
+    check(from->vi.count.bytes_sent == to->vi.count.bytes_received, "bytes counted differently at the two ends");
+    check(from->vi.count.messages_sent == to->vi.count.messages_received, "messages counted differently");
+    fs_acknowledge(&to->vi);
+    check(fs_take_credits(&from->vi) == 0, "last credits: %s", from->vi.violation);
+    check(from->own.credited == from->own.posted && from->own.head == from->own.tail, "credits or arena bytes leaked");
+    if (to->exposed) quiet(to);
+    check(to->own.doorbell_debt == 0, "%u doorbell bytes owed that never came", to->own.doorbell_debt);
+    check(!readable_now(to->line), "doorbell bytes left behind: %u rung, %u heard", fs_load_relaxed(&to->vi.rx->rung),
+          fs_load_relaxed(&to->vi.rx->heard));
+}
+
+static void plan(struct lane *lane, uint32_t lead, uint64_t *random) {
+    static const uint32_t largests[] = {1, 49, 300, 4096, 40000};
+    lane->lead = lead;
+    lane->largest = lead ? lead : largests[below(random, 5)];
+    lane->target = one_in(random, 8) ? 0 : (1 + below(random, 1500)) * (uint64_t)(lane->largest / 3 + 1);
+    lane->kind = (1 + (uint64_t)below(random, 3)) << 32; /* FS_FIN, FS_RESET or FS_BACK */
+}
+
+static void attach(struct side *side, int number, struct mapping *map, uint64_t *random) {
+    const char *wrong = fs_vi_attach(&side->vi, map->memory, map->size, number);
+    check(!wrong, "%s", wrong);
+    side->vi.own = &side->own;
+    side->vi.ack_threshold = 1 + below(random, side->vi.window - 1);
+    side->own.ends = calloc(1, fs_ends_size(side->vi.window));
+    side->over_fd = eventfd(0, EFD_NONBLOCK);
+    side->exposed = one_in(random, 2);
+    side->way = one_in(random, 2) ? ANY_WAY : below(random, side->exposed ? 3 : 2);
+    if (side->exposed) fs_or_sc(&side->vi.rx->doorbell, FS_EXPOSED);
+    if (one_in(random, 8)) side->own.send_limit = 1 + below(random, 100000);
+}
+
+static void tally(struct side *side) {
+    totals.bytes += side->vi.count.bytes_sent;
+    totals.combined += side->vi.count.sends_combined;
+    totals.alone += side->vi.count.acks_alone;
+    totals.piggybacked += side->vi.count.acks_piggybacked;
+    totals.doorbells += side->vi.count.doorbells_rung;
+    totals.slept += fs_load_relaxed(&side->slept);
+    totals.polled += fs_load_relaxed(&side->polled);
+}
+
+static void run_round(uint64_t *random) {
+    static const uint32_t windows[] = {2, 3, 5, 32, 8, 64}, chunks[] = {1024, 2048, 8192, FS_CHUNK_MAX};
+    static const uint32_t bases[] = {0, 0, INT32_MAX - 40, UINT32_MAX - 200};
+    uint32_t window = windows[below(random, 6)], chunk = chunks[below(random, 4)];
+    uint32_t lead = one_in(random, 3) ? 1 + below(random, 64) : 0;
+    struct mapping map = map_guarded(window, chunk);
+    struct lane lanes[2] = {0};
+    struct side *sides = shown = calloc(2, sizeof *sides);
+    struct worker workers[4 * MAX_THREADS];
+    int threads = 0, lines[2], eventfds[2] = {eventfd(0, EFD_NONBLOCK), eventfd(0, EFD_NONBLOCK)};
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, lines) == 0, "socketpair: %m");
+    format_region(&map, window, chunk);
+    for (int s = 0; s < 2; s++) {
+        plan(&lanes[s], lead, random);
+        attach(&sides[s], s, &map, random);
+        sides[s].out = &lanes[s];
+        sides[s].in = &lanes[!s];
+        sides[s].wake_fd = eventfds[s];
+        sides[s].peer_fd = eventfds[!s];
+        sides[s].line = lines[s];
+    }
+    for (int s = 0; s < 2; s++) {
+        if (sides[s].own.send_limit) sides[!s].vi.ack_threshold = 1; /* a small buffer waits for no others */
+        start_at(&sides[s], &sides[!s], bases[below(random, 4)]);
+    }
+    for (int task = 0; task < 4; task++)
+        for (int n = 1 + (int)below(random, MAX_THREADS); n > 0; n--, threads++) {
+            workers[threads] = (struct worker){.side = &sides[task / 2], .random = next_random(random)};
+            pthread_create(&workers[threads].thread, NULL, task % 2 ? send_stream : receive_stream, &workers[threads]);
+        }
+    while (threads) pthread_join(workers[--threads].thread, NULL);
+    for (int s = 0; s < 2; s++) settle(&sides[s], &sides[!s]);
+    for (int s = 0; s < 2; s++) {
+        tally(&sides[s]);
+        close(sides[s].wake_fd);
+        close(sides[s].over_fd);
+        close(sides[s].line);
+        free(sides[s].own.ends);
+    }
+    free(sides);
+    munmap(map.start, map.length);
+}
+
+int main(int count, char **arguments) {
+    struct rounds rounds = begin_rounds(count, arguments);
+    fill_pattern();
+    for (uint64_t random; next_round(&rounds, &random);) run_round(&random);
+    printf("%u rounds, %" PRIu64 " bytes; %" PRIu64 " sends combined, ACKs %" PRIu64 " alone and %" PRIu64
+           " piggybacked, %" PRIu64 " doorbells, %" PRIu64 " sleeps, %" PRIu64 " polls of the descriptor\n",
+           rounds.done, totals.bytes, totals.combined, totals.alone, totals.piggybacked, totals.doorbells,
+           totals.slept, totals.polled);
+    if (rounds.only) return 0;
+    check(totals.combined && totals.alone && totals.piggybacked && totals.doorbells && totals.slept && totals.polled,
+          "something above was never exercised");
+    return 0;
+}

@@ -1,0 +1,112 @@
+"""Other processes for the tests: Python programs given as source, that talk over their pipes."""
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pairs import SECONDS, until
+
+PRELUDE = """
+import errno, os, select, signal, socket, struct, sys, threading, time
+import fastsock
+from pairs import *
+from programs import connect, say, settle, told
+"""
+
+
+class Program:
+    """A running Python process; what it imports besides its own imports is in ``PRELUDE``."""
+
+    def __init__(self, source: str, *arguments: object, pass_fds: Sequence[int] = (), **variables: str) -> None:
+        path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + textwrap.dedent(source), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=pass_fds,
+            env={**os.environ, "PYTHONPATH": path, "FASTSOCK_MOVE_AFTER": "0", **variables},
+        )
+        self.pid = self.process.pid
+
+    def line(self) -> str:
+        """The next line the process printed."""
+        assert self.process.stdout is not None
+        assert select.select([self.process.stdout], [], [], SECONDS)[0], "the process printed nothing"
+        return self.process.stdout.readline().decode().rstrip("\n")
+
+    def tell(self) -> None:
+        """Lets the process go on from ``told()``."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+
+    def wait(self) -> int:
+        """The exit status, negative for a signal."""
+        return self.process.wait(2 * SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL, and waits for the end."""
+        self.process.kill()
+        self.wait()
+
+    def close(self) -> None:
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@contextlib.contextmanager
+def running(source: str, *arguments: object, pass_fds: Sequence[int] = (), **variables: str) -> Iterator[Program]:
+    """A `Program`, killed on leaving."""
+    with contextlib.closing(Program(source, *arguments, pass_fds=pass_fds, **variables)) as program:
+        yield program
+
+
+# What both sides of a connection do, in the test and in a program
+
+
+def settle(sock: object, path: str = "ring", leads: bool = True) -> None:
+    """Drives bytes both ways until both ends are on `path`; one end leads, the other follows."""
+    import fastsock
+
+    if not leads:
+        while sock.recv(1) == b"?":
+            sock.sendall(b"r" if fastsock.path_of(sock).path == path else b"t")
+        return
+
+    def both() -> bool:
+        sock.sendall(b"?")
+        return sock.recv(1) == b"r" and fastsock.path_of(sock).path == path
+
+    until(both, f"both ends are on {path}")
+    sock.sendall(b"!")
+
+
+def connect(port: int, publishes: bool | None = None, host: str = "127.0.0.1") -> object:
+    """A fastsock connection to a port of this host, whose end has the wanted part in the rendezvous."""
+    import fastsock
+
+    while True:
+        sock = fastsock.socket()
+        sock.settimeout(SECONDS)
+        sock.bind((host, 0))
+        if publishes is None or (sock.getsockname()[1] < port) == publishes:
+            sock.connect((host, port))
+            return sock
+        sock.close()
+
+
+def say(line: object) -> None:
+    """In a program: prints a line for ``Program.line``."""
+    print(line, flush=True)
+
+
+def told() -> None:
+    """In a program: waits for ``Program.tell``."""
+    sys.stdin.readline()

@@ -1,0 +1,495 @@
+"""`python -m fastsock run`: a program cannot tell, but its sockets and its children's are patched.
+
+Most tests are differential: the same program is started by `python` and by `fastsock run`, and has to print
+the same, fail the same and end the same.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import textwrap
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import fastsock
+
+PYTHON = [sys.executable]
+FASTSOCK = [sys.executable, "-m", "fastsock"]
+RUN = [*FASTSOCK, "run"]
+DEADLINE = 30
+"""Seconds that any one process may take."""
+
+PROBE = """
+import inspect, json, os, sys
+print(json.dumps({
+    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "name": __name__, "file": __file__,
+    "package": __package__, "spec": __spec__ and __spec__.name, "flags": repr(sys.flags),
+    "xoptions": sys._xoptions, "warnoptions": sys.warnoptions, "frames": len(inspect.stack()),
+    "is main": sys.modules["__main__"].__dict__ is globals(),
+    "sitecustomize": getattr(sys.modules.get("sitecustomize"), "__file__", None),
+}))
+"""
+
+PATCHED = """
+import _socket, json, socket, sys
+def patched():
+    return socket.socket.__base__ is not _socket.socket
+"""
+"""Whether a process is patched, seen without asking fastsock."""
+
+
+@pytest.fixture
+def execute(tmp_path):
+    """Run a command in `tmp_path` to its end; keyword arguments are environment variables."""
+
+    def execute(command, directory=tmp_path, **variables):
+        return subprocess.run(
+            [str(word) for word in command],
+            cwd=directory,
+            env={**environment(), **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+
+    return execute
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Write a program's source to a file; gives its path."""
+
+    def program(source, name="program.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+        return path
+
+    return program
+
+
+def environment():
+    return {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
+
+
+def outcome(process):
+    return process.returncode, process.stdout, process.stderr
+
+
+class TestIdentity:
+    """`sys.argv`, `sys.path` and `__main__` are what `python` makes them."""
+
+    @pytest.fixture(autouse=True)
+    def probes(self, program, tmp_path):
+        program(PROBE, "probe.py")
+        program(PROBE, "below/probe.py")
+        program("", "package/__init__.py")
+        program(PROBE, "package/__main__.py")
+        program(PROBE, "directory/__main__.py")
+        with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+            archive.writestr("__main__.py", PROBE)
+
+    def same(self, execute, words, options=(), **variables):
+        plain = execute([*PYTHON, *options, *words], **variables)
+        ours = execute([*PYTHON, *options, "-m", "fastsock", "run", *words], **variables)
+        assert plain.returncode == 0
+        assert json.loads(ours.stdout) == json.loads(plain.stdout)
+        assert outcome(ours) == outcome(plain)
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["probe.py"],
+            ["probe.py", "-m", "--stats", "x", "--", "-h"],
+            ["below/probe.py", "one argument", ""],
+            ["-m", "probe", "argument"],
+            ["-mprobe", "argument"],
+            ["-m", "package", "-m", "x"],
+            ["-m", "package.__main__"],
+            ["directory", "argument"],
+            ["archive.zip", "argument"],
+        ],
+        ids=" ".join,
+    )
+    def test_program_sees_what_python_shows(self, execute, words):
+        self.same(execute, words)
+
+    @pytest.mark.parametrize(
+        "options", [["-u"], ["-X", "dev", "-O"], ["-Werror::UserWarning", "-s"]], ids=" ".join
+    )
+    def test_interpreter_options_are_kept(self, execute, options):
+        self.same(execute, ["probe.py", "argument"], options)
+
+    @pytest.mark.parametrize("start", [["-Bum", "fastsock"], ["-mfastsock"], ["-Bumfastsock"]], ids=" ".join)
+    def test_interpreter_options_next_to_the_m(self, execute, start):
+        letters = start[0].partition("m")[0]
+        plain = execute([*PYTHON, *([letters] if letters != "-" else []), "probe.py"])
+        assert outcome(execute([*PYTHON, *start, "run", "probe.py"])) == outcome(plain)
+
+    @pytest.mark.parametrize("value", ["", "below", "below::package"])
+    def test_python_path_of_the_user_is_kept(self, execute, value):
+        self.same(execute, ["probe.py"], PYTHONPATH=value)
+
+    def test_console_script(self, execute):
+        script = shutil.which("fastsock", path=sysconfig.get_path("scripts"))
+        assert script is not None, "fastsock is not installed"
+        plain = json.loads(execute([*PYTHON, "probe.py", "a"]).stdout)
+        ours = json.loads(execute([script, "run", "probe.py", "a"]).stdout)
+        del plain["orig_argv"][0], ours["orig_argv"][0]  # the script's first line may spell it otherwise
+        assert ours == plain
+
+
+class TestEnd:
+    """A program under `run` ends as it would without us."""
+
+    @pytest.mark.parametrize(
+        ("source", "status"),
+        [
+            ("print('done')", 0),
+            ("import sys; sys.exit(3)", 3),
+            ("import sys; sys.exit('a message')", 1),
+            ("import os; os._exit(7)", 7),
+            ("def fail():\n    raise ValueError('with a traceback')\n\nfail()", 1),
+            ("not python", 1),
+            ("import atexit; atexit.register(print, 'at exit'); raise SystemExit", 0),
+            ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ],
+    )
+    def test_status_and_output(self, execute, program, source, status):
+        path = program(source)
+        plain = execute([*PYTHON, path])
+        assert outcome(execute([*RUN, path])) == outcome(plain)
+        assert plain.returncode == status
+
+    @pytest.mark.parametrize(("words", "status"), [(["missing.py"], 2), (["-m", "missing"], 1)], ids=str)
+    def test_missing_program(self, execute, words, status):
+        ours = execute([*RUN, *words])
+        assert outcome(ours) == outcome(execute([*PYTHON, *words]))
+        assert ours.returncode == status
+        assert len(ours.stderr.splitlines()) == 1
+
+    @pytest.mark.parametrize("command", [PYTHON, RUN], ids=["plain", "fastsock"])
+    @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+    def test_signal(self, program, command, sent):
+        path = program("""
+            import signal
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # as in the foreground
+            print("ready", flush=True)
+            while True:
+                signal.pause()
+            """)
+        process = subprocess.Popen(
+            [*command, path], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(sent)
+            _, errors = process.communicate(timeout=DEADLINE)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == -sent  # killed by the signal itself, so that a shell sees it too
+        assert errors.count("File ") == (1 if sent == signal.SIGINT else 0)
+        assert errors.rstrip().endswith("KeyboardInterrupt" if sent == signal.SIGINT else "")
+
+
+class TestPatched:
+    """The program is patched, and so are the Python processes below it."""
+
+    @pytest.mark.parametrize(
+        ("command", "expected"), [(PYTHON, "False"), (RUN, "True")], ids=["plain", "run"]
+    )
+    def test_program(self, execute, program, command, expected):
+        path = program(PATCHED + "print(patched())")
+        assert outcome(execute([*command, path])) == (0, f"{expected}\n", "")
+
+    def test_fastsock_agrees(self, execute, program):
+        path = program(
+            "import fastsock, socket; print(fastsock.is_patched(), socket.socket is fastsock.socket)"
+        )
+        assert execute([*RUN, path]).stdout == "True True\n"
+
+    @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+    def test_multiprocessing(self, execute, program, method):
+        """A child gets a function, an argument and a result whose classes live in `__main__`."""
+        path = program(
+            PATCHED
+            + textwrap.dedent("""
+            import multiprocessing
+
+            class Question:
+                def __init__(self, text):
+                    self.text = text
+
+            class Answer:
+                def __init__(self, question):
+                    self.text, self.patched = question.text.upper(), patched()
+
+            if __name__ == "__main__":
+                context = multiprocessing.get_context(sys.argv[1])
+                with context.Pool(1) as pool:
+                    answer = pool.apply_async(Answer, (Question("text"),)).get(20)
+                print(type(answer) is Answer, answer.text, answer.patched)
+            """)
+        )
+        assert execute([*RUN, path, method]).stdout == "True TEXT True\n"
+        assert execute([*PYTHON, path, method]).stdout == "True TEXT False\n"
+
+    def test_subprocesses(self, execute, program):
+        """Children and grandchildren, a script, a module and a command."""
+        program(PATCHED + "print('child', patched(), flush=True)", "child.py")
+        path = program(
+            PATCHED
+            + textwrap.dedent("""
+            import subprocess
+            print("program", patched(), flush=True)
+            for words in (["child.py"], ["-m", "child"], ["-c", "import child"]):
+                subprocess.run([sys.executable, *words], check=True)
+            if len(sys.argv) == 1:
+                subprocess.run([sys.executable, *sys.argv, "grandchild"], check=True)
+            """)
+        )
+        lines = ["program True", *["child True"] * 3] * 2
+        assert outcome(execute([*RUN, path])) == (0, "\n".join(lines) + "\n", "")
+
+    def test_replaced_program(self, execute, program):
+        """A program that executes itself anew, as servers that reload do."""
+        path = program(
+            PATCHED
+            + textwrap.dedent("""
+            import os
+            print(patched(), flush=True)
+            if len(sys.argv) == 1:
+                os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
+            """)
+        )
+        assert execute([*RUN, path]).stdout == "True\nTrue\n"
+
+    def test_run_below_run(self, execute, program):
+        program("import os, sys; print(os.environ['PYTHONPATH'], sys.path)", "child.py")
+        path = program("""
+            import subprocess, sys
+            subprocess.run([sys.executable, "child.py"], check=True)
+            subprocess.run([sys.executable, "-m", "fastsock", "run", "child.py"], check=True)
+            """)
+        first, second = execute([*RUN, path], PYTHONPATH="elsewhere").stdout.splitlines()
+        assert first == second
+        assert "elsewhere" in first
+
+    def test_disabled(self, execute, program):
+        path = program(
+            PATCHED
+            + textwrap.dedent("""
+            import subprocess
+            print(patched(), flush=True)
+            if len(sys.argv) == 1:
+                subprocess.run([sys.executable, *sys.argv, "child"], check=True)
+            """)
+        )
+        assert outcome(execute([*RUN, path], FASTSOCK_ENABLED="0")) == (0, "False\nFalse\n", "")
+
+
+class TestOtherInterpreters:
+    """The environment of `run` reaches interpreters that are not ours; it never breaks one."""
+
+    @pytest.fixture
+    def other(self, execute, tmp_path):
+        """An interpreter with nothing installed."""
+        made = execute([*PYTHON, "-m", "venv", "--without-pip", tmp_path / "other"])
+        assert made.returncode == 0, made.stderr
+        return tmp_path / "other/bin/python"
+
+    def test_without_fastsock(self, execute, program, other):
+        program(PATCHED + "print(patched(), 'fastsock' in sys.modules)", "child.py")
+        path = program("import subprocess, sys; subprocess.run([sys.argv[1], 'child.py'], check=True)")
+        assert outcome(execute([*RUN, path, other])) == (0, "False False\n", "")
+
+    def test_fastsock_on_the_path_of_the_parent_only(self, execute, program, other):
+        """As in a checkout: `-m` finds fastsock in the current directory, scripts elsewhere cannot."""
+        [libraries] = other.parent.parent.glob("lib/python*/site-packages")
+        dependencies = {
+            Path(module.__file__).parents[1] for module in map(__import__, ("attrs", "structlog", "uvloop"))
+        }
+        (libraries / "dependencies.pth").write_text("".join(f"{directory}\n" for directory in dependencies))
+        program(PATCHED + "print(patched(), flush=True)", "child.py")
+        path = program("""
+            import os, runpy, subprocess, sys
+            child = os.path.join(os.path.dirname(__file__), "child.py")
+            runpy.run_path(child)
+            subprocess.run([sys.executable, child], check=True)
+            """)
+        checkout = Path(fastsock.__file__).parents[1]
+        started = execute([other, "-m", "fastsock", "run", path], directory=checkout)
+        assert outcome(started) == (0, "True\nTrue\n", "")
+
+    @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+    def test_child_that_ignores_the_environment(self, execute, program, option):
+        program("import socket; print('child')", "child.py")
+        path = program("""
+            import subprocess, sys
+            subprocess.run([sys.executable, *sys.argv[1:], "child.py"], check=True)
+            """)
+        assert outcome(execute([*RUN, path, option])) == (0, "child\n", "")
+
+
+class TestSitecustomize:
+    """A sitecustomize of the user's is imported as if ours were not there."""
+
+    SHOW = """
+        import sys
+        module = sys.modules.get("sitecustomize")
+        print(module and (module.__file__, module.__name__, module.__spec__.origin, module.value))
+        """
+
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "print('imported'); value = 1",
+            "import nothing_of_this_name; value = 1",
+            "raise RuntimeError('from the sitecustomize of the user')",
+            "import sys; sys.path.append('added'); value = sys.modules[__name__].__dict__ is globals()",
+        ],
+    )
+    def test_is_imported(self, execute, program, source):
+        program(source, "custom/sitecustomize.py")
+        path = program(self.SHOW)
+        plain = execute([*PYTHON, path], PYTHONPATH="custom")
+        # Two interpreters import it: the one that `run` starts as, and the one it becomes.
+        ours = execute([*RUN, path], PYTHONPATH="custom")
+        twice = [*plain.stdout.splitlines()[:-1], *plain.stdout.splitlines()]
+        assert (ours.returncode, ours.stdout.splitlines()) == (plain.returncode, twice)
+        assert ours.stderr == plain.stderr * 2
+
+    def test_none(self, execute, program):
+        path = program(self.SHOW)
+        assert outcome(execute([*RUN, path])) == outcome(execute([*PYTHON, path]))
+
+
+class TestErrors:
+    """What cannot be done ends with status 2 and one line that says why."""
+
+    def refused(self, process, *parts):
+        assert process.returncode == 2
+        assert process.stdout == ""
+        assert process.stderr.startswith("fastsock: ")
+        assert len(process.stderr.splitlines()) == 1
+        assert all(part in process.stderr for part in parts)
+
+    @pytest.mark.parametrize("value", ["soon", "-1"])
+    def test_bad_setting(self, execute, program, value):
+        path = program("print('must not run')")
+        self.refused(execute([*RUN, path], FASTSOCK_POLL_US=value), "poll_us", value)
+
+    def test_bad_setting_in_a_child(self, execute, program):
+        """It is told, but the child runs: nobody asked it to be patched."""
+        program(PATCHED + "print(patched())", "child.py")
+        path = program("""
+            import os, subprocess, sys
+            environment = {**os.environ, "FASTSOCK_POLL_US": "soon"}
+            subprocess.run([sys.executable, "child.py"], env=environment, check=True)
+            """)
+        started = execute([*RUN, path])
+        assert (started.returncode, started.stdout) == (0, "False\n")
+        assert started.stderr.startswith("fastsock: not patched: ")
+        assert len(started.stderr.splitlines()) == 1
+
+    @pytest.mark.parametrize(
+        ("words", "part"),
+        [
+            ([], "--help"),
+            (["walk"], "walk"),
+            (["run"], "script"),
+            (["run", "-c", "print('must not run')"], "-c"),
+            (["run", "-m"], "-m"),
+            (["run", "--stats"], "--stats"),
+            (["run", "--stats="], "--stats"),
+            (["run", "--poll-us=0", "program.py"], "--poll-us"),
+        ],
+    )
+    def test_bad_command_line(self, execute, words, part):
+        self.refused(execute([*FASTSOCK, *words]), part)
+
+    @pytest.mark.parametrize("option", ["-E", "-S"])
+    def test_interpreter_without_environment_or_site(self, execute, program, option):
+        # Without site there are no installed packages; where they are has to be said then.
+        path = os.pathsep.join(
+            entry for entry in [str(Path(fastsock.__file__).parents[1]), *sys.path] if entry
+        )
+        refused = execute([*PYTHON, option, "-m", "fastsock", "run", program("print()")], PYTHONPATH=path)
+        self.refused(refused, "-E and -S")
+
+
+class TestInformation:
+    def test_version(self, execute):
+        assert outcome(execute([*FASTSOCK, "--version"])) == (0, f"fastsock {version('fastsock')}\n", "")
+
+    @pytest.mark.parametrize(
+        "words", [["--help"], ["run", "--help"], ["run", "-h", "program.py"]], ids=" ".join
+    )
+    def test_help(self, execute, words):
+        helped = execute([*FASTSOCK, *words])
+        assert (helped.returncode, helped.stderr) == (0, "")
+        assert helped.stdout.startswith("usage: fastsock run ")
+
+
+class TestStats:
+    """`run --stats FILE` writes the statistics of that one process when it exits."""
+
+    CONNECT = """
+        import os, socket, sys
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            with socket.create_connection(server.getsockname()) as near, server.accept()[0] as far:
+                near.sendall(b"bytes")
+                assert far.recv(5) == b"bytes"
+        """
+
+    def written(self, file):
+        return json.loads(file.read_text())
+
+    @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError"])
+    @pytest.mark.parametrize("form", [["--stats", "stats.json"], ["--stats=stats.json"]], ids=" ".join)
+    def test_written_at_exit(self, execute, program, tmp_path, form, end):
+        """Under the name FILE has where the program was started, wherever it went since."""
+        path = program(textwrap.dedent(self.CONNECT) + f"os.chdir('/')\n{end}")
+        execute([*RUN, *form, path])
+        stats = self.written(tmp_path / "stats.json")
+        assert stats["connections_ring"] + stats["connections_tcp"] > 0
+        assert isinstance(stats["fallback_reasons"], dict)
+
+    def test_children_do_not_write(self, execute, program, tmp_path):
+        program(self.CONNECT, "child.py")
+        path = program("""
+            import os, subprocess, sys
+            subprocess.run([sys.executable, "child.py"], check=True)
+            process = os.fork()
+            if process == 0:
+                import child
+                sys.exit()  # through atexit, as the parent
+            assert os.waitpid(process, 0)[1] == 0
+            os.rename("stats.json", "too-early.json") if os.path.exists("stats.json") else None
+            """)
+        ended = execute([*RUN, "--stats", "stats.json", path])
+        assert ended.returncode == 0, ended.stderr
+        stats = self.written(tmp_path / "stats.json")
+        assert stats["connections_ring"] + stats["connections_tcp"] == 0
+        assert not (tmp_path / "too-early.json").exists()
+
+    def test_nothing_written_without_it(self, execute, program, tmp_path):
+        path = program(self.CONNECT)
+        assert outcome(execute([*RUN, path])) == (0, "", "")
+        assert {entry.name for entry in tmp_path.iterdir()} <= {"program.py", "__pycache__"}
+
+    def test_file_that_cannot_be_written(self, execute, program):
+        ended = execute([*RUN, "--stats", "missing/stats.json", program("import sys; sys.exit(3)")])
+        assert ended.returncode == 3
+        assert ended.stderr.startswith("fastsock: no statistics: ")
+        assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,207 @@
+"""The example programs, as real processes: on kernel TCP, under fastsock, and one end each way.
+
+Whatever the way, the files arrive whole, and with both ends under fastsock they come over the ring.
+"""
+
+import filecmp
+import json
+import os
+import random
+import selectors
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+DEADLINE = 30
+"""Seconds that any one process may take."""
+
+WAYS = pytest.mark.parametrize(
+    ("server_way", "client_way"),
+    [("plain", "plain"), ("fastsock", "fastsock"), ("plain", "fastsock"), ("fastsock", "plain")],
+)
+
+
+class Server:
+    """A started server program: its HOST:PORT, and what it says when it is told to end."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(
+            command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(DEADLINE), "the server does not start"
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on 127.0.0.1:"), line + self.process.stderr.read()
+        self.address = line.removeprefix("listening on ").strip()
+
+    def end(self):
+        """Ask it to end with SIGTERM; gives what it printed last."""
+        self.process.terminate()
+        output, errors = self.process.communicate(timeout=DEADLINE)
+        assert (self.process.returncode, errors) == (0, "")
+        return output
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Start an example as a server; with `way` fastsock, its statistics go to `server.json`."""
+    servers = []
+
+    def serve(way, script, *words):
+        servers.append(Server(command(way, script, words, tmp_path / "server.json")))
+        return servers[-1]
+
+    yield serve
+    for server in servers:
+        server.process.kill()
+        server.process.communicate()
+
+
+@pytest.fixture
+def client(tmp_path):
+    """Run an example as a client, to its end; with `way` fastsock, its statistics go to `client.json`."""
+
+    def client(way, script, *words):
+        ended = subprocess.run(
+            command(way, script, words, tmp_path / "client.json"),
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        [line] = ended.stdout.splitlines()
+        return json.loads(line)
+
+    return client
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A directory of files of many sizes, with names that need quoting."""
+    directory = tmp_path / "files"
+    directory.mkdir()
+    generator = random.Random(2)
+    sizes = {"empty": 0, "one byte": 1, "größe.bin": 70_001, "large.bin": 5_000_000}
+    sizes |= {f"small-{number}.bin": 100 * number for number in range(20)}
+    for name, size in sizes.items():
+        (directory / name).write_bytes(generator.randbytes(size))
+    return directory
+
+
+def command(way, script, words, stats):
+    runner = ["-m", "fastsock", "run", "--stats", stats] if way == "fastsock" else []
+    return [str(word) for word in (sys.executable, *runner, EXAMPLES / script, *words)]
+
+
+def environment():
+    return {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
+
+
+def assert_same_files(here, there):
+    names = {path.relative_to(here) for path in here.rglob("*") if path.is_file()}
+    assert {path.relative_to(there) for path in there.rglob("*") if path.is_file()} == names
+    assert [name for name in names if not filecmp.cmp(here / name, there / name, shallow=False)] == []
+
+
+def assert_counted(tmp_path, server_way, client_way, least):
+    """Each end under fastsock counted at least `least` connections, on the path they had to take."""
+    for end, way in (("server", server_way), ("client", client_way)):
+        if way == "fastsock":
+            stats = json.loads((tmp_path / f"{end}.json").read_text())
+            took = {"ring": stats["connections_ring"], "tcp": stats["connections_tcp"]}
+            if server_way == client_way:
+                assert took["ring"] >= least, (end, stats)
+                assert stats["bytes_sent"] + stats["bytes_received"] > 0
+            else:
+                assert took["ring"] == 0, (end, stats)
+                assert took["tcp"] >= least, (end, stats)
+
+
+@WAYS
+def test_http(serve, client, files, tmp_path, server_way, client_way):
+    (files / "below").mkdir()
+    (files / "below/deep.bin").write_bytes(b"deep" * 1000)
+    server = serve(server_way, "http_server.py", "--directory", files)
+    summary = client(client_way, "http_client.py", server.address, tmp_path / "downloaded")
+    assert_same_files(files, tmp_path / "downloaded")
+    assert summary["files"] == 25
+    assert summary["wrong"] == []
+    assert summary["bytes"] == sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
+    assert json.loads(server.end()) == {"requests": 26}
+    assert_counted(tmp_path, server_way, client_way, least=1)
+
+
+@WAYS
+def test_ftp(serve, client, files, tmp_path, server_way, client_way):
+    served = tmp_path / "served"
+    served.mkdir()
+    server = serve(server_way, "ftp_server.py", "--directory", served)
+    summary = client(client_way, "ftp_client.py", server.address, files)
+    assert_same_files(files, served)
+    assert summary["files"] == 24
+    assert summary["wrong"] == []
+    assert json.loads(server.end()) == {"files_sent": 24, "files_received": 24}
+    # The control connection moves, and the data connections that are busy enough: the large file's.
+    assert_counted(tmp_path, server_way, client_way, least=2)
+
+
+@WAYS
+def test_hello(serve, client, tmp_path, server_way, client_way):
+    server = serve(server_way, "hello_server.py")
+    words = ["--requests", "200", "--warm-up", "50"]
+    summary = client(client_way, "hello_client.py", server.address, *words)
+    assert summary.keys() == {"requests_per_second", "p50_us", "p99_us"}
+    assert 0 < summary["p50_us"] <= summary["p99_us"]
+    assert server.end() == ""
+    assert_counted(tmp_path, server_way, client_way, least=1)
+
+
+def test_http_client_finds_a_wrong_file(serve, files, tmp_path):
+    """The check of the example can fail: the server's list is a file here, and one digest in it is wrong."""
+    (files / "SHA256SUMS").write_text("0" * 64 + "  one byte\n")
+    plain = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]
+    with subprocess.Popen(plain, cwd=files, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        try:
+            port = server.stdout.readline().split()[5].decode()
+            ended = subprocess.run(
+                command("plain", "http_client.py", [f"127.0.0.1:{port}", tmp_path / "downloaded"], None),
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE,
+                check=False,
+            )
+        finally:
+            server.kill()
+    assert ended.returncode == 1
+    assert json.loads(ended.stdout)["wrong"] == ["one byte"]
+
+
+def test_main_job():
+    """The README's main job, shortened: it ends well only when the connections took the ring."""
+    ended = subprocess.run(
+        [sys.executable, EXAMPLES / "main_job.py", "--rounds", "1", "--requests", "200"],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "kernel TCP" in ended.stdout
+    assert "fastsock" in ended.stdout
+
+
+def test_programs_do_not_know_about_fastsock():
+    programs = sorted(EXAMPLES.glob("*_server.py")) + sorted(EXAMPLES.glob("*_client.py"))
+    assert len(programs) == 6
+    for program in programs:
+        lines = program.read_text().splitlines()
+        assert [line for line in lines if "import" in line and "fastsock" in line] == []

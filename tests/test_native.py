@@ -1,0 +1,488 @@
+"""The ring of the C headers: its layout, what it calls a violation, and random use against a `bytearray`."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from native.model import Ring
+from native.ring import End, Interference, Region, Violation, commit_word, layout, library
+
+from fastsock import rendezvous
+
+DATA, OOB = 1, 2
+INLINED, SEALED, OPEN = 1, 2, 3
+
+
+def violates(text: str) -> contextlib.AbstractContextManager[object]:
+    """The block is to find a violation with exactly this text."""
+    return pytest.raises(Violation, match=f"^{re.escape(text)}$")
+
+
+def constant(name: str) -> int:
+    return layout()[name]
+
+
+# ---- layout ------------------------------------------------------------------------------------------------
+
+
+def test_fields_stand_where_the_protocol_says() -> None:
+    offsets = {name: value for name, value in layout().items() if "." in name}
+    assert offsets == {
+        "fs_region.magic": 0, "fs_region.version": 8, "fs_region.window": 12, "fs_region.slots": 16,
+        "fs_region.chunk": 20, "fs_region.arena": 24, "fs_region.id": 32,
+        "fs_region.wakeup": 64, "fs_region.done": 68, "fs_region.asks": 80,
+        "fs_half.fin": 0, "fs_half.switch_at": 8, "fs_half.credit_wait": 16, "fs_half.rung": 20,
+        "fs_half.processor": 24,
+        "fs_half.acked": 64, "fs_half.doorbell": 68, "fs_half.heard": 72, "fs_half.ready": 76,
+        "fs_half.finack": 80, "fs_half.limit": 84,
+        "fs_half.seen": 128,
+        "fs_descriptor.commit": 0, "fs_descriptor.ack": 8, "fs_descriptor.offset": 12, "fs_descriptor.inlined": 16,
+    }  # fmt: skip
+
+
+def test_sizes_and_constants() -> None:
+    assert {name: value for name, value in layout().items() if "." not in name} == {
+        "FS_MAGIC": int.from_bytes(b"fastsock", "little"), "FS_VERSION": 1, "FS_LINE": 64, "FS_INLINE": 48,
+        "FS_WINDOW_MIN": 2, "FS_WINDOW_MAX": 1024, "FS_CHUNK_MIN": 1024, "FS_CHUNK_MAX": 32768,
+        "FS_DATA": 1, "FS_OOB": 2, "FS_INLINED": 1, "FS_SEALED": 2, "FS_OPEN": 3,
+        "FS_FIN": 1 << 32, "FS_RESET": 2 << 32, "FS_BACK": 3 << 32, "FS_NOT_YET": 0, "FS_READY": 1, "FS_LEFT": 2,
+        "FS_ASLEEP": 1, "FS_EXPOSED": 2, "FS_GONE": 4,
+        "FS_WAITS": 1, "FS_PLUGGED": 2, "FS_HURRY": 4, "FS_EDGES": 16,
+        "fs_region": 128, "fs_half": 192, "fs_descriptor": 64, "fs_hello": 40,
+    }  # fmt: skip
+
+
+def test_the_rendezvous_speaks_of_the_same_region() -> None:
+    assert constant("FS_MAGIC") == rendezvous.MAGIC
+    assert constant("FS_VERSION") == rendezvous.VERSION
+    assert rendezvous.HELLO.size == constant("fs_hello")
+
+
+@pytest.mark.parametrize(("window", "slots"), [(2, 2), (3, 4), (5, 8), (32, 32), (33, 64), (1024, 1024)])
+@pytest.mark.parametrize("chunk", [1024, 32768])
+def test_parts_of_a_region_follow_each_other(window: int, slots: int, chunk: int) -> None:
+    lib, arena = library(), window * chunk
+    half = constant("fs_half") + slots * constant("fs_descriptor")
+    assert lib.slots(window) == slots
+    assert lib.half_size(slots) == half
+    assert lib.arena_offset(slots, arena, 0) == constant("fs_region") + 2 * half
+    assert lib.arena_offset(slots, arena, 1) == lib.arena_offset(slots, arena, 0) + arena
+    size = lib.region_size(window, chunk)
+    assert size % 4096 == 0
+    assert 0 <= size - lib.arena_offset(slots, arena, 2) < 4096
+
+
+def test_commit_word() -> None:
+    assert commit_word(0x01020304, 0x8000, 2, 3) == 0x03_02_8000_01020304
+
+
+def test_a_message_up_to_48_bytes_rides_in_its_line() -> None:
+    region = Region()
+    near, far = region.ends()
+    assert near.post(b"x" * 48) == 48
+    assert near.post(b"y" * 49) == 49
+    assert region.get("fs_descriptor.commit", 0, 0) == commit_word(1, 48, DATA, INLINED)
+    assert region.get("fs_descriptor.commit", 0, 1) == commit_word(2, 49, DATA, SEALED)
+    assert far.take(100) == b"x" * 48 + b"y" * 49
+
+
+def test_a_recycled_region_is_as_new_but_for_its_arenas() -> None:
+    region = Region()
+    near, far = region.ends()
+    near.post(b"x" * 1000)
+    far.take(10)
+    far.post(b"y")
+    near.post_fin(constant("FS_FIN"))
+    header = region.memory[:64]
+    library().recycle(region.address, region.window)
+    assert region.memory[:64] == header
+    arenas = library().arena_offset(region.slots, region.window * region.chunk, 0)
+    assert not any(region.memory[64:arenas])
+    near, far = region.ends()
+    assert near.post(b"again") == 5
+    assert far.take(100) == b"again"
+
+
+# ---- violations --------------------------------------------------------------------------------------------
+
+
+def wrong_header(field: str, value: int) -> None:
+    region = Region()
+    region.put(f"fs_region.{field}", value)
+    End(region, 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "violation"),
+    [
+        ("magic", 0, "region without the magic number"),
+        ("magic", int.from_bytes(b"fastsock", "big"), "region without the magic number"),
+        ("version", 2, "region of another version"),
+        ("window", 0, "window out of range"),
+        ("window", 1, "window out of range"),
+        ("window", 1025, "window out of range"),
+        ("window", 2**32 - 1, "window out of range"),
+        ("chunk", 0, "chunk size out of range"),
+        ("chunk", 960, "chunk size out of range"),
+        ("chunk", 1025, "chunk size out of range"),
+        ("chunk", 32832, "chunk size out of range"),
+        ("window", 8, "region of the wrong size"),
+        ("chunk", 2048, "region of the wrong size"),
+    ],
+)
+def test_an_unsound_header_is_refused(field: str, value: int, violation: str) -> None:
+    with violates(violation):
+        wrong_header(field, value)
+
+
+def test_a_short_region_is_refused() -> None:
+    region = Region()
+    with violates("region shorter than its header"):
+        End(region, 0, size=127)
+    with violates("region of the wrong size"):
+        End(region, 0, size=len(region.memory) - 4096)
+
+
+def test_only_the_constant_words_of_the_header_are_believed() -> None:
+    region = Region(window=4, chunk=1024)
+    region.put("fs_region.slots", 2**31)
+    region.put("fs_region.arena", 2**31)
+    near, far = region.ends()
+    assert near.post(b"x" * 1024) == 1024
+    assert far.take(2000) == b"x" * 1024
+
+
+@pytest.mark.parametrize(
+    ("word", "violation"),
+    [
+        (commit_word(2, 10), "descriptor out of sequence"),
+        (commit_word(0, 10), "descriptor out of sequence"),
+        (commit_word(2**31, 10), "descriptor out of sequence"),
+        (commit_word(1, 0), "descriptor with an impossible length"),
+        (commit_word(1, 1025, state=SEALED), "descriptor with an impossible length"),
+        (commit_word(1, 65535, state=SEALED), "descriptor with an impossible length"),
+        (commit_word(1, 0, state=OPEN), "descriptor with an impossible length"),
+        (commit_word(1, 10, type=0), "descriptor of an unknown type"),
+        (commit_word(1, 10, type=3), "descriptor of an unknown type"),
+        (commit_word(1, 10, type=255, state=OPEN), "descriptor of an unknown type"),
+        (commit_word(1, 10, state=0), "descriptor in an impossible state"),
+        (commit_word(1, 10, state=4), "descriptor in an impossible state"),
+        (commit_word(1, 10, state=255), "descriptor in an impossible state"),
+        (commit_word(1, 49, state=INLINED), "descriptor in an impossible state"),
+    ],
+)
+@pytest.mark.parametrize("peek", [False, True])
+def test_an_impossible_commit_word(word: int, violation: str, peek: bool) -> None:
+    region = Region()
+    region.put("fs_descriptor.commit", word, half=0)
+    _, far = region.ends()
+    with violates(violation):
+        far.take(100, peek)
+
+
+@pytest.mark.parametrize("state", [SEALED, OPEN])
+@pytest.mark.parametrize("offset", [4096 - 99, 4096, 4097, 2**31, 2**32 - 1, 2**32 - 50])
+def test_a_payload_outside_of_the_arena(offset: int, state: int) -> None:
+    region = Region(window=4, chunk=1024)  # 4096 bytes of arena
+    region.put("fs_descriptor.commit", commit_word(1, 100, state=state))
+    region.put("fs_descriptor.offset", offset)
+    _, far = region.ends()
+    with violates("descriptor in an impossible state"):
+        far.take(1000)
+
+
+def test_a_payload_may_end_where_the_arena_does() -> None:
+    region = Region(window=4, chunk=1024)
+    region.put("fs_descriptor.commit", commit_word(1, 100, state=SEALED))
+    region.put("fs_descriptor.offset", 4096 - 100)
+    assert len(region.ends()[1].take(1000)) == 100
+
+
+@pytest.mark.parametrize("word", [0, commit_word(5 - 4, 10)], ids=["zeroed", "one turn earlier"])
+def test_a_slot_not_posted_yet_is_no_violation(word: int) -> None:
+    region = Region()
+    _, far = region.ends(counts=(4, 0))
+    region.put("fs_descriptor.commit", word, number=4)
+    assert far.take(10) == b""
+    assert not far.waiting()
+
+
+def test_a_descriptor_that_changes_while_it_is_read() -> None:
+    region = Region()
+    near, far = region.ends()
+    near.post(b"x" * 100)
+    assert far.take(60) == b"x" * 60
+    region.put("fs_descriptor.commit", commit_word(1, 50, state=SEALED))
+    with violates("descriptor changed while it was read"):
+        far.take(1)
+
+
+def test_an_open_descriptor_that_changes_its_sequence() -> None:
+    region = Region()
+    region.put("fs_descriptor.commit", commit_word(1, 10, state=OPEN))
+    _, far = region.ends()
+    with (
+        violates("open descriptor changed its sequence"),
+        Interference(lambda: region.put("fs_descriptor.commit", commit_word(2, 10, state=OPEN))),
+    ):
+        far.take(10)
+
+
+@pytest.mark.parametrize("acked", [4, 2**31, 2**32 - 1, 0, 1], ids=lambda acked: f"acked {acked}")
+def test_an_ack_of_what_was_not_posted_or_acked_before(acked: int) -> None:
+    region = Region()
+    near, far = region.ends()
+    for _ in range(3):
+        near.post(b"x")
+    far.take(2)
+    near.take_credits()
+    assert near.credited() == 2
+    region.put("fs_half.acked", acked)
+    with violates("ACK of a descriptor never posted"):
+        near.take_credits()
+
+
+def test_posting_finds_the_wrong_ack() -> None:
+    region = Region()
+    near, _ = region.ends()
+    near.post(b"x")
+    region.put("fs_half.acked", 2)
+    with violates("ACK of a descriptor never posted"):
+        near.post(b"x")
+
+
+@pytest.mark.parametrize("ack", [2, 2**31 - 1])
+def test_a_piggybacked_ack_of_what_was_not_posted(ack: int) -> None:
+    region = Region()
+    near, far = region.ends()
+    near.post(b"x")
+    far.post(b"y")
+    region.put("fs_descriptor.ack", ack, half=1)
+    assert near.take(10) == b"y"
+    with violates("ACK of a descriptor never posted"):
+        near.take_credits()
+
+
+@pytest.mark.parametrize("kind", [0, 4 << 32, 1 << 63, (1 << 32) + (1 << 40)])
+def test_a_fin_of_no_kind(kind: int) -> None:
+    region = Region()
+    _, far = region.ends(counts=(7, 0))
+    region.put("fs_half.fin", kind | 7)
+    with violates("FIN at an impossible place"):
+        far.of_stream()
+
+
+@pytest.mark.parametrize("place", [0, 6, 8, 2**32 - 1])
+@pytest.mark.parametrize("kind", ["FS_FIN", "FS_RESET", "FS_BACK"])
+def test_a_fin_at_an_impossible_place(kind: str, place: int) -> None:
+    region = Region()
+    _, far = region.ends(counts=(7, 0))
+    region.put("fs_half.fin", constant(kind) | place)
+    with violates("FIN at an impossible place"):
+        far.of_stream()
+
+
+# ---- credits, doorbells and the end, case by case ------------------------------------------------------------
+
+
+def test_a_sender_always_has_credit_when_everything_was_read() -> None:
+    """Also when the peer's acknowledgements lie unread in this end's own half: a program may send requests for as
+    long as they are taken, and read the answers later."""
+    near, far = Region(window=32).ends(ack_threshold=16)
+    for _ in range(100):
+        if near.post(b"request") == 0:
+            pytest.fail("no credit, and nobody left who would give one")
+        assert far.take(100) == b"request"
+        if far.post(b"answer") == 0:
+            break  # the answers are unread, so their sender may well be out of credit
+
+
+@pytest.mark.parametrize("count", [2**31 - 20])
+def test_a_stream_that_is_never_answered_has_no_end(count: int) -> None:
+    """After more descriptors than half the range of their numbers, none of which was acknowledged by DATA."""
+    near, far = Region(window=8).ends(ack_threshold=4, counts=(count, 0))
+    near.never_piggybacked()
+    for _ in range(40):
+        assert near.post(b"x") == 1
+        assert far.take(10) == b"x"
+
+
+def test_out_of_band_data_is_never_appended_to_ordinary_data() -> None:
+    near, far = Region(window=4).ends(ack_threshold=3)
+    for byte in b"abcd":
+        assert near.post(bytes([byte])) == 1  # the last one is left open, as the window is nearly used up
+    assert near.post(b"!", type=OOB) in (0, 1)
+    assert far.take(100) == b"abcd"
+    if far.waiting():
+        assert far.take(100) == b""
+        assert far.oob_byte() == ord("!")
+
+
+@pytest.mark.parametrize("chunk", [1024, 2048, 4096, 8192, 32768])
+def test_a_post_that_finds_no_room_is_not_called_writable(chunk: int) -> None:
+    near, far = Region(window=8, chunk=chunk).ends(ack_threshold=1)
+    size = 0
+    for step in range(1000):
+        size = (size * 5 + 577) % chunk + 1
+        if near.post(b"x" * size) == 0:
+            assert not near.writable(), f"{near.arena_used()} bytes used, {size} wanted"
+            far.take(size // 2 + step % 64)
+
+
+def test_room_before_the_end_of_the_arena_within_a_buffer_limit() -> None:
+    """The rest of the arena is too short for the payload, and the limit leaves even less."""
+    near, far = Region(window=64, chunk=4096).ends(ack_threshold=1)
+    near.limit(1)  # and the other buffer's default: 131,073 bytes
+    sizes = [4032] + 62 * [4096] + [1600]
+    for number, size in enumerate(sizes):
+        if number >= 32:
+            assert len(far.take(sizes[number - 32])) == sizes[number - 32]
+        assert near.post(b"x" * size) == size
+    assert near.arena_used() == 128_576
+    assert near.post(b"x" * 4096) or not near.writable()
+
+
+def test_small_posts_share_a_descriptor_until_it_is_full_or_sealed() -> None:
+    near, far = Region(window=8, chunk=1024).ends(ack_threshold=7)
+    near.post(b"first")
+    for _ in range(10):
+        assert near.post(b"x" * 100, combine=True) == 100
+    assert near.posted() == 2
+    assert near.post(b"x" * 100, combine=True) == 24, "what fits"
+    assert near.post(b"x" * 76, combine=True) == 76
+    assert near.posted() == 3
+    near.seal()
+    near.post(b"y", combine=True)
+    assert near.posted() == 4
+    assert far.take(2000) == b"first" + b"x" * 1100 + b"y"
+
+
+@pytest.mark.parametrize("count", [0, 2**31 - 2, 2**32 - 2])
+def test_acknowledgements_ride_on_data(count: int) -> None:
+    near, far = Region(window=8).ends(ack_threshold=7, counts=(count, count))
+    for _ in range(4):
+        near.post(b"x")
+    assert far.take(10) == b"xxxx"
+    far.post(b"y")
+    near.take_credits()
+    assert near.credited() == count, "it lies unread"
+    assert near.take(10) == b"y"
+    near.take_credits()
+    assert near.posted() == near.credited()
+    assert far.counters()["acks_piggybacked"] == 1
+    assert far.counters()["acks_alone"] == 0
+
+
+@pytest.mark.parametrize("threshold", [1, 3, 7])
+def test_acknowledgements_alone_are_delayed_by_the_threshold(threshold: int) -> None:
+    near, far = Region(window=8).ends(ack_threshold=threshold)
+    for count in range(1, 8):
+        near.post(b"x")
+        far.take(10)
+        near.take_credits()
+        assert near.credited() == count // threshold * threshold
+    far.acknowledge()
+    near.take_credits()
+    assert near.credited() == 7
+
+
+def test_a_claimed_descriptor_is_not_appended_to() -> None:
+    near, far = Region(window=8).ends(ack_threshold=7)
+    near.post(b"first")
+    near.post(b"second", combine=True)
+    with Interference(lambda: far.take(100)):
+        assert near.post(b"third", combine=True) == 5
+    assert far.take(100) == b"third"
+    assert near.posted() == 3
+
+
+def test_a_claim_takes_what_was_appended_meanwhile() -> None:
+    near, far = Region(window=8).ends(ack_threshold=7)
+    near.post(b"first")
+    near.post(b"second", combine=True)
+    with Interference(lambda: near.post(b"third", combine=True)):
+        assert far.take(100) == b"firstsecondthird"
+    assert near.posted() == 2
+
+
+def test_a_receiver_that_arms_is_told_of_what_is_there() -> None:
+    near, far = Region().ends()
+    assert not far.arm_receiver()
+    assert near.peer_doorbell() == constant("FS_ASLEEP")
+    near.post(b"x")
+    assert far.arm_receiver()
+    assert near.wakes_receiver()
+    assert not near.wakes_receiver(), "one wakeup, one ring"
+    far.arm_receiver()
+    far.disarm_receiver()
+    assert near.peer_doorbell() == 0
+
+
+def test_a_receiver_that_arms_is_told_of_the_end_once() -> None:
+    near, far = Region().ends()
+    near.post_fin(constant("FS_FIN"))
+    assert far.arm_receiver()
+    far.fin_taken()
+    assert not far.arm_receiver()
+
+
+def test_a_sender_that_arms_is_told_of_credits() -> None:
+    near, far = Region(window=2).ends()
+    near.post(b"x")
+    near.post(b"y")
+    assert not near.arm_sender(constant("FS_WAITS"))
+    assert not near.arm_sender(constant("FS_HURRY"))
+    assert far.answer_sender() == constant("FS_WAITS") | constant("FS_HURRY")
+    assert far.answer_sender() == 0
+    far.take(1)
+    assert near.arm_sender(constant("FS_WAITS"))
+
+
+def test_doorbell_bytes_lie_there_while_something_waits() -> None:
+    near, far = Region(window=32).ends(ack_threshold=16)
+    rung = 0
+    for _ in range(30):
+        near.post(b"x")
+        rung += near.must_ring()
+    assert rung == constant("FS_EDGES")
+    far.take(29)
+    rung -= far.hush()
+    assert rung == 1
+    far.take(1)
+    rung -= far.hush()
+    assert rung == 0
+    near.post(b"y")
+    assert near.must_ring()
+
+
+@pytest.mark.parametrize("kind", ["FS_FIN", "FS_RESET", "FS_BACK"])
+def test_the_end_comes_after_the_data(kind: str) -> None:
+    near, far = Region().ends()
+    near.post(b"last words")
+    near.post_fin(constant(kind))
+    assert far.of_stream() == 0
+    assert near.left_unread()
+    assert far.take(4) == b"last"
+    assert far.of_stream() == 0
+    far.discard(100)
+    assert far.of_stream() == constant(kind)
+    assert not near.left_unread()
+
+
+@pytest.mark.timeout(300)  # to find a small example of what fails
+def test_random_use_against_a_bytearray() -> None:
+    run_state_machine_as_test(
+        Ring,
+        settings=settings(
+            max_examples=200,
+            stateful_step_count=60,
+            report_multiple_bugs=False,
+            phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        ),
+    )

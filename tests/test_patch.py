@@ -1,0 +1,390 @@
+"""`patch()`: what it replaces, what it leaves, and how it is undone."""
+
+import copy
+import logging
+import os
+import pickle
+import socket
+import sys
+import types
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from differential.processes import forked
+from hostile import events
+from pairs import SECONDS, KernelSocket, deadline, make_pair, move, path_of, payload, read_exactly
+from programs import running
+
+import fastsock
+from fastsock import config, patching
+
+NAMES = ("read", "write", "readv", "writev", "sendfile", "close", "dup", "dup2", "_exit", "fork")
+ORIGINALS = {"socket": socket.socket, **{name: getattr(os, name) for name in NAMES}}
+
+
+@pytest.fixture(autouse=True)
+def undone() -> Iterator[None]:
+    before = config.active()
+    with deadline(50):
+        yield
+    fastsock.unpatch()
+    config.use(before)
+    assert in_place() == ORIGINALS
+
+
+def in_place() -> dict[str, object]:
+    return {"socket": socket.socket, **{name: getattr(os, name) for name in NAMES}}
+
+
+@pytest.fixture
+def patched() -> None:
+    fastsock.patch(move_after=0)
+
+
+@pytest.fixture
+def ring(patched):
+    """Two sockets made by the patched module, on the ring."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname(), timeout=SECONDS)
+        far, _ = listener.accept()
+    with near, far:
+        far.settimeout(SECONDS)
+        move(near, far)
+        near.settimeout(None)
+        far.settimeout(None)
+        yield near, far
+
+
+def test_table_is_applied_and_undone():
+    assert not fastsock.is_patched()
+    fastsock.patch()
+    assert fastsock.is_patched()
+    assert socket.socket is fastsock.socket
+    assert {name for (_, name, _) in patching.TABLE} == set(in_place())
+    assert all(in_place()[name] is not original for name, original in ORIGINALS.items())
+    fastsock.unpatch()
+    assert not fastsock.is_patched()
+    assert in_place() == ORIGINALS
+
+
+def test_twice():
+    fastsock.patch()
+    once = in_place()
+    fastsock.patch()
+    assert in_place() == once
+    fastsock.unpatch()
+    assert in_place() == ORIGINALS
+    fastsock.unpatch()
+    assert in_place() == ORIGINALS
+
+
+def test_patched_again_after_unpatch(caplog):
+    for _ in range(3):
+        fastsock.patch()
+        assert socket.socket is fastsock.socket
+        fastsock.unpatch()
+        assert socket.socket is ORIGINALS["socket"]
+
+
+def test_isinstance_both_ways(patched):
+    with KernelSocket() as old, socket.socket() as new:
+        assert isinstance(new, KernelSocket)
+        assert isinstance(new, socket.socket)
+        assert not isinstance(old, fastsock.socket)
+    assert issubclass(fastsock.socket, KernelSocket)
+
+
+def test_late_patch_leaves_existing_sockets():
+    with KernelSocket() as early:
+        early.bind(("127.0.0.1", 0))
+        early.listen(1)
+        fastsock.patch(move_after=0)
+        with socket.create_connection(early.getsockname()) as near, early.accept()[0] as far:
+            assert type(near) is fastsock.socket
+            # The stdlib's accept makes sockets of the module's class.
+            move(near, far) if type(far) is fastsock.socket else far.sendall(b"x")
+            assert early.fileno() >= 0
+
+
+def test_sockets_go_on_after_unpatch(ring):
+    near, far = ring
+    fastsock.unpatch()
+    near.sendall(b"still here")
+    assert far.recv(10) == b"still here"
+    assert path_of(near) == path_of(far) == "ring"
+
+
+def test_names_imported_before_are_listed(caplog):
+    early = types.ModuleType("early_bird")
+    exec("from socket import socket\nfrom os import read as rd", early.__dict__)
+    sys.modules["early_bird"] = early
+    try:
+        with caplog.at_level(logging.INFO, "fastsock"):
+            fastsock.patch()
+    finally:
+        del sys.modules["early_bird"]
+    [told] = events(caplog, "fastsock.out_of_reach")
+    assert "early_bird.socket" in told
+    assert "early_bird.rd" in told
+    assert len(events(caplog, "fastsock.patched")) == 1
+
+
+@pytest.mark.parametrize("module", ["gevent.monkey", "eventlet.patcher"])
+def test_declines_after_another_patch(module, caplog, monkeypatch):
+    check = "is_module_patched" if "gevent" in module else "is_monkey_patched"
+    other = types.SimpleNamespace(**{check: lambda name: name == "socket"})
+    monkeypatch.setitem(sys.modules, module, other)
+    fastsock.patch()
+    assert not fastsock.is_patched()
+    assert in_place() == ORIGINALS
+    [told] = events(caplog, "fastsock.declined")
+    assert module in told
+    monkeypatch.setitem(sys.modules, module, types.SimpleNamespace(**{check: lambda name: False}))
+    fastsock.patch()
+    assert fastsock.is_patched()
+
+
+# ---- the module's helpers
+
+
+def test_everything_in_all_is_there(patched):
+    assert all(hasattr(socket, name) for name in socket.__all__)
+
+
+def test_create_server_and_connection(ring):
+    near, far = ring
+    assert type(near) is type(far) is fastsock.socket
+
+
+def test_socketpair(patched):
+    near, far = socket.socketpair()
+    with near, far:
+        assert type(near) is fastsock.socket
+        near.sendall(b"unix")
+        assert far.recv(4) == b"unix"
+        assert path_of(near) == "tcp"
+
+
+def test_fromfd(ring):
+    near, far = ring
+    with socket.fromfd(near.fileno(), socket.AF_INET, socket.SOCK_STREAM) as copy_of_near:
+        copy_of_near.sendall(b"by the copy")
+        assert far.recv(11) == b"by the copy"
+        assert path_of(copy_of_near) == "ring"
+
+
+def test_dualstack(patched):
+    assert socket.has_dualstack_ipv6() is True
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, listener.getsockname()[1])) as near, listener.accept()[0] as far:
+                move(near, far)
+
+
+def test_datagrams(patched):
+    with socket.socket(type=socket.SOCK_DGRAM) as near, socket.socket(type=socket.SOCK_DGRAM) as far:
+        far.bind(("127.0.0.1", 0))
+        near.sendto(b"datagram", far.getsockname())
+        assert far.recvfrom(100) == (b"datagram", ("127.0.0.1", near.getsockname()[1]))
+
+
+# ---- the object
+
+
+def test_pickling_and_copying_fail_as_ever(ring):
+    for call in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot pickle 'socket' object"):
+            call(ring[0])
+
+
+def test_repr(ring):
+    near, _ = ring
+    text = repr(near)
+    assert text.startswith(("<fastsock.facade.socket fd=", "<socket.socket fd="))
+    assert f"raddr={near.getpeername()}" in text
+    near.close()
+    assert "[closed] fd=-1" in repr(near)
+
+
+def test_weak_references():
+    with make_pair("ring") as (near, _):
+        assert weakref.ref(near)() is near
+
+
+def test_an_unclosed_socket_warns_and_ends(ring):
+    near, far = ring
+    duplicate = near.dup()
+    near.close()
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del duplicate
+    assert far.recv(1) == b""
+
+
+class Shouting(fastsock.socket):
+    """Overrides two data calls."""
+
+    def send(self, data, *args):
+        return super().send(bytes(data).upper(), *args)
+
+    def recv(self, *args):
+        return super().recv(*args) + b"!"
+
+
+def test_subclass_that_overrides_send_and_recv(patched):
+    with socket.create_server(("127.0.0.1", 0)) as listener, Shouting() as near:
+        near.connect(listener.getsockname())
+        with listener.accept()[0] as far:
+            for _ in range(50):
+                near.send(b"loud")
+                assert far.recv(4) == b"LOUD"
+                far.sendall(b"x")
+                assert near.recv(1) == b"x!"
+            assert path_of(near) == "ring"
+            with near.dup() as again:
+                assert type(again) is Shouting
+
+
+def test_unbound_calls(ring):
+    """As trio makes them."""
+    near, far = ring
+    assert socket.socket.send(near, b"unbound") == 7
+    assert socket.socket.recv(far, 7) == b"unbound"
+    with KernelSocket() as plain, pytest.raises(TypeError):
+        socket.socket.recv(plain, 1)
+
+
+# ---- calls of os on descriptors
+
+
+def test_os_read_and_write(ring):
+    near, far = ring
+    assert os.write(near.fileno(), b"by number") == 9
+    assert os.read(far.fileno(), 100) == b"by number"
+    assert os.writev(far.fileno(), [b"scattered", b" and ", b"gathered"]) == 22
+    parts = [bytearray(9), bytearray(20)]
+    assert os.readv(near.fileno(), parts) == 22
+    assert bytes(parts[0] + parts[1][:13]) == b"scattered and gathered"
+    os.set_blocking(near.fileno(), False)
+    with pytest.raises(BlockingIOError):
+        os.read(near.fileno(), 1)
+
+
+def test_os_sendfile(ring, tmp_path):
+    near, far = ring
+    (tmp_path / "file").write_bytes(payload(50_000))
+    with open(tmp_path / "file", "rb") as file:
+        assert os.sendfile(near.fileno(), file.fileno(), 10, 20_000) == 20_000
+        assert read_exactly(far, 20_000) == payload(50_000)[10:20_010]
+        assert os.sendfile(near.fileno(), file.fileno(), None, 100) == 100
+        assert file.read(5) == payload(50_000)[100:105]
+        assert os.sendfile(near.fileno(), file.fileno(), 50_000, 10) == 0
+        assert read_exactly(far, 100) == payload(50_000)[:100]
+
+
+def test_os_dup_and_close(ring):
+    near, far = ring
+    fd = os.dup(near.fileno())
+    near.close()
+    os.write(fd, b"by the duplicate")
+    assert far.recv(16) == b"by the duplicate"
+    os.close(fd)
+    assert far.recv(1) == b""
+
+
+def test_os_dup2(ring, tmp_path):
+    near, far = ring
+    with open(tmp_path / "file", "wb") as file:
+        fd = os.dup(file.fileno())
+    assert os.dup2(near.fileno(), fd) == fd
+    assert not os.get_blocking(fd) or os.get_inheritable(fd)
+    os.write(fd, b"over a file")
+    assert far.recv(11) == b"over a file"
+    with open(tmp_path / "other", "wb") as file:
+        os.dup2(file.fileno(), fd)
+    os.write(fd, b"a file again")
+    assert (tmp_path / "other").read_bytes() == b"a file again"
+    os.close(fd)
+    near.sendall(b"goes on")
+    assert far.recv(7) == b"goes on"
+
+
+def test_dup2_over_the_last_descriptor_is_a_close(ring):
+    near, far = ring
+    fd = near.detach()
+    exit_, entry = os.pipe()
+    os.dup2(entry, fd)
+    assert far.recv(1) == b""
+    os.write(fd, b"pipe")
+    assert os.read(exit_, 4) == b"pipe"
+    for each in (fd, exit_, entry):
+        os.close(each)
+
+
+def test_plain_descriptors_are_as_ever(patched, tmp_path):
+    exit_, entry = os.pipe()
+    assert os.write(entry, b"pipe") == 4
+    assert os.read(exit_, 10) == b"pipe"
+    assert os.writev(entry, [b"a", b"b"]) == 2
+    assert os.readv(exit_, [bytearray(1), bytearray(1)]) == 2
+    copy_of = os.dup(entry)
+    os.close(entry)
+    assert os.write(copy_of, b"x") == 1
+    os.dup2(exit_, copy_of)
+    os.close(copy_of)
+    os.close(exit_)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.read(exit_, 1)
+    with pytest.raises(TypeError):
+        os.read("1", 1)
+    with pytest.raises(TypeError):
+        os.close([])
+    with open(tmp_path / "a", "wb+") as file, open(tmp_path / "b", "wb") as other:
+        file.write(b"contents")
+        file.flush()
+        assert os.sendfile(other.fileno(), file.fileno(), 0, 8) == 8
+    assert (tmp_path / "b").read_bytes() == b"contents"
+
+
+def test_os_exit_in_a_forked_child(ring):
+    """The FIN goes out with the last holder: the parent's close, if the child has ended by then."""
+    near, far = ring
+    with forked(near.sendall, b"from the child"):
+        assert far.recv(14) == b"from the child"
+    near.sendall(b"from the parent")
+    assert far.recv(15) == b"from the parent"
+    assert near._endpoint.holders == 1
+    near.close()
+    assert far.recv(1) == b""
+
+
+# ---- other processes
+
+
+def test_multiprocessing_and_subprocess():
+    source = """
+    fastsock.patch()
+    import multiprocessing, subprocess
+
+    def child(port, queue):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            settle(sock, leads=False)
+            queue.put(path_of(sock))
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            process = context.Process(target=child, args=(listener.getsockname()[1], queue))
+            process.start()
+            with listener.accept()[0] as sock:
+                settle(sock)
+            say(queue.get(timeout=10))
+            process.join(10)
+        say(subprocess.run(["echo", "subprocess"], capture_output=True, text=True).stdout.strip())
+        with context.Pool(2) as pool:
+            say(sum(pool.map(abs, range(-10, 0))))
+    """
+    with running(source) as program:
+        assert [program.line() for _ in range(3)] == ["ring", "subprocess", "55"]
+        assert program.wait() == 0

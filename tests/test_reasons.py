@@ -1,0 +1,296 @@
+"""Why a connection is on kernel TCP: each reason there is, recorded in `path_of` and counted in `stats`."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from differential.processes import Gate, forked
+from hostile import Peer, drop_parked, hostile, mapped_regions
+from pairs import SECONDS, KernelSocket, Pair, deadline, path_of, read_exactly, until
+from programs import connect, running
+
+import fastsock
+from fastsock import Path, rendezvous
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(50):
+        yield
+
+
+@contextlib.contextmanager
+def pair_of(**settings: object) -> Iterator[Pair]:
+    """Two fastsock sockets under settings, on kernel TCP so far."""
+    with fastsock.configure(**settings), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+            yield Pair(near, far, "midstream")
+
+
+def exchange(pair: Pair, rounds: int = 40) -> None:
+    for _ in range(rounds):
+        for sender, receiver in (tuple(pair), tuple(pair)[::-1]):
+            sender.sendall(b"some bytes")
+            assert read_exactly(receiver, 10) == b"some bytes"
+
+
+def reasons(pair: Pair) -> list[str]:
+    """Both ends' reasons, near first; both are on kernel TCP."""
+    paths = [fastsock.path_of(sock) for sock in pair]
+    assert [path.path for path in paths] == ["tcp", "tcp"]
+    return [path.reason for path in paths]
+
+
+def test_too_few_operations():
+    with pair_of(move_after=8) as pair:
+        exchange(pair, 3)  # three sends and three receives each
+        assert reasons(pair) == ["too few operations"] * 2
+        exchange(pair)
+        pair.check_path()
+
+
+def test_one_sided_use():
+    """The peer has not been used often enough to publish its name."""
+    with pair_of(move_after=8) as pair:
+        for _ in range(30):
+            pair.near.sendall(b"x")
+        assert set(reasons(pair)) == {"too few operations", "looking for the peer"}
+
+
+def test_looking_for_a_peer_that_is_the_kernels():
+    with fastsock.configure(move_after=0), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        with KernelSocket() as near:
+            near.connect(listener.getsockname())
+            with listener.accept()[0] as far:
+                for _ in range(10):
+                    near.sendall(b"x")
+                    assert far.recv(1) == b"x"
+                assert fastsock.path_of(far) == Path("tcp", "looking for the peer")
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_foreign_peer(publishes, monkeypatch):
+    """After some time, and look-ups, the search ends."""
+    monkeypatch.setattr(rendezvous, "SEEK_SECONDS", 0.05)
+    with hostile(publishes) as peer:
+        limit = time.monotonic() + 2 * SECONDS  # a name is published for ten seconds
+        while fastsock.path_of(peer.victim) != Path("tcp", "peer does not use fastsock"):
+            assert time.monotonic() < limit
+            peer.chat()
+            time.sleep(0.001)
+
+
+EXCLUSIONS = {
+    "port": lambda port: {"ports_excluded": str(port)},
+    "port range": lambda port: {"ports_excluded": f"{port - 1}-{port + 1}"},
+    "port not allowed": lambda port: {"ports_allowed": "1-5"},
+    "address": lambda port: {"addresses_excluded": "127.0.0.1"},
+    "network": lambda port: {"addresses_excluded": "10.0.0.0/8,127.0.0.0/8"},
+    "address not allowed": lambda port: {"addresses_allowed": "::1,192.0.2.0/24"},
+}
+
+
+@pytest.mark.parametrize("exclusion", EXCLUSIONS)
+def test_excluded(exclusion):
+    with fastsock.configure(move_after=0), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        port = listener.getsockname()[1]
+        with fastsock.configure(**EXCLUSIONS[exclusion](port)), connect(port) as near, listener.accept()[0] as far:
+            pair = Pair(near, far, "midstream")
+            exchange(pair)
+            assert reasons(pair) == ["address or port excluded"] * 2
+
+
+ALLOWANCES = {
+    "port": lambda port: {"ports_allowed": f"1-5,{port}"},
+    "network": lambda port: {"addresses_allowed": "127.0.0.0/8"},
+    "another port excluded": lambda port: {"ports_excluded": "1-5"},
+    "another address excluded": lambda port: {"addresses_excluded": "127.0.0.2,::1"},
+}
+
+
+@pytest.mark.parametrize("allowance", ALLOWANCES)
+def test_allowed(allowance):
+    with fastsock.configure(move_after=0), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        port = listener.getsockname()[1]
+        with fastsock.configure(**ALLOWANCES[allowance](port)), connect(port) as near, listener.accept()[0] as far:
+            pair = Pair(near, far, "midstream")
+            exchange(pair)
+            pair.check_path()
+
+
+def test_mapped_addresses_are_excluded_as_what_they_mean():
+    settings = fastsock.configure(move_after=0, addresses_excluded="127.0.0.1")
+    with settings, fastsock.socket(socket.AF_INET6) as listener:
+        listener.bind(("::", 0))
+        listener.listen(1)
+        with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+            exchange(pair := Pair(near, far, "midstream"), 5)
+            assert reasons(pair) == ["address or port excluded"] * 2
+
+
+def test_memory_cap_of_the_one_who_makes_the_region():
+    drop_parked()
+    with pair_of(move_after=0, memory_cap=0) as pair:
+        exchange(pair)
+        assert "memory cap reached" in reasons(pair)
+
+
+def test_memory_cap_of_the_one_who_is_sent_the_region():
+    with hostile() as peer, fastsock.configure(memory_cap=0):
+        peer.knock()
+        memfd = peer.make_region()
+        peer.say_hello([memfd, *peer.make_eventfds()])
+        for _ in range(20):
+            peer.chat()
+            time.sleep(0.001)
+        assert peer.region["wakeup"] == 0 or not peer.victim._endpoint.attached
+        assert fastsock.path_of(peer.victim).path == "tcp"
+
+
+def test_memory_cap_leaves_room_for_some():
+    drop_parked()
+    rendezvous.Memory.used = 0
+    with fastsock.configure(memory_cap=3 << 20), contextlib.ExitStack() as stack:
+        paths = []
+        for _ in range(3):
+            pair = stack.enter_context(pair_of(move_after=0))
+            with contextlib.suppress(AssertionError):
+                exchange(pair)
+            paths.append(path_of(pair.near))
+    assert "tcp" in paths
+
+
+def test_disabled():
+    with pair_of(move_after=0, enabled=0) as pair:
+        exchange(pair)
+        assert reasons(pair) == ["disabled by settings"] * 2
+
+
+def test_peer_on_another_host(monkeypatch):
+    monkeypatch.setattr(rendezvous, "is_local", lambda address: False)
+    with pair_of(move_after=0) as pair:
+        exchange(pair)
+        assert reasons(pair) == ["peer on another host"] * 2
+
+
+def test_which_addresses_are_local():
+    from ipaddress import ip_address
+
+    for text, local in (("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("192.0.2.1", False),
+                        ("2001:db8::1", False)):  # fmt: skip
+        assert rendezvous.is_local(ip_address(text)) is local, text
+
+
+@pytest.mark.parametrize("option", [(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1), (socket.SOL_SOCKET, 60, 1)],
+                         ids=["SO_RCVLOWAT", "SO_ZEROCOPY"])  # fmt: skip
+def test_option_that_the_ring_cannot_honour(option):
+    with pair_of(move_after=0) as pair:
+        pair.near.setsockopt(*option)
+        exchange(pair)
+        assert fastsock.path_of(pair.near) == Path("tcp", "socket option")
+        assert path_of(pair.far) == "tcp"
+
+
+def test_option_set_before_connecting():
+    with fastsock.configure(move_after=0), fastsock.socket() as listener, fastsock.socket() as near:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 5)
+        near.connect(listener.getsockname())
+        with listener.accept()[0] as far:
+            exchange(Pair(near, far, "midstream"))
+            assert fastsock.path_of(near) == Path("tcp", "socket option")
+
+
+def test_detached():
+    with pair_of(move_after=8) as pair:
+        counted = fastsock.stats().fallback_reasons.get("descriptor detached", 0)
+        exchange(pair, 1)
+        with KernelSocket(fileno=pair.near.detach()) as near:
+            near.settimeout(None)
+            exchange(Pair(near, pair.far, "kernel"))
+            assert path_of(pair.far) == "tcp"
+        assert fastsock.stats().fallback_reasons["descriptor detached"] == counted + 1
+
+
+def test_shared_with_another_process():
+    """While a child may read the kernel's stream the connection stays there; it moves when the child has gone."""
+    with pair_of(move_after=4) as pair, Gate() as gate, forked(gate.wait):
+        exchange(pair)
+        assert reasons(pair) == ["shared with another process"] * 2
+        gate.open()
+
+
+def test_name_is_withdrawn_on_close():
+    for leave in (lambda sock: sock.close(), lambda sock: socket.close(sock.detach())):
+        with hostile() as peer:
+            peer.knock().close()
+            leave(peer.victim)
+            with KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late, pytest.raises(ConnectionRefusedError):
+                late.connect(peer.name)
+
+
+def test_region_sent_and_not_taken_is_given_back():
+    with hostile() as peer:
+        before = mapped_regions()
+        peer.knock()
+        memfd = peer.make_region()
+        peer.say_hello([memfd, *peer.make_eventfds()])
+        until(peer.answered, "the connection thread takes the region")
+        peer.victim.close()
+        peer.region.close()
+        peer.region = None
+        assert mapped_regions() == before
+
+
+def test_expired_name_does_not_mix_two_connections():
+    """The place of a name that nobody claimed in time is given to another connection; the first one must not take
+    what is sent there."""
+    with hostile() as first:
+        first.chat()
+        time.sleep(10.5)  # longer than a name is published
+        with contextlib.closing(Peer(False)) as second:
+            second.knock()
+            memfd = second.make_region()
+            second.say_hello([memfd, *second.make_eventfds()])
+            until(second.answered, "the connection thread takes the region")
+            first.chat()
+            assert not first.victim._endpoint.attached, "it took the other connection's region"
+            until(second.victim_consents, "the right connection takes it")
+
+
+def test_accept_queue_is_bounded_by_the_backlog():
+    """Regions that no connection has taken yet: 128 of them, or the backlog if that is more."""
+    source = """
+    from hostile import Peer
+    listeners = fastsock.socket()
+    listeners.bind(("127.0.0.1", 0))
+    listeners.listen(140)
+    answers = []
+    with fastsock.configure(move_after=0):
+        peers = []
+        for _ in range(145):
+            peer = Peer(False)
+            peers.append(peer)
+            peer.knock()
+            memfd = peer.make_region()
+            peer.say_hello([memfd, *peer.make_eventfds()])
+            os.close(memfd)
+            answers.append(peer.control.recv(1) or b"taken")
+    assert set(answers[:140]) == {b"taken"}, answers
+    assert set(answers[140:]) == {b"?"}, answers
+    peers[0].chat()
+    say("bounded")
+    """
+    with running(source) as program:
+        assert program.line() == "bounded"

@@ -1,0 +1,326 @@
+"""Which connections move, however their sockets came about, and why the others stay on kernel TCP."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from differential.processes import forked
+from hostile import hostile
+from pairs import SECONDS, KernelSocket, Task, deadline, path_of, payload, read_exactly, until
+from programs import connect, running, settle
+
+import fastsock
+from fastsock import Path
+
+
+@pytest.fixture(autouse=True)
+def early() -> Iterator[None]:
+    with deadline(50), fastsock.configure(move_after=0):
+        yield
+
+
+@contextlib.contextmanager
+def listening(host: str = "127.0.0.1") -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with fastsock.socket(family) as listener:
+        listener.bind((host, 0))
+        listener.listen(8)
+        listener.settimeout(SECONDS)
+        yield listener
+
+
+def both_ways(near: socket.socket, far: socket.socket) -> None:
+    """Drives the pair until it is on the ring, and then a good deal of data each way."""
+
+    def moved() -> bool:
+        near.sendall(b"?")
+        far.sendall(far.recv(1))
+        assert near.recv(1) == b"?"
+        return path_of(near) == path_of(far) == "ring"
+
+    until(moved, "both ends are on the ring")
+    data = payload(200_000)
+    for sender, receiver in ((near, far), (far, near)):
+        sending = Task(sender.sendall, data)
+        assert read_exactly(receiver, len(data)) == data
+        sending.result()
+
+
+FOLLOWER = "settle(sock, leads=False); sock.sendall(sock.recv(5)); told()"
+
+
+def follow(near: socket.socket) -> None:
+    settle(near)
+    near.sendall(b"hello")
+    assert near.recv(5) == b"hello"
+
+
+# ---- however a socket came about
+
+
+def by_fromfd(sock: socket.socket) -> socket.socket:
+    with sock:
+        return fastsock.fromfd(sock.fileno(), sock.family, sock.type)
+
+
+def by_fileno(sock: socket.socket) -> socket.socket:
+    return fastsock.socket(fileno=sock.detach())
+
+
+def by_kernel_fileno(sock: socket.socket) -> socket.socket:
+    """The descriptor was never a fastsock socket's."""
+    with sock:
+        return fastsock.socket(fileno=os.dup(KernelSocket.fileno(sock)))
+
+
+def by_dup(sock: socket.socket) -> socket.socket:
+    with sock:
+        return sock.dup()
+
+
+WAYS = {"itself": lambda sock: sock, "fromfd": by_fromfd, "fileno": by_fileno, "dup": by_dup}
+
+
+@pytest.mark.parametrize("near_way", WAYS)
+@pytest.mark.parametrize("far_way", WAYS)
+def test_any_way_to_a_socket(near_way, far_way):
+    with listening() as listener, connect(listener.getsockname()[1]) as near:
+        far, _ = listener.accept()
+        near.settimeout(None)  # O_NONBLOCK would go with the descriptor
+        with WAYS[near_way](near) as near, WAYS[far_way](far) as far:
+            both_ways(near, far)
+
+
+def test_sockets_made_by_the_kernels_class():
+    with KernelSocket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        near = KernelSocket()
+        near.connect(listener.getsockname())
+        far, _ = listener.accept()
+        with fastsock.socket(fileno=near.detach()) as near, fastsock.socket(fileno=far.detach()) as far:
+            both_ways(near, far)
+
+
+def test_inherited_listener():
+    """As systemd passes one: a listening descriptor, and its number."""
+    with KernelSocket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        source = f"sock, _ = fastsock.socket(fileno=int(sys.argv[1])).accept(); {FOLLOWER}"
+        passed = running(source, listener.fileno(), pass_fds=[listener.fileno()])
+        with passed, connect(listener.getsockname()[1]) as near:
+            follow(near)
+
+
+def test_inherited_connection():
+    """As inetd passes one: an accepted descriptor."""
+    with KernelSocket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with connect(listener.getsockname()[1]) as near:
+            far, _ = listener.accept()
+            source = f"sock = fastsock.socket(fileno=int(sys.argv[1])); {FOLLOWER}"
+            with running(source, far.fileno(), pass_fds=[far.fileno()]):
+                far.close()
+                follow(near)
+
+
+ADDRESSES = {
+    "IPv4": ("127.0.0.1", "127.0.0.1"),
+    "IPv4, another loopback address": ("127.0.0.2", "127.0.0.2"),
+    "IPv6": ("::1", "::1"),
+    "wildcard": ("0.0.0.0", "127.0.0.1"),
+    "wildcard, another loopback address": ("0.0.0.0", "127.3.2.1"),
+    "IPv6 wildcard": ("::", "::1"),
+    "mapped, dual stack": ("::", "127.0.0.1"),
+    "mapped at both ends": ("::", "::ffff:127.0.0.1"),
+}
+
+
+@pytest.mark.parametrize("addresses", ADDRESSES)
+def test_addresses(addresses):
+    bound, called = ADDRESSES[addresses]
+    with listening(bound) as listener:
+        if bound == "::":
+            assert not listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+        with fastsock.socket(socket.AF_INET6 if ":" in called else socket.AF_INET) as near:
+            near.connect((called, listener.getsockname()[1]))
+            far, _ = listener.accept()
+            with far:
+                both_ways(near, far)
+
+
+def test_the_hosts_own_address():
+    """A connection to an address of an interface never leaves the host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; without a route there is loopback only
+            own = probe.getsockname()[0]
+        except OSError:
+            own = "127.0.0.1"
+    with listening("0.0.0.0") as listener, fastsock.socket() as near:
+        near.connect((own, listener.getsockname()[1]))
+        far, _ = listener.accept()
+        with far:
+            both_ways(near, far)
+
+
+def test_bound_client():
+    with listening() as listener, fastsock.socket() as near:
+        near.bind(("127.0.0.5", 0))
+        near.connect(listener.getsockname())
+        far, _ = listener.accept()
+        with far:
+            both_ways(near, far)
+
+
+def test_nonblocking_connect():
+    with listening() as listener, fastsock.socket() as near:
+        near.setblocking(False)
+        near.connect_ex(listener.getsockname())
+        far, _ = listener.accept()
+        near.settimeout(SECONDS)
+        with far:
+            both_ways(near, far)
+
+
+def test_two_threads_on_each_end():
+    data = bytes(range(256)) * 250_000
+    with listening() as listener, connect(listener.getsockname()[1]) as near:
+        far, _ = listener.accept()
+        with far:
+            tasks = [Task(sock.sendall, data) for sock in (near, far)]
+            tasks += [Task(read_exactly, sock, len(data)) for sock in (near, far)]
+            assert [task.result() for task in tasks] == [None, None, data, data]
+            assert path_of(near) == path_of(far) == "ring"
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_moves_inside_one_big_sendall(publishes):
+    """The sender makes a single call, the receiver reads."""
+    source = """
+    sock = connect(int(sys.argv[1]), sys.argv[2] == "True")
+    received = 0
+    while data := sock.recv(65536):
+        received += len(data)
+    say(f"{received} {path_of(sock)}")
+    """
+    with listening() as listener, running(source, listener.getsockname()[1], publishes) as program:
+        far, _ = listener.accept()
+        with far:
+            far.sendall(bytes(100_000_000))
+            assert fastsock.path_of(far) == Path("ring", "sending")
+        assert program.line() == "100000000 ring"
+
+
+# ---- servers of many kinds, started patched
+
+
+PREFORK = """
+fastsock.patch()
+listener = socket.create_server(("127.0.0.1", 0))
+say(listener.getsockname()[1])
+children = []
+for _ in range(3):
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            sock, _ = listener.accept()
+            with sock:
+                while data := sock.recv(100):
+                    sock.sendall(data.replace(b"pid", str(os.getpid()).encode()))
+    children.append(pid)
+told()
+for pid in children:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+"""
+
+REUSEPORT = """
+fastsock.patch()
+port, children = 0, []
+for _ in range(3):
+    listener = socket.create_server(("127.0.0.1", port), reuse_port=True)
+    port = listener.getsockname()[1]
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            sock, _ = listener.accept()
+            with sock:
+                while data := sock.recv(100):
+                    sock.sendall(data.replace(b"pid", str(os.getpid()).encode()))
+    children.append(pid)
+    listener.close()
+say(port)
+told()
+for pid in children:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+"""
+
+SOCKETSERVER = """
+fastsock.patch()
+import socketserver
+
+class Handler(socketserver.BaseRequestHandler):
+    def handle(self):
+        while data := self.request.recv(100):
+            self.request.sendall(data.replace(b"pid", str(os.getpid()).encode()))
+
+server = socketserver.{0}(("127.0.0.1", 0), Handler)
+server.daemon_threads = True
+say(server.server_address[1])
+threading.Thread(target=server.serve_forever, daemon=True).start()
+told()
+server.shutdown()
+server.server_close()
+"""
+
+SERVERS = {
+    "prefork": PREFORK,
+    "SO_REUSEPORT": REUSEPORT,
+    "ForkingTCPServer": SOCKETSERVER.format("ForkingTCPServer"),
+    "ThreadingTCPServer": SOCKETSERVER.format("ThreadingTCPServer"),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("publishes", [True, False])
+def test_servers(server, publishes):
+    with running(SERVERS[server]) as program:
+        port = int(program.line())
+
+        def talk() -> bytes:
+            with connect(port, publishes) as near:
+
+                def moved() -> bool:
+                    near.sendall(b"echo")
+                    assert read_exactly(near, 4) == b"echo"
+                    return path_of(near) == "ring"
+
+                until(moved, "the connection is on the ring")
+                near.sendall(b"pid")
+                return near.recv(100)
+
+        pids = {talk() for _ in range(12)}
+        assert all(pid.isdigit() for pid in pids)
+        tasks = [Task(talk) for _ in range(6)]
+        assert all(task.result().isdigit() for task in tasks)
+        program.tell()
+        assert program.wait() == 0
+
+
+def test_names_are_answered_after_a_fork():
+    """The connection thread does not survive a fork, and the parent's must go on all the same."""
+    with hostile() as peer:
+        peer.chat()
+        with forked(lambda: None):
+            pass
+        peer.knock()
+        memfd = peer.make_region()
+        peer.say_hello([memfd, *peer.make_eventfds()])
+        os.close(memfd)
+        until(peer.answered, "the parent's thread takes the region")
