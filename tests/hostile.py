@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from pairs import SECONDS, KernelSocket, until
+from pairs import SECONDS, KernelSocket, bind_beside, until
 
 import fastsock
 from fastsock import rendezvous
@@ -149,13 +149,9 @@ class Peer:
         with fastsock.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen(1)
-            while True:
-                tcp = KernelSocket()
-                tcp.settimeout(SECONDS)
-                tcp.bind(("127.0.0.1", 0))
-                if (tcp.getsockname()[1] < listener.getsockname()[1]) == publishes:
-                    break
-                tcp.close()
+            tcp = KernelSocket()
+            tcp.settimeout(SECONDS)
+            bind_beside(tcp, listener.getsockname()[1], below=publishes)
             tcp.connect(listener.getsockname())
             victim = listener.accept()[0]
         victim.settimeout(SECONDS)

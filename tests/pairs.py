@@ -30,6 +30,18 @@ KernelSocket = socket.socket
 """The stdlib's class, taken before any test patches the module."""
 
 
+def bind_beside(sock: socket.socket, port: int, below: bool, host: str = "127.0.0.1") -> None:
+    """Binds to a free port below or above ``port``, which decides who publishes. Chosen from the whole range: the
+    kernel's own choice may have no free port left on that side, because of connections in TIME_WAIT."""
+    while True:
+        try:
+            sock.bind((host, random.randrange(1024, port) if below else random.randrange(port + 1, 65536)))
+            return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+
+
 # The kinds
 
 

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pairs import SECONDS, until
+from pairs import SECONDS, bind_beside, until
 
 PRELUDE = """
 import errno, os, select, signal, socket, struct, sys, threading, time
@@ -92,14 +92,14 @@ def connect(port: int, publishes: bool | None = None, host: str = "127.0.0.1") -
     """A fastsock connection to a port of this host, whose end has the wanted part in the rendezvous."""
     import fastsock
 
-    while True:
-        sock = fastsock.socket()
-        sock.settimeout(SECONDS)
+    sock = fastsock.socket()
+    sock.settimeout(SECONDS)
+    if publishes is None:
         sock.bind((host, 0))
-        if publishes is None or (sock.getsockname()[1] < port) == publishes:
-            sock.connect((host, port))
-            return sock
-        sock.close()
+    else:
+        bind_beside(sock, port, below=publishes, host=host)
+    sock.connect((host, port))
+    return sock
 
 
 def say(line: object) -> None:
