@@ -73,39 +73,20 @@ cdef class Endpoint:
     cdef bint moved_sending(self) noexcept nogil
     cdef bint may_switch(self) noexcept nogil
     cdef bint gone(self) noexcept nogil
-    cdef void go_back_sending(self) noexcept nogil
-    cdef void go_back_receiving(self) noexcept nogil
-    cdef bint leave_ring(self) noexcept nogil
     cdef bint plug_if_full(self) noexcept nogil
     cdef void begin(self) noexcept
     cdef int end(self) except -1
 
-    cdef int64_t take_stream(self, char *into, size_t room, int flags, bint final) noexcept nogil
-    cdef int64_t take_kernel(self, char *into, size_t room, int flags) noexcept nogil
-    cdef int64_t look_at_lifeline(self) noexcept nogil
-    cdef int64_t take_error(self) noexcept nogil
-    cdef int64_t death(self) noexcept nogil
-    cdef bint peer_ended(self) noexcept nogil
-    cdef int64_t kernel_send(self, const char *data, size_t length, int flags) noexcept nogil
     cdef void move_sending(self) noexcept nogil
     cdef bint count_received(self, uint64_t *taken) noexcept nogil
-    cdef void ring(self, uint32_t doorbell) noexcept nogil
-    cdef void wake(self, int fd) noexcept nogil
     cdef void serve_sender(self) noexcept nogil
     cdef void quiet(self) noexcept nogil
-    cdef void swallow(self, uint64_t count) noexcept nogil
-    cdef bint plug(self) noexcept nogil
-    cdef void watch_lifeline(self) noexcept nogil
     cdef void point_to(self, int fd) noexcept
-    cdef void let_go(self) noexcept
     cdef void add_counters(self, fs_counters *into) noexcept
-    cdef void hand_over(self) noexcept nogil
     cdef int64_t budget(self, int64_t now) noexcept nogil
     cdef void settle(self, int64_t began, bint polled, bint paid) noexcept nogil
-    cdef void note_processor(self) noexcept nogil
     cdef bint polls(self) noexcept nogil
     cdef poll_habit *habits(self) noexcept nogil
-    cdef bint unread(self) noexcept nogil
     cdef void ring_for_asker(self) noexcept nogil
 
 

@@ -9,5 +9,10 @@ called try_* return bytes, 0 at the end of the stream, or a negative errno, and 
 
 include "memory.pxi"
 include "kernel.pxi"
+include "polling.pxi"
 include "endpoint.pxi"
+include "endpoint_receiving.pxi"
+include "endpoint_sending.pxi"
+include "endpoint_waiting.pxi"
+include "endpoint_ending.pxi"
 include "registry.pxi"

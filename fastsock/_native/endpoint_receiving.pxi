@@ -1,0 +1,183 @@
+# The receiving side of an endpoint: the kernel's part of the stream, then the ring, and the end of either.
+
+cdef int64_t take_stream(Endpoint self, char *into, size_t room, int flags, bint final) noexcept nogil:
+    """try_receive, under the receive lock."""
+    cdef int64_t got
+    cdef uint64_t end
+    cdef int looks
+    if not self.attached or fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+        if self.pending_error:
+            return take_error(self)
+        got = sys_recv(self.fd, into, room, flags | MSG_DONTWAIT)
+        return got if got >= 0 else -errno
+    if self.broken:
+        return 0
+    if not self.moved_receiving():
+        got = take_kernel(self, into, room, flags)
+        if got != MOVED:
+            return got
+    for looks in range(4):
+        got = fs_take(&self.vi, NULL if flags & MSG_TRUNC else into, room, FS_PEEK if flags & MSG_PEEK else FS_CONSUME)
+        if got < 0:
+            return VIOLATED
+        if got > 0:
+            if not flags & MSG_PEEK:
+                if fs_peer_credit_wait(&self.vi):
+                    answer_credit_wait(self)
+                if fs_load_relaxed(&self.vi.rx.doorbell) & FS_EXPOSED and (
+                        not fs_waiting(&self.vi) or fs_load_relaxed(&self.vi.rx.rung)
+                        - fs_load_relaxed(&self.vi.rx.heard) >= FS_EDGES):
+                    self.quiet()
+                if fs_load_relaxed64(&self.vi.rx.fin) and fs_end(&self.vi) == FS_BACK:
+                    go_back_receiving(self)  # now, so that no doorbell byte stays behind
+            return got
+        if self.own.fin_taken == 1:
+            return 0
+        end = fs_end(&self.vi)
+        if end == 1:
+            return VIOLATED
+        if end == FS_FIN:
+            self.own.fin_taken = 1
+            fs_store_sc(&self.vi.rx.finack, 1)
+            self.quiet()
+            return 0
+        if end == FS_BACK:
+            go_back_receiving(self)
+            got = sys_recv(self.fd, into, room, flags | MSG_DONTWAIT)
+            return got if got >= 0 else -errno
+        if end == FS_RESET and self.own.fin_taken == 0:
+            self.own.fin_taken = 2  # the kernel's RST follows and says the rest
+        if self.pending_error:
+            return take_error(self)
+        if not final and end == 0:
+            return -EAGAIN
+        got = look_at_lifeline(self)
+        if got == -EAGAIN:
+            return got
+        # The peer is gone. What it posted before is visible now: look once more, then believe the kernel.
+        if not fs_waiting(&self.vi):
+            return got
+        if got < 0:
+            self.pending_error = <int>-got
+    return -EAGAIN
+
+
+cdef int64_t take_error(Endpoint self) noexcept nogil:
+    """An error that the kernel has told already, and that comes after the bytes that were there."""
+    cdef int64_t error = -self.pending_error
+    self.pending_error = 0
+    return error
+
+
+cdef bint peer_ended(Endpoint self) noexcept nogil:
+    """Whether the peer's FIN or RST has come. (POLLRDHUP would also tell of our own SHUT_RD.)"""
+    cdef uint64_t sent, received
+    cdef char state
+    return (not tcp_bytes(self.fd, &state, &sent, &received) or state == TCP_CLOSE or state == TCP_CLOSE_WAIT
+            or state == TCP_LAST_ACK or state == TCP_CLOSING or state == TCP_TIME_WAIT)
+
+
+cdef int64_t death(Endpoint self) noexcept nogil:
+    """The kernel connection has ended. TCP resets it when a process dies with bytes unread; here they lay in the
+    ring, where the kernel did not see them: -ECONNRESET once, then 0."""
+    if self.death_told or fs_waiting(&self.vi) or not fs_left_unread(&self.vi):
+        return 0
+    self.death_told = True
+    return -ECONNRESET
+
+
+cdef int64_t look_at_lifeline(Endpoint self) noexcept nogil:
+    """0 if the kernel connection has ended, -errno if it failed, -EAGAIN if it lives."""
+    cdef char byte
+    cdef int64_t got
+    cdef int looks
+    for looks in range(3):
+        got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
+        if got == 0:
+            if not peer_ended(self):
+                return 0  # after our own SHUT_RD
+            if not fs_load_sc64(&self.vi.rx.fin):
+                self.lost = True  # died: what is sent from here on gets the kernel's answer
+            return death(self)
+        if got < 0:
+            return -errno
+        self.quiet()
+        if fs_readable(&self.vi):
+            break
+    return -EAGAIN
+
+
+cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noexcept nogil:
+    """The part of the stream that came before the peer's switch. MOVED when it is exhausted."""
+    cdef uint64_t switch_at, left
+    cdef int waiting
+    cdef int64_t got, more
+    cdef char byte
+    while True:
+        waiting = 0
+        # Count first, look for the switch then: doorbell bytes only ever follow the switch, so what was
+        # counted before an unset switch is the program's.
+        sys_ioctl(self.fd, FIONREAD, &waiting)
+        # SYNC: switch - pairs with move_sending.
+        switch_at = fs_load_sc64(&self.vi.rx.switch_at)
+        left = <uint64_t>waiting
+        if switch_at:
+            left = switch_at - 1 - self.own.kernel_taken
+            if left > <uint64_t>1 << 62:
+                self.vi.violation = b"switch offset in the past"
+                return VIOLATED
+            if left == 0:
+                fs_or_sc(&self.own.moved, FS_RECEIVING_MOVED)
+                return MOVED
+        elif left == 0:
+            got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
+            if got > 0 or (got == 0 and fs_load_sc64(&self.vi.rx.switch_at)):
+                continue  # came just now
+            return got if got == 0 else -errno
+        got = sys_recv(self.fd, into, room if room < left else left, flags | MSG_DONTWAIT)
+        if got < 0:
+            return -errno
+        if not flags & MSG_PEEK:
+            self.own.kernel_taken += <uint64_t>got
+        if switch_at and <uint64_t>got == left and room > left:
+            # The rest of the kernel's part: go on in the ring, where TCP would have gone on too.
+            more = fs_take(&self.vi, NULL if flags & MSG_TRUNC else into + got, room - <size_t>got,
+                           FS_PEEK if flags & MSG_PEEK else FS_CONSUME)
+            got += more if more > 0 else 0
+        return got
+
+
+cdef void answer_credit_wait(Endpoint self) noexcept nogil:
+    """The peer waits for credits: acknowledge, wake it, take the plug out of its send buffer."""
+    cdef uint32_t wants, bytes_left
+    fs_acknowledge(&self.vi)
+    wants = fs_answer_sender(&self.vi)
+    if wants & FS_WAITS:
+        wake(self.peer_fd)
+    if wants & FS_PLUGGED:
+        bytes_left = fs_load_acquire(&self.vi.rx.rung) - fs_load_relaxed(&self.vi.rx.heard)
+        if fs_readable(&self.vi) and bytes_left:
+            bytes_left -= 1  # one stays as the doorbell byte
+        fs_store_sc(&self.vi.rx.heard, fs_load_relaxed(&self.vi.rx.heard) + bytes_left)
+        swallow(self, bytes_left)
+
+
+cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
+    """Takes `count` doorbell bytes from the kernel's queue. Bytes that are still on their way are owed."""
+    cdef int64_t got
+    cdef int tries = 0
+    count += self.own.doorbell_debt
+    self.own.doorbell_debt = 0
+    while count:
+        got = sys_recv(self.fd, junk, count if count < <uint64_t>1 << 30 else <uint64_t>1 << 30, MSG_TRUNC | MSG_DONTWAIT)
+        if got > 0:
+            count -= <uint64_t>got
+        elif got < 0 and errno == EAGAIN and tries < 100:
+            tries += 1
+            fs_pause()
+        else:
+            if got < 0 and errno == EAGAIN:
+                self.own.doorbell_debt = <uint32_t>count
+            elif got < 0:
+                self.pending_error = errno
+            return

@@ -1,0 +1,179 @@
+# The sending side of an endpoint: the switch to the ring, doorbells, and the plug that keeps POLLOUT away.
+
+cdef void answer_ask(Endpoint self) noexcept nogil:
+    """The peer exposed its descriptor with data already posted and asks for a doorbell byte."""
+    fs_lock(&self.own.send_lock, own_pid)
+    if self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
+        ring(self, fs_peer_doorbell(&self.vi) & FS_EXPOSED)
+    fs_unlock(&self.own.send_lock)
+
+
+cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int flags) noexcept nogil:
+    """Bytes accepted, or -errno; -EAGAIN when there is no credit or no room. `flags` matter to the kernel only:
+    without MSG_NOSIGNAL a broken connection raises SIGPIPE."""
+    cdef int64_t done = 0, part
+    cdef uint32_t doorbell, posted
+    cdef int combine
+    fs_lock(&self.own.send_lock, own_pid)
+    if not self.attached:  # under the lock: another thread may have moved the connection meanwhile
+        part = kernel_send(self, data, length, flags)
+        fs_unlock(&self.own.send_lock)
+        return part
+    # SYNC: consent - pairs with attach.
+    if not self.moved_sending() and fs_load_sc(&self.vi.tx.ready) == FS_READY and length:
+        switch_sending(self)
+    if (not self.moved_sending() or self.lost or self.own.fin_sent or self.broken
+            or fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
+            or fs_load_relaxed(&self.vi.tx.doorbell) & FS_GONE):
+        # Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer.
+        part = -EPIPE if self.broken or self.death_told else death(self) if self.lost and not self.own.fin_sent else 0
+        if part == 0:
+            part = kernel_send(self, data, length, flags)
+        fs_unlock(&self.own.send_lock)
+        return part
+    if fs_load_relaxed64(&self.vi.rx.fin) and fs_events_now(self.fd, 0):
+        # A half-closed peer has died: its FIN was no news. Doorbell bytes make the kernel find out.
+        self.lost = True
+        part = kernel_send(self, data, length, flags)
+        fs_unlock(&self.own.send_lock)
+        return part
+    combine = self.vi.combine_limit and not self.nodelay and length <= self.vi.combine_limit
+    while done < <int64_t>length:
+        posted = self.own.posted
+        part = fs_post(&self.vi, data + done, length - <size_t>done, FS_DATA, combine)
+        # SYNC: left - pairs with leave_ring: either it saw what we posted and stays, or we see that it left.
+        if fs_load_sc(&self.vi.tx.ready) == FS_LEFT:
+            if part > 0:
+                fs_take_back(&self.vi, posted, part)
+            go_back_sending(self)
+            if done == 0:
+                done = kernel_send(self, data, length, flags)
+            fs_unlock(&self.own.send_lock)
+            return done
+        if part < 0:
+            done = VIOLATED
+            break
+        if part == 0:
+            break
+        done += part
+        doorbell = fs_peer_doorbell(&self.vi)
+        if fs_load_relaxed64(&self.vi.rx.fin):
+            doorbell |= FS_EXPOSED
+        if doorbell:
+            ring(self, doorbell)
+    note_processor(self)
+    if self.own.posted != self.own.credited:
+        watch_lifeline(self)
+    if self.vi.violation != NULL:
+        done = VIOLATED
+    fs_unlock(&self.own.send_lock)
+    return done if done or not length else -EAGAIN
+
+
+cdef bint plug_full_ring(Endpoint self) noexcept nogil:
+    """At the end of a send on an exposed descriptor. True if the ring is full and POLLOUT is false now."""
+    cdef bint full = False
+    fs_lock(&self.own.send_lock, own_pid)
+    if self.moved_sending() and not self.lost and not fs_writable(&self.vi):
+        full = plug(self)
+    fs_unlock(&self.own.send_lock)
+    return full
+
+
+cdef void watch_lifeline(Endpoint self) noexcept nogil:
+    """Nothing was acknowledged for a while: see now and then whether the peer still lives."""
+    cdef int64_t now
+    self.unacknowledged_sends += 1
+    if self.unacknowledged_sends % 4:
+        return
+    now = fs_now()
+    if now - self.last_look >= LOOK_INTERVAL:
+        self.last_look = now
+        if not fs_load_sc64(&self.vi.rx.fin) and peer_ended(self):
+            self.lost = True
+
+
+cdef int64_t kernel_send(Endpoint self, const char *data, size_t length, int flags) noexcept nogil:
+    cdef int64_t part = sys_send(self.fd, data, length, flags | MSG_DONTWAIT)
+    return part if part >= 0 else -errno
+
+
+cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcept nogil:
+    """MSG_OOB: all but the last byte are ordinary data; the last one takes its place in the ring and is rung
+    on the kernel connection as urgent, which gives the peer its POLLPRI and SIGURG."""
+    cdef int64_t part
+    cdef uint32_t doorbell
+    if not self.attached or not self.moved_sending() or length == 0:
+        return -EAGAIN
+    fs_lock(&self.own.send_lock, own_pid)
+    if length > 1:
+        part = fs_post(&self.vi, data, length - 1, FS_DATA, 0)
+    else:
+        part = fs_post(&self.vi, data, 1, FS_OOB, 0)
+        if part == 1:
+            fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + 1)
+            kernel_send(self, data, 1, MSG_OOB | MSG_NOSIGNAL)
+    if part > 0:
+        doorbell = fs_peer_doorbell(&self.vi)
+        if doorbell:
+            ring(self, doorbell)
+    fs_unlock(&self.own.send_lock)
+    return part if part > 0 else (-EAGAIN if part == 0 else VIOLATED)
+
+
+cdef void switch_sending(Endpoint self) noexcept nogil:
+    """The switch: records how many bytes went through the kernel; from here on it carries doorbell bytes."""
+    cdef uint64_t sent, received
+    cdef char state
+    cdef int one = 1
+    # Doorbell bytes will need room behind what the peer has not read yet.
+    if not fs_events_now(self.fd, POLLOUT) & POLLOUT or not tcp_bytes(self.fd, &state, &sent, &received):
+        return
+    setsockopt(self.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))  # a doorbell byte waits for no ACK
+    # SYNC: switch - pairs with take_kernel.
+    fs_store_sc64(&self.vi.tx.switch_at, sent + 1)
+    fs_or_sc(&self.own.moved, FS_SENDING_MOVED)
+
+
+cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
+    """The peer sleeps, polls its descriptor, or has closed. Under the send lock."""
+    if doorbell & FS_ASLEEP and fs_wakes_receiver(&self.vi):
+        wake(self.peer_fd)
+        self.vi.count.doorbells_rung += 1
+    if doorbell & FS_EXPOSED and fs_must_ring(&self.vi):
+        self.vi.count.doorbells_rung += 1
+        if kernel_send(self, junk, 1, MSG_NOSIGNAL) == -EAGAIN:
+            # One byte at a time, and the queue is full: it counts as taken what it does not take.
+            self.vi.violation = b"stopped reading its doorbell"
+    if doorbell & FS_GONE:
+        self.lost = True
+        kernel_send(self, junk, 1, MSG_NOSIGNAL)  # draws the RST that data to a closed socket draws
+
+
+cdef void wake(int fd) noexcept nogil:
+    cdef uint64_t one = 1
+    # (POLLOUT: a hostile peer may have made its eventfd blocking and filled it.)
+    if fd >= 0 and fs_events_now(fd, POLLOUT) & POLLOUT:
+        sys_write(fd, &one, 8)
+
+
+cdef bint plug(Endpoint self) noexcept nogil:
+    """The ring is full and somebody may wait for POLLOUT: fill the kernel's send buffer, which makes it false,
+    until the receiver returns credits and drains it. False if credits came meanwhile."""
+    cdef int64_t part
+    cdef int unsent = 0, any = 0, none = 1, room = 4 * PLUG
+    if not self.plugs:
+        self.plugs = True
+        self.send_buffer_before = fs_option(self.fd, SOL_SOCKET, SO_SNDBUF)
+        setsockopt(self.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room))
+    else:
+        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &any, sizeof(any))
+    while sys_ioctl(self.fd, SIOCOUTQNSD, &unsent) == 0 and unsent < PLUG:
+        part = kernel_send(self, junk, sizeof(junk), MSG_NOSIGNAL)
+        if part <= 0:
+            break
+        fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + <uint32_t>part)
+    # POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
+    # lies behind it stays unsent until the peer drains.
+    setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof(none))
+    return not fs_arm_sender(&self.vi, FS_PLUGGED)

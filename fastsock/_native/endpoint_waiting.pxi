@@ -1,0 +1,124 @@
+# Waiting on an endpoint: polling for the budget, and sleeping on the eventfd and the kernel connection.
+
+cdef void note_processor(Endpoint self) noexcept nogil:
+    """Tells the peer where we run: polling for somebody who needs this very processor cannot pay."""
+    cdef uint32_t here = <uint32_t>sched_getcpu() + 1
+    if fs_load_relaxed(&self.vi.tx.processor) != here:
+        fs_store_relaxed(&self.vi.tx.processor, here)
+
+
+cdef bint poll_for(Endpoint self, int what) noexcept nogil:
+    """Polls for the budget until there is something to receive, or credit to send with."""
+    cdef int64_t began = fs_now(), until
+    cdef bint ready = False
+    cdef int turns
+    until = began + self.budget(began)
+    self.spun = until != began
+    if not self.spun:
+        return False
+    # SYNC: attached - a moved bit is only ever set under the locks that attach held.
+    if what == SEND and self.moved_sending():
+        fs_lock(&self.own.send_lock, own_pid)
+        fs_arm_sender(&self.vi, FS_HURRY)
+        fs_unlock(&self.own.send_lock)
+    while not ready and fs_now() < until:
+        if not (self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()):
+            fs_lock(&self.own.recv_lock, own_pid)  # under a lock, so that the descriptor is not closed meanwhile
+            ready = fs_events_now(self.fd, POLLIN if what == RECEIVE else POLLOUT) != 0
+            if not ready and what == RECEIVE and self.may_switch():
+                ready = fs_load_sc64(&self.vi.rx.switch_at) != 0
+            fs_unlock(&self.own.recv_lock)
+            continue
+        for turns in range(64):
+            if what == RECEIVE:
+                ready = fs_readable(&self.vi)
+            else:
+                # (An ACK that came with DATA may be newer than the one alone.)
+                ready = <int32_t>(fs_load_acquire(&self.vi.tx.acked) - self.own.credited) > 0 or self.gone()
+            if ready:
+                break
+            fs_pause()
+    if self.attached:
+        note_processor(self)
+    if ready:
+        self.settle(began, True, True)
+    return ready
+
+
+cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
+    """Sleeps until something may have happened. 1: look again, 0: the deadline (monotonic ns, negative:
+    none) has passed, -EINTR: a signal came."""
+    cdef pollfd fds[2]
+    cdef int64_t began = fs_now(), rest
+    cdef bint attached, moved, ready = False, probe = False, polled = self.spun
+    cdef int events
+    cdef uint64_t drained
+    cdef fs_word32 *lock = &self.own.recv_lock if what == RECEIVE else &self.own.send_lock
+    cdef fs_word32 *sleepers = &self.own.recv_sleepers if what == RECEIVE else &self.own.send_sleepers
+    rest = -1 if deadline < 0 else (deadline - began if deadline > began else 0)
+
+    fs_lock(lock, own_pid)
+    attached = self.attached and not fs_load_relaxed(&self.own.moved) & (
+        FS_RECEIVING_BACK if what == RECEIVE else FS_SENDING_BACK)
+    moved = self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()
+    fds[0].fd = self.wake_fd
+    fds[0].events = POLLIN
+    fds[0].revents = 0
+    fds[1].fd = self.fd
+    fds[1].events = POLLRDHUP if moved else (POLLRDHUP | POLLIN if what == RECEIVE else POLLOUT)
+    fds[1].revents = 0
+    if attached and what == RECEIVE:
+        if not self.exposed and fs_load_relaxed(&self.vi.rx.doorbell) & FS_EXPOSED and not fs_load_sc(sleepers):
+            fs_and_sc(&self.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)  # nobody sleeps on the kernel's any more
+            self.quiet()
+        answer_credit_wait(self)  # the acknowledgements delayed so far, before we sleep on them
+    fs_add_sc(sleepers, 1)
+    if attached and what == RECEIVE:
+        ready = fs_arm_receiver(&self.vi)
+        if ready and not moved:
+            ready = fs_load_sc64(&self.vi.rx.switch_at) != 0
+    elif moved:
+        ready = fs_arm_sender(&self.vi, FS_WAITS) or self.gone()
+        if fs_load_sc64(&self.vi.rx.fin) or self.shut_receiving:
+            # A half-closed connection: its end is no news, so ask now and then whether the peer is still there.
+            fds[1].events = 0
+            probe = rest < 0 or rest > PROBE_INTERVAL
+    fs_unlock(lock)
+
+    events = 1 if ready else fs_poll2(fds, PROBE_INTERVAL if probe else rest)
+    if events < 0:
+        events = -errno
+    fs_add_sc(sleepers, <uint32_t>-1)
+    if fds[0].revents & POLLIN:
+        sys_read(fds[0].fd, &drained, 8)
+    if attached and what == RECEIVE:
+        fs_disarm_receiver(&self.vi)
+    elif moved:
+        if not ready and (fds[1].revents & POLLERR or fds[1].revents & (POLLHUP | POLLRDHUP) and peer_ended(self)):
+            self.lost = True
+        if probe and events == 0:
+            fs_lock(lock, own_pid)
+            ring(self, FS_EXPOSED)
+            fs_unlock(lock)
+            events = 1
+    if attached:
+        hand_over(self)
+    if events > 0:
+        self.settle(began, polled, False)
+        return 1
+    return events if events == -EINTR else 0
+
+
+cdef void hand_over(Endpoint self) noexcept nogil:
+    """A wakeup may have been meant for several sleepers of this side, and one has taken it: arm again for the
+    others and pass it on if there is something for them."""
+    cdef bint more = False
+    if fs_load_sc(&self.own.recv_sleepers):
+        more = fs_arm_receiver(&self.vi)
+    if fs_load_sc(&self.own.send_sleepers):
+        fs_lock(&self.own.send_lock, own_pid)
+        if fs_arm_sender(&self.vi, FS_WAITS):
+            more = True
+        fs_unlock(&self.own.send_lock)
+    if more:
+        wake(self.wake_fd)
