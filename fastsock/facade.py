@@ -6,6 +6,7 @@ is connected or taken over; everything else behaves as its parent does, and cost
 
 from __future__ import annotations
 
+import _socket
 import errno
 import socket as stdlib
 import struct
@@ -79,13 +80,7 @@ class socket(_Kernel):
     # ---- from socket to endpoint -------------------------------------------------------------------------
 
     def _is_tcp(self) -> bool:
-        return (
-            self.family in (stdlib.AF_INET, stdlib.AF_INET6)
-            and self.type == stdlib.SOCK_STREAM
-            and self.proto in (0, stdlib.IPPROTO_TCP)
-            and config.active().enabled
-            and not _is_tls(self)
-        )
+        return calls.is_tcp(self) and config.active().enabled and not _is_tls(self)
 
     def _begin(self, state: int = rendezvous.CONNECTED) -> None:
         """Gives the socket its endpoint."""
@@ -158,7 +153,10 @@ class socket(_Kernel):
         sock._endpoint = None
         sock._buffer_limits = self._buffer_limits
         sock._handed_out = False
-        _Kernel.__init__(sock, self.family, self.type, self.proto, fileno=fd)
+        # As socket.__init__, without the look-ups that turn numbers into enum members and back.
+        _socket.socket.__init__(sock, *calls.kind(self), fd)
+        sock._io_refs = 0  # type: ignore[attr-defined]
+        sock._closed = False  # type: ignore[attr-defined]
         if stdlib.getdefaulttimeout() is None and _Kernel.gettimeout(self):
             _Kernel.setblocking(sock, True)
         sock._note_timeout()

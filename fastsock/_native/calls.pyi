@@ -16,6 +16,12 @@ def install(type: type[socket], violation: Callable[[Endpoint, str], None]) -> N
     """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns` (TypeError without them), and whom
     to tell of violations: called with the endpoint and what was wrong."""
 
+def kind(self: socket) -> tuple[int, int, int]:
+    """(family, type, protocol) as plain numbers. TypeError if it is no fastsock.socket."""
+
+def is_tcp(self: socket) -> bool:
+    """Whether a socket is one of TCP over IP. TypeError if it is no fastsock.socket."""
+
 def accept(self: socket) -> tuple[int, Any]:
     """As socket._accept: a new descriptor and the peer's address."""
 

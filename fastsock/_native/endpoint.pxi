@@ -10,8 +10,7 @@ cdef class Endpoint:
         self.descriptors = set()
         self.inode = inode_of(fd)
         self.nodelay = fs_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0
-        self.receive_timeout = fs_option_ns(fd, SO_RCVTIMEO)
-        self.send_timeout = fs_option_ns(fd, SO_SNDTIMEO)
+        self.receive_timeout = self.send_timeout = NOT_ASKED
         self.wake_fd = self.peer_fd = -1
         take_up_polling(&self.habit)
         self.own = <fs_side *>new_block(sizeof(fs_side))
@@ -59,6 +58,16 @@ cdef class Endpoint:
             fs_unlock(&self.own.send_lock)
             fs_unlock(&self.own.recv_lock)
         wake(self.wake_fd)
+
+    cdef int64_t timeout_option(self, int what) noexcept:
+        """SO_RCVTIMEO or SO_SNDTIMEO, nanoseconds; -1: not set. Asked of the kernel by the first wait."""
+        if what == RECEIVE:
+            if self.receive_timeout == NOT_ASKED:
+                self.receive_timeout = fs_option_ns(self.fd, SO_RCVTIMEO)
+            return self.receive_timeout
+        if self.send_timeout == NOT_ASKED:
+            self.send_timeout = fs_option_ns(self.fd, SO_SNDTIMEO)
+        return self.send_timeout
 
     cdef void begin(self) noexcept:
         self.active += 1

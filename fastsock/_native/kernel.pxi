@@ -1,8 +1,7 @@
 # The kernel connection under an endpoint: what is asked of it, and the numbers that waiting goes by.
 
 from posix.unistd cimport getpid
-from cpython.exc cimport PyErr_CheckSignals
-from os import fstat as os_fstat
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 
 cdef enum:
     # tcp_info fields by offset (include/uapi/linux/tcp.h; the layout only ever grows)
@@ -28,6 +27,7 @@ cdef enum:
     SCORE_POLLS = 4
     PENALTY_MAX = 255               # waits without polling after polls that held the peer up
 
+cdef int64_t NOT_ASKED = -2  # a timeout option nobody has needed yet
 cdef int64_t VIOLATED = -100_000
 cdef int64_t MOVED = -100_001
 
@@ -51,6 +51,12 @@ cdef extern from *:
     #include <arpa/inet.h>
     #include <netinet/in.h>
     #include <sched.h>
+    #include <sys/stat.h>
+    /* What the kernel calls the thing behind a descriptor; 0: no open descriptor. */
+    static inline uint64_t fs_inode(int fd) {
+        struct stat s;
+        return fstat(fd, &s) == 0 ? s.st_ino : 0;
+    }
     static inline int fs_is_dead(uint32_t process) { return kill((pid_t)process, 0) < 0 && errno == ESRCH; }
     static inline int fs_usable_processors(void) {
         cpu_set_t set;
@@ -112,6 +118,7 @@ cdef extern from *:
         return getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
     }
     """
+    uint64_t fs_inode(int) nogil
     int fs_usable_processors() nogil
     bint fs_is_dead(uint32_t) nogil
     int fs_reset_connection(int) nogil

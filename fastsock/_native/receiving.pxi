@@ -23,11 +23,45 @@ cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags,
     return got
 
 
+cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, int flags) except? -100_002:
+    """A blocking receive on the kernel path, polling first: bytes, 0 at the end of the stream, or -errno. Each look is an
+    attempt. Raises what a signal handler raises."""
+    cdef int64_t got = -EAGAIN, began = fs_now(), until
+    cdef int looks = 0
+    until = began + endpoint.budget(began)
+    endpoint.in_kernel += 1
+    try:
+        if until != began:
+            with nogil:
+                while got == -EAGAIN and (looks == 0 or fs_now() < until):
+                    got = sys_recv(endpoint.fd, into, room, flags | MSG_DONTWAIT)
+                    if got < 0:
+                        got = -errno
+                    looks += 1
+            if got != -EAGAIN:
+                if looks > 1:
+                    endpoint.settle(began, True, True)
+                return got
+            PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
+            began = fs_now()
+        with nogil:
+            got = sys_recv(endpoint.fd, into, room, flags)
+            if got < 0:
+                got = -errno
+    finally:
+        endpoint.in_kernel -= 1
+    if got == -EINTR:
+        PyErr_CheckSignals()
+    else:
+        endpoint.settle(began, looks > 0, False)
+    return got
+
+
 cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize_t room, int flags) except -1:
     """One receive call. Bytes received; USE_KERNEL when the kernel path is decided and the call would sleep."""
     cdef int64_t got, deadline = -1
     cdef Py_ssize_t filled = 0
-    cdef bint whole, quiet = False, waited = False
+    cdef bint whole, quiet = False, waited = False, slept
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
     whole = flags & MSG_WAITALL and timeout < 0
@@ -35,7 +69,18 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
     endpoint.begin()
     try:
         while True:
-            got = try_once(endpoint, into + filled, room - filled, flags, timeout == 0 or waited)
+            slept = sleeps_in_kernel(endpoint, timeout) and not flags & MSG_PEEK and room > 0
+            if slept:
+                try:
+                    got = receive_in_kernel(endpoint, into + filled, room - filled, flags)
+                except BaseException:
+                    if filled:
+                        return filled
+                    raise
+                if got == -EINTR:
+                    continue
+            else:
+                got = try_once(endpoint, into + filled, room - filled, flags, timeout == 0 or waited)
             if got > 0 and flags & MSG_PEEK:
                 if not whole or got == room or not more_to_peek(endpoint):
                     return got
@@ -47,7 +92,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                 continue
             if got == 0:
                 return filled
-            if got != -EAGAIN or timeout == 0:
+            if got != -EAGAIN or timeout == 0 or slept and endpoint.timeout_option(RECEIVE) >= 0:
                 if filled:
                     endpoint.pending_error = <int>-got if got != -EAGAIN else 0
                     return filled
@@ -58,7 +103,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                 endpoint.spun = False
                 return USE_KERNEL
             if not waited:
-                timeout = patience(endpoint, timeout, endpoint.receive_timeout, &quiet)
+                timeout = patience(endpoint, timeout, RECEIVE, &quiet)
                 if timeout == 0:
                     continue
                 waited = True

@@ -32,7 +32,10 @@ def endpoints():
 
 
 cdef uint64_t inode_of(int fd) except? 0:
-    return os_fstat(fd).st_ino
+    cdef uint64_t inode = fs_inode(fd)
+    if inode == 0:
+        PyErr_SetFromErrno(OSError)
+    return inode
 
 
 def before_fork():

@@ -6,7 +6,8 @@ cdef object kernel_sendall = _socket.socket.sendall
 cdef object kernel_sendmsg = _socket.socket.sendmsg
 
 
-cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags) noexcept:
+cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags, bint asleep) noexcept:
+    """One attempt. `asleep`: by the kernel's own blocking send."""
     cdef int64_t sent
     if flags & MSG_OOB:
         return endpoint.try_send_urgent(data, length)
@@ -14,6 +15,14 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
         return endpoint.try_send(data, length, flags)
     if length > KERNEL_STRIDE and not endpoint.moved_sending():
         length = KERNEL_STRIDE
+    if asleep:
+        endpoint.in_kernel += 1
+        with nogil:
+            sent = sys_send(endpoint.fd, data, length, flags)
+            if sent < 0:
+                sent = -errno
+        endpoint.in_kernel -= 1
+        return sent
     with nogil:
         sent = endpoint.try_send(data, length, flags)
     return sent
@@ -24,13 +33,24 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
     """One send call. Everything if the socket blocks or `all` is set, else what there is room for."""
     cdef int64_t part, deadline = -1
     cdef Py_ssize_t sent = 0
-    cdef bint quiet = False, waited = False, full
+    cdef bint quiet = False, waited = False, full, asleep
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
     endpoint.begin()
     try:
         while True:
-            part = post_once(endpoint, data + sent, length - sent, flags)
+            asleep = sleeps_in_kernel(endpoint, timeout)
+            part = post_once(endpoint, data + sent, length - sent, flags, asleep)
+            if asleep and part < min(length - sent, KERNEL_STRIDE):
+                # Cut short: by a signal, O_NONBLOCK, SO_SNDTIMEO or an error.
+                sent += max(part, 0)
+                if sent and not all:
+                    break
+                if part == -EINTR or part > 0:
+                    PyErr_CheckSignals()
+                    continue
+                if part == -EAGAIN and endpoint.timeout_option(SEND) >= 0:
+                    fail(endpoint, part)
             if part >= 0:
                 sent += part
                 if sent == length:
@@ -55,7 +75,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
             if sent and timeout > 0 and not all:
                 break
             if not waited:
-                timeout = patience(endpoint, timeout, endpoint.send_timeout, &quiet)
+                timeout = patience(endpoint, timeout, SEND, &quiet)
                 if timeout == 0:
                     continue
                 waited = True

@@ -47,6 +47,7 @@ cdef class Endpoint:
     cdef int wake_fd
     cdef int peer_fd
     cdef int active
+    cdef int in_kernel
     cdef bint finishing
     cdef bint shut_receiving
     cdef bint shut_sending
@@ -74,6 +75,7 @@ cdef class Endpoint:
     cdef bint may_switch(self) noexcept nogil
     cdef bint gone(self) noexcept nogil
     cdef bint plug_if_full(self) noexcept nogil
+    cdef int64_t timeout_option(self, int what) noexcept
     cdef void begin(self) noexcept
     cdef int end(self) except -1
 

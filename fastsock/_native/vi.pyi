@@ -62,9 +62,9 @@ class Endpoint:
     nodelay: bool
     """TCP_NODELAY: nothing is combined."""
     receive_timeout: int
-    """SO_RCVTIMEO, nanoseconds; -1: not set."""
+    """SO_RCVTIMEO, nanoseconds; -1: not set, -2: no wait has asked for it yet."""
     send_timeout: int
-    """SO_SNDTIMEO, nanoseconds; -1: not set."""
+    """SO_SNDTIMEO, nanoseconds; -1: not set, -2: no wait has asked for it yet."""
     receive_limit: int
     """SO_RCVBUF, bytes; 0: not set."""
     send_limit: int

@@ -11,14 +11,23 @@ cdef extern from *:
         Py_DECREF(d);
         return offset;
     }
+    /* Whether no other thread of this interpreter can run Python code. */
+    static int fs_only_thread(void) {
+        PyThreadState *own = PyThreadState_Get();
+        return PyInterpreterState_ThreadHead(PyThreadState_GetInterpreter(own)) == own && !PyThreadState_Next(own);
+    }
     """
     Py_ssize_t fs_slot_offset(object, const char *) except? -1
+    bint fs_only_thread()
     int errno
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         pass
     bint PyObject_TypeCheck(object, PyTypeObject *)
+
+cdef extern from "<netinet/in.h>":
+    enum: AF_INET, AF_INET6, SOCK_STREAM
 
 cdef enum:
     KERNEL_STRIDE = 262144  # bytes of a large send between two looks at whether the connection may move
@@ -27,6 +36,9 @@ cdef PyTypeObject *facade = NULL
 cdef object facade_type = None
 cdef Py_ssize_t endpoint_slot = 0
 cdef Py_ssize_t timeout_slot = 0
+cdef Py_ssize_t family_member = fs_slot_offset(_socket.socket, b"family")
+cdef Py_ssize_t type_member = fs_slot_offset(_socket.socket, b"type")
+cdef Py_ssize_t protocol_member = fs_slot_offset(_socket.socket, b"proto")
 cdef object on_violation = None
 cdef object kernel_accept = _socket.socket._accept
 
@@ -44,6 +56,25 @@ def install(type, violation):
         raise TypeError("the facade's class has no slots _endpoint and _timeout_ns")
 
 
+cdef inline int member(object sock, Py_ssize_t offset):
+    return (<int *>((<char *><PyObject *>sock) + offset))[0]
+
+
+def kind(self):
+    """(family, type, protocol) of a socket as plain numbers."""
+    if not PyObject_TypeCheck(self, facade):
+        raise TypeError("no fastsock.socket")
+    return member(self, family_member), member(self, type_member), member(self, protocol_member)
+
+
+def is_tcp(self):
+    """Whether a socket is one of TCP over IP."""
+    if not PyObject_TypeCheck(self, facade):
+        raise TypeError("no fastsock.socket")
+    return (member(self, family_member) in (AF_INET, AF_INET6) and member(self, type_member) == SOCK_STREAM
+            and member(self, protocol_member) in (0, IPPROTO_TCP))
+
+
 cdef inline Endpoint endpoint_of(object self):
     """The socket's endpoint if this call is ours to drive, else None. Counts the operation, and lets an undecided
     connection take its next step."""
@@ -59,7 +90,7 @@ cdef inline Endpoint endpoint_of(object self):
 
 cdef inline void operate(Endpoint endpoint):
     endpoint.operations += 1
-    if endpoint.step is not None and (
+    if endpoint.step is not None and not endpoint.in_kernel and (
             endpoint.operations >= endpoint.next_step if endpoint.arrival == NULL
             else endpoint.arrival[0] != MEETING_WAITING):
         endpoint.step(endpoint)
@@ -108,16 +139,24 @@ cdef int wait(Endpoint endpoint, int what, int64_t deadline) except -1:
     return event
 
 
-cdef int64_t patience(Endpoint endpoint, int64_t timeout, int64_t option, bint *quiet) except -2:
+cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
+    """Whether a wait may be the kernel's own blocking call, which saves a poll. Not where another thread could move the
+    connection meanwhile: the call would not find the bytes in the ring. (One that C code starts while we sleep takes no
+    step: `operate`.)"""
+    return (timeout < 0 and not endpoint.attached and not endpoint.pending_error
+            and (endpoint.step is None or fs_only_thread()))
+
+
+cdef int64_t patience(Endpoint endpoint, int64_t timeout, int what, bint *quiet) except -2:
     """The timeout of this call: the socket object's, unless O_NONBLOCK or SO_RCVTIMEO / SO_SNDTIMEO say less.
     `quiet`: running out gives EAGAIN, as in the kernel, and not TimeoutError."""
     quiet[0] = False
     if timeout < 0:
         if endpoint.nonblocking_by_flag():
             timeout = 0
-        elif option >= 0:
+        elif endpoint.timeout_option(what) >= 0:
             quiet[0] = True
-            timeout = option
+            timeout = endpoint.timeout_option(what)
     return timeout
 
 
