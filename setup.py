@@ -24,7 +24,7 @@ def native(name: str) -> Extension:
 
 setup(
     ext_modules=cythonize(
-        [native("vi"), native("calls"), native("connector")],
+        [native(name) for name in ("vi", "calls", "connector", "aio")],
         compiler_directives={"language_level": "3"},
     )
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket as _stdlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from fastsock import observability as _observability
 from fastsock import rendezvous as _rendezvous
@@ -14,7 +16,11 @@ from fastsock.facade import fromfd, socket
 from fastsock.observability import Path, Stats
 from fastsock.patching import is_patched, patch, unpatch
 
+if _TYPE_CHECKING:
+    from fastsock.aio import EventLoopPolicy, new_event_loop, run
+
 __all__ = [
+    "EventLoopPolicy",
     "Path",
     "SettingError",
     "Settings",
@@ -22,8 +28,10 @@ __all__ = [
     "configure",
     "fromfd",
     "is_patched",
+    "new_event_loop",
     "patch",
     "path_of",
+    "run",
     "socket",
     "stats",
     "unpatch",
@@ -37,8 +45,21 @@ def stats() -> Stats:
     return _observability.snapshot(_vi.counters())
 
 
-def path_of(sock: _stdlib.socket) -> Path:
-    """Which path a socket's bytes take, and why. For any socket object; raises nothing."""
+def __getattr__(name: str) -> _Any:
+    """The asyncio layer, loaded when it is first asked for: most programs that use sockets use no asyncio."""
+    if name in ("EventLoopPolicy", "new_event_loop", "run"):
+        from fastsock import aio
+
+        return getattr(aio, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def path_of(sock: _Any) -> Path:
+    """Which path the bytes of a socket or of an asyncio transport (or stream) take, and why. Raises nothing."""
+    info = getattr(sock, "get_extra_info", None)
+    path = info("fastsock") if info is not None else None
+    if isinstance(path, Path):
+        return path
     endpoint = getattr(sock, "_endpoint", None)
     if endpoint is None:
         return Path("tcp", "no connection of fastsock's" if _active().enabled else "disabled by settings")

@@ -5,19 +5,20 @@ What is replaced is declared in one table; originals are kept and put back by `u
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import socket as stdlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from fastsock import config, facade, rendezvous
 from fastsock._native import calls, vi
+from fastsock.imports import forget, when_imported
 from fastsock.observability import event
 
-__all__ = ["TABLE", "is_patched", "patch", "unpatch"]
-
-
+__all__ = ["LOOPS", "TABLE", "is_patched", "patch", "unpatch"]
 
 
 def _exit(status: int) -> Any:
@@ -50,6 +51,12 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     (os, "fork", _fork),
 )
 
+# Where methods of loop classes are replaced (`fastsock.aio.loops.WRAPPERS`), once the module has been imported.
+LOOPS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("asyncio", lambda asyncio: asyncio.base_events.BaseEventLoop),
+    ("uvloop", lambda uvloop: uvloop.Loop),
+)
+
 _originals: dict[tuple[Any, str], Any] = {}
 
 
@@ -78,6 +85,8 @@ def patch(**settings: Any) -> None:
     for module, name, replacement in TABLE:
         _originals[module, name] = getattr(module, name)
         setattr(module, name, replacement)
+    for name, loop_class in LOOPS:
+        when_imported(name, functools.partial(_patch_loop, loop_class))
     out_of_reach = _imported_before()
     event(logging.INFO, "fastsock.patched", settings=config.active(), out_of_reach=out_of_reach)
     if out_of_reach:
@@ -86,9 +95,27 @@ def patch(**settings: Any) -> None:
 
 def unpatch() -> None:
     """Puts the originals back. Sockets that exist go on as they are."""
+    for loop_module, _ in LOOPS:
+        forget(loop_module)
     while _originals:
-        (module, name), original = _originals.popitem()
-        setattr(module, name, original)
+        (holder, name), original = _originals.popitem()
+        if original is _INHERITED:
+            delattr(holder, name)
+        else:
+            setattr(holder, name, original)
+
+
+_INHERITED = object()
+
+
+def _patch_loop(loop_class: Callable[[Any], Any], module: Any) -> None:
+    """Puts the wrapped methods into a loop class: its loops, also those that exist, give out our transports."""
+    from fastsock.aio import loops
+
+    holder = loop_class(module)
+    for name, method in loops.methods_for(holder).items():
+        _originals[holder, name] = holder.__dict__.get(name, _INHERITED)
+        setattr(holder, name, method)
 
 
 def _has_patched_socket(name: str) -> bool:

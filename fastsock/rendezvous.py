@@ -25,7 +25,7 @@ from fastsock._native import connector
 from fastsock._native.vi import Endpoint, set_poll_budget
 from fastsock.observability import Path, event, paths
 
-__all__ = ["CONNECTED", "CONNECTING", "LISTENING", "Reason", "begin", "decide", "path_of_endpoint"]
+__all__ = ["CONNECTED", "CONNECTING", "LISTENING", "Reason", "begin", "begin_search", "decide", "path_of_endpoint"]
 
 CONNECTED, CONNECTING, LISTENING = range(3)  # what a socket is when it gets its endpoint
 
@@ -424,6 +424,13 @@ def begin(endpoint: Endpoint, state: int = CONNECTED) -> None:
         endpoint.step = _when_connected
     else:
         endpoint.serve_listener()
+
+
+def begin_search(endpoint: Endpoint) -> None:
+    """Starts the search of a connection that was counted as opened before and has proved busy since."""
+    endpoint.reason = Reason.FEW
+    endpoint.step = _start
+    endpoint.next_step = endpoint.operations
 
 
 def _when_connected(endpoint: Endpoint) -> None:

@@ -15,7 +15,7 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport *
-from fastsock._native.vi cimport MEETING_WAITING, RECEIVE, SEND, VIOLATED, Endpoint, endpoint_at
+from fastsock._native.vi cimport RECEIVE, SEND, VIOLATED, Endpoint, endpoint_at, operate
 
 import os
 import _socket

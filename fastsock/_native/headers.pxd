@@ -79,6 +79,7 @@ cdef extern from "doorbell.h" nogil:
         uint32_t posted
         uint32_t credited
         uint32_t send_limit
+        fs_word32 ack_seen
         fs_word32 consumed
         uint32_t taken
         uint32_t oob_waiting

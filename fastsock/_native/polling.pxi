@@ -23,6 +23,12 @@ cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) n
     return poll_ns
 
 
+cdef inline void back_off(poll_habit *habit) noexcept nogil:
+    """Waits for longer each time before it polls again."""
+    habit.penalty = min(2 * habit.penalty + 1, PENALTY_MAX)
+    habit.skip = habit.penalty
+
+
 cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid) noexcept nogil:
     """Learns from a finished wait that began at `began` (monotonic ns) whether polling pays."""
     cdef bint soon
@@ -36,10 +42,14 @@ cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polle
     if polled:
         count.polls_unpaid += 1
         if soon:
-            # It came as soon as we slept: the peer needed our processor. Back off for longer each time.
-            habit.penalty = min(2 * habit.penalty + 1, PENALTY_MAX)
-            habit.skip = habit.penalty
+            back_off(habit)  # it came as soon as we slept: the peer needed our processor
         elif habit.score > 0:
             habit.score -= 1
     elif soon and habit.score < SCORE_MAX:
         habit.score += 1  # polling would have caught it
+
+
+cdef void give_way(poll_habit *habit, fs_counters *count) noexcept nogil:
+    """The processor was taken from us while we polled: somebody else needs it, perhaps the peer."""
+    count.polls_unpaid += 1
+    back_off(habit)

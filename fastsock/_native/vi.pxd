@@ -94,4 +94,20 @@ cdef class Endpoint:
 
 cdef int64_t VIOLATED
 cdef uint32_t own_pid
+cdef fs_counters totals
 cdef Endpoint endpoint_at(object fd)
+
+cdef void take_up_polling(poll_habit *habit) noexcept nogil
+cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) noexcept nogil
+cdef void give_way(poll_habit *habit, fs_counters *count) noexcept nogil
+cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid) noexcept nogil
+
+
+cdef inline int operate(Endpoint endpoint) except -1:
+    """Counts an operation of the program, and lets an undecided connection take its next step."""
+    endpoint.operations += 1
+    if endpoint.step is not None and not endpoint.in_kernel and (
+            endpoint.operations >= endpoint.next_step if endpoint.arrival == NULL
+            else endpoint.arrival[0] != MEETING_WAITING):
+        endpoint.step(endpoint)
+    return 0

@@ -88,14 +88,6 @@ cdef inline Endpoint endpoint_of(object self):
     return endpoint
 
 
-cdef inline void operate(Endpoint endpoint):
-    endpoint.operations += 1
-    if endpoint.step is not None and not endpoint.in_kernel and (
-            endpoint.operations >= endpoint.next_step if endpoint.arrival == NULL
-            else endpoint.arrival[0] != MEETING_WAITING):
-        endpoint.step(endpoint)
-
-
 cdef inline int64_t timeout_of(object self) except -2:
     """Nanoseconds; -1: blocking, 0: non-blocking."""
     cdef PyObject *slot = (<PyObject **>((<char *><PyObject *>self) + timeout_slot))[0]

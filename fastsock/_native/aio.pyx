@@ -1,0 +1,33 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""The asyncio layer: a transport on the virtual interface, whatever the loop.
+
+The loop's own TCP transport carries a connection natively until both ends are fastsock and it proves busy. A *shim*
+stands below as that transport's protocol, and our transport above as the program's. When the connection moves, the
+program's bytes go through the ring and the loop's transport stays as the lifeline. Each loop has a *completion
+queue*: it polls hot connections natively and delivers what came in batches; quiet ones are armed and left to epoll.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+
+from fastsock._native.headers cimport *
+from fastsock._native.vi cimport (
+    VIOLATED, Endpoint, learn, may_poll, operate, own_pid, poll_habit, take_up_polling, totals,
+)
+
+import contextvars as _contextvars
+
+import os as _os
+from collections import deque as _deque
+
+cdef extern from "Python.h":
+    int PyContext_Enter(object) except -1
+    int PyContext_Exit(object) except -1
+    object PyContext_CopyCurrent()
+
+include "driving.pxi"
+include "queue.pxi"
+include "transport.pxi"
+include "shim.pxi"

@@ -1,0 +1,94 @@
+# What a loop asks of an endpoint that it drives: the kernel's stream is read by the loop's own transport, and the
+# waiting is the queue's.
+
+cdef void drive_by_loop(Endpoint endpoint) noexcept:
+    """From now on the ring is polled, not the descriptor: no doorbell bytes any more."""
+    endpoint.exposed = False
+    endpoint.nodelay = False  # asyncio sets TCP_NODELAY everywhere; combining on the ring delays nothing
+    if endpoint.attached:
+        with nogil:
+            fs_lock(&endpoint.own.recv_lock, own_pid)
+            fs_and_sc(&endpoint.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)
+            endpoint.quiet()
+            fs_unlock(&endpoint.own.recv_lock)
+
+
+cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count) noexcept nogil:
+    """The loop's transport has read `count` bytes: how many of them are the program's, or VIOLATED. What lies behind the
+    switch are doorbell bytes."""
+    cdef uint64_t switch_at, left, mine = count
+    cdef int64_t result
+    fs_lock(&endpoint.own.recv_lock, own_pid)
+    if fs_load_relaxed(&endpoint.own.moved) & FS_RECEIVING_BACK:
+        result = <int64_t>count
+    elif endpoint.moved_receiving():
+        hear(endpoint, count)
+        result = 0
+    else:
+        # The bytes were read before this look: doorbell bytes only ever follow the switch, so without one all of them
+        # are the program's.
+        # SYNC: switch - pairs with move_sending.
+        switch_at = fs_load_sc64(&endpoint.vi.rx.switch_at)
+        left = switch_at - 1 - endpoint.own.kernel_taken
+        if switch_at and left > <uint64_t>1 << 62:
+            endpoint.vi.violation = b"switch offset in the past"
+            result = VIOLATED
+        else:
+            if switch_at and left < count:
+                mine = left
+                hear(endpoint, count - mine)
+            endpoint.own.kernel_taken += mine
+            result = <int64_t>mine
+    fs_unlock(&endpoint.own.recv_lock)
+    return result
+
+
+cdef void hear(Endpoint endpoint, uint64_t count) noexcept nogil:
+    """Accounts doorbell bytes that the loop's transport took from the kernel. Under the receive lock."""
+    cdef uint64_t owed = min(count, <uint64_t>endpoint.own.doorbell_debt)
+    endpoint.own.doorbell_debt -= <uint32_t>owed
+    fs_store_sc(&endpoint.vi.rx.heard, fs_load_relaxed(&endpoint.vi.rx.heard) + <uint32_t>(count - owed))
+
+
+cdef bint switch_reached(Endpoint endpoint) noexcept nogil:
+    """Whether the kernel's part of the stream is complete and the ring has the rest."""
+    cdef uint64_t switch_at = fs_load_sc64(&endpoint.vi.rx.switch_at)
+    return switch_at != 0 and switch_at - 1 == endpoint.own.kernel_taken and not (
+        fs_load_relaxed(&endpoint.own.moved) & FS_RECEIVING_BACK)
+
+
+cdef bint may_move_sending(Endpoint endpoint) noexcept nogil:
+    # SYNC: consent - pairs with attach.
+    return fs_load_sc(&endpoint.vi.tx.ready) == FS_READY and not (
+        fs_load_relaxed(&endpoint.own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK))
+
+
+cdef bint move_now(Endpoint endpoint) noexcept nogil:
+    """Everything that was written is in the kernel: what follows may go to the ring. Whether it will."""
+    fs_lock(&endpoint.own.send_lock, own_pid)
+    if may_move_sending(endpoint) and not endpoint.own.fin_sent:
+        endpoint.move_sending()
+    fs_unlock(&endpoint.own.send_lock)
+    return endpoint.moved_sending()
+
+
+cdef bint credit_returned(Endpoint endpoint) noexcept nogil:
+    """Whether the sender should try again. A hint: try_send has the last word."""
+    return (<int32_t>(fs_load_acquire(&endpoint.vi.tx.acked) - endpoint.own.credited) > 0
+            or <int32_t>(fs_load_acquire(&endpoint.own.ack_seen) - endpoint.own.credited) > 0
+            or endpoint.gone() or not endpoint.moved_sending())
+
+
+cdef bint arm(Endpoint endpoint, bint receiver, bint sender) noexcept nogil:
+    """Says that the loop sleeps on the eventfd. True if something is there already."""
+    cdef bint there = False
+    fs_lock(&endpoint.own.recv_lock, own_pid)
+    endpoint.serve_sender()  # the acknowledgements delayed so far
+    if receiver and fs_arm_receiver(&endpoint.vi):
+        there = endpoint.moved_receiving() or switch_reached(endpoint)
+    fs_unlock(&endpoint.own.recv_lock)
+    if sender:
+        fs_lock(&endpoint.own.send_lock, own_pid)
+        there = fs_arm_sender(&endpoint.vi, FS_WAITS) or endpoint.gone() or there
+        fs_unlock(&endpoint.own.send_lock)
+    return there

@@ -1,0 +1,272 @@
+# The completion queue of one loop.
+
+cdef extern from *:
+    """
+    #include <sys/epoll.h>
+    /* Edge-triggered: each write to an eventfd is an event, and nobody has to read it. */
+    static inline int fs_watch_eventfd(int epoll, int fd) {
+        struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.fd = fd}};
+        return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    }
+    static inline int fs_unwatch_eventfd(int epoll, int fd) { return epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL); }
+    /* The eventfds rung since the last call, at most 64. */
+    static inline int fs_rung_eventfds(int epoll, int rung[64]) {
+        struct epoll_event events[64];
+        int n = epoll_wait(epoll, events, 64, 0);
+        for (int i = 0; i < n; i++) rung[i] = events[i].data.fd;
+        return n;
+    }
+    """
+    int fs_watch_eventfd(int, int) nogil
+    int fs_unwatch_eventfd(int, int) nogil
+    int fs_rung_eventfds(int, int *) nogil
+    int epoll_create1(int) nogil
+    int EPOLL_CLOEXEC
+    int errno
+
+cdef enum:  # nanoseconds
+    SLICE = 200_000      # of one turn of the queue while protocols answer from their callbacks
+    SPIN = 20_000        # of one turn while nothing comes, before the loop looks at its other descriptors
+    LOOP_WORKS = 8_000   # between two turns: the loop had other things to do
+    COOL = 1_000_000     # after which a quiet connection among busy ones is armed and left to epoll
+
+
+cdef class CompletionQueue:
+    """Polls the hot connections of one loop and delivers what came; arms the quiet ones.
+
+    While something is hot, `turn` is a callback of every turn of the loop. It never keeps the loop for longer than SLICE
+    and it sleeps never: with nothing to deliver for the polling budget, all are armed and the loop's own epoll waits for
+    the eventfds, which are members of one epoll descriptor that the loop watches.
+    """
+
+    cdef object __weakref__
+    cdef object loop
+    cdef object call_soon
+    cdef object turn_method
+    cdef object context
+    cdef readonly int epoll
+    cdef list hot
+    cdef dict by_eventfd    # eventfd -> transport on the ring
+    cdef readonly set begun  # transports with an endpoint
+    cdef bint scheduled
+    cdef bint stale         # `hot` holds transports that are not hot any more
+    cdef bint closed
+    cdef poll_habit habit
+    cdef int64_t writes     # on the ring, ever: tells whether a protocol answered from its callback
+    cdef int64_t quiet_since  # monotonic ns; 0: something came with the last sweep
+    cdef int64_t left_at
+    cdef bint polled
+
+    def __cinit__(self, loop):
+        self.loop = loop
+        self.call_soon = loop.call_soon
+        self.turn_method = self.turn
+        self.context = _contextvars.Context()
+        self.epoll = -1
+        self.hot = []
+        self.by_eventfd = {}
+        self.begun = set()
+        take_up_polling(&self.habit)
+
+    def __dealloc__(self):
+        if self.epoll >= 0:
+            sys_close(self.epoll)
+
+    # ---- members -----------------------------------------------------------------------------------------
+
+    cdef int enter(self, Transport transport) except -1:
+        """The transport's endpoint has been attached."""
+        if self.epoll < 0:
+            self.epoll = epoll_create1(EPOLL_CLOEXEC)
+            if self.epoll < 0:
+                raise OSError(errno, _os.strerror(errno))
+            self.loop.add_reader(self.epoll, self.wake)
+        if fs_watch_eventfd(self.epoll, transport.endpoint.wake_fd) < 0:
+            raise OSError(errno, _os.strerror(errno))
+        self.by_eventfd[transport.endpoint.wake_fd] = transport
+        self.heat(transport)
+        return 0
+
+    cdef void leave(self, Transport transport) noexcept:
+        """The transport's endpoint is about to end."""
+        self.begun.discard(transport)
+        self.cool(transport)
+        if transport.endpoint is not None and transport.endpoint.attached:
+            if self.by_eventfd.pop(transport.endpoint.wake_fd, None) is not None:
+                fs_unwatch_eventfd(self.epoll, transport.endpoint.wake_fd)
+
+    cdef int heat(self, Transport transport) except -1:
+        """Polls the transport from the next turn on."""
+        transport.last_event = fs_now()
+        if not transport.hot:
+            transport.hot = True
+            self.hot.append(transport)
+        if not self.scheduled and not self.closed:
+            self.scheduled = True
+            self.quiet_since = 0
+            self.call_soon(self.turn_method, context=self.context)
+        return 0
+
+    cdef void cool(self, Transport transport) noexcept:
+        if transport.hot:
+            transport.hot = False
+            self.stale = True
+
+    def close(self):
+        """The loop is about to be closed: its connections end with their transports."""
+        cdef Transport transport
+        for transport in list(self.begun):
+            transport.end_endpoint()
+        self.closed = True
+        if self.epoll >= 0:
+            self.loop.remove_reader(self.epoll)
+            sys_close(self.epoll)
+            self.epoll = -1
+
+    # ---- turns -------------------------------------------------------------------------------------------
+
+    def wake(self):
+        """The loop's callback for the epoll descriptor: eventfds were rung."""
+        cdef int rung[64]
+        cdef int n, i
+        cdef bint slept = not self.hot
+        cdef Transport transport
+        n = fs_rung_eventfds(self.epoll, rung)
+        for i in range(n):
+            transport = self.by_eventfd.get(rung[i])
+            if transport is not None:
+                transport.disarm()
+                self.heat(transport)
+        if slept and n > 0 and self.quiet_since:
+            learn(&self.habit, &totals, self.quiet_since, self.polled, False)
+        self.quiet_since = 0
+        self.sweep_all()
+
+    def turn(self):
+        """The queue's callback in a turn of the loop."""
+        cdef int64_t now = fs_now()
+        cdef bint loop_works = now - self.left_at > LOOP_WORKS
+        self.scheduled = False
+        if self.closed:
+            return
+        if not self.sweep_all() and self.hot:
+            now = fs_now()
+            if not self.quiet_since:
+                self.quiet_since = now
+                self.polled = self.budget(now) > 0
+            if not self.polled or now - self.quiet_since >= self.budget(now):
+                self.arm_all()
+            elif not loop_works and self.spin(min(now + SPIN, self.quiet_since + self.budget(now))):
+                self.sweep_all()
+        if self.hot:
+            self.scheduled = True
+            self.left_at = fs_now()
+            self.call_soon(self.turn_method, context=self.context)
+
+    cdef bint sweep_all(self) except -1:
+        """Sweeps until nothing comes, or a protocol has left something for the loop to do, or the slice is over. Whether
+        anything came."""
+        cdef int64_t began = fs_now()
+        cdef int64_t now = began
+        cdef bint any = False, unanswered = False
+        while not unanswered and self.sweep(now, &unanswered):
+            any = True
+            now = fs_now()
+            if now - began > SLICE:
+                break
+        if any:
+            if self.quiet_since and self.polled:
+                learn(&self.habit, &totals, self.quiet_since, True, True)
+            self.quiet_since = 0
+        return any
+
+    cdef bint sweep(self, int64_t now, bint *unanswered) except -1:
+        """One look at each hot connection. Whether anything came; `unanswered`: some protocol did not write at once, so
+        what has to happen next is probably a task's."""
+        cdef Transport transport
+        cdef Py_ssize_t i = 0
+        cdef int64_t writes
+        cdef bint any = False, several = len(self.hot) > 1
+        self.drop_cooled()
+        while i < len(self.hot):
+            transport = <Transport>self.hot[i]
+            i += 1
+            if not transport.hot:
+                continue
+            if transport.something():
+                writes = self.writes
+                if transport.progress():
+                    any = True
+                    transport.last_event = now
+                    if self.writes == writes:
+                        unanswered[0] = True
+            elif several and now - transport.last_event > COOL and not transport.arm():
+                self.cool(transport)
+        return any
+
+    cdef void drop_cooled(self) noexcept:
+        cdef Transport transport
+        if self.stale:
+            self.stale = False
+            self.hot = [transport for transport in self.hot if transport.hot]
+
+    cdef bint spin(self, int64_t until) except -1:
+        """Polls natively, with the GIL released, until something is there."""
+        cdef Py_ssize_t n
+        cdef bint found = False
+        cdef int turns
+        self.drop_cooled()
+        n = len(self.hot)
+        if n == 1:
+            transport = <Transport>self.hot[0]
+            with nogil:
+                while not found and fs_now() < until:
+                    for turns in range(32):
+                        found = (<Transport>transport).something()
+                        if found:
+                            break
+                        fs_pause()
+            return found
+        return self.spin_several(until)
+
+    cdef bint spin_several(self, int64_t until) except -1:
+        cdef PyObject *members[64]
+        cdef Py_ssize_t i, n = 0
+        cdef bint found = False
+        for transport in self.hot:
+            if n < 64 and (<Transport>transport).hot:
+                members[n] = <PyObject *>transport  # borrowed: `hot` keeps them, and only this thread changes it
+                n += 1
+        if n == 0:
+            return False
+        with nogil:
+            while not found and fs_now() < until:
+                for i in range(n):
+                    if (<Transport>members[i]).something():
+                        found = True
+                        break
+                fs_pause()
+        return found
+
+    cdef int64_t budget(self, int64_t now) noexcept:
+        """Nanoseconds to poll before the loop may sleep."""
+        cdef Transport transport
+        for transport in self.hot:
+            if transport.hot:
+                return may_poll(&self.habit, now, transport.peer_processor())
+        return 0
+
+    cdef int arm_all(self) except -1:
+        cdef Transport transport
+        cdef bint all_armed = True
+        for transport in self.hot:
+            if not transport.hot:
+                continue
+            if transport.arm():
+                all_armed = False
+            else:
+                self.cool(transport)
+        if all_armed:
+            self.hot = []
+            self.stale = False
+        return 0

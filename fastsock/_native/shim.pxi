@@ -1,0 +1,143 @@
+# The protocol that the loop's own transport sees.
+
+cdef class Shim:
+    """Stands between the loop's transport and ours. While the connection is on the kernel it passes on what comes, at the
+    cost of one native call; after the move it hears doorbell bytes and the end of the lifeline.
+
+    Made by the protocol factory (`protocol`), or by a transport whose protocol changed its kind (`transport`).
+    """
+
+    cdef object __weakref__
+    cdef object loop
+    cdef object policy
+    cdef readonly object protocol
+    cdef readonly Transport transport
+    cdef readonly bint buffered
+
+    def __cinit__(self, loop, policy, protocol, Transport transport, bint buffered):
+        self.loop = loop
+        self.policy = policy
+        self.protocol = protocol
+        self.transport = transport
+        self.buffered = buffered
+
+    def connection_made(self, lower):
+        cdef Transport transport = Transport(self.loop, self.policy)
+        self.transport = transport
+        transport.lower = lower
+        transport.shim = self
+        transport.use_protocol(self.protocol)
+        endpoint = self.policy.opened(transport, lower)
+        if isinstance(endpoint, Endpoint):
+            transport.begins_at = -1
+            transport.take_over(endpoint)
+        else:
+            transport.begins_at = endpoint
+        self.policy.attach_to_server(lower, transport)
+        self.protocol.connection_made(transport)
+
+    def connection_lost(self, error):
+        """The lifeline has ended. What the peer had posted before comes first."""
+        cdef Transport transport = self.transport
+        if transport is None:
+            return
+        if transport.entered:
+            transport.reading = True
+            transport.drain()
+        transport.closing = transport.lost = True
+        transport.end_endpoint()
+        transport.backlog.clear()
+        transport.backlog_size = 0
+        self.policy.lost(transport)
+        protocol = transport.protocol
+        PyContext_Enter(transport.context)
+        try:
+            protocol.connection_lost(error)
+        finally:
+            PyContext_Exit(transport.context)
+
+    def data_received(self, data):
+        """Bytes of the kernel's stream: the program's, or, behind the switch, doorbell bytes."""
+        cdef Transport transport = self.transport
+        cdef Py_ssize_t mine
+        if transport.entered:
+            mine = self.heard(len(data))
+            if mine == 0:
+                return
+            if mine < len(data):
+                data = data[:mine]
+        else:
+            transport.operate()
+            if transport.closing:
+                return
+        PyContext_Enter(transport.context)
+        try:
+            transport.data_received(data)
+        finally:
+            PyContext_Exit(transport.context)
+
+    cdef Py_ssize_t heard(self, Py_ssize_t count) except -1:
+        """`count` bytes came over the kernel connection of a transport with a region: how many are the program's."""
+        cdef Transport transport = self.transport
+        cdef int64_t mine = took_from_kernel(transport.endpoint, count)
+        if mine < 0:
+            transport.fail(mine)
+            return 0
+        if mine < count or switch_reached(transport.endpoint):
+            transport.queue.heat(transport)
+        return mine
+
+    def eof_received(self):
+        """The end of the kernel's stream. True: our own transport closes, when the ring is read to its end."""
+        cdef Transport transport = self.transport
+        if not transport.entered:
+            PyContext_Enter(transport.context)
+            try:
+                keep = transport.protocol.eof_received()
+            finally:
+                PyContext_Exit(transport.context)
+            transport.ended = True
+            if not keep:
+                transport.closing = True
+            return keep
+        transport.lower_ended = True
+        if transport.reading:
+            transport.drain()
+        return True
+
+    def pause_writing(self):
+        cdef Transport transport = self.transport
+        if not transport.protocol_paused:
+            transport.protocol_paused = True
+            transport.protocol.pause_writing()
+
+    def resume_writing(self):
+        cdef Transport transport = self.transport
+        if transport.protocol_paused and not transport.backlog_size:
+            transport.protocol_paused = False
+            transport.protocol.resume_writing()
+
+
+cdef class ShimOfBuffered(Shim):
+    """The same above a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
+
+    def get_buffer(self, hint):
+        cdef Transport transport = self.transport
+        PyContext_Enter(transport.context)
+        try:
+            return transport.get_buffer(hint)
+        finally:
+            PyContext_Exit(transport.context)
+
+    def buffer_updated(self, Py_ssize_t count):
+        cdef Transport transport = self.transport
+        if transport.entered:
+            count = self.heard(count)
+        else:
+            transport.operate()
+        if count and not transport.closing:
+            PyContext_Enter(transport.context)
+            try:
+                transport.buffer_updated(count)
+            finally:
+                PyContext_Exit(transport.context)

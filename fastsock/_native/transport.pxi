@@ -1,0 +1,557 @@
+# The transport that the program's protocol sees.
+
+cdef enum:
+    HIGH_WATER = 65536      # bytes: asyncio's default
+    DELIVERY = 262144       # bytes given to a protocol at once, at most: what asyncio's own transports read
+
+
+cdef class Transport:
+    """One connection of a loop, on kernel TCP or on the ring. What asyncio asks of a transport, for one thread.
+
+    Raises what the loop's own transports raise. `write` never blocks: what the ring has no room for waits in `backlog`.
+    """
+
+    cdef object __weakref__
+    cdef readonly object loop
+    cdef readonly object lower        # the loop's own transport
+    cdef CompletionQueue queue
+    cdef object context
+    cdef object policy                # the module that decides about paths: begin(), path_of(), ...
+    # the program's protocol and its methods
+    cdef object protocol
+    cdef object data_received
+    cdef object get_buffer            # None: not a BufferedProtocol
+    cdef object buffer_updated
+    cdef Shim shim
+    # the connection
+    cdef Endpoint endpoint            # None until the connection has proved busy
+    cdef readonly int64_t operations
+    cdef int64_t begins_at            # operations; -1: never
+    cdef bint entered                 # the queue has it
+    cdef bint hot
+    cdef int64_t last_event
+    # receiving
+    cdef bint reading                 # as pause_reading and resume_reading left it
+    cdef bint lower_ended             # the kernel's end of stream was seen
+    cdef bint ended                   # the protocol was told of the end of the stream
+    # sending
+    cdef object backlog               # deque of bytes that found no room
+    cdef size_t backlog_size
+    cdef size_t high_water
+    cdef size_t low_water
+    cdef bint protocol_paused
+    cdef bint write_ended
+    # ending
+    cdef bint closing
+    cdef bint lost
+    cdef object last_path             # of a connection that has ended
+    cdef int ignored_writes
+
+    def __cinit__(self, loop, policy):
+        self.loop = loop
+        self.policy = policy
+        self.queue = policy.queue_of(loop)
+        self.reading = True
+        self.backlog = _deque()
+        self.high_water = HIGH_WATER
+        self.low_water = HIGH_WATER // 4
+        self.context = PyContext_CopyCurrent()
+
+    def __repr__(self):
+        state = "closed" if self.lost else "closing" if self.closing else "open"
+        return f"<{type(self).__name__} {state} path={self.path().path} {self.lower!r}>"
+
+    # ---- from the kernel to the ring ---------------------------------------------------------------------
+
+    cdef int operate(self) except -1:
+        """One operation more: after some, the connection looks for its peer; when it finds it, it moves."""
+        self.operations += 1
+        if self.endpoint is None:
+            if self.operations < self.begins_at or self.begins_at < 0:
+                return 0
+            self.begins_at = -1
+            self.begin()
+            if self.endpoint is None:
+                return 0
+        try:
+            operate(self.endpoint)
+        except ConnectionResetError as error:
+            self._force_close(error)
+            return 0
+        if self.endpoint is not None and self.endpoint.attached and not self.entered:
+            self.enter()
+        return 0
+
+    cdef int begin(self) except -1:
+        """The connection has proved busy: gives it an endpoint, unless it is none that could move."""
+        self.endpoint = self.policy.begin(self, self.operations)
+        if self.endpoint is not None:
+            self.queue.begun.add(self)
+        return 0
+
+    cdef int take_over(self, Endpoint endpoint) except -1:
+        """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on."""
+        self.endpoint = endpoint
+        self.queue.begun.add(self)
+        drive_by_loop(endpoint)
+        self.operations = endpoint.operations
+        if endpoint.attached:
+            self.enter()
+        return 0
+
+    cdef int enter(self) except -1:
+        self.entered = True
+        drive_by_loop(self.endpoint)
+        try:
+            self.queue.enter(self)
+        except OSError as error:  # no descriptors for the queue: the ring cannot be waited for
+            self._force_close(error)
+        return 0
+
+    cdef bint sends_on_ring(self) noexcept:
+        """Whether the next bytes go to the ring; moves there if the peer is ready and the kernel's part is complete."""
+        if self.endpoint.moved_sending():
+            return True
+        if not may_move_sending(self.endpoint) or self.lower.get_write_buffer_size():
+            return False
+        return move_now(self.endpoint)
+
+    cdef int peer_processor(self) noexcept:
+        """1 + the processor that the peer last ran on; 0: unknown."""
+        return <int>fs_load_relaxed(&self.endpoint.vi.rx.processor)
+
+    # ---- what the queue asks -----------------------------------------------------------------------------
+
+    cdef bint something(self) noexcept nogil:
+        """Whether there is something to receive, or credit for the backlog. A look at one or two cache lines."""
+        if self.reading and not self.ended:
+            if self.endpoint.moved_receiving():
+                if fs_readable(&self.endpoint.vi):
+                    return True
+            elif switch_reached(self.endpoint):
+                return True
+        return self.backlog_size != 0 and credit_returned(self.endpoint)
+
+    cdef bint progress(self) except -1:
+        """Delivers what came, sends what waits. Whether anything happened. Exceptions of the protocol are reported as
+        the loop does."""
+        cdef bint any = False
+        if self.backlog_size:
+            any = self.flush()
+        if self.endpoint is None or self.ended or not self.reading or self.closing:
+            return any
+        if not self.endpoint.moved_receiving() and not switch_reached(self.endpoint):
+            return any
+        return self.receive(self.lower_ended) or any
+
+    cdef bint arm(self) except -1:
+        """Says that we sleep until our eventfd is rung. True if something is there already."""
+        if arm(self.endpoint, self.reading and not self.ended, self.backlog_size != 0):
+            self.disarm()
+            return True
+        return False
+
+    cdef void disarm(self) noexcept:
+        fs_disarm_receiver(&self.endpoint.vi)
+
+    # ---- receiving ---------------------------------------------------------------------------------------
+
+    cdef bint receive(self, bint final) except -1:
+        """One delivery from the ring. Whether anything was delivered. `final`: the kernel's stream has ended, so what the
+        ring holds is all."""
+        cdef int64_t got
+        cdef object data
+        cdef Py_ssize_t room
+        if self.get_buffer is not None:
+            return self.receive_into(final)
+        room = fs_available(&self.endpoint.vi, DELIVERY)
+        if room == 0:
+            room = 1  # the end of the stream, or an error
+        data = PyBytes_FromStringAndSize(NULL, room)
+        got = self.endpoint.try_receive(PyBytes_AS_STRING(data), room, 0, final)
+        if got <= 0:
+            return self.received_nothing(got)
+        if got != room:
+            data = data[:got]
+        PyContext_Enter(self.context)
+        try:
+            self.data_received(data)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal(error, "Fatal error: protocol.data_received() call failed.")
+        finally:
+            PyContext_Exit(self.context)
+        return True
+
+    cdef bint receive_into(self, bint final) except -1:
+        """As `receive`, for a BufferedProtocol: from the ring straight into its buffer."""
+        cdef Py_buffer view
+        cdef int64_t got
+        cdef Py_ssize_t room = fs_available(&self.endpoint.vi, DELIVERY)
+        if room == 0 and not fs_load_relaxed64(&self.endpoint.vi.rx.fin) and not final:
+            return False
+        what = "get_buffer"
+        PyContext_Enter(self.context)
+        try:
+            buffer = self.get_buffer(room if room else -1)
+            PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+            try:
+                if not view.len:
+                    raise RuntimeError("get_buffer() returned an empty buffer")
+                got = self.endpoint.try_receive(<char *>view.buf, view.len, 0, final)
+            finally:
+                PyBuffer_Release(&view)
+            if got > 0:
+                what = "buffer_updated"
+                self.buffer_updated(got)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal(error, f"Fatal error: protocol.{what}() call failed.")
+            return True
+        finally:
+            PyContext_Exit(self.context)
+        return got > 0 or self.received_nothing(got)
+
+    cdef bint received_nothing(self, int64_t got) except -1:
+        if got == -EAGAIN:
+            return False
+        if got == 0:
+            self.tell_end()
+        else:
+            self.fail(got)
+        return True
+
+    cdef int drain(self) except -1:
+        """The kernel's stream has ended, or the connection is lost: what lies in the ring comes first."""
+        while self.endpoint is not None and not self.ended and not self.closing:
+            if not self.receive(True):
+                break
+        return 0
+
+    cdef int tell_end(self) except -1:
+        """The end of the stream, to the protocol."""
+        self.ended = True
+        keep = False
+        PyContext_Enter(self.context)
+        try:
+            keep = self.protocol.eof_received()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal(error, "Fatal error: protocol.eof_received() call failed.")
+            return 0
+        finally:
+            PyContext_Exit(self.context)
+        if not keep:
+            self.close()
+        return 0
+
+    def pause_reading(self):
+        """As asyncio.ReadTransport.pause_reading."""
+        if self.closing or not self.reading:
+            return
+        self.reading = False
+        if not self.receives_on_ring():
+            self.lower.pause_reading()
+
+    def resume_reading(self):
+        """As asyncio.ReadTransport.resume_reading."""
+        if self.closing or self.reading:
+            return
+        self.reading = True
+        if not self.receives_on_ring() and not self.lower.is_reading():
+            self.lower.resume_reading()
+        if self.entered:
+            self.queue.heat(self)
+
+    def is_reading(self):
+        """As asyncio.ReadTransport.is_reading."""
+        return self.reading and not self.closing and not self.ended
+
+    cdef bint receives_on_ring(self) noexcept:
+        return self.endpoint is not None and self.endpoint.moved_receiving()
+
+    # ---- sending -----------------------------------------------------------------------------------------
+
+    def write(self, data):
+        """As asyncio.WriteTransport.write."""
+        cdef Py_buffer view
+        if not self.entered or self.lost or self.closing or self.write_ended or not self.sends_on_ring():
+            return self.write_lower(data)
+        if PyBytes_CheckExact(data):
+            self.post(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            return None
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self.post(<const char *>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+    def writelines(self, list_of_data):
+        """As asyncio.WriteTransport.writelines: one message."""
+        self.write(b"".join(list_of_data))
+
+    cdef object write_lower(self, data):
+        """A write that does not go to the ring."""
+        if self.write_ended:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self.lower is None or self.lost or (self.closing and self.entered):
+            with memoryview(data) as view:  # the type is checked all the same
+                if view.nbytes:
+                    self.policy.ignored_write(self.ignored_writes)
+                    self.ignored_writes += 1
+            return None
+        self.lower.write(data)
+        if data:
+            self.operate()
+        return None
+
+    cdef int post(self, const char *data, Py_ssize_t length) except -1:
+        cdef int64_t sent = 0
+        if length == 0:
+            return 0
+        self.queue.writes += 1
+        if self.backlog_size == 0:
+            sent = self.endpoint.try_send(data, length, MSG_NOSIGNAL)
+            if sent == length:
+                return 0
+            if sent < 0:
+                if sent != -EAGAIN:
+                    self.fail(sent)
+                    return 0
+                sent = 0
+        self.backlog.append(PyBytes_FromStringAndSize(data + sent, length - sent))
+        self.backlog_size += length - sent
+        self.queue.heat(self)  # which arms for credits when polling does not pay
+        self.pause_protocol_if_full()
+        return 0
+
+    cdef bint flush(self) except -1:
+        """Sends from the backlog what there is room for now. Whether anything was sent."""
+        cdef int64_t sent
+        cdef bint any = False
+        cdef bytes piece
+        while self.backlog_size and self.endpoint is not None:
+            piece = self.backlog[0]
+            if not self.endpoint.moved_sending():
+                self.hand_backlog_down()
+                return True
+            sent = self.endpoint.try_send(PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece), MSG_NOSIGNAL)
+            if sent < 0:
+                if sent != -EAGAIN:
+                    self.fail(sent)
+                    return True
+                break
+            any = True
+            self.backlog_size -= sent
+            if sent == PyBytes_GET_SIZE(piece):
+                self.backlog.popleft()
+            else:
+                self.backlog[0] = piece[sent:]
+                break
+        if any:
+            self.resume_protocol_if_empty()
+            if not self.backlog_size:
+                self.backlog_is_empty()
+        return any
+
+    cdef int hand_backlog_down(self) except -1:
+        """The peer has gone back to the kernel."""
+        cdef list pieces = list(self.backlog)
+        self.backlog.clear()
+        self.backlog_size = 0
+        for piece in pieces:
+            self.lower.write(piece)
+        self.resume_protocol_if_empty()
+        self.backlog_is_empty()
+        return 0
+
+    cdef int backlog_is_empty(self) except -1:
+        """What close and write_eof left for later."""
+        if self.closing:
+            self.end_endpoint()
+            self.lower.close()
+        elif self.write_ended:
+            self.end_sending()
+        return 0
+
+    cdef int pause_protocol_if_full(self) except -1:
+        if self.backlog_size > self.high_water and not self.protocol_paused:
+            self.protocol_paused = True
+            self.call_protocol("pause_writing")
+        return 0
+
+    cdef int resume_protocol_if_empty(self) except -1:
+        if self.protocol_paused and self.backlog_size <= self.low_water:
+            self.protocol_paused = False
+            self.call_protocol("resume_writing")
+        return 0
+
+    cdef int call_protocol(self, name) except -1:
+        # A copy of the context, as in the loops: pause_writing is called from within write(), perhaps inside our own.
+        try:
+            self.context.copy().run(getattr(self.protocol, name))
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.report(error, f"protocol.{name}() failed")
+        return 0
+
+    def can_write_eof(self):
+        """As asyncio.WriteTransport.can_write_eof."""
+        return True
+
+    def write_eof(self):
+        """As asyncio.WriteTransport.write_eof."""
+        if self.closing or self.write_ended:
+            return
+        self.write_ended = True
+        if not self.backlog_size:
+            self.end_sending()
+
+    cdef int end_sending(self) except -1:
+        if self.entered and self.endpoint is not None:
+            self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means death
+        self.lower.write_eof()
+        return 0
+
+    def get_write_buffer_size(self):
+        """As asyncio.WriteTransport.get_write_buffer_size."""
+        return self.backlog_size + (self.lower.get_write_buffer_size() if self.lower is not None else 0)
+
+    def get_write_buffer_limits(self):
+        """As asyncio.WriteTransport.get_write_buffer_limits."""
+        return self.low_water, self.high_water
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        """As asyncio.WriteTransport.set_write_buffer_limits."""
+        if self.lower is not None:
+            self.lower.set_write_buffer_limits(high=high, low=low)
+        if high is None:
+            high = HIGH_WATER if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self.high_water = high
+        self.low_water = low
+        self.pause_protocol_if_full()
+
+    # ---- protocol and information ------------------------------------------------------------------------
+
+    def get_protocol(self):
+        """As asyncio.BaseTransport.get_protocol."""
+        return self.protocol
+
+    def set_protocol(self, protocol):
+        """As asyncio.BaseTransport.set_protocol."""
+        cdef bint buffered = self.shim.buffered
+        self.use_protocol(protocol)
+        if (self.get_buffer is not None) != buffered and self.lower is not None and not self.lost:
+            self.shim = self.policy.new_shim(self, self.get_buffer is not None)
+            self.lower.set_protocol(self.shim)
+            if not self.reading and not self.receives_on_ring():
+                self.lower.pause_reading()  # uvloop starts again with a new protocol
+        if self.entered:
+            self.queue.heat(self)
+
+    cdef int use_protocol(self, protocol) except -1:
+        self.protocol = protocol
+        if self.policy.is_buffered(protocol):
+            self.get_buffer = protocol.get_buffer
+            self.buffer_updated = protocol.buffer_updated
+            self.data_received = None
+        else:
+            self.get_buffer = self.buffer_updated = None
+            self.data_received = getattr(protocol, "data_received", None)
+        return 0
+
+    def get_extra_info(self, name, default=None):
+        """As asyncio.BaseTransport.get_extra_info. "fastsock" is the connection's path (fastsock.Path)."""
+        if name == "fastsock":
+            return self.path()
+        return self.lower.get_extra_info(name, default) if self.lower is not None else default
+
+    def path(self):
+        """Which path the connection's bytes take, and why."""
+        return self.last_path if self.last_path is not None else self.policy.path_of(self.endpoint)
+
+    @property
+    def _protocol_paused(self):
+        return self.protocol_paused
+
+    @property
+    def _paused(self):  # uvloop's SSLProtocol asks
+        return not self.is_reading()
+
+    # ---- ending ------------------------------------------------------------------------------------------
+
+    def is_closing(self):
+        """As asyncio.BaseTransport.is_closing."""
+        return self.closing
+
+    def close(self):
+        """As asyncio.BaseTransport.close: what was written goes out first."""
+        if self.closing:
+            return
+        self.closing = True
+        if self.lower is None:
+            return
+        if self.backlog_size:
+            self.queue.heat(self)  # closes when it is sent
+            return
+        if self.entered:
+            self.end_endpoint()
+        self.lower.close()
+
+    def abort(self):
+        """As asyncio.WriteTransport.abort."""
+        self._force_close(None)
+
+    def _force_close(self, error):
+        # asyncio's and uvloop's SSLProtocol call this.
+        if self.lost or self.lower is None:
+            return
+        self.closing = True
+        self.backlog.clear()
+        self.backlog_size = 0
+        self.end_endpoint()
+        self.lower._force_close(error)
+
+    cdef int end_endpoint(self) except -1:
+        """Our end of the ring: FIN, or a reset if bytes lie unread. Before the descriptor is closed."""
+        cdef Endpoint endpoint = self.endpoint
+        if endpoint is None:
+            return 0
+        self.last_path = self.path()
+        self.queue.leave(self)
+        self.entered = False
+        self.endpoint = None
+        self.begins_at = -1
+        endpoint.forget(endpoint.fd)
+        return 0
+
+    cdef int fail(self, int64_t result) except -1:
+        """A negative result of the endpoint: the connection is lost."""
+        if result == VIOLATED:
+            self.policy.violated(self.endpoint)
+            result = -ECONNRESET
+        self._force_close(OSError(<int>-result, _os.strerror(<int>-result)))
+        return 0
+
+    cdef int fatal(self, error, message) except -1:
+        """An exception of the protocol's: reported, and the connection ends."""
+        if not isinstance(error, OSError):
+            self.report(error, message)
+        elif self.loop.get_debug():
+            self.policy.debug(self, message)
+        self._force_close(error)
+        return 0
+
+    cdef int report(self, error, message) except -1:
+        self.loop.call_exception_handler(
+            {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
+        )
+        return 0

@@ -1,0 +1,152 @@
+"""What a transport of the asyncio layer is told about paths, and the shims below it.
+
+The native transport (`fastsock._native.aio`) asks this module, which stands above the rendezvous: it passes the module
+itself around as its `policy`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket as stdlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fastsock import config, facade, rendezvous
+from fastsock._native import vi
+from fastsock._native.aio import CompletionQueue, Shim, ShimOfBuffered, Transport
+from fastsock._native.vi import Endpoint
+from fastsock.observability import Path, paths
+
+__all__ = ["Transport", "shim_factory"]
+
+_log = logging.getLogger("asyncio")  # what the loops themselves say goes there
+_INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
+_QUEUE = "_fastsock_queue"
+
+
+class PlainShim(Shim, asyncio.Protocol):
+    """Below a Protocol."""
+
+    __slots__ = ()
+
+
+class BufferedShim(ShimOfBuffered, asyncio.BufferedProtocol):
+    """Below a BufferedProtocol: asyncio tells the two apart by their class."""
+
+    __slots__ = ()
+
+
+def shim_factory(loop: Any, protocol_factory: Callable[[], Any]) -> Callable[[], Shim]:
+    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it."""
+
+    def factory() -> Shim:
+        protocol = protocol_factory()
+        buffered = is_buffered(protocol)
+        return (BufferedShim if buffered else PlainShim)(loop, _policy, protocol, None, buffered)
+
+    return factory
+
+
+# ---- what the native transport asks -------------------------------------------------------------------------
+
+
+def is_buffered(protocol: Any) -> bool:
+    """Whether a protocol is a BufferedProtocol, by the rule of uvloop, whose SSLProtocol is one by its methods only."""
+    return hasattr(protocol, "get_buffer") and not isinstance(protocol, asyncio.Protocol)
+
+
+def new_shim(transport: Transport, buffered: bool) -> Shim:
+    """A shim for a transport whose protocol has become one of the other kind."""
+    kind = BufferedShim if buffered else PlainShim
+    return kind(transport.loop, _policy, transport.get_protocol(), transport, buffered)
+
+
+def queue_of(loop: Any) -> CompletionQueue:
+    """The completion queue of a loop, made at its first connection."""
+    queue = loop.__dict__.get(_QUEUE)
+    if queue is None:
+        queue = CompletionQueue(loop)
+        setattr(loop, _QUEUE, queue)
+    return queue  # type: ignore[no-any-return]
+
+
+def close_queue(loop: Any) -> None:
+    """The loop is about to be closed."""
+    queue = loop.__dict__.pop(_QUEUE, None)
+    if queue is not None:
+        queue.close()
+
+
+def opened(transport: Transport, lower: Any) -> Endpoint | int:
+    """A connection begins on the kernel: after how many operations it shall look for its peer, -1: never. Or the endpoint
+    that the socket object had before the loop got it; from now on that one is the transport's."""
+    sock = lower.get_extra_info("socket")
+    inner = getattr(sock, "_sock", sock)
+    endpoint: Endpoint | None = None
+    if isinstance(inner, facade.socket):
+        # The loop's transport calls the methods of this object, which from now on are the kernel's.
+        endpoint, inner._endpoint = inner._endpoint, None
+    elif inner is not None and inner.fileno() in vi.tracked():
+        endpoint = vi.find(inner.fileno())
+    if endpoint is not None and not endpoint.finished:
+        return endpoint
+    settings = config.active()
+    if not settings.enabled or inner is None or inner.family not in _INTERNET:
+        return -1
+    paths.opened(rendezvous.Reason.FEW)
+    return settings.move_after
+
+
+def begin(transport: Transport, operations: int) -> Endpoint | None:
+    """The endpoint of a connection that has proved busy. None if it is being closed."""
+    fd = transport.lower.get_extra_info("socket").fileno()
+    if fd < 0:
+        return None
+    endpoint = Endpoint(fd)
+    endpoint.adopt(fd)
+    endpoint.operations = operations
+    rendezvous.begin_search(endpoint)
+    return endpoint
+
+
+def path_of(endpoint: Endpoint | None) -> Path:
+    """The path of a transport's connection."""
+    if endpoint is None:
+        return Path("tcp", rendezvous.Reason.FEW)
+    return rendezvous.path_of_endpoint(endpoint)
+
+
+def violated(endpoint: Endpoint) -> None:
+    """The peer broke the protocol: its connection is reset."""
+    rendezvous.report_violation(endpoint, endpoint.reset())
+
+
+def attach_to_server(lower: Any, transport: Transport) -> None:
+    """A server that closes its clients (Python 3.13) closes our transport and not the one below it."""
+    clients = getattr(getattr(lower, "_server", None), "_clients", None)
+    if clients is not None:
+        clients.discard(lower)
+        clients.add(transport)
+
+
+def lost(transport: Transport) -> None:
+    """The connection has ended."""
+    clients = getattr(getattr(transport.lower, "_server", None), "_clients", None)
+    if clients is not None:
+        clients.discard(transport)
+
+
+def ignored_write(before: int) -> None:
+    """Somebody writes to a connection that is lost; asyncio warns from the fifth time on."""
+    if before >= 5:
+        _log.warning("socket.send() raised exception.")
+
+
+def debug(transport: Transport, message: str) -> None:
+    """A connection ended with an OSError in a protocol's callback, and the loop is in debug mode."""
+    _log.debug("%r: %s", transport, message, exc_info=True)
+
+
+_policy = sys.modules[__name__]
