@@ -52,6 +52,9 @@ def take(
         raise RunFailed(f"{failure}; {last_words(server)}") from None
     sample["cpus"] = [server.last_cpu(), client.last_cpu()]
     sample["server"] = server.hear()
+    if "cpu_seconds" in sample:
+        ends = ((sample, sample["count"]), (sample["server"], sample["server"]["messages"]))
+        sample["cpu_per_message"] = sum(end["cpu_seconds"] / messages for end, messages in ends)
     check(sample, expect)
     return sample
 

@@ -12,7 +12,7 @@ import json
 import socket
 from typing import TYPE_CHECKING
 
-from bench import connections, data
+from bench import aio, connections, data
 from bench.meeting import (
     GO,
     Address,
@@ -36,6 +36,8 @@ CONNECTION_LOOPS = {
     "one_shot": (connections.drive_one_shot, connections.serve_one_shot),
     "requests": (connections.drive_requests, connections.serve_requests),
     "idle": (connections.drive_idle, connections.serve_idle),
+    "aio": (aio.drive_echo, aio.serve_echo),
+    "aio_one_shot": (aio.drive_one_shot, aio.serve_one_shot),
 }
 
 

@@ -21,6 +21,7 @@ MESSAGES = Reading("messages_per_second", "msg/s")
 BANDWIDTH = Reading("bytes_per_second", "B/s")
 CONNECTIONS = Reading("connections_per_second", "conn/s")
 REQUESTS = Reading("requests_per_second", "req/s")
+CPU_PER_MESSAGE = Reading("cpu_per_message", "s", lower_is_better=True)
 RESIDENT = Reading("resident_kib", "KiB", lower_is_better=True)
 CPU = Reading("cpu_ticks", "ticks", lower_is_better=True)
 
@@ -93,6 +94,35 @@ def foreign(name: str, title: str, **how: Any) -> tuple[Work, ...]:
     )
 
 
+def echo(name: str, title: str, ratio: float, eventloop: str = "uvloop", **order: Any) -> tuple[Work, ...]:
+    """Echo over asyncio: round trips per second, and CPU time of both processes per message."""
+    order = {"loop": "aio", "api": "protocol", "eventloop": eventloop, **order}
+    name, title = f"{eventloop}-{name}", f"{eventloop}: {title}"
+    return (
+        Work(name, title, REQUESTS, order, ratio),
+        Work(f"{name}-cpu", f"{title}, CPU time", CPU_PER_MESSAGE, order, NOT_SLOWER),
+    )
+
+
+def asyncio_works(eventloop: str) -> tuple[Work, ...]:
+    """The works of an event loop, each against the same loop on kernel TCP."""
+    how = {"eventloop": eventloop}
+    one_shot = {"loop": "aio_one_shot", "eventloop": eventloop}
+    return (
+        *echo("64-1", "64 B, 1 connection", 25, size=64, connections=1, **how),
+        *echo("64-10", "64 B, 10 connections", 6, size=64, connections=10, **how),
+        *echo("1k-10", "1 KiB, 10 connections", 5, size=KIB, connections=10, **how),
+        *echo("1k-100", "1 KiB, 100 connections", 5, size=KIB, connections=100, **how),
+        *echo("10k-10", "10 KiB, 10 connections", 3, size=10 * KIB, connections=10, **how),
+        *echo("100k-10", "100 KiB, 10 connections", 1.6, size=100 * KIB, connections=10, **how),
+        *echo("64-1000", "64 B, 1,000 connections", 4, size=64, connections=1000, **how),
+        *echo("buffered", "1 KiB, 10 connections, buffered protocol", 5, size=KIB, connections=10, api="buffered", **how),
+        *echo("streams", "streams, 64 B, 10 connections", 2, size=64, connections=10, api="streams", **how),
+        *echo("tls", "TLS, 1 KiB, 10 connections", NOT_SLOWER, size=KIB, connections=10, tls=True, **how),
+        Work(f"{eventloop}-one-shot", f"{eventloop}: one-shot connections", CONNECTIONS, one_shot, NOT_SLOWER, expect=None),
+    )
+
+
 WORKS = (
     Work("pingpong-4", "ping-pong 4 B, half round trip", HALF_ROUND_TRIP, pingpong(4), 50),
     Work(
@@ -119,6 +149,8 @@ WORKS = (
         "idle-memory", "idle connection, both ends", RESIDENT, {"loop": "idle"}, limit=32, measured_by="idle"
     ),
     Work("idle-cpu", "idle connections, CPU used", CPU, {"loop": "idle"}, limit=0, measured_by="idle"),
+    *asyncio_works("uvloop"),
+    *asyncio_works("asyncio"),
 )
 
 CURVE_SIZES = tuple(4**power for power in range(1, 11))  # 4 B .. 1 MiB

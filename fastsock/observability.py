@@ -75,6 +75,10 @@ class PathCounts:
     def opened(self, reason: str) -> None:
         self.reasons[reason] += 1
 
+    def closed(self, reason: str) -> None:
+        """One less: the connection had been counted already."""
+        self.reasons[reason] -= 1
+
     def changed(self, old: str, new: str) -> None:
         self.reasons[old] -= 1
         self.reasons[new] += 1

@@ -24,6 +24,9 @@ cdef extern from *:
     int EPOLL_CLOEXEC
     int errno
 
+cdef enum:
+    ANSWER_LOOKS = 100   # at a connection whose protocol has just answered: one or two microseconds
+
 cdef enum:  # nanoseconds
     SLICE = 200_000      # of one turn of the queue while protocols answer from their callbacks
     SPIN = 20_000        # of one turn while nothing comes, before the loop looks at its other descriptors
@@ -169,8 +172,13 @@ cdef class CompletionQueue:
         cdef int64_t began = fs_now()
         cdef int64_t now = began
         cdef bint any = False, unanswered = False
-        while not unanswered and self.sweep(now, &unanswered):
-            any = True
+        while True:
+            if self.sweep(now, &unanswered):
+                any = True
+                if unanswered:
+                    break
+            elif not any or not self.answer_comes():
+                break
             now = fs_now()
             if now - began > SLICE:
                 break
@@ -179,6 +187,21 @@ cdef class CompletionQueue:
                 learn(&self.habit, &totals, self.quiet_since, True, True)
             self.quiet_since = 0
         return any
+
+    cdef bint answer_comes(self) noexcept:
+        """Protocols have answered from their callbacks, so the peers' next messages may be here before a turn of the loop
+        would be over."""
+        cdef Transport transport
+        cdef int looks
+        self.drop_cooled()
+        if len(self.hot) != 1 or self.budget(fs_now()) == 0:
+            return False
+        transport = <Transport>self.hot[0]
+        for looks in range(ANSWER_LOOKS):
+            if transport.something():
+                return True
+            fs_pause()
+        return False
 
     cdef bint sweep(self, int64_t now, bint *unanswered) except -1:
         """One look at each hot connection. Whether anything came; `unanswered`: some protocol did not write at once, so

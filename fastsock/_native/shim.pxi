@@ -1,5 +1,21 @@
 # The protocol that the loop's own transport sees.
 
+cdef class Origin:
+    """What the transports of one call of a loop's method have in common. `looks_closer`: the socket object may have an
+    endpoint already, or a server keep account of the loop's transports."""
+
+    cdef readonly object loop
+    cdef readonly object policy
+    cdef readonly CompletionQueue queue
+    cdef readonly bint looks_closer
+
+    def __cinit__(self, loop, policy, CompletionQueue queue not None, bint looks_closer):
+        self.loop = loop
+        self.policy = policy
+        self.queue = queue
+        self.looks_closer = looks_closer
+
+
 cdef class Shim:
     """Stands between the loop's transport and ours. While the connection is on the kernel it passes on what comes, at the
     cost of one native call; after the move it hears doorbell bytes and the end of the lifeline.
@@ -8,32 +24,25 @@ cdef class Shim:
     """
 
     cdef object __weakref__
-    cdef object loop
-    cdef object policy
+    cdef Origin origin
     cdef readonly object protocol
     cdef readonly Transport transport
     cdef readonly bint buffered
 
-    def __cinit__(self, loop, policy, protocol, Transport transport, bint buffered):
-        self.loop = loop
-        self.policy = policy
+    def __cinit__(self, Origin origin not None, protocol, Transport transport, bint buffered):
+        self.origin = origin
         self.protocol = protocol
         self.transport = transport
         self.buffered = buffered
 
     def connection_made(self, lower):
-        cdef Transport transport = Transport(self.loop, self.policy)
+        cdef Transport transport = Transport(self.origin, lower)
         self.transport = transport
-        transport.lower = lower
         transport.shim = self
-        transport.use_protocol(self.protocol)
-        endpoint = self.policy.opened(transport, lower)
-        if isinstance(endpoint, Endpoint):
-            transport.begins_at = -1
+        transport.use_protocol(self.protocol, self.buffered)
+        endpoint = self.origin.policy.opened(transport, lower) if self.origin.looks_closer else None
+        if endpoint is not None:
             transport.take_over(endpoint)
-        else:
-            transport.begins_at = endpoint
-        self.policy.attach_to_server(lower, transport)
         self.protocol.connection_made(transport)
 
     def connection_lost(self, error):
@@ -46,9 +55,9 @@ cdef class Shim:
             transport.drain()
         transport.closing = transport.lost = True
         transport.end_endpoint()
-        transport.backlog.clear()
-        transport.backlog_size = 0
-        self.policy.lost(transport)
+        transport.drop_backlog()
+        if self.origin.looks_closer:
+            self.origin.policy.lost(transport)
         protocol = transport.protocol
         PyContext_Enter(transport.context)
         try:

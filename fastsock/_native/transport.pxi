@@ -12,6 +12,7 @@ cdef class Transport:
     """
 
     cdef object __weakref__
+    cdef readonly Origin origin
     cdef readonly object loop
     cdef readonly object lower        # the loop's own transport
     cdef CompletionQueue queue
@@ -35,7 +36,7 @@ cdef class Transport:
     cdef bint lower_ended             # the kernel's end of stream was seen
     cdef bint ended                   # the protocol was told of the end of the stream
     # sending
-    cdef object backlog               # deque of bytes that found no room
+    cdef object backlog               # deque of bytes that found no room; None: there never were any
     cdef size_t backlog_size
     cdef size_t high_water
     cdef size_t low_water
@@ -47,12 +48,14 @@ cdef class Transport:
     cdef object last_path             # of a connection that has ended
     cdef int ignored_writes
 
-    def __cinit__(self, loop, policy):
-        self.loop = loop
-        self.policy = policy
-        self.queue = policy.queue_of(loop)
+    def __cinit__(self, Origin origin not None, lower):
+        self.origin = origin
+        self.loop = origin.loop
+        self.policy = origin.policy
+        self.queue = origin.queue
+        self.lower = lower
+        self.begins_at = self.policy.begins_at()
         self.reading = True
-        self.backlog = _deque()
         self.high_water = HIGH_WATER
         self.low_water = HIGH_WATER // 4
         self.context = PyContext_CopyCurrent()
@@ -92,6 +95,7 @@ cdef class Transport:
     cdef int take_over(self, Endpoint endpoint) except -1:
         """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on."""
         self.endpoint = endpoint
+        self.begins_at = -1
         self.queue.begun.add(self)
         drive_by_loop(endpoint)
         self.operations = endpoint.operations
@@ -322,6 +326,8 @@ cdef class Transport:
                     self.fail(sent)
                     return 0
                 sent = 0
+        if self.backlog is None:
+            self.backlog = _deque()
         self.backlog.append(PyBytes_FromStringAndSize(data + sent, length - sent))
         self.backlog_size += length - sent
         self.queue.heat(self)  # which arms for credits when polling does not pay
@@ -360,13 +366,17 @@ cdef class Transport:
     cdef int hand_backlog_down(self) except -1:
         """The peer has gone back to the kernel."""
         cdef list pieces = list(self.backlog)
-        self.backlog.clear()
-        self.backlog_size = 0
+        self.drop_backlog()
         for piece in pieces:
             self.lower.write(piece)
         self.resume_protocol_if_empty()
         self.backlog_is_empty()
         return 0
+
+    cdef void drop_backlog(self) noexcept:
+        if self.backlog_size:
+            self.backlog.clear()
+            self.backlog_size = 0
 
     cdef int backlog_is_empty(self) except -1:
         """What close and write_eof left for later."""
@@ -448,7 +458,7 @@ cdef class Transport:
     def set_protocol(self, protocol):
         """As asyncio.BaseTransport.set_protocol."""
         cdef bint buffered = self.shim.buffered
-        self.use_protocol(protocol)
+        self.use_protocol(protocol, self.policy.is_buffered(protocol))
         if (self.get_buffer is not None) != buffered and self.lower is not None and not self.lost:
             self.shim = self.policy.new_shim(self, self.get_buffer is not None)
             self.lower.set_protocol(self.shim)
@@ -457,9 +467,9 @@ cdef class Transport:
         if self.entered:
             self.queue.heat(self)
 
-    cdef int use_protocol(self, protocol) except -1:
+    cdef int use_protocol(self, protocol, bint buffered) except -1:
         self.protocol = protocol
-        if self.policy.is_buffered(protocol):
+        if buffered:
             self.get_buffer = protocol.get_buffer
             self.buffer_updated = protocol.buffer_updated
             self.data_received = None
@@ -515,8 +525,7 @@ cdef class Transport:
         if self.lost or self.lower is None:
             return
         self.closing = True
-        self.backlog.clear()
-        self.backlog_size = 0
+        self.drop_backlog()
         self.end_endpoint()
         self.lower._force_close(error)
 

@@ -141,14 +141,19 @@ def _wrap_create_connection(original: Any) -> Any:
         if not ssl:
             # (What is only meaningful with ssl, the loop's own method refuses in its own words.)
             options |= _without_nones(server_hostname=server_hostname, **timeouts)
-            _, shim = await original(self, shim_factory(self, protocol_factory), host, port, **options)
+            factory = shim_factory(self, protocol_factory, options.get("sock"))
+            _, shim = await original(self, factory, host, port, **options)
             return shim.transport, shim.protocol
         if server_hostname is None and not host:
             raise ValueError("You must set server_hostname when using ssl without a host")
         hostname = host if server_hostname is None else server_hostname
         security = _Tls(self, ssl, False, hostname, timeouts)
         return await _secured(
-            self, security, protocol_factory, lambda factory: original(self, factory, host, port, **options)
+            self,
+            security,
+            protocol_factory,
+            options.get("sock"),
+            lambda factory: original(self, factory, host, port, **options),
         )
 
     return create_connection
@@ -169,15 +174,16 @@ def _wrap_connect_accepted_socket(original: Any) -> Any:
             options = _without_nones(ssl=ssl, **timeouts)
             return await original(self, protocol_factory, sock, **options)  # type: ignore[no-any-return]
         if not ssl:
-            _, shim = await original(self, shim_factory(self, protocol_factory), sock, **_without_nones(**timeouts))
+            factory = shim_factory(self, protocol_factory, sock)
+            _, shim = await original(self, factory, sock, **_without_nones(**timeouts))
             return shim.transport, shim.protocol
         security = _Tls(self, ssl, True, "", timeouts)
-        return await _secured(self, security, protocol_factory, lambda factory: original(self, factory, sock))
+        return await _secured(self, security, protocol_factory, sock, lambda factory: original(self, factory, sock))
 
     return connect_accepted_socket
 
 
-async def _secured(loop: Any, security: _Tls, protocol_factory: Any, connect: Any) -> tuple[Any, Any]:
+async def _secured(loop: Any, security: _Tls, protocol_factory: Any, sock: Any, connect: Any) -> tuple[Any, Any]:
     """A connection with TLS: (the transport above it, the program's protocol)."""
     waiter = loop.create_future()
     protocol = None
@@ -187,7 +193,7 @@ async def _secured(loop: Any, security: _Tls, protocol_factory: Any, connect: An
         protocol = protocol_factory()
         return security.protocol(protocol, waiter)
 
-    _, shim = await connect(shim_factory(loop, below))
+    _, shim = await connect(shim_factory(loop, below, sock))
     try:
         await waiter
     except BaseException:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastsock import config, facade, rendezvous
 from fastsock._native import vi
-from fastsock._native.aio import CompletionQueue, Shim, ShimOfBuffered, Transport
+from fastsock._native.aio import CompletionQueue, Origin, Shim, ShimOfBuffered, Transport
 from fastsock._native.vi import Endpoint
 from fastsock.observability import Path, paths
 
@@ -38,13 +38,17 @@ class BufferedShim(ShimOfBuffered, asyncio.BufferedProtocol):
     __slots__ = ()
 
 
-def shim_factory(loop: Any, protocol_factory: Callable[[], Any]) -> Callable[[], Shim]:
-    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it."""
+def shim_factory(loop: Any, protocol_factory: Callable[[], Any], sock: Any = None) -> Callable[[], Shim]:
+    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
+    socket object that the connection is made of, if the program has it."""
+    # uvloop connects and accepts natively; the stdlib's loops do it with socket objects, which may have an endpoint.
+    looks_closer = sock is not None or isinstance(loop, asyncio.BaseEventLoop)
+    origin = Origin(loop, _policy, queue_of(loop), looks_closer)
 
     def factory() -> Shim:
         protocol = protocol_factory()
         buffered = is_buffered(protocol)
-        return (BufferedShim if buffered else PlainShim)(loop, _policy, protocol, None, buffered)
+        return (BufferedShim if buffered else PlainShim)(origin, protocol, None, buffered)
 
     return factory
 
@@ -60,7 +64,7 @@ def is_buffered(protocol: Any) -> bool:
 def new_shim(transport: Transport, buffered: bool) -> Shim:
     """A shim for a transport whose protocol has become one of the other kind."""
     kind = BufferedShim if buffered else PlainShim
-    return kind(transport.loop, _policy, transport.get_protocol(), transport, buffered)
+    return kind(transport.origin, transport.get_protocol(), transport, buffered)
 
 
 def queue_of(loop: Any) -> CompletionQueue:
@@ -79,9 +83,22 @@ def close_queue(loop: Any) -> None:
         queue.close()
 
 
-def opened(transport: Transport, lower: Any) -> Endpoint | int:
-    """A connection begins on the kernel: after how many operations it shall look for its peer, -1: never. Or the endpoint
-    that the socket object had before the loop got it; from now on that one is the transport's."""
+def begins_at() -> int:
+    """A connection begins on the kernel: after how many operations it shall look for its peer, -1: never."""
+    settings = config.active()
+    if not settings.enabled:
+        return -1
+    paths.opened(rendezvous.Reason.FEW)
+    return settings.move_after
+
+
+def opened(transport: Transport, lower: Any) -> Endpoint | None:
+    """The endpoint that the socket object had before the loop got it; from now on it is the transport's. A server that
+    closes its clients (Python 3.13) is told to close our transport and not the one below it."""
+    clients = getattr(getattr(lower, "_server", None), "_clients", None)
+    if clients is not None:
+        clients.discard(lower)
+        clients.add(transport)
     sock = lower.get_extra_info("socket")
     inner = getattr(sock, "_sock", sock)
     endpoint: Endpoint | None = None
@@ -90,18 +107,16 @@ def opened(transport: Transport, lower: Any) -> Endpoint | int:
         endpoint, inner._endpoint = inner._endpoint, None
     elif inner is not None and inner.fileno() in vi.tracked():
         endpoint = vi.find(inner.fileno())
-    if endpoint is not None and not endpoint.finished:
-        return endpoint
-    settings = config.active()
-    if not settings.enabled or inner is None or inner.family not in _INTERNET:
-        return -1
-    paths.opened(rendezvous.Reason.FEW)
-    return settings.move_after
+    if endpoint is None or endpoint.finished:
+        return None
+    paths.closed(rendezvous.Reason.FEW)  # counted when the socket was connected
+    return endpoint
 
 
 def begin(transport: Transport, operations: int) -> Endpoint | None:
     """The endpoint of a connection that has proved busy. None if it is being closed."""
-    fd = transport.lower.get_extra_info("socket").fileno()
+    sock = transport.lower.get_extra_info("socket")
+    fd = sock.fileno() if sock is not None and sock.family in _INTERNET else -1
     if fd < 0:
         return None
     endpoint = Endpoint(fd)
@@ -121,14 +136,6 @@ def path_of(endpoint: Endpoint | None) -> Path:
 def violated(endpoint: Endpoint) -> None:
     """The peer broke the protocol: its connection is reset."""
     rendezvous.report_violation(endpoint, endpoint.reset())
-
-
-def attach_to_server(lower: Any, transport: Transport) -> None:
-    """A server that closes its clients (Python 3.13) closes our transport and not the one below it."""
-    clients = getattr(getattr(lower, "_server", None), "_clients", None)
-    if clients is not None:
-        clients.discard(lower)
-        clients.add(transport)
 
 
 def lost(transport: Transport) -> None:
