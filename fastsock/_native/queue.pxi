@@ -25,6 +25,7 @@ cdef extern from *:
     int errno
 
 cdef enum:
+    SWEEPS_PER_LOOK = 4  # at the clock
     ANSWER_LOOKS = 100   # at a connection whose protocol has just answered: one or two microseconds
 
 cdef enum:  # nanoseconds
@@ -171,17 +172,22 @@ cdef class CompletionQueue:
         anything came."""
         cdef int64_t began = fs_now()
         cdef int64_t now = began
-        cdef bint any = False, unanswered = False
+        cdef int sweeps = 0
+        cdef bint any = False, unanswered = False, polls = False
         while True:
             if self.sweep(now, &unanswered):
-                any = True
+                if not any:
+                    any = True
+                    polls = self.budget(began) > 0
                 if unanswered:
                     break
-            elif not any or not self.answer_comes():
+            elif not polls or not self.answer_comes():
                 break
-            now = fs_now()
-            if now - began > SLICE:
-                break
+            sweeps += 1
+            if sweeps % SWEEPS_PER_LOOK == 0:
+                now = fs_now()
+                if now - began > SLICE:
+                    break
         if any:
             if self.quiet_since and self.polled:
                 learn(&self.habit, &totals, self.quiet_since, True, True)
@@ -189,12 +195,12 @@ cdef class CompletionQueue:
         return any
 
     cdef bint answer_comes(self) noexcept:
-        """Protocols have answered from their callbacks, so the peers' next messages may be here before a turn of the loop
-        would be over."""
+        """A protocol has answered from its callback, so the peer's next message may be here before a turn of the loop would
+        be over."""
         cdef Transport transport
         cdef int looks
         self.drop_cooled()
-        if len(self.hot) != 1 or self.budget(fs_now()) == 0:
+        if len(self.hot) != 1:
             return False
         transport = <Transport>self.hot[0]
         for looks in range(ANSWER_LOOKS):

@@ -64,6 +64,7 @@ cdef class Shim:
             protocol.connection_lost(error)
         finally:
             PyContext_Exit(transport.context)
+            transport.forget_protocol()
 
     def data_received(self, data):
         """Bytes of the kernel's stream: the program's, or, behind the switch, doorbell bytes."""

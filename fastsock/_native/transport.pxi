@@ -478,6 +478,11 @@ cdef class Transport:
             self.data_received = getattr(protocol, "data_received", None)
         return 0
 
+    cdef void forget_protocol(self) noexcept:
+        """The connection is lost: leaves no circle for the garbage collector to find."""
+        self.protocol = self.data_received = self.get_buffer = self.buffer_updated = None
+        self.shim = None
+
     def get_extra_info(self, name, default=None):
         """As asyncio.BaseTransport.get_extra_info. "fastsock" is the connection's path (fastsock.Path)."""
         if name == "fastsock":

@@ -118,6 +118,7 @@ def methods_for(base: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _without_nones(**arguments: Any) -> dict[str, Any]:
+    """The arguments that were given: Python 3.10 does not know them all."""
     return {name: value for name, value in arguments.items() if value is not None}
 
 
