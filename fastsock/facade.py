@@ -100,6 +100,8 @@ class socket(_Kernel):
             return
         fd = _Kernel.fileno(self)
         known = vi.find(fd)
+        if known is not None and known.driven:
+            return  # uvloop makes such an object to set an option, and detaches it again
         if known is not None:
             known.adopt(fd)
             known.expose()
@@ -185,7 +187,7 @@ class socket(_Kernel):
         while bytes lie unread in the ring must it stay there: `fastsock.socket(fileno=...)` and, under patch(), the
         calls of `os` then find it again."""
         endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None:
+        if endpoint is not None and not endpoint.driven:
             rendezvous.decide(endpoint, rendezvous.Reason.DETACHED)
             if len(endpoint.descriptors) == 1 and endpoint.leave():
                 endpoint.forget(_Kernel.fileno(self))

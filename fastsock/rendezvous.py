@@ -475,10 +475,15 @@ def decide(endpoint: Endpoint, reason: str) -> None:
     search, endpoint.search = endpoint.search, None
     if search is not None:
         search.withdraw(endpoint)
-    endpoint.step = None
+    counted, endpoint.step = endpoint.step is not _when_connected, None
     if endpoint.attached:
         return
-    _change_reason(endpoint, reason)
+    if counted:
+        _change_reason(endpoint, reason)
+    else:
+        endpoint.reason = reason
+        if reason != Reason.DETACHED:  # a descriptor passed on unused is no connection of this object's
+            paths.opened(reason)
     event(logging.DEBUG, "fastsock.path", path="tcp", fd=endpoint.fd, reason=reason)
 
 

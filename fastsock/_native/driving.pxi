@@ -3,6 +3,7 @@
 
 cdef void drive_by_loop(Endpoint endpoint) noexcept:
     """From now on the ring is polled, not the descriptor: no doorbell bytes any more."""
+    endpoint.driven = True
     endpoint.exposed = False
     endpoint.nodelay = False  # asyncio sets TCP_NODELAY everywhere; combining on the ring delays nothing
     if endpoint.attached:

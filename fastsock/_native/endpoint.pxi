@@ -182,7 +182,7 @@ cdef class Endpoint:
     def expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
         cdef int tries = 0
-        if self.exposed:
+        if self.exposed or self.driven:
             return
         self.exposed = True
         if not self.attached:

@@ -90,6 +90,7 @@ cdef class Transport:
         self.endpoint = self.policy.begin(self, self.operations)
         if self.endpoint is not None:
             self.queue.begun.add(self)
+            drive_by_loop(self.endpoint)
         return 0
 
     cdef int take_over(self, Endpoint endpoint) except -1:

@@ -31,6 +31,7 @@ cdef class Endpoint:
     # state
     cdef readonly bint attached
     cdef readonly bint exposed
+    cdef readonly bint driven
     cdef readonly bint broken
     cdef readonly bint finished
     cdef readonly bint left

@@ -45,6 +45,9 @@ class Endpoint:
     def exposed(self) -> bool:
         """Whether somebody may poll the descriptor."""
     @property
+    def driven(self) -> bool:
+        """Whether an event loop's transport drives it: nobody else reads, writes or polls the descriptor."""
+    @property
     def broken(self) -> bool:
         """Whether it was reset after a violation."""
     @property
