@@ -8,6 +8,7 @@ The server ends when the last connection of a sample has closed.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Coroutine
@@ -157,8 +158,14 @@ class StreamCaller:
 # --- one sample ---------------------------------------------------------------------------------------------
 
 
+def listening(listener: socket.socket) -> socket.socket:
+    """The listener for a loop, as the loop itself makes one: asyncio sets TCP_NODELAY only where the protocol is named."""
+    fd = os.dup(listener.fileno())
+    return socket.socket(listener.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=fd)
+
+
 def serve_echo(listener: socket.socket, order: Order, role: Role) -> Report:
-    return run(_serve_echo(listener.dup(), order), order["eventloop"])
+    return run(_serve_echo(listening(listener), order), order["eventloop"])
 
 
 async def _serve_echo(listener: socket.socket, order: Order) -> Report:
@@ -211,7 +218,7 @@ async def _drive_echo(address: Address, order: Order, role: Role) -> Report:
     context = client_context() if order.get("tls") else None
     busy = await connect_all(address, order, order["connections"], context)
     idle = await connect_all(address, order, order.get("idle", 0), context)
-    for some in (idle, busy):
+    for some in (busy, idle):
         for start in range(0, len(some), 100):
             await asyncio.gather(*(caller.call(BEFORE) for caller in some[start : start + 100]))
     await call_for(busy, order["warm"])
@@ -268,7 +275,7 @@ class OneShotServer(Echo):
 def serve_one_shot(listener: socket.socket, order: Order, role: Role) -> Report:
     async def serve() -> Report:
         tally = Tally(1 << 60)
-        server = await asyncio.get_running_loop().create_server(lambda: OneShotServer(tally), sock=listener.dup())
+        server = await asyncio.get_running_loop().create_server(lambda: OneShotServer(tally), sock=listening(listener))
         await tally.over
         server.close()
         return {}

@@ -107,7 +107,9 @@ def setups(work: Work) -> tuple[Ends, Ends]:
         server, client = (Setup(cpus=cpus, fastsock=fastsock, expect=expect) for cpus in confined[work.cpus])
         return server, client
 
-    return ends(None, "kernel" if work.expect else None), ends(work.settings, work.expect)
+    plain = work.settings if work.baseline == "fastsock" else None
+    expect_plain = work.expect if work.baseline == "fastsock" or not work.expect else "kernel"
+    return ends(plain, expect_plain), ends(work.settings, work.expect)
 
 
 def timed(order: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -132,24 +134,44 @@ def measure_slices(work: Work, plan: Plan, run: int) -> list[Pair]:
     A difference of 3 % drowns in what two runs differ by anyway. So the server is one and the same process,
     the slices are short and many, neighbours are compared, and who goes first changes from slice to slice.
     """
-    order = timed(work.order, plan.slice_seconds)
-    pairs = []
     with ExitStack() as stack:
         (foreign, plain), (_, patched) = setups(work)
         server = stack.enter_context(RoleProcess("server", foreign))
-        clients = [
-            (stack.enter_context(RoleProcess("client", setup)), setup.expect) for setup in (plain, patched)
-        ]
         address = server.hear()["address"]
-        for turn in range(plan.slices + 1):
-            samples: list[Sample] = [{}, {}]
-            for side in (0, 1) if turn % 2 else (1, 0):
-                client, expect = clients[side]
-                samples[side] = take(server, client, address, order, expect)
-                if turn < plan.slices:
-                    samples[side].pop("stats", None)  # the last slice's say it all
-            if turn:  # the first slices warm the processes up
-                pairs.append(Pair(samples[0], samples[1], run))
+        ends = [
+            (server, stack.enter_context(RoleProcess("client", setup)), address, setup.expect)
+            for setup in (plain, patched)
+        ]
+        return take_turns(ends, work, plan, run)
+
+
+def measure_server_slices(work: Work, plan: Plan, run: int) -> list[Pair]:
+    """The same with the roles reversed: one plain client takes turns at two servers, one plain and one patched."""
+    with ExitStack() as stack:
+        (plain, foreign), (patched, _) = setups(work)
+        client = stack.enter_context(RoleProcess("client", foreign))
+        ends = []
+        for setup in (plain, patched):
+            server = stack.enter_context(RoleProcess("server", setup))
+            ends.append((server, client, server.hear()["address"], foreign.expect))
+        return take_turns(ends, work, plan, run)
+
+
+Turn = tuple[RoleProcess, RoleProcess, Any, "str | None"]  # server, client, the server's address, expected path
+
+
+def take_turns(ends: list[Turn], work: Work, plan: Plan, run: int) -> list[Pair]:
+    order = timed(work.order, plan.slice_seconds)
+    pairs = []
+    for turn in range(plan.slices + 1):
+        samples: list[Sample] = [{}, {}]
+        for side in (0, 1) if turn % 2 else (1, 0):
+            server, client, address, expect = ends[side]
+            samples[side] = take(server, client, address, order, expect)
+            if turn < plan.slices:
+                samples[side].pop("stats", None)  # the last slice's say it all
+        if turn:  # the first slices warm the processes up
+            pairs.append(Pair(samples[0], samples[1], run))
     return pairs
 
 
@@ -214,6 +236,7 @@ def idle_once(ends: Ends, work: Work, plan: Plan) -> Sample:
 MEASURES: dict[str, Callable[[Work, Plan, int], list[Pair]]] = {
     "pairs": measure_pairs,
     "slices": measure_slices,
+    "server_slices": measure_server_slices,
     "idle": measure_idle,
 }
 

@@ -12,7 +12,7 @@ import json
 import socket
 from typing import TYPE_CHECKING
 
-from bench import aio, connections, data
+from bench import aio, connections, data, http
 from bench.meeting import (
     GO,
     Address,
@@ -37,6 +37,7 @@ CONNECTION_LOOPS = {
     "requests": (connections.drive_requests, connections.serve_requests),
     "idle": (connections.drive_idle, connections.serve_idle),
     "aio": (aio.drive_echo, aio.serve_echo),
+    "http": (http.drive_http, http.serve_http),
     "aio_one_shot": (aio.drive_one_shot, aio.serve_one_shot),
 }
 
@@ -68,6 +69,7 @@ def drive(address: Address, order: Order, role: Role) -> Report:
 
 def serve(listener: socket.socket, role: Role) -> Report:
     """The server's side of one sample; returns the path of its end and what its loop found."""
+    listener.setblocking(True)  # an event loop may have had it
     sock, _ = listener.accept()
     with sock:
         if not answer_settle(sock, role):

@@ -49,11 +49,14 @@ class Work:
     settings: dict[str, Any] = attrs.field(factory=dict)  # of fastsock.patch()
     expect: str | None = "ring"
     cpus: str = "any"
+    baseline: str = "kernel"  # "fastsock": both sides of a pair are, and `kernel_order` is what differs
 
     @property
     def samples_key(self) -> str:
         """Works that read different figures off the same runs have the same key."""
-        return repr((self.order, self.kernel_order, self.settings, self.measured_by, self.cpus))
+        return repr(
+            (self.order, self.kernel_order, self.settings, self.measured_by, self.cpus, self.baseline)
+        )
 
 
 def pingpong(size: int) -> dict[str, Any]:
@@ -108,6 +111,9 @@ def asyncio_works(eventloop: str) -> tuple[Work, ...]:
     """The works of an event loop, each against the same loop on kernel TCP."""
     how = {"eventloop": eventloop}
     one_shot = {"loop": "aio_one_shot", "eventloop": eventloop}
+    one_connection = {"loop": "aio", "api": "protocol", "size": 64, "connections": 1, **how}
+    ten_connections = {"loop": "aio", "api": "protocol", "size": KIB, "connections": 10, **how}
+    http = {"loop": "http", "connections": 10, "compute_us": 200, **how}
     return (
         *echo("64-1", "64 B, 1 connection", 25, size=64, connections=1, **how),
         *echo("64-10", "64 B, 10 connections", 6, size=64, connections=10, **how),
@@ -119,7 +125,40 @@ def asyncio_works(eventloop: str) -> tuple[Work, ...]:
         *echo("buffered", "1 KiB, 10 connections, buffered protocol", 5, size=KIB, connections=10, api="buffered", **how),
         *echo("streams", "streams, 64 B, 10 connections", 2, size=64, connections=10, api="streams", **how),
         *echo("tls", "TLS, 1 KiB, 10 connections", NOT_SLOWER, size=KIB, connections=10, tls=True, **how),
-        Work(f"{eventloop}-one-shot", f"{eventloop}: one-shot connections", CONNECTIONS, one_shot, NOT_SLOWER, expect=None),
+        Work(
+            f"{eventloop}-one-shot",
+            f"{eventloop}: one-shot connections",
+            CONNECTIONS,
+            one_shot,
+            NOT_SLOWER,
+            expect=None,
+        ),
+        Work(
+            f"{eventloop}-among-5000",
+            f"{eventloop}: 1 connection among 5,000 idle, against the same without them",
+            REQUESTS,
+            {**one_connection, "idle": 5000},
+            1 / 1.3,
+            kernel_order={"idle": 0},
+            baseline="fastsock",
+        ),
+        *(
+            Work(
+                f"{eventloop}-foreign-{end}",
+                f"{eventloop}: kernel TCP, 1 KiB, foreign {end}",
+                REQUESTS,
+                ten_connections,
+                WITHIN_3_PERCENT,
+                measured_by="slices" if end == "server" else "server_slices",
+                expect="tcp",
+                cpus="two",
+            )
+            for end in ("server", "client")
+        ),
+        Work(f"{eventloop}-http", f"{eventloop}: HTTP, 200 us of computing", REQUESTS, http, NOT_SLOWER),
+        Work(
+            f"{eventloop}-http-cpu", f"{eventloop}: HTTP, CPU time but computing", CPU_PER_MESSAGE, http, NOT_SLOWER
+        ),
     )
 
 

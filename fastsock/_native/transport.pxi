@@ -38,6 +38,7 @@ cdef class Transport:
     # sending
     cdef object backlog               # deque of bytes that found no room; None: there never were any
     cdef size_t backlog_size
+    cdef Py_ssize_t first_sent        # bytes of its first piece that are sent
     cdef size_t high_water
     cdef size_t low_water
     cdef bint protocol_paused
@@ -129,7 +130,9 @@ cdef class Transport:
 
     cdef bint something(self) noexcept nogil:
         """Whether there is something to receive, or credit for the backlog. A look at one or two cache lines."""
-        if self.reading and not self.ended:
+        if self.reading and not self.ended and not self.closing:
+            if self.lower_ended:
+                return True
             if self.endpoint.moved_receiving():
                 if fs_readable(&self.endpoint.vi):
                     return True
@@ -145,7 +148,7 @@ cdef class Transport:
             any = self.flush()
         if self.endpoint is None or self.ended or not self.reading or self.closing:
             return any
-        if not self.endpoint.moved_receiving() and not switch_reached(self.endpoint):
+        if not (self.lower_ended or self.endpoint.moved_receiving() or switch_reached(self.endpoint)):
             return any
         return self.receive(self.lower_ended) or any
 
@@ -345,7 +348,9 @@ cdef class Transport:
             if not self.endpoint.moved_sending():
                 self.hand_backlog_down()
                 return True
-            sent = self.endpoint.try_send(PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece), MSG_NOSIGNAL)
+            sent = self.endpoint.try_send(
+                PyBytes_AS_STRING(piece) + self.first_sent, PyBytes_GET_SIZE(piece) - self.first_sent, MSG_NOSIGNAL
+            )
             if sent < 0:
                 if sent != -EAGAIN:
                     self.fail(sent)
@@ -353,11 +358,11 @@ cdef class Transport:
                 break
             any = True
             self.backlog_size -= sent
-            if sent == PyBytes_GET_SIZE(piece):
-                self.backlog.popleft()
-            else:
-                self.backlog[0] = piece[sent:]
+            self.first_sent += sent
+            if self.first_sent < PyBytes_GET_SIZE(piece):
                 break
+            self.backlog.popleft()
+            self.first_sent = 0
         if any:
             self.resume_protocol_if_empty()
             if not self.backlog_size:
@@ -367,6 +372,7 @@ cdef class Transport:
     cdef int hand_backlog_down(self) except -1:
         """The peer has gone back to the kernel."""
         cdef list pieces = list(self.backlog)
+        pieces[0] = pieces[0][self.first_sent :]
         self.drop_backlog()
         for piece in pieces:
             self.lower.write(piece)
@@ -377,7 +383,7 @@ cdef class Transport:
     cdef void drop_backlog(self) noexcept:
         if self.backlog_size:
             self.backlog.clear()
-            self.backlog_size = 0
+            self.backlog_size = self.first_sent = 0
 
     cdef int backlog_is_empty(self) except -1:
         """What close and write_eof left for later."""
