@@ -49,6 +49,7 @@ class Reason:
     FORKED = "shared with another process"
     MEMORY_CAP = "memory cap reached"
     RESOURCES = "out of memory or descriptors"
+    ENDING = "ended before it could move"
     VIOLATION = "peer broke the protocol"
 
 
@@ -255,6 +256,9 @@ class Search:
         except MemoryCapReached:
             decide(endpoint, Reason.MEMORY_CAP)
         except (OSError, MemoryError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOTCONN:
+                decide(endpoint, Reason.ENDING)
+                return
             event(logging.INFO, "fastsock.rendezvous_failed", fd=endpoint.fd, error=repr(error))
             decide(endpoint, Reason.RESOURCES)
         finally:
