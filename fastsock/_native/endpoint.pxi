@@ -265,7 +265,7 @@ cdef class Endpoint:
         """Nanoseconds that this wait may poll."""
         if not self.local and not self.listens:
             return 0
-        return may_poll(self.habits(), now, fs_load_relaxed(&self.vi.rx.processor) if self.attached else 0)
+        return may_poll(self.habits(), now)
 
     cdef void settle(self, int64_t began, bint polled, bint paid) noexcept nogil:
         """Learns from a finished wait whether polling pays on this connection."""

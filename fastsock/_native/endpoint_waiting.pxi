@@ -9,9 +9,9 @@ cdef void note_processor(Endpoint self) noexcept nogil:
 
 cdef bint poll_for(Endpoint self, int what) noexcept nogil:
     """Polls for the budget until there is something to receive, or credit to send with."""
-    cdef int64_t began = fs_now(), until
+    cdef int64_t began = fs_now(), until, now
     cdef bint ready = False
-    cdef int turns
+    cdef int turn, turns
     until = began + self.budget(began)
     self.spun = until != began
     if not self.spun:
@@ -21,15 +21,21 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
         fs_lock(&self.own.send_lock, own_pid)
         fs_arm_sender(&self.vi, FS_HURRY)
         fs_unlock(&self.own.send_lock)
-    while not ready and fs_now() < until:
+    while not ready:
+        now = fs_now()
+        if now >= until:
+            break
         if not (self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()):
             fs_lock(&self.own.recv_lock, own_pid)  # under a lock, so that the descriptor is not closed meanwhile
             ready = fs_events_now(self.fd, POLLIN if what == RECEIVE else POLLOUT) != 0
             if not ready and what == RECEIVE and self.may_switch():
                 ready = fs_load_sc64(&self.vi.rx.switch_at) != 0
             fs_unlock(&self.own.recv_lock)
+            if not ready:
+                sched_yield()  # we cannot tell whether the peer waits for this very processor
             continue
-        for turns in range(64):
+        turns = 1 if shares_processor(fs_load_relaxed(&self.vi.rx.processor)) else LOOKS
+        for turn in range(turns):
             if what == RECEIVE:
                 ready = fs_readable(&self.vi)
             else:
@@ -38,6 +44,8 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
             if ready:
                 break
             fs_pause()
+        if not ready and turns == 1:
+            sched_yield()
     if self.attached:
         note_processor(self)
     if ready:

@@ -212,6 +212,7 @@ cdef extern from *:
     int sys_close "close"(int) nogil
     int sys_fcntl "fcntl"(int, int, ...) nogil
     int sched_getcpu() nogil
+    int sched_yield() nogil
     int sys_ioctl "ioctl"(int, unsigned long, ...) nogil
     int getsockopt(int, int, int, void *, uint32_t *) nogil
     int setsockopt(int, int, int, const void *, uint32_t) nogil

@@ -22,10 +22,10 @@ cdef enum:
     AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed
     PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
     WAKE_COST = 60_000              # that a sleep adds to a wait, generously (docs/design.md)
-    PREEMPTED = 40_000              # between two looks at the clock while polling: somebody else ran here
     # whether polling pays on a connection: starts in the middle, polls from SCORE_POLLS on
     SCORE_MAX = 16
     SCORE_POLLS = 4
+    LOOKS = 64                      # at the ring between two looks at the clock
     PENALTY_MAX = 255               # waits without polling after polls that held the peer up
 
 cdef int64_t NOT_ASKED = -2  # a timeout option nobody has needed yet

@@ -6,9 +6,8 @@ cdef void take_up_polling(poll_habit *habit) noexcept nogil:
     habit.skip = habit.penalty = 0
 
 
-cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) noexcept nogil:
-    """Nanoseconds that a wait may poll: nothing when it has not been paying, on one processor, or when the peer last ran on
-    the processor that we are on (`peer_processor`: its number + 1, 0: unknown)."""
+cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil:
+    """Nanoseconds that a wait may poll: nothing when it has not been paying, or on one processor."""
     global processors, processors_known
     if poll_ns == 0 or habit.score < SCORE_POLLS:
         return 0
@@ -18,9 +17,14 @@ cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) n
     if now - processors_known > AFFINITY_INTERVAL:
         processors = fs_usable_processors()
         processors_known = now
-    if processors < 2 or peer_processor == <uint32_t>sched_getcpu() + 1:
-        return 0
-    return poll_ns
+    return poll_ns if processors > 1 else 0
+
+
+cdef bint shares_processor(uint32_t peer_processor) noexcept nogil:
+    """Whether the peer last ran on the processor that we are on (`peer_processor`: its number + 1, 0: unknown). Then a look
+    must be followed by a yield: the peer gets the processor at once, and as both stay runnable, the scheduler moves one of
+    them to an idle processor within a tick. Two that sleep and wake each other would stay together for ever."""
+    return peer_processor == <uint32_t>sched_getcpu() + 1
 
 
 cdef inline void back_off(poll_habit *habit) noexcept nogil:
@@ -34,7 +38,7 @@ cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polle
     cdef bint soon
     if paid:
         count.polls_paid += 1
-        habit.penalty = 0
+        habit.penalty //= 2
         if habit.score < SCORE_MAX:
             habit.score += 1
         return
@@ -47,9 +51,3 @@ cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polle
             habit.score -= 1
     elif soon and habit.score < SCORE_MAX:
         habit.score += 1  # polling would have caught it
-
-
-cdef void give_way(poll_habit *habit, fs_counters *count) noexcept nogil:
-    """The processor was taken from us while we polled: somebody else needs it, perhaps the peer."""
-    count.polls_unpaid += 1
-    back_off(habit)

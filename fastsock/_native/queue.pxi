@@ -26,6 +26,7 @@ cdef extern from *:
 
 cdef enum:
     SWEEPS_PER_LOOK = 4  # at the clock
+    LOOKS = 16           # between two looks at the clock while nothing comes
     ANSWER_LOOKS = 100   # at a connection whose protocol has just answered: one or two microseconds
 
 cdef enum:  # nanoseconds
@@ -241,49 +242,34 @@ cdef class CompletionQueue:
 
     cdef bint spin(self, int64_t until) except -1:
         """Polls natively, with the GIL released, until something is there."""
-        cdef Py_ssize_t n
-        cdef bint found = False
-        cdef int turns
-        self.drop_cooled()
-        n = len(self.hot)
-        if n == 1:
-            transport = <Transport>self.hot[0]
-            with nogil:
-                while not found and fs_now() < until:
-                    for turns in range(32):
-                        found = (<Transport>transport).something()
-                        if found:
-                            break
-                        fs_pause()
-            return found
-        return self.spin_several(until)
-
-    cdef bint spin_several(self, int64_t until) except -1:
         cdef PyObject *members[64]
         cdef Py_ssize_t i, n = 0
-        cdef bint found = False
-        for transport in self.hot:
-            if n < 64 and (<Transport>transport).hot:
-                members[n] = <PyObject *>transport  # borrowed: `hot` keeps them, and only this thread changes it
-                n += 1
+        cdef bint found = False, shares = True
+        cdef int look
+        self.drop_cooled()
+        for transport in self.hot[:64]:
+            members[n] = <PyObject *>transport  # borrowed: `hot` keeps them, and only this thread changes it
+            n += 1
         if n == 0:
             return False
         with nogil:
             while not found and fs_now() < until:
-                for i in range(n):
-                    if (<Transport>members[i]).something():
-                        found = True
+                shares = shares_processor((<Transport>members[0]).peer_processor())
+                for look in range(1 if shares else LOOKS):
+                    for i in range(n):
+                        if (<Transport>members[i]).something():
+                            found = True
+                            break
+                    if found:
                         break
-                fs_pause()
+                    fs_pause()
+                if shares and not found:
+                    sched_yield()
         return found
 
     cdef int64_t budget(self, int64_t now) noexcept:
         """Nanoseconds to poll before the loop may sleep."""
-        cdef Transport transport
-        for transport in self.hot:
-            if transport.hot:
-                return may_poll(&self.habit, now, transport.peer_processor())
-        return 0
+        return may_poll(&self.habit, now)
 
     cdef int arm_all(self) except -1:
         cdef Transport transport

@@ -35,9 +35,10 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
             with nogil:
                 while got == -EAGAIN and (looks == 0 or fs_now() < until):
                     got = sys_recv(endpoint.fd, into, room, flags | MSG_DONTWAIT)
+                    looks += 1
                     if got < 0:
                         got = -errno
-                    looks += 1
+                        sched_yield()  # we cannot tell whether the peer waits for this very processor
             if got != -EAGAIN:
                 if looks > 1:
                     endpoint.settle(began, True, True)

@@ -122,9 +122,9 @@ cdef class Transport:
             return False
         return move_now(self.endpoint)
 
-    cdef int peer_processor(self) noexcept:
+    cdef uint32_t peer_processor(self) noexcept nogil:
         """1 + the processor that the peer last ran on; 0: unknown."""
-        return <int>fs_load_relaxed(&self.endpoint.vi.rx.processor)
+        return fs_load_relaxed(&self.endpoint.vi.rx.processor)
 
     # ---- what the queue asks -----------------------------------------------------------------------------
 

@@ -99,8 +99,8 @@ cdef fs_counters totals
 cdef Endpoint endpoint_at(object fd)
 
 cdef void take_up_polling(poll_habit *habit) noexcept nogil
-cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) noexcept nogil
-cdef void give_way(poll_habit *habit, fs_counters *count) noexcept nogil
+cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil
+cdef bint shares_processor(uint32_t peer_processor) noexcept nogil
 cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid) noexcept nogil
 
 
