@@ -184,12 +184,11 @@ class socket(_Kernel):
 
     def detach(self) -> int:
         """As socket.detach. The connection goes back to kernel TCP, so that whoever gets the number can use it. Only
-        while bytes lie unread in the ring must it stay there: `fastsock.socket(fileno=...)` and, under patch(), the
-        calls of `os` then find it again."""
+        where that is not possible (no process or descriptor for a bridge) does it stay on the ring:
+        `fastsock.socket(fileno=...)` and, under patch(), the calls of `os` then find it again."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
-            rendezvous.decide(endpoint, rendezvous.Reason.DETACHED)
-            if len(endpoint.descriptors) == 1 and endpoint.leave():
+            if rendezvous.leave(endpoint):
                 endpoint.forget(_Kernel.fileno(self))
             else:
                 endpoint.expose()

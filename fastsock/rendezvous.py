@@ -475,6 +475,16 @@ def decide(endpoint: Endpoint, reason: str) -> None:
     event(logging.DEBUG, "fastsock.path", path="tcp", fd=endpoint.fd, reason=reason)
 
 
+def leave(endpoint: Endpoint) -> bool:
+    """The way out: takes a connection back to the kernel, before somebody else reads and writes its descriptor. False,
+    with an event that says so, where there are no resources for it."""
+    decide(endpoint, Reason.DETACHED)
+    if endpoint.leave():
+        return True
+    event(logging.WARNING, "fastsock.stays_on_ring", fd=endpoint.fd)
+    return False
+
+
 def violation(endpoint: Endpoint, what: str) -> None:
     """A peer broke the protocol: its connection is reset, and this operation says so (ConnectionResetError)."""
     decide(endpoint, Reason.VIOLATION)

@@ -1,5 +1,6 @@
 """The way out: a connection that moved and whose descriptor goes to somebody who reads the kernel's stream."""
 
+import contextlib
 import os
 import socket
 import ssl
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pairs import KernelSocket, Pair, Task, make_pair, read_exactly, read_to_eof
+from pairs import KernelSocket, Pair, Task, eventually, make_pair, path_of, payload, read_exactly, read_to_eof
 
 import fastsock
 
@@ -76,13 +77,74 @@ def test_exposed_descriptors_keep_no_doorbell_bytes(pair: Pair) -> None:
         assert read_exactly(raw, 4) == b"real"
 
 
-def test_unread_bytes_keep_it_on_the_ring_and_are_found_again(pair: Pair) -> None:
+def bridges() -> set[int]:
+    """Process ids of bridges that run now."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if (entry / "comm").read_text() == "fastsock-bridge\n":
+                    found.add(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 12, 48, 49, 5_000, 100_000, 700_000])
+def test_unread_bytes_are_sent_again(pair: Pair, size: int) -> None:
     near, far = pair
-    far.sendall(b"still unread")
-    with fastsock.socket(fileno=near.detach()) as again:
-        assert read_exactly(again, 12) == b"still unread"
-        again.sendall(b"answer")
+    before = bridges()
+    data = payload(size)
+    far.sendall(data)
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert not bridges() - before, "the peer could take part"
+        far.sendall(b"and on")
+        assert read_exactly(raw, size + 6) == data + b"and on"
+        raw.sendall(b"answer")
         assert read_exactly(far, 6) == b"answer"
+        assert path_of(far) == "tcp"
+
+
+def test_a_descriptor_read_in_part(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(payload(20_000))
+    assert read_exactly(near, 7_001) == payload(20_000)[:7_001]
+    with KernelSocket(fileno=near.detach()) as raw:
+        far.sendall(b"!")
+        assert read_exactly(raw, 13_000) == payload(20_000)[7_001:] + b"!"
+
+
+def test_unread_bytes_behind_doorbell_bytes(pair: Pair) -> None:
+    near, far = pair
+    near.fileno()
+    for _ in range(5):
+        far.sendall(b"ring")
+    assert near.recv(2) == b"ri"
+    with KernelSocket(fileno=near.detach()) as raw:
+        far.sendall(b"!")
+        assert read_exactly(raw, 19) == b"ng" + b"ring" * 4 + b"!"
+
+
+def test_a_closed_peer_s_bytes_cross_a_bridge(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(payload(300_000))
+    far.close()
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert read_to_eof(raw) == payload(300_000)
+        assert raw.recv(1) == b""
+
+
+def test_a_half_closed_peer_gets_its_answer_over_a_bridge(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(payload(1_000))
+    far.shutdown(socket.SHUT_WR)
+    before = bridges()
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert len(bridges() - before) == 1
+        assert read_to_eof(raw) == payload(1_000)
+        raw.sendall(payload(100_000, 1))
+        assert read_exactly(far, 100_000) == payload(100_000, 1)
+    assert far.recv(1) == b""
+    far.close()
+    eventually(lambda: bridges() - before, set())
 
 
 def test_a_subprocess_reads_the_stream(pair: Pair) -> None:

@@ -33,7 +33,6 @@ cdef class Endpoint:
     cdef readonly bint exposed
     cdef readonly bint broken
     cdef readonly bint finished
-    cdef readonly bint left
     cdef public bint nodelay
     cdef public bint local
     cdef bint listens
@@ -60,6 +59,10 @@ cdef class Endpoint:
     cdef bint spun
     cdef int *arrival
     cdef int64_t last_look
+    cdef unsigned char region_id[16]
+    cdef int64_t held_since
+    cdef bint bridged
+    cdef bint bridged_inherited
 
     # what a transport or a facade method calls; none of these blocks, except spin for the budget and sleep
     cdef int64_t try_receive(self, char *into, size_t room, int flags, bint final) noexcept nogil
@@ -93,3 +96,4 @@ cdef class Endpoint:
 cdef int64_t VIOLATED
 cdef uint32_t own_pid
 cdef Endpoint endpoint_at(object fd)
+cdef void put_back(Endpoint self, int parcel) noexcept nogil
