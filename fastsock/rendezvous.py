@@ -478,8 +478,11 @@ def decide(endpoint: Endpoint, reason: str) -> None:
 def leave(endpoint: Endpoint) -> bool:
     """The way out: takes a connection back to the kernel, before somebody else reads and writes its descriptor. False,
     with an event that says so, where there are no resources for it."""
-    decide(endpoint, Reason.DETACHED)
+    if endpoint.attached or endpoint.step is not None:
+        decide(endpoint, Reason.DETACHED)
     if endpoint.leave():
+        if endpoint.broken:
+            report_violation(endpoint, "the connection could not leave the ring whole")
         return True
     event(logging.WARNING, "fastsock.stays_on_ring", fd=endpoint.fd)
     return False

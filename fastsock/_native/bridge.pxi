@@ -122,13 +122,17 @@ cdef extern from *:
     void fs_settle_in() nogil
     void _exit(int) nogil
     int sys_shutdown "shutdown"(int, int) nogil
+    int64_t sys_lseek "lseek"(int, int64_t, int) nogil
+    enum: SEEK_SET
     int sys_dup3 "dup3"(int, int, int) nogil
     int sys_poll "poll"(pollfd *, unsigned long, int) nogil
     enum: SHUT_WR, SHUT_RDWR, FD_CLOEXEC, O_CLOEXEC
 
 cdef enum:
     BUFFER = 65536
-    HELD_LOOK = 20  # milliseconds between looks at whether a held direction may go on
+    # milliseconds between looks:
+    HELD_LOOK = 20        # whether a held direction may go on
+    STRANGERS_LOOK = 500  # whether anything came, where a wakeup may be lost
 
 # What goes one way across the bridge.
 cdef struct lane:
@@ -235,7 +239,8 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far) noexcept nogil:
         fds[1].events = 0
         if wants:
             fds[1].events |= POLLRDHUP if armed and self.moved_receiving() and not parcel.returned else POLLIN | POLLRDHUP
-        patience = -1
+        # (Threads that slept on the connection in the old process may still take a wakeup that was meant for us.)
+        patience = -1 if self.active < 2 else STRANGERS_LOOK
         if outward.done < outward.length:
             if fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD:
                 patience = HELD_LOOK
@@ -274,6 +279,8 @@ cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far) noexcept nogi
     for i in range(4):
         if fs_swap_if32(&self.own.children[i], 0, own_pid):
             break
+    if parcel.fd >= 0:
+        sys_lseek(parcel.fd, <int64_t>parcel.returned, SEEK_SET)
     cross(self, parcel, far)
     for i in range(4):
         fs_swap_if32(&self.own.children[i], own_pid, 0)
@@ -303,6 +310,7 @@ cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
     fs_unlock(&old.recv_lock)
     fs_add_sc(&old.holders, <uint32_t>-1)
     wake(self.wake_fd)
+    self.wake_fd = self.peer_fd = -1  # the bridge's by now
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]
     self.inode = inode_of(self.fd)
