@@ -135,7 +135,12 @@ class Kit:
         endpoint.kit = self
         self.endpoint = endpoint
         self.window = endpoint.window
-        connector.answer_asks(endpoint, self.memory, self.side, self.id)
+        self.answer()
+
+    def answer(self) -> None:
+        """From now on the connection thread of this process answers the peer's requests."""
+        assert self.endpoint is not None
+        connector.answer_asks(self.endpoint, self.memory, self.side, self.id)
 
     def ask_for_doorbell(self) -> None:
         connector.ask(self.memory, self.side, self.id)
@@ -483,6 +488,8 @@ def leave(endpoint: Endpoint) -> bool:
     if endpoint.leave():
         if endpoint.broken:
             report_violation(endpoint, "the connection could not leave the ring whole")
+        elif endpoint.bridge:
+            event(logging.INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge)
         return True
     event(logging.WARNING, "fastsock.stays_on_ring", fd=endpoint.fd)
     return False
@@ -534,12 +541,22 @@ def after_fork_in_parent() -> None:
         ensure_thread()
 
 
+def _answer_for_child(endpoint: Endpoint) -> None:
+    """An inherited connection is used: its requests are answered here too, since the parent may let go of it."""
+    endpoint.step = None
+    with suppress(OSError):
+        if endpoint.kit is not None:
+            endpoint.kit.answer()
+
+
 def after_fork_in_child(endpoints: list[Endpoint]) -> None:
     """What the parent was about to agree on is the parent's; the child starts over when it is the only holder."""
     global _thread_ran
     _thread_ran = False
     Memory.give_back(connector.after_fork_in_child())
     for endpoint in endpoints:
+        if endpoint.attached:
+            endpoint.step, endpoint.next_step = _answer_for_child, endpoint.operations
         search = endpoint.search
         if search is not None:
             search.handle = None

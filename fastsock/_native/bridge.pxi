@@ -141,10 +141,39 @@ cdef struct lane:
     bint ended
 
 
+cdef int64_t next_of_unknown(Endpoint self, parcel_t *parcel, char *into) noexcept nogil:
+    """The peer was killed or stopped while it sent the parcel again: the kernel's queue holds a part of it, the peer's
+    word or the end of its stream tells how much. Bytes, -EAGAIN, or 0 when it is known."""
+    cdef uint64_t rest = parcel.size - parcel.crossed
+    cdef int64_t got = sys_recv(self.fd, into, BUFFER if rest > BUFFER else rest, MSG_PEEK | MSG_DONTWAIT)
+    cdef int failed = errno if got < 0 else 0
+    # SYNC: returned - pairs with put_back. After the look: what the peer sends behind the parcel it sends behind this.
+    cdef uint32_t told = fs_load_sc(&self.vi.rx.returned)
+    if told:
+        parcel.returned = <uint64_t>(told - 1) - parcel.crossed
+        if told - 1 < parcel.crossed or told - 1 > parcel.size:
+            return VIOLATED
+        parcel.crossed = told - 1
+    elif got > 0:
+        parcel.crossed += <uint64_t>got
+        return sys_recv(self.fd, into, <size_t>got, MSG_DONTWAIT)
+    elif failed == EAGAIN:
+        return -EAGAIN
+    elif failed:
+        self.pending_error = failed  # told, and for the reader to hear after the parcel
+    parcel.unknown = False
+    sys_lseek(parcel.fd, <int64_t>parcel.crossed, SEEK_SET)
+    return 0
+
+
 cdef int64_t next_inward(Endpoint self, parcel_t *parcel, char *into) noexcept nogil:
     """The next bytes for the reader: those that the peer's kernel took again, the rest of the parcel, and then
     whatever comes. As try_receive."""
     cdef int64_t got
+    if parcel.unknown:
+        got = next_of_unknown(self, parcel, into)
+        if got:
+            return got
     if parcel.returned:
         got = sys_recv(self.fd, into, BUFFER if parcel.returned > BUFFER else parcel.returned, MSG_DONTWAIT)
         if got > 0:
@@ -238,7 +267,7 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far) noexcept nogil:
         fds[1].fd = self.fd if wants or outward.done < outward.length else -1
         fds[1].events = 0
         if wants:
-            fds[1].events |= POLLRDHUP if armed and self.moved_receiving() and not parcel.returned else POLLIN | POLLRDHUP
+            fds[1].events |= POLLRDHUP if armed and self.moved_receiving() and not parcel.returned and not parcel.unknown else POLLIN | POLLRDHUP
         # (Threads that slept on the connection in the old process may still take a wakeup that was meant for us.)
         patience = -1 if self.active < 2 else STRANGERS_LOOK
         if outward.done < outward.length:

@@ -61,6 +61,7 @@ cdef class Endpoint:
     cdef int64_t last_look
     cdef unsigned char region_id[16]
     cdef int64_t held_since
+    cdef readonly int bridge
     cdef bint bridged
     cdef bint bridged_inherited
 

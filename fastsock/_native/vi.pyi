@@ -54,6 +54,9 @@ class Endpoint:
     def left(self) -> bool:
         """Whether somebody else reads and writes the descriptor by now."""
     @property
+    def bridge(self) -> int:
+        """Process id of the bridge that the descriptor leads to; 0: none."""
+    @property
     def window(self) -> int:
         """w of the region, descriptors; 0 before it is attached."""
     local: bool

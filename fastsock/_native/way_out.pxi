@@ -45,14 +45,13 @@ cdef enum:
     PARCEL_MAX = 1 << 26        # bytes that a peer is willing to send again
     # in nanoseconds
     ANSWER_TIME = 1_000_000_000   # that the peer's connection thread gets for an answer
-    RETURN_TIME = 10_000_000_000  # that it gets once it has begun to send a parcel, which is one system call
     ASK_INTERVAL = 50_000_000     # between two requests for the same
     HELD_TIME = 5_000_000_000     # that a sender waits for a leaver to be settled
 
 cdef enum:  # how leave_ring ends
     IN_KERNEL = 1    # the kernel's stream is the whole stream
     NEEDS_BRIDGE = 2
-    DISSOLVED = 3    # a violation, or a peer that was stopped within the one system call
+    DISSOLVED = 3    # a violation
 
 cdef uint64_t KIND = ~<uint64_t>0xffffffff  # of a FIN: the rest is its place
 
@@ -61,6 +60,8 @@ cdef struct parcel_t:
     int fd          # memfd, -1: nothing
     uint64_t size
     uint64_t returned  # bytes of it that are in the kernel's queue again
+    bint unknown       # how many they are is not known yet,
+    uint64_t crossed   # and these of them are across the bridge
 
 
 # ---- the peer of a leaver ------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ cdef bint held(Endpoint self) noexcept nogil:
 
 cdef void put_back(Endpoint self, int parcel) noexcept nogil:
     """The peer has left and asks for the bytes that it had not read: they go out once more, in front of what this
-    side sends next. In one system call, so that a kill finds all or nothing undecided."""
+    side sends next."""
     cdef int64_t size = fs_parcel_size(parcel), sent
     cdef char *bytes
     if not 0 < size <= PARCEL_MAX:
@@ -130,6 +131,7 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil:
             fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
         fs_unlock(&self.own.send_lock)
         wake(self.wake_fd)
+        wake(self.peer_fd)
     free(bytes)
 
 
@@ -238,7 +240,6 @@ cdef int give_back(Endpoint self, parcel_t *parcel) noexcept nogil:
     """Has the peer send the parcel again, and learns how much of it the kernel took."""
     cdef int64_t now = fs_now(), deadline = now + ANSWER_TIME
     cdef uint32_t told = 0
-    cdef int waiting = 0
     cdef bint asked = False, ended
     while True:
         # SYNC: returned - pairs with put_back.
@@ -256,14 +257,10 @@ cdef int give_back(Endpoint self, parcel_t *parcel) noexcept nogil:
                 wake(self.peer_fd)
                 return NEEDS_BRIDGE
             told = fs_load_sc(&self.vi.rx.returned)
-            if not told and ended:
-                # Killed in the middle of it. What the kernel took has arrived before the end did, into an empty queue.
-                sys_ioctl(self.fd, FIONREAD, &waiting)
-                told = 1 + <uint32_t>waiting
-            if not told and now > deadline + <int64_t>RETURN_TIME:
-                return DISSOLVED
             if told:
                 break
+            parcel.unknown = True  # killed or stopped within the one system call
+            return NEEDS_BRIDGE
         fs_nap()
     parcel.returned = told - 1
     if parcel.returned > parcel.size:
@@ -359,14 +356,18 @@ cdef bint leave(Endpoint self) except -1:
     """Endpoint.leave of a connection that has a region."""
     cdef parcel_t parcel
     cdef int outcome
+    cdef int64_t process
     parcel.fd = -1
-    parcel.size = parcel.returned = 0
+    parcel.size = parcel.returned = parcel.crossed = 0
+    parcel.unknown = False
     self.begin()
     try:
         with nogil:
             outcome = leave_ring(self, &parcel)
         if outcome == NEEDS_BRIDGE:
-            if bridge(self, &parcel) > 0:
+            process = bridge(self, &parcel)
+            if process > 0:
+                self.bridge = <int>process
                 self.kit.before_end()
             elif parcel.size == 0:
                 return False
