@@ -123,7 +123,7 @@ def _imported_before() -> list[str]:
 
 
 def _before_fork() -> None:
-    rendezvous.before_fork()
+    rendezvous.before_fork(vi.endpoints())
     vi.before_fork()
 
 

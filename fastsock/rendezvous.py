@@ -527,10 +527,18 @@ def ensure_thread() -> None:
 _thread_ran = False
 
 
-def before_fork() -> None:
+def before_fork(endpoints: list[Endpoint]) -> None:
     """Threads do not survive a fork, and Python 3.12 and later warn of any."""
     global _thread_ran
     _thread_ran = connector.stop_thread() or _thread_ran
+    for endpoint in endpoints:
+        if endpoint.attached:  # if nobody tells us when the fork is over, an operation does
+            endpoint.step, endpoint.next_step = _thread_again, endpoint.operations
+
+
+def _thread_again(endpoint: Endpoint) -> None:
+    endpoint.step = None
+    after_fork_in_parent()
 
 
 def after_fork_in_parent() -> None:

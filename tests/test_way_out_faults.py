@@ -277,8 +277,16 @@ def test_a_plugged_leaver(pair: Pair) -> None:
         going_on.result()
 
 
-def test_several_holders(pair: Pair) -> None:
-    """A forked child passes the connection on; its parent goes on using it."""
+@pytest.fixture
+def patched() -> Iterator[None]:
+    fastsock.patch()
+    yield
+    fastsock.unpatch()
+
+
+def test_several_holders(patched: None, pair: Pair) -> None:
+    """A forked child passes the connection on; its parent goes on using it. (Patched, so that the parent's connection
+    thread answers again when the fork is over.)"""
     near, far = pair
     far.sendall(b"onetwo")
     assert near.recv(3) == b"one"
