@@ -13,7 +13,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fastsock import config, rendezvous
+from fastsock import config, passing, rendezvous
 from fastsock._native import calls, connector, vi
 from fastsock._native.vi import Endpoint
 
@@ -184,12 +184,11 @@ class socket(_Kernel):
 
     def detach(self) -> int:
         """As socket.detach. The connection goes back to kernel TCP, so that whoever gets the number can use it. Only
-        while bytes lie unread in the ring must it stay there: `fastsock.socket(fileno=...)` and, under patch(), the
-        calls of `os` then find it again."""
+        where that is not possible (no process or descriptor for a bridge) does it stay on the ring:
+        `fastsock.socket(fileno=...)` and, under patch(), the calls of `os` then find it again."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None and not endpoint.driven:
-            rendezvous.decide(endpoint, rendezvous.Reason.DETACHED)
-            if len(endpoint.descriptors) == 1 and endpoint.leave():
+            if rendezvous.leave(endpoint):
                 endpoint.forget(_Kernel.fileno(self))
             else:
                 endpoint.expose()
@@ -227,7 +226,7 @@ class socket(_Kernel):
     def setsockopt(self, level: int, option: int, *args: Any) -> None:
         """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
         endpoint = self._endpoint
-        if endpoint is not None and endpoint.attached:
+        if endpoint is not None and endpoint.attached and not endpoint.left:
             if (level, option) == (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE):
                 endpoint.set_oob_inline(bool(args[0]))
                 return
@@ -241,13 +240,13 @@ class socket(_Kernel):
             self._note_option(option)
         elif endpoint is not None and (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY):
             endpoint.nodelay = bool(_Kernel.getsockopt(self, level, option))
-            if endpoint.attached:
+            if endpoint.attached and not endpoint.left:
                 _Kernel.setsockopt(self, level, option, 1)  # a doorbell byte waits for no ACK
 
     def getsockopt(self, level: int, option: int, *args: Any) -> Any:
         """As socket.getsockopt."""
         endpoint = self._endpoint
-        if endpoint is not None and endpoint.attached and (level, option) in _RING_VIEW:
+        if endpoint is not None and endpoint.attached and not endpoint.left and (level, option) in _RING_VIEW:
             # The kernel's value serves the doorbell by now.
             value = getattr(endpoint, _RING_VIEW[level, option])
             if value is not None:
@@ -290,4 +289,4 @@ def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
     return socket(family, type, proto, fileno=stdlib.dup(fd))
 
 
-calls.install(socket, rendezvous.report_violation)
+calls.install(socket, rendezvous.report_violation, passing.leave_rights)

@@ -5,15 +5,17 @@ What is replaced is declared in one table; originals are kept and put back by `u
 
 from __future__ import annotations
 
+import _posixsubprocess
 import functools
 import logging
 import os
 import socket as stdlib
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from fastsock import config, facade, rendezvous
+from fastsock import config, facade, passing, rendezvous
 from fastsock._native import calls, vi
 from fastsock.imports import forget, when_imported
 from fastsock.observability import event
@@ -49,6 +51,12 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     (os, "dup2", calls.dup2),
     (os, "_exit", _exit),
     (os, "fork", _fork),
+    (os, "execv", passing.execv),
+    (os, "execve", passing.execve),
+    (os, "posix_spawn", passing.posix_spawn),
+    (os, "posix_spawnp", passing.posix_spawnp),
+    (_posixsubprocess, "fork_exec", passing.fork_exec),
+    *(((subprocess, "_fork_exec", passing.fork_exec),) if hasattr(subprocess, "_fork_exec") else ()),  # from 3.11 on
 )
 
 # Where methods of loop classes are replaced (`fastsock.aio.loops.WRAPPERS`), once the module has been imported.
@@ -87,6 +95,7 @@ def patch(**settings: Any) -> None:
         setattr(module, name, replacement)
     for name, loop_class in LOOPS:
         when_imported(name, functools.partial(_patch_loop, loop_class))
+    passing.watch()
     out_of_reach = _imported_before()
     event(logging.INFO, "fastsock.patched", settings=config.active(), out_of_reach=out_of_reach)
     if out_of_reach:
@@ -97,6 +106,8 @@ def unpatch() -> None:
     """Puts the originals back. Sockets that exist go on as they are."""
     for loop_module, _ in LOOPS:
         forget(loop_module)
+    if _originals:
+        passing.unwatch()
     while _originals:
         (holder, name), original = _originals.popitem()
         if original is _INHERITED:
@@ -127,7 +138,7 @@ def _has_patched_socket(name: str) -> bool:
 def _imported_before() -> list[str]:
     """Names in loaded modules that still mean an original: `from socket import socket` before the patch."""
     originals = {id(value): f"{module.__name__}.{name}" for (module, name), value in _originals.items()}
-    own = {stdlib.__name__, os.__name__, "posix"}
+    own = {stdlib.__name__, os.__name__, "posix", _posixsubprocess.__name__, subprocess.__name__}
     found = []
     for module_name, module in list(sys.modules.items()):
         if module_name in own or module_name.partition(".")[0] == "fastsock":
@@ -139,7 +150,7 @@ def _imported_before() -> list[str]:
 
 
 def _before_fork() -> None:
-    rendezvous.before_fork()
+    rendezvous.before_fork(vi.endpoints())
     vi.before_fork()
 
 

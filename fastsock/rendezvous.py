@@ -136,7 +136,12 @@ class Kit:
         endpoint.kit = self
         self.endpoint = endpoint
         self.window = endpoint.window
-        connector.answer_asks(endpoint, self.memory, self.side, self.id)
+        self.answer()
+
+    def answer(self) -> None:
+        """From now on the connection thread of this process answers the peer's requests."""
+        assert self.endpoint is not None
+        connector.answer_asks(self.endpoint, self.memory, self.side, self.id)
 
     def ask_for_doorbell(self) -> None:
         connector.ask(self.memory, self.side, self.id)
@@ -491,6 +496,21 @@ def decide(endpoint: Endpoint, reason: str) -> None:
     event(logging.DEBUG, "fastsock.path", path="tcp", fd=endpoint.fd, reason=reason)
 
 
+def leave(endpoint: Endpoint) -> bool:
+    """The way out: takes a connection back to the kernel, before somebody else reads and writes its descriptor. False,
+    with an event that says so, where there are no resources for it."""
+    if endpoint.attached or endpoint.step is not None:
+        decide(endpoint, Reason.DETACHED)
+    if endpoint.leave():
+        if endpoint.broken:
+            report_violation(endpoint, "the connection could not leave the ring whole")
+        elif endpoint.bridge:
+            event(logging.INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge)
+        return True
+    event(logging.WARNING, "fastsock.stays_on_ring", fd=endpoint.fd)
+    return False
+
+
 def violation(endpoint: Endpoint, what: str) -> None:
     """A peer broke the protocol: its connection is reset, and this operation says so (ConnectionResetError)."""
     decide(endpoint, Reason.VIOLATION)
@@ -523,10 +543,18 @@ def ensure_thread() -> None:
 _thread_ran = False
 
 
-def before_fork() -> None:
+def before_fork(endpoints: list[Endpoint]) -> None:
     """Threads do not survive a fork, and Python 3.12 and later warn of any."""
     global _thread_ran
     _thread_ran = connector.stop_thread() or _thread_ran
+    for endpoint in endpoints:
+        if endpoint.attached:  # if nobody tells us when the fork is over, an operation does
+            endpoint.step, endpoint.next_step = _thread_again, endpoint.operations
+
+
+def _thread_again(endpoint: Endpoint) -> None:
+    endpoint.step = None
+    after_fork_in_parent()
 
 
 def after_fork_in_parent() -> None:
@@ -537,12 +565,22 @@ def after_fork_in_parent() -> None:
         ensure_thread()
 
 
+def _answer_for_child(endpoint: Endpoint) -> None:
+    """An inherited connection is used: its requests are answered here too, since the parent may let go of it."""
+    endpoint.step = None
+    with suppress(OSError):
+        if endpoint.kit is not None:
+            endpoint.kit.answer()
+
+
 def after_fork_in_child(endpoints: list[Endpoint]) -> None:
     """What the parent was about to agree on is the parent's; the child starts over when it is the only holder."""
     global _thread_ran
     _thread_ran = False
     Memory.give_back(connector.after_fork_in_child())
     for endpoint in endpoints:
+        if endpoint.attached:
+            endpoint.step, endpoint.next_step = _answer_for_child, endpoint.operations
         search = endpoint.search
         if search is not None:
             search.handle = None

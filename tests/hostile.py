@@ -29,15 +29,19 @@ SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 DATA, OOB = 1, 2
 INLINED, SEALED, OPEN = 1, 2, 3
 ASLEEP, EXPOSED, GONE = 1, 2, 4
-FIN, RESET = 1 << 32, 2 << 32
+FIN, RESET, BACK = 1 << 32, 2 << 32, 3 << 32
+READY, LEFT, TOO_LATE = 1, 2, 3
+GO_ON, RETURNING, REFUSED = 1, 2, 3
 TAKEN = 1
 
 # Byte offsets in the region's first two lines, and in a half.
 REGION = {"magic": (0, 8), "version": (8, 4), "window": (12, 4), "slots": (16, 4), "chunk": (20, 4),
-          "arena": (24, 4), "wakeup": (64, 4), "done0": (68, 4), "done1": (72, 4)}  # fmt: skip
+          "arena": (24, 4), "wakeup": (64, 4), "done0": (68, 4), "done1": (72, 4),
+          "asks0": (80, 8), "asks1": (88, 8)}  # fmt: skip
 HALF = {"fin": (0, 8), "switch_at": (8, 8), "credit_wait": (16, 4), "rung": (20, 4), "processor": (24, 4),
+        "returned": (28, 4),
         "acked": (64, 4), "doorbell": (68, 4), "heard": (72, 4), "ready": (76, 4), "finack": (80, 4),
-        "limit": (84, 4), "seen": (128, 4)}  # fmt: skip
+        "limit": (84, 4), "settled": (88, 4), "seen": (128, 4)}  # fmt: skip
 HALF_SIZE = 3 * LINE
 
 
@@ -266,6 +270,14 @@ class Peer:
         self.region.post(self.side, self.posted, payload, **lies)
         self.posted += 1
         self.wake()
+
+    def ask(self, *fds: int) -> None:
+        """A request to the victim's connection thread."""
+        victim = 1 - self.side
+        token = self.region[f"asks{victim}"]
+        with KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.connect(f"\0fastsock/{VERSION}/ask/{token:016x}")
+            socket.send_fds(sender, [self.id + bytes([victim])], fds)
 
     def close(self) -> None:
         self.victim.close()

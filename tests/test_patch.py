@@ -19,8 +19,7 @@ from programs import running
 import fastsock
 from fastsock import config, patching
 
-NAMES = ("read", "write", "readv", "writev", "sendfile", "close", "dup", "dup2", "_exit", "fork")
-ORIGINALS = {"socket": socket.socket, **{name: getattr(os, name) for name in NAMES}}
+ORIGINALS = {(module, name): getattr(module, name) for module, name, _ in patching.TABLE}
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +32,8 @@ def undone() -> Iterator[None]:
     assert in_place() == ORIGINALS
 
 
-def in_place() -> dict[str, object]:
-    return {"socket": socket.socket, **{name: getattr(os, name) for name in NAMES}}
+def in_place() -> dict[tuple[object, str], object]:
+    return {(module, name): getattr(module, name) for module, name in ORIGINALS}
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def test_table_is_applied_and_undone():
     fastsock.patch()
     assert fastsock.is_patched()
     assert socket.socket is fastsock.socket
-    assert {name for (_, name, _) in patching.TABLE} == set(in_place())
+    assert in_place() == {(module, name): replacement for module, name, replacement in patching.TABLE}
     assert all(in_place()[name] is not original for name, original in ORIGINALS.items())
     fastsock.unpatch()
     assert not fastsock.is_patched()
@@ -84,7 +83,7 @@ def test_patched_again_after_unpatch(caplog):
         fastsock.patch()
         assert socket.socket is fastsock.socket
         fastsock.unpatch()
-        assert socket.socket is ORIGINALS["socket"]
+        assert socket.socket is ORIGINALS[socket, "socket"]
 
 
 def test_isinstance_both_ways(patched):

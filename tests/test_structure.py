@@ -38,6 +38,7 @@ LAYERS = (
     {"_native.vi"},
     {"_native.calls", "_native.connector"},
     {"rendezvous"},
+    {"passing"},
     {"facade"},
     {"patching"},
     {""},  # the package itself

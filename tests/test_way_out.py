@@ -1,14 +1,16 @@
 """The way out: a connection that moved and whose descriptor goes to somebody who reads the kernel's stream."""
 
+import logging
 import os
+import re
 import socket
-import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from pairs import KernelSocket, Pair, Task, make_pair, read_exactly, read_to_eof
+from hostile import events
+from pairs import KernelSocket, Pair, Task, make_pair, path_of, payload, read_exactly, read_to_eof, until
 
 import fastsock
 
@@ -76,13 +78,76 @@ def test_exposed_descriptors_keep_no_doorbell_bytes(pair: Pair) -> None:
         assert read_exactly(raw, 4) == b"real"
 
 
-def test_unread_bytes_keep_it_on_the_ring_and_are_found_again(pair: Pair) -> None:
+@pytest.fixture(autouse=True)
+def logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fastsock")
+
+
+def running(process: int) -> bool:
+    """Whether a process runs that is not ours to wait for. (A zombie has ended.)"""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("size", [1, 12, 48, 49, 5_000, 100_000, 700_000])
+def test_unread_bytes_are_sent_again(pair: Pair, size: int, caplog: pytest.LogCaptureFixture) -> None:
     near, far = pair
-    far.sendall(b"still unread")
-    with fastsock.socket(fileno=near.detach()) as again:
-        assert read_exactly(again, 12) == b"still unread"
-        again.sendall(b"answer")
+    data = payload(size)
+    far.sendall(data)
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert not events(caplog, "fastsock.bridge"), "the peer could take part"
+        far.sendall(b"and on")
+        assert read_exactly(raw, size + 6) == data + b"and on"
+        raw.sendall(b"answer")
         assert read_exactly(far, 6) == b"answer"
+        assert path_of(far) == "tcp"
+
+
+def test_a_descriptor_read_in_part(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(payload(20_000))
+    assert read_exactly(near, 7_001) == payload(20_000)[:7_001]
+    with KernelSocket(fileno=near.detach()) as raw:
+        far.sendall(b"!")
+        assert read_exactly(raw, 13_000) == payload(20_000)[7_001:] + b"!"
+
+
+def test_unread_bytes_behind_doorbell_bytes(pair: Pair) -> None:
+    near, far = pair
+    near.fileno()
+    for _ in range(5):
+        far.sendall(b"ring")
+    assert near.recv(2) == b"ri"
+    with KernelSocket(fileno=near.detach()) as raw:
+        far.sendall(b"!")
+        assert read_exactly(raw, 19) == b"ng" + b"ring" * 4 + b"!"
+
+
+def test_a_closed_peer_s_bytes_cross_a_bridge(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(payload(300_000))
+    far.close()
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert read_to_eof(raw) == payload(300_000)
+        assert raw.recv(1) == b""
+
+
+def test_a_half_closed_peer_gets_its_answer_over_a_bridge(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    near, far = pair
+    far.sendall(payload(1_000))
+    far.shutdown(socket.SHUT_WR)
+    with KernelSocket(fileno=near.detach()) as raw:
+        (told,) = events(caplog, "fastsock.bridge")
+        bridge = int(re.search(r"process=(\d+)", told)[1])
+        assert Path(f"/proc/{bridge}/stat").exists()
+        assert read_to_eof(raw) == payload(1_000)
+        raw.sendall(payload(100_000, 1))
+        assert read_exactly(far, 100_000) == payload(100_000, 1)
+    assert far.recv(1) == b""
+    far.close()
+    until(lambda: not running(bridge), "the bridge's end")
 
 
 def test_a_subprocess_reads_the_stream(pair: Pair) -> None:
@@ -97,33 +162,3 @@ def test_a_subprocess_reads_the_stream(pair: Pair) -> None:
     far.sendall(b"to the child")
     assert read_to_eof(far) == b"TO THE CHILD"
     assert child.wait(10) == 0
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tls") / "self-signed.pem"
-    key = path.with_suffix(".key")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-keyout", str(key), "-out", str(path)],
-        check=True, capture_output=True, timeout=30,
-    )  # fmt: skip
-    path.write_bytes(path.read_bytes() + key.read_bytes())
-    return path
-
-
-def test_starttls_in_mid_stream(pair: Pair, certificate: Path) -> None:
-    near, far = pair
-    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_side.load_cert_chain(certificate)
-    client_side = ssl.create_default_context(cafile=str(certificate))
-    near.sendall(b"STARTTLS\r\n")
-    assert far.recv(100) == b"STARTTLS\r\n"
-    far.sendall(b"220 go ahead\r\n")
-    serving = Task(server_side.wrap_socket, far, True)
-    assert near.recv(100) == b"220 go ahead\r\n"
-    with client_side.wrap_socket(near, server_hostname="localhost") as client, serving.result() as server:
-        client.sendall(b"secret")
-        assert server.recv(100) == b"secret"
-        server.sendall(b"x" * 200_000)
-        assert read_exactly(client, 200_000) == b"x" * 200_000

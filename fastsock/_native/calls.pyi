@@ -12,9 +12,11 @@ from fastsock._native.vi import Endpoint
 _Address: TypeAlias = tuple[Any, ...] | str | ReadableBuffer
 _Ancillary: TypeAlias = tuple[int, int, ReadableBuffer]
 
-def install(type: type[socket], violation: Callable[[Endpoint, str], None]) -> None:
-    """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns` (TypeError without them), and whom
-    to tell of violations: called with the endpoint and what was wrong."""
+def install(
+    type: type[socket], violation: Callable[[Endpoint, str], None], rights: Callable[[list[Any]], None]
+) -> None:
+    """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns` (TypeError without them), whom to
+    tell of violations (called with the endpoint and what was wrong), and whom of ancillary data about to be sent."""
 
 def kind(self: socket) -> tuple[int, int, int]:
     """(family, type, protocol) as plain numbers. TypeError if it is no fastsock.socket."""
@@ -89,3 +91,6 @@ def dup(fd: int, /) -> int:
 
 def dup2(fd: int, fd2: int, inheritable: bool = True) -> int:
     """As os.dup2."""
+
+def watch_files(on_descriptor: Callable[[int], None] | None) -> None:
+    """Has `on_descriptor` called with a connection's descriptor before a file object is made on it; None: no more."""

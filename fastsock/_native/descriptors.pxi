@@ -109,3 +109,32 @@ def dup2(fd, fd2, inheritable=True):
     if endpoint is not None:
         endpoint.adopt(new)
     return new
+
+
+# ---- file objects on a descriptor ----------------------------------------------------------------------------
+
+cdef extern from "Python.h":
+    ctypedef int (*audit_hook)(const char *, PyObject *, void *) except -1
+    int PySys_AddAuditHook(audit_hook, void *) except -1
+
+cdef object on_file = None
+cdef bint hears_audits = False
+
+
+cdef int hear_audit(const char *event, PyObject *arguments, void *nothing) except -1:
+    """io.open, os.fdopen and io.FileIO say `open` before they make a file object on a number."""
+    if on_file is None or not tracked or strcmp(event, b"open") != 0:
+        return 0
+    path = (<tuple>arguments)[0]
+    if type(path) is int and path in tracked:
+        on_file(path)
+    return 0
+
+
+def watch_files(on_descriptor):
+    """Has `on_descriptor` called with a connection's descriptor before a file object is made on it; None: no more."""
+    global on_file, hears_audits
+    on_file = on_descriptor
+    if on_file is not None and not hears_audits:
+        hears_audits = True  # (a hook cannot be taken out again)
+        PySys_AddAuditHook(hear_audit, NULL)

@@ -143,6 +143,7 @@ cdef class Endpoint:
                 vi.count = self.vi.count
                 vi.oob_inline = fs_take_over_oob(self.fd)
                 self.vi = vi
+                memcpy(self.region_id, vi.region.id, 16)
                 self.wake_fd = wake_fd
                 self.peer_fd = peer_fd
                 # SYNC: attached - pairs with spin, by the locks.
@@ -189,6 +190,8 @@ cdef class Endpoint:
             return
         fs_or_sc(&self.vi.rx.doorbell, FS_EXPOSED)
         # What was posted before was posted without a doorbell byte. Only the peer can put one into our queue.
+        if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+            return
         if fs_readable(&self.vi) and not fs_events_now(self.fd, POLLIN) and self.kit is not None:
             self.kit.ask_for_doorbell()
             with nogil:
@@ -197,7 +200,7 @@ cdef class Endpoint:
                     fs_nap()
 
     cdef void ring_for_asker(self) noexcept nogil:
-        """The peer exposed its descriptor with data already posted and asks for a doorbell byte."""
+        """The peer exposed its descriptor with data already posted and asks for a doorbell byte; or it has left."""
         answer_ask(self)
 
     # ---- receiving ---------------------------------------------------------------------------------------
@@ -233,14 +236,15 @@ cdef class Endpoint:
         return plug_full_ring(self)
 
     def leave(self):
-        """Takes the connection back to kernel TCP. True if it is there now."""
-        if not self.attached or self.finished or self.broken or self.holders > 1:
-            return not self.attached
-        cdef bint left
-        with nogil:
-            left = leave_ring(self)
-        self.left = left
-        return left
+        """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor. False
+        if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge takes
+        the place of the kernel connection."""
+        return not self.attached or self.finished or self.broken or self.left or leave(self)
+
+    @property
+    def left(self):
+        """Whether somebody else reads and writes the descriptor by now."""
+        return out(self)
 
     cdef int64_t try_send_urgent(self, const char *data, size_t length) noexcept nogil:
         """MSG_OOB: all but the last byte are ordinary data; the last one takes its place in the ring and is rung

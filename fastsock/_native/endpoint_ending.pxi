@@ -1,48 +1,4 @@
-# How an endpoint leaves the ring: by the way out, which takes the connection back to kernel TCP, or with the
-# connection's end in this process.
-
-cdef void go_back_sending(Endpoint self) noexcept nogil:
-    """The way out: from here on our bytes go through the kernel again. Under the send lock."""
-    if not self.own.fin_sent:
-        fs_post_fin(&self.vi, FS_BACK)
-        ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
-    fs_or_sc(&self.own.moved, FS_SENDING_BACK)
-
-
-cdef void go_back_receiving(Endpoint self) noexcept nogil:
-    """The ring is read to its end; what the kernel's queue holds behind the doorbell bytes is the program's again.
-    Under the receive lock."""
-    cdef int tries = 0
-    swallow(self, fs_load_acquire(&self.vi.rx.rung) - fs_load_relaxed(&self.vi.rx.heard))
-    while self.own.doorbell_debt and tries < 400:
-        tries += 1
-        fs_nap()
-        swallow(self, 0)
-    fs_store_sc(&self.vi.rx.heard, fs_load_relaxed(&self.vi.rx.rung))
-    fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
-
-
-cdef bint leave_ring(Endpoint self) noexcept nogil:
-    """The way out for a descriptor that is about to be read by somebody else (detach: TLS, C code): both directions
-    go back to the kernel. False if bytes lie unread in the ring, which only the peer could move."""
-    cdef bint left = False
-    fs_lock(&self.own.recv_lock, own_pid)
-    fs_lock(&self.own.send_lock, own_pid)
-    # SYNC: left - pairs with try_send.
-    fs_store_sc(&self.vi.rx.ready, FS_LEFT)
-    if not fs_waiting(&self.vi) and not self.own.taken and not (
-            fs_load_sc64(&self.vi.rx.switch_at) and not self.moved_receiving()):
-        left = True
-        if not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
-            go_back_receiving(self)
-        if self.moved_sending() and not fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK:
-            go_back_sending(self)
-    else:
-        fs_store_sc(&self.vi.rx.ready, FS_READY)
-    fs_unlock(&self.own.send_lock)
-    fs_unlock(&self.own.recv_lock)
-    return left
-
+# How an endpoint ends in this process.
 
 cdef bint left_unread(Endpoint self) noexcept nogil:
     """Whether bytes of the peer lie here that the program has not read."""
@@ -62,7 +18,7 @@ cdef bint left_unread(Endpoint self) noexcept nogil:
 cdef int end_here(Endpoint self) except -1:
     """The connection ends in this process. If it is the last holder: FIN, or a reset if data lies unread; the
     doorbell bytes are taken out of the kernel's queue, where they would turn its FIN into a RST."""
-    cdef bint last, unread
+    cdef bint last, unread, left
     if self.finished:
         return 0
     self.finished = True
@@ -75,7 +31,8 @@ cdef int end_here(Endpoint self) except -1:
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]
     last = self.holders == 1
-    if self.attached and last and not self.broken and not self.left:
+    left = out(self) or self.bridged
+    if self.attached and last and not self.broken and not left:
         with nogil:
             fs_lock(&self.own.recv_lock, own_pid)
             fs_lock(&self.own.send_lock, own_pid)
@@ -95,7 +52,7 @@ cdef int end_here(Endpoint self) except -1:
     let_go(self)
     if self.kit is not None:
         kit, self.kit = self.kit, None
-        kit.release(last and not self.broken and not self.left and not self.own_inherited)
+        kit.release(last and not self.broken and not left and not self.own_inherited)
 
 
 cdef void let_go(Endpoint self) noexcept:
@@ -106,6 +63,9 @@ cdef void let_go(Endpoint self) noexcept:
     for i in range(4):
         fs_swap_if32(&self.own.children[i], own_pid, 0)
     fs_add_sc(&self.own.holders, <uint32_t>-1)
+    if self.bridged:
+        if not self.bridged_inherited:
+            free_side(self.vi.own, fs_ends_size(self.vi.window))
     if not self.own_inherited:
         free_side(self.own, fs_ends_size(self.vi.window) if self.attached else 0)
     self.own = &nobody

@@ -6,6 +6,10 @@ cdef int64_t take_stream(Endpoint self, char *into, size_t room, int flags, bint
     cdef uint64_t end
     cdef int looks
     if not self.attached or fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+        if self.attached and self.own.doorbell_debt:
+            swallow(self, 0)
+            if self.own.doorbell_debt:
+                return -EAGAIN  # what comes first are doorbell bytes
         if self.pending_error:
             return take_error(self)
         got = sys_recv(self.fd, into, room, flags | MSG_DONTWAIT)
@@ -43,8 +47,7 @@ cdef int64_t take_stream(Endpoint self, char *into, size_t room, int flags, bint
             return 0
         if end == FS_BACK:
             go_back_receiving(self)
-            got = sys_recv(self.fd, into, room, flags | MSG_DONTWAIT)
-            return got if got >= 0 else -errno
+            return take_stream(self, into, room, flags, final)
         if end == FS_RESET and self.own.fin_taken == 0:
             self.own.fin_taken = 2  # the kernel's RST follows and says the rest
         if self.pending_error:

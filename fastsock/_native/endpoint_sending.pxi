@@ -1,9 +1,10 @@
 # The sending side of an endpoint: the switch to the ring, doorbells, and the plug that keeps POLLOUT away.
 
 cdef void answer_ask(Endpoint self) noexcept nogil:
-    """The peer exposed its descriptor with data already posted and asks for a doorbell byte."""
+    """The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left."""
     fs_lock(&self.own.send_lock, own_pid)
-    if self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
+    answer_leaver(self)
+    if not fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK and self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
         ring(self, fs_peer_doorbell(&self.vi) & FS_EXPOSED)
     fs_unlock(&self.own.send_lock)
 
@@ -12,15 +13,23 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     """Bytes accepted, or -errno; -EAGAIN when there is no credit or no room. `flags` matter to the kernel only:
     without MSG_NOSIGNAL a broken connection raises SIGPIPE."""
     cdef int64_t done = 0, part
-    cdef uint32_t doorbell, posted
+    cdef uint32_t doorbell, ready
     cdef int combine
-    fs_lock(&self.own.send_lock, own_pid)
+    cdef fs_side *own = self.own  # (a bridge may change it)
+    fs_lock(&own.send_lock, own_pid)
     if not self.attached:  # under the lock: another thread may have moved the connection meanwhile
         part = kernel_send(self, data, length, flags)
-        fs_unlock(&self.own.send_lock)
+        fs_unlock(&own.send_lock)
         return part
     # SYNC: consent - pairs with attach.
-    if not self.moved_sending() and fs_load_sc(&self.vi.tx.ready) == FS_READY and length:
+    # SYNC: left - pairs with leave_locked.
+    ready = fs_load_sc(&self.vi.tx.ready)
+    if ready == FS_LEFT:
+        answer_leaver(self)
+        if held(self):
+            fs_unlock(&own.send_lock)
+            return -EAGAIN if length else 0
+    elif ready == FS_READY and length and not fs_load_relaxed(&own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK):
         switch_sending(self)
     if (not self.moved_sending() or self.lost or self.own.fin_sent or self.broken
             or fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
@@ -29,27 +38,17 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         part = -EPIPE if self.broken or self.death_told else death(self) if self.lost and not self.own.fin_sent else 0
         if part == 0:
             part = kernel_send(self, data, length, flags)
-        fs_unlock(&self.own.send_lock)
+        fs_unlock(&own.send_lock)
         return part
     if fs_load_relaxed64(&self.vi.rx.fin) and fs_events_now(self.fd, 0):
         # A half-closed peer has died: its FIN was no news. Doorbell bytes make the kernel find out.
         self.lost = True
         part = kernel_send(self, data, length, flags)
-        fs_unlock(&self.own.send_lock)
+        fs_unlock(&own.send_lock)
         return part
     combine = self.vi.combine_limit and not self.nodelay and length <= self.vi.combine_limit
     while done < <int64_t>length:
-        posted = self.own.posted
         part = fs_post(&self.vi, data + done, length - <size_t>done, FS_DATA, combine)
-        # SYNC: left - pairs with leave_ring: either it saw what we posted and stays, or we see that it left.
-        if fs_load_sc(&self.vi.tx.ready) == FS_LEFT:
-            if part > 0:
-                fs_take_back(&self.vi, posted, part)
-            go_back_sending(self)
-            if done == 0:
-                done = kernel_send(self, data, length, flags)
-            fs_unlock(&self.own.send_lock)
-            return done
         if part < 0:
             done = VIOLATED
             break
@@ -66,7 +65,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         watch_lifeline(self)
     if self.vi.violation != NULL:
         done = VIOLATED
-    fs_unlock(&self.own.send_lock)
+    fs_unlock(&own.send_lock)
     return done if done or not length else -EAGAIN
 
 

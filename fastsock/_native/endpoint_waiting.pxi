@@ -12,25 +12,29 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
     cdef int64_t began = fs_now(), until, now
     cdef bint ready = False
     cdef int turn, turns
+    cdef fs_side *own = self.own
+    if what == SEND and waits_for_leaver(self):
+        self.spun = False
+        return False
     until = began + self.budget(began)
     self.spun = until != began
     if not self.spun:
         return False
     # SYNC: attached - a moved bit is only ever set under the locks that attach held.
     if what == SEND and self.moved_sending():
-        fs_lock(&self.own.send_lock, own_pid)
+        fs_lock(&own.send_lock, own_pid)
         fs_arm_sender(&self.vi, FS_HURRY)
-        fs_unlock(&self.own.send_lock)
+        fs_unlock(&own.send_lock)
     while not ready:
         now = fs_now()
         if now >= until:
             break
         if not (self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()):
-            fs_lock(&self.own.recv_lock, own_pid)  # under a lock, so that the descriptor is not closed meanwhile
+            fs_lock(&own.recv_lock, own_pid)  # under a lock, so that the descriptor is not closed meanwhile
             ready = fs_events_now(self.fd, POLLIN if what == RECEIVE else POLLOUT) != 0
             if not ready and what == RECEIVE and self.may_switch():
                 ready = fs_load_sc64(&self.vi.rx.switch_at) != 0
-            fs_unlock(&self.own.recv_lock)
+            fs_unlock(&own.recv_lock)
             if not ready:
                 sched_yield()  # we cannot tell whether the peer waits for this very processor
             continue
@@ -58,7 +62,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     none) has passed, -EINTR: a signal came."""
     cdef pollfd fds[2]
     cdef int64_t began = fs_now(), rest
-    cdef bint attached, moved, ready = False, probe = False, polled = self.spun
+    cdef bint attached, moved, ready = False, probe = False, polled = self.spun, waits = False
     cdef int events
     cdef uint64_t drained
     cdef fs_word32 *lock = &self.own.recv_lock if what == RECEIVE else &self.own.send_lock
@@ -80,6 +84,11 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
             fs_and_sc(&self.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)  # nobody sleeps on the kernel's any more
             self.quiet()
         answer_credit_wait(self)  # the acknowledgements delayed so far, before we sleep on them
+    if what == SEND and waits_for_leaver(self):
+        # The eventfd tells when it is settled; or it is time to look whether the peer lives.
+        waits = True
+        probe = rest < 0 or rest > PROBE_INTERVAL
+        fds[1].events = 0
     fs_add_sc(sleepers, 1)
     if attached and what == RECEIVE:
         ready = fs_arm_receiver(&self.vi)
@@ -101,6 +110,9 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         sys_read(fds[0].fd, &drained, 8)
     if attached and what == RECEIVE:
         fs_disarm_receiver(&self.vi)
+    elif waits:
+        if probe and events == 0:
+            events = 1
     elif moved:
         if not ready and (fds[1].revents & POLLERR or fds[1].revents & (POLLHUP | POLLRDHUP) and peer_ended(self)):
             self.lost = True
@@ -109,7 +121,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
             ring(self, FS_EXPOSED)
             fs_unlock(lock)
             events = 1
-    if attached:
+    if attached or waits:
         hand_over(self)
     if events > 0:
         self.settle(began, polled, False)
@@ -121,12 +133,15 @@ cdef void hand_over(Endpoint self) noexcept nogil:
     """A wakeup may have been meant for several sleepers of this side, and one has taken it: arm again for the
     others and pass it on if there is something for them."""
     cdef bint more = False
+    cdef fs_side *own = self.own
     if fs_load_sc(&self.own.recv_sleepers):
         more = fs_arm_receiver(&self.vi)
     if fs_load_sc(&self.own.send_sleepers):
-        fs_lock(&self.own.send_lock, own_pid)
-        if fs_arm_sender(&self.vi, FS_WAITS):
+        fs_lock(&own.send_lock, own_pid)
+        if fs_load_relaxed(&own.moved) & FS_SENDING_BACK:
+            more = more or not waits_for_leaver(self)
+        elif fs_arm_sender(&self.vi, FS_WAITS):
             more = True
-        fs_unlock(&self.own.send_lock)
+        fs_unlock(&own.send_lock)
     if more:
         wake(self.wake_fd)

@@ -31,13 +31,14 @@ cdef extern from "doorbell.h" nogil:
     enum: FS_ASLEEP, FS_EXPOSED, FS_GONE
     enum: FS_WAITS, FS_PLUGGED, FS_HURRY
     enum: FS_UNANSWERED, FS_TAKEN
-    enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK
+    enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK, FS_SENDING_HELD, FS_OUT
     enum: FS_CONSUME, FS_PEEK
     enum: FS_VIOLATION, FS_EDGES
     const uint64_t FS_FIN
     const uint64_t FS_RESET
     const uint64_t FS_BACK
-    enum: FS_NOT_YET, FS_READY, FS_LEFT
+    enum: FS_NOT_YET, FS_READY, FS_LEFT, FS_TOO_LATE
+    enum: FS_UNSETTLED, FS_GO_ON, FS_RETURNING, FS_REFUSED
     const uint64_t FS_MAGIC
     const uint32_t FS_VERSION
 
@@ -60,12 +61,14 @@ cdef extern from "doorbell.h" nogil:
         fs_word32 credit_wait
         fs_word32 rung
         fs_word32 processor
+        fs_word32 returned
         fs_word32 acked
         fs_word32 doorbell
         fs_word32 heard
         fs_word32 ready
         fs_word32 finack
         fs_word32 limit
+        fs_word32 settled
         fs_word32 seen
 
     struct fs_side:
@@ -127,7 +130,6 @@ cdef extern from "doorbell.h" nogil:
     const char *fs_vi_attach(fs_vi *, void *, size_t, int side)
     int64_t fs_post(fs_vi *, const char *, size_t, int type, int combine)
     void fs_post_fin(fs_vi *, uint64_t kind)
-    void fs_take_back(fs_vi *, uint32_t, int64_t)
     void fs_seal(fs_vi *)
     uint32_t fs_peer_doorbell(fs_vi *)
     int fs_waiting(fs_vi *)
@@ -224,6 +226,6 @@ cdef extern from *:
     enum: MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL, MSG_OOB, MSG_ERRQUEUE
     enum: SOL_SOCKET, SO_LINGER, SO_PEERCRED, SO_SNDBUF
     enum: IPPROTO_TCP, TCP_INFO, TCP_NODELAY, TCP_NOTSENT_LOWAT, SIOCOUTQNSD
-    enum: FIONREAD, F_GETFL, F_SETFL, O_NONBLOCK, F_DUPFD_CLOEXEC
+    enum: FIONREAD, F_GETFD, F_GETFL, F_SETFL, O_NONBLOCK, F_DUPFD_CLOEXEC
     enum: MAP_SHARED, MAP_ANONYMOUS, PROT_READ, PROT_WRITE, MADV_REMOVE
     void *MAP_FAILED

@@ -84,7 +84,20 @@ enum fs_credit_wait {
 #define FS_RESET (UINT64_C(2) << 32) /* FIN of a socket closed with data unread: the reader gets ECONNRESET */
 
 /* Consent of the receiver. */
-enum fs_consent { FS_NOT_YET = 0, FS_READY = 1, FS_LEFT = 2 /* withdrawn: use the kernel again */ };
+enum fs_consent {
+    FS_NOT_YET = 0,
+    FS_READY = 1,
+    FS_LEFT = 2,   /* withdrawn: post BACK, and use the kernel again once it is settled */
+    FS_TOO_LATE = 3, /* said by a sender that has left: it takes nothing back any more */
+};
+
+/* How a receiver that left got the bytes that it had not read. Decided once, by whoever swaps it from 0. */
+enum fs_settled {
+    FS_UNSETTLED = 0,
+    FS_GO_ON = 1,     /* the receiver: nothing needs to be sent again */
+    FS_RETURNING = 2, /* the sender: it is sending the parcel again; `returned` says how much */
+    FS_REFUSED = 3,   /* the sender: it has left and waits no longer */
+};
 
 struct fs_half {
     /* sender's line */
@@ -93,6 +106,7 @@ struct fs_half {
     fs_word32 credit_wait;           /* enum fs_credit_wait; set by the sender, cleared by the receiver */
     fs_word32 rung;                  /* doorbell bytes sent on the kernel connection, ever */
     fs_word32 processor;             /* 1 + the processor the sender's side last ran on, as a hint for polling */
+    fs_word32 returned;              /* 0, or 1 + bytes of the parcel that were sent again (the way out) */
     /* receiver's line */
     _Alignas(FS_LINE) fs_word32 acked; /* packet ACK: descriptors consumed, ever */
     fs_word32 doorbell;                /* enum fs_doorbell; ASLEEP is cleared by the sender that rings */
@@ -100,6 +114,7 @@ struct fs_half {
     fs_word32 ready;                   /* enum fs_consent: the receiver reads the ring after switch_at */
     fs_word32 finack;                  /* packet FINACK: the FIN was consumed */
     fs_word32 limit;                   /* bytes the receiver lets lie unread (SO_RCVBUF), 0: not set */
+    fs_word32 settled;                 /* enum fs_settled: after LEFT, whether the sender may go on in the kernel */
     /* receiver's own line: written with every descriptor, so that it must not be one the sender looks at */
     _Alignas(FS_LINE) fs_word32 seen; /* descriptors consumed, ever, without the delay of the ACK */
 };

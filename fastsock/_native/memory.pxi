@@ -5,7 +5,7 @@
 # never hands out or takes back what it inherited: the parent does, when the holder count says so.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from fastsock._native.headers cimport *
 

@@ -53,7 +53,7 @@ def after_fork_in_child():
     cdef int i
     cdef Endpoint endpoint
     for endpoint in by_inode.values():
-        endpoint.own_inherited = True
+        endpoint.own_inherited = endpoint.bridged_inherited = True
         endpoint.active = 0  # the threads that were inside are not in this process
         for i in range(4):
             if fs_swap_if32(&endpoint.own.children[i], 0, own_pid):

@@ -51,7 +51,14 @@ struct fs_side {
     uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
 };
 
-enum fs_moved { FS_SENDING_MOVED = 1, FS_RECEIVING_MOVED = 2, FS_SENDING_BACK = 4, FS_RECEIVING_BACK = 8 };
+enum fs_moved {
+    FS_SENDING_MOVED = 1,
+    FS_RECEIVING_MOVED = 2,
+    FS_SENDING_BACK = 4, /* what is sent goes through the kernel again */
+    FS_RECEIVING_BACK = 8,
+    FS_SENDING_HELD = 16, /* not yet: the peer that left must first get what it had not read */
+    FS_OUT = 32,          /* somebody else reads and writes the descriptor: nothing more is said in the region */
+};
 
 struct fs_counters {
     uint64_t bytes_sent, bytes_received, messages_sent, messages_received;
@@ -291,13 +298,6 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
     vi->count.messages_sent++;
     vi->count.bytes_sent += part;
     return part;
-}
-
-/* Takes back the descriptor posted last, or what was appended to it: the receiver left without having seen it. */
-static inline void fs_take_back(struct fs_vi *vi, uint32_t posted_before, int64_t bytes) {
-    vi->own->posted = posted_before;
-    vi->own->is_open = 0;
-    vi->count.bytes_sent -= (uint64_t)bytes;
 }
 
 /* Packet FIN (FS_FIN, FS_RESET or FS_BACK). Needs no credit. */

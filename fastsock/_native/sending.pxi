@@ -170,6 +170,13 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
     """As socket.sendmsg: a TCP stream carries no ancillary data, which the stdlib's call says in its own words."""
     cdef int bits
     cdef Endpoint endpoint = endpoint_of(self)
+    if ancdata and endpoint is None:
+        if not isinstance(ancdata, (list, tuple)):
+            try:
+                ancdata = list(ancdata)
+            except TypeError:
+                return kernel_sendmsg(self, buffers, ancdata)
+        on_rights(ancdata)  # descriptors of ours may be among what it passes on
     if gives(endpoint, flags, &bits):
         if not isinstance(buffers, (list, tuple)):
             try:

@@ -72,6 +72,11 @@ cdef extern from *:
     int accept4(int, void *, void *, int) nogil
     enum: EPOLL_CLOEXEC, SOCK_NONBLOCK, SOCK_CLOEXEC
 
+cdef extern from "asking.h" nogil:
+    enum: FS_ASK_SIZE
+    int fs_ask(uint64_t token, const unsigned char *id, int side, int parcel)
+    bint fs_take_request(int fd, unsigned char *request, int *parcel)
+
 cdef enum:
     POKE = 0xffffffff   # event of the thread's own eventfd
     ASK = 0xfffffffe    # event of the socket for doorbell requests
@@ -166,7 +171,7 @@ cdef void *connection_thread(void *nothing) noexcept nogil:
             if entry == POKE:
                 sys_read(poke_fd, &drained, 8)
             elif entry == ASK:
-                ring_for_asker()
+                answer_requests()
             elif entry < MEETINGS:
                 pthread_mutex_lock(&table_lock)
                 if meetings[entry].state == WAITING and meetings[entry].turn == <uint32_t>(what[i] >> 32):
@@ -307,15 +312,11 @@ cdef const char *judge(meeting *m, fs_hello *hello, int got, int *descriptors, i
 
 cdef struct asked:
     PyObject *endpoint       # borrowed: the endpoint leaves the list before it ends
-    unsigned char id[17]     # of the region, and the side: both may be in this process
+    unsigned char id[FS_ASK_SIZE]  # of the region, and the side: both may be in this process
 
 cdef asked *on_ring = NULL
 cdef int on_ring_count = 0
 cdef int on_ring_room = 0
-
-
-cdef bytes ask_name(uint64_t token):
-    return b"fastsock/1/ask/%016x" % token
 
 
 def answer_asks(Endpoint endpoint not None, uintptr_t memory, int side, bytes id not None):
@@ -328,7 +329,7 @@ def answer_asks(Endpoint endpoint not None, uintptr_t memory, int side, bytes id
     start_thread()
     if not ask_token:
         ask_token = int.from_bytes(_os.urandom(8), "little") | 1
-        name = ask_name(ask_token)
+        name = b"fastsock/1/ask/%016x" % ask_token  # as FS_ASK_NAME of asking.h
         ask_fd = fs_abstract_socket(SOCK_DGRAM, name, len(name))
         if ask_fd >= 0:
             ask_fd = keep_away(ask_fd)
@@ -362,25 +363,23 @@ def ignore_asks(Endpoint endpoint not None):
     pthread_mutex_unlock(&table_lock)
 
 
-cdef void ring_for_asker() noexcept nogil:
-    cdef unsigned char id[17]
-    cdef int i
-    while sys_recv(ask_fd, id, 17, MSG_DONTWAIT) == 17:
+cdef void answer_requests() noexcept nogil:
+    cdef unsigned char request[FS_ASK_SIZE]
+    cdef int i, parcel
+    while fs_take_request(ask_fd, request, &parcel):
         pthread_mutex_lock(&table_lock)
         for i in range(on_ring_count):
-            if memcmp(on_ring[i].id, id, 17) == 0:
-                (<Endpoint>on_ring[i].endpoint).ring_for_asker()
+            if memcmp(on_ring[i].id, request, FS_ASK_SIZE) == 0:
+                if parcel >= 0:
+                    put_back(<Endpoint>on_ring[i].endpoint, parcel)
+                else:
+                    (<Endpoint>on_ring[i].endpoint).ring_for_asker()
         pthread_mutex_unlock(&table_lock)
+        if parcel >= 0:
+            sys_close(parcel)
 
 
 def ask(uintptr_t memory, int side, bytes id not None):
     """Asks the other side of a region for a doorbell byte."""
-    # SYNC: token - pairs with answer_asks.
-    cdef uint64_t token = fs_load_acquire64(&(<fs_region *>memory).asks[1 - side])
-    sender = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
-    try:
-        sender.sendto(id + bytes([1 - side]), b"\0" + ask_name(token))
-    except OSError:
-        pass  # the other process is gone, and its connection with it
-    finally:
-        sender.close()
+    # SYNC: token - pairs with answer_asks. (If the other process is gone, so is its connection.)
+    fs_ask(fs_load_acquire64(&(<fs_region *>memory).asks[1 - side]), id, 1 - side, -1)

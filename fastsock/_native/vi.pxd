@@ -34,7 +34,6 @@ cdef class Endpoint:
     cdef readonly bint driven
     cdef readonly bint broken
     cdef readonly bint finished
-    cdef readonly bint left
     cdef public bint nodelay
     cdef public bint local
     cdef bint listens
@@ -62,6 +61,11 @@ cdef class Endpoint:
     cdef bint spun
     cdef int *arrival
     cdef int64_t last_look
+    cdef unsigned char region_id[16]
+    cdef int64_t held_since
+    cdef readonly int bridge
+    cdef bint bridged
+    cdef bint bridged_inherited
 
     # what a transport or a facade method calls; none of these blocks, except spin for the budget and sleep
     cdef int64_t try_receive(self, char *into, size_t room, int flags, bint final) noexcept nogil
@@ -97,6 +101,7 @@ cdef int64_t VIOLATED
 cdef uint32_t own_pid
 cdef fs_counters totals
 cdef Endpoint endpoint_at(object fd)
+cdef void put_back(Endpoint self, int parcel) noexcept nogil
 
 cdef void take_up_polling(poll_habit *habit) noexcept nogil
 cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil

@@ -55,7 +55,10 @@ class Endpoint:
         """Whether it has ended in this process."""
     @property
     def left(self) -> bool:
-        """Whether both directions went back to the kernel."""
+        """Whether somebody else reads and writes the descriptor by now."""
+    @property
+    def bridge(self) -> int:
+        """Process id of the bridge that the descriptor leads to; 0: none."""
     @property
     def window(self) -> int:
         """w of the region, descriptors; 0 before it is attached."""
@@ -104,7 +107,9 @@ class Endpoint:
     def expose(self) -> None:
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
     def leave(self) -> bool:
-        """Takes the connection back to kernel TCP, before somebody else reads the descriptor. True if it is there now."""
+        """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor. False
+        if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge takes
+        the place of the kernel connection."""
     def shutdown(self, receiving: bool, sending: bool) -> None:
         """Before the kernel's shutdown: packet FIN for a half-close."""
     def wake_own_sleepers(self) -> None:

@@ -40,18 +40,20 @@ cdef Py_ssize_t family_member = fs_slot_offset(_socket.socket, b"family")
 cdef Py_ssize_t type_member = fs_slot_offset(_socket.socket, b"type")
 cdef Py_ssize_t protocol_member = fs_slot_offset(_socket.socket, b"proto")
 cdef object on_violation = None
+cdef object on_rights = None
 cdef object kernel_accept = _socket.socket._accept
 
 
-def install(type, violation):
-    """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns`, and whom to tell of
-    violations: called with the endpoint and what was wrong."""
-    global facade, facade_type, endpoint_slot, timeout_slot, on_violation
+def install(type, violation, rights):
+    """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns`, whom to tell of violations
+    (called with the endpoint and what was wrong), and whom of ancillary data about to be sent (a list)."""
+    global facade, facade_type, endpoint_slot, timeout_slot, on_violation, on_rights
     facade_type = type
     facade = <PyTypeObject *>type
     endpoint_slot = fs_slot_offset(type, b"_endpoint")
     timeout_slot = fs_slot_offset(type, b"_timeout_ns")
     on_violation = violation
+    on_rights = rights
     if endpoint_slot < 0 or timeout_slot < 0:
         raise TypeError("the facade's class has no slots _endpoint and _timeout_ns")
 

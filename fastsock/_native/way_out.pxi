@@ -1,0 +1,385 @@
+# The way out: a moved connection goes back to the kernel, because somebody else is about to read its descriptor raw.
+#
+# One side is the *leaver*, the other one its peer. What the leaver sent lies in the ring, with BACK behind it, and
+# what follows goes through the kernel: nothing more to do. What the leaver has not read must come out of the
+# kernel's queue instead, and only the peer can put it there. So
+#
+#   1. the leaver withdraws consent (LEFT) and asks the peer's connection thread, which posts BACK behind what it
+#      posted and sends nothing more until it is settled (HELD);
+#   2. the leaver takes everything up to BACK, the kernel's part of the stream included, into a memfd, the *parcel*,
+#      and the doorbell bytes out of the kernel's queue, which is empty now;
+#   3. the peer's connection thread sends the parcel through the kernel, and the peer goes on there.
+#
+# A peer that cannot take part (closed, shut down, dead, stopped, no room in the kernel) leaves a bridge as the only
+# way (bridge.pxi). docs/design.md argues why nothing is lost or doubled on the way.
+
+cdef extern from "asking.h" nogil:
+    int fs_ask(uint64_t token, const unsigned char *id, int side, int parcel)
+
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #ifndef MFD_CLOEXEC
+    #define MFD_CLOEXEC 1
+    #endif
+    static inline int fs_memfd(void) { return (int)syscall(SYS_memfd_create, "fastsock-parcel", MFD_CLOEXEC); }
+    /* Bytes of a parcel; -1 if it is not in memory, where no read blocks. */
+    static inline int64_t fs_parcel_size(int fd) {
+        struct stat st;
+        return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
+    }
+    static inline void fs_set_option(int fd, int level, int option, int value) {
+        setsockopt(fd, level, option, &value, sizeof value);
+    }
+    """
+    int fs_memfd() nogil
+    int64_t fs_parcel_size(int) nogil
+    void fs_set_option(int, int, int, int) nogil
+    int64_t sys_pread "pread"(int, void *, size_t, int64_t) nogil
+    void *malloc(size_t) nogil
+    void free(void *) nogil
+    enum: SO_OOBINLINE
+
+cdef enum:
+    PIECE = 65536               # bytes collected at a time
+    PARCEL_MAX = 1 << 26        # bytes that a peer is willing to send again
+    # in nanoseconds
+    ANSWER_TIME = 1_000_000_000   # that the peer's connection thread gets for an answer
+    ASK_INTERVAL = 50_000_000     # between two requests for the same
+    HELD_TIME = 5_000_000_000     # that a sender waits for a leaver to be settled
+
+cdef enum:  # how leave_ring ends
+    IN_KERNEL = 1    # the kernel's stream is the whole stream
+    NEEDS_BRIDGE = 2
+    DISSOLVED = 3    # a violation
+
+cdef uint64_t KIND = ~<uint64_t>0xffffffff  # of a FIN: the rest is its place
+
+# What the leaver took out of the ring and the kernel's queue.
+cdef struct parcel_t:
+    int fd          # memfd, -1: nothing
+    uint64_t size
+    uint64_t returned  # bytes of it that are in the kernel's queue again
+    bint unknown       # how many they are is not known yet,
+    uint64_t crossed   # and these of them are across the bridge
+
+
+# ---- the peer of a leaver ------------------------------------------------------------------------------------
+
+cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
+    """From here on our bytes go through the kernel again: at once, or once it is settled (`held`). Under the send
+    lock."""
+    if fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK:
+        return
+    fs_or_sc(&self.own.moved, FS_SENDING_BACK | (FS_SENDING_HELD if held and not self.own.fin_sent else 0))
+    if not self.own.fin_sent:
+        # SYNC: end of stream - by fs_post_fin.
+        fs_post_fin(&self.vi, FS_BACK)
+        # A doorbell byte in front of what lies unread, exposed or not: a peer that exposes its descriptor later may find
+        # nobody here whom it could ask for one.
+        ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP
+             | (FS_EXPOSED if self.own.posted != fs_load_relaxed(&self.vi.tx.seen) else 0))
+    if self.plugs:
+        fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0)
+        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
+        self.plugs = False
+    fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, self.nodelay)
+    wake(self.wake_fd)  # senders of this side that sleep until credits come
+
+
+cdef void answer_leaver(Endpoint self) noexcept nogil:
+    """Whether and how this side goes on after the peer has left. Under the send lock."""
+    # SYNC: left - pairs with leave_ring.
+    if self.attached and fs_load_sc(&self.vi.tx.ready) == FS_LEFT:
+        go_back_sending(self, True)
+
+
+cdef bint held(Endpoint self) noexcept nogil:
+    """Whether what this side sends must wait until the peer that left is settled. Under the send lock."""
+    if not fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD:
+        return False
+    # SYNC: settled - pairs with settle_with_peer and give_back.
+    if fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED:
+        if not self.held_since:
+            self.held_since = fs_now()
+        # (After a half-close the end of the peer's stream says nothing.)
+        if not (fs_load_sc64(&self.vi.rx.fin) & KIND != FS_FIN and peer_ended(self)) and (
+                fs_now() - self.held_since < <int64_t>HELD_TIME):
+            return True
+        fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_REFUSED)
+    fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
+    return False
+
+
+cdef void put_back(Endpoint self, int parcel) noexcept nogil:
+    """The peer has left and asks for the bytes that it had not read: they go out once more, in front of what this
+    side sends next."""
+    cdef int64_t size = fs_parcel_size(parcel), sent
+    cdef char *bytes
+    if not 0 < size <= PARCEL_MAX:
+        return
+    bytes = <char *>malloc(<size_t>size)
+    if bytes == NULL:
+        return
+    if sys_pread(parcel, bytes, <size_t>size, 0) == size:
+        fs_lock(&self.own.send_lock, own_pid)
+        answer_leaver(self)
+        # SYNC: settled - pairs with give_back, which may have stopped waiting.
+        if (self.attached and fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
+                and fs_load_sc(&self.vi.tx.ready) == FS_LEFT
+                and fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_RETURNING)):
+            sent = kernel_send(self, bytes, <size_t>size, MSG_NOSIGNAL)
+            # SYNC: returned - pairs with give_back.
+            fs_store_sc(&self.vi.tx.returned, 1 + <uint32_t>(sent if sent > 0 else 0))
+            fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
+        fs_unlock(&self.own.send_lock)
+        wake(self.wake_fd)
+        wake(self.peer_fd)
+    free(bytes)
+
+
+# ---- reading up to BACK --------------------------------------------------------------------------------------
+
+cdef bint take_doorbells(Endpoint self, int64_t deadline) noexcept nogil:
+    """Everything in the ring is read, and the peer rings no more: takes the doorbell bytes out of the kernel's queue.
+    False if some have not come by the deadline; they are owed. Under the receive lock."""
+    cdef uint32_t rung = fs_load_acquire(&self.vi.rx.rung)
+    cdef uint32_t count = rung - fs_load_relaxed(&self.vi.rx.heard)
+    fs_store_sc(&self.vi.rx.heard, rung)
+    if count or self.own.doorbell_debt:
+        swallow(self, count)
+    while self.own.doorbell_debt:
+        if fs_now() > deadline:
+            return False
+        fs_nap()
+        swallow(self, 0)
+    return True
+
+
+cdef void settle_with_peer(Endpoint self) noexcept nogil:
+    """Tells a peer that is held that it may go on."""
+    # SYNC: settled - pairs with held and put_back.
+    if fs_load_sc(&self.vi.rx.ready) == FS_LEFT:
+        fs_swap_if32(&self.vi.rx.settled, FS_UNSETTLED, FS_GO_ON)
+        wake(self.peer_fd)
+
+
+cdef void go_back_receiving(Endpoint self) noexcept nogil:
+    """The ring is read to BACK: what the kernel's queue holds behind the doorbell bytes is the program's again. Under
+    the receive lock."""
+    fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
+    take_doorbells(self, fs_now() + LOOK_INTERVAL)  # what is owed then is taken before the next receive
+    settle_with_peer(self)
+
+
+# ---- leaving -------------------------------------------------------------------------------------------------
+
+cdef bint ask_peer(Endpoint self, int parcel) noexcept nogil:
+    # SYNC: token - pairs with answer_asks.
+    return fs_ask(fs_load_acquire64(&self.vi.region.asks[1 - self.vi.side]), self.region_id, 1 - self.vi.side,
+                  parcel) == 0
+
+
+cdef bint await_end_of_ring(Endpoint self) noexcept nogil:
+    """Until it is known where the ring's stream ends: at BACK, FIN or with the peer's death. False if the peer does not
+    say so in time."""
+    cdef int64_t now = fs_now(), deadline = now + ANSWER_TIME, ask_next = now
+    cdef int looks = 0
+    # SYNC: end of stream - pairs with fs_post_fin.
+    while not fs_load_sc64(&self.vi.rx.fin):
+        looks += 1
+        if looks > 200:
+            if peer_ended(self):
+                return True
+            fs_nap()
+        now = fs_now()
+        if now > deadline:
+            return False
+        if now >= ask_next:
+            ask_next = now + ASK_INTERVAL
+            ask_peer(self, -1)
+        fs_pause()
+    return True
+
+
+cdef bint keep(parcel_t *parcel, const char *bytes, int64_t count) noexcept nogil:
+    cdef int64_t done = 0, part
+    if parcel.fd < 0:
+        parcel.fd = fs_memfd()
+    while done < count:
+        part = sys_write(parcel.fd, bytes + done, <size_t>(count - done))
+        if part <= 0:
+            return False
+        done += part
+    parcel.size += <uint64_t>count
+    return True
+
+
+cdef int collect(Endpoint self, parcel_t *parcel, char *piece, int64_t deadline) noexcept nogil:
+    """Takes everything that is unread, in the kernel's queue and in the ring, and the doorbell bytes. IN_KERNEL if
+    nothing is left but what the kernel's queue holds."""
+    cdef int64_t got
+    while fs_load_sc64(&self.vi.rx.switch_at) and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_MOVED:
+        got = take_kernel(self, piece, PIECE, 0)
+        if got == VIOLATED:
+            return DISSOLVED
+        if got > 0:
+            if not keep(parcel, piece, got):
+                return DISSOLVED  # taken, and no memory to keep it in
+        elif got != MOVED and (got != -EAGAIN or fs_now() > deadline):
+            return NEEDS_BRIDGE
+    if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_MOVED:
+        while fs_waiting(&self.vi) or self.own.taken:
+            got = fs_take(&self.vi, piece, PIECE, FS_CONSUME)
+            if got < 0 or got > 0 and not keep(parcel, piece, got):
+                return DISSOLVED
+    if fs_end(&self.vi) == 1:
+        return DISSOLVED
+    fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
+    return IN_KERNEL if take_doorbells(self, deadline) else NEEDS_BRIDGE
+
+
+cdef int give_back(Endpoint self, parcel_t *parcel) noexcept nogil:
+    """Has the peer send the parcel again, and learns how much of it the kernel took."""
+    cdef int64_t now = fs_now(), deadline = now + ANSWER_TIME
+    cdef uint32_t told = 0
+    cdef bint asked = False, ended
+    while True:
+        # SYNC: returned - pairs with put_back.
+        told = fs_load_sc(&self.vi.rx.returned)
+        if told:
+            break
+        if not asked:
+            asked = ask_peer(self, parcel.fd)
+        now = fs_now()
+        ended = peer_ended(self)
+        if now > deadline or ended or fs_load_sc(&self.vi.rx.settled) == FS_REFUSED:
+            # SYNC: settled - pairs with put_back: it has begun, or will not.
+            if (fs_swap_if32(&self.vi.rx.settled, FS_UNSETTLED, FS_GO_ON)
+                    or fs_load_sc(&self.vi.rx.settled) != FS_RETURNING):
+                wake(self.peer_fd)
+                return NEEDS_BRIDGE
+            told = fs_load_sc(&self.vi.rx.returned)
+            if told:
+                break
+            parcel.unknown = True  # killed or stopped within the one system call
+            return NEEDS_BRIDGE
+        fs_nap()
+    parcel.returned = told - 1
+    if parcel.returned > parcel.size:
+        return DISSOLVED
+    return IN_KERNEL if parcel.returned == parcel.size else NEEDS_BRIDGE
+
+
+cdef void let_peer_leave(Endpoint self) noexcept nogil:
+    """The peer may be leaving as well, and want bytes of ours again: before anybody else writes to the descriptor, it
+    gets them, or is told that it is too late."""
+    cdef int64_t deadline
+    # SYNC: left - pairs with leave_ring.
+    if (fs_swap_if32(&self.vi.tx.ready, FS_READY, FS_TOO_LATE)
+            or fs_swap_if32(&self.vi.tx.ready, FS_NOT_YET, FS_TOO_LATE)):
+        return
+    deadline = fs_now() + ANSWER_TIME
+    while fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED and not peer_ended(self):
+        if fs_now() > deadline:
+            # SYNC: settled - pairs with give_back.
+            fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_REFUSED)
+            return
+        fs_nap()
+    # (A parcel that is being returned is returned under the send lock.)
+    fs_lock(&self.own.send_lock, own_pid)
+    fs_unlock(&self.own.send_lock)
+
+
+cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nogil:
+    cdef bint returns
+    cdef int outcome
+    cdef uint64_t switch_at
+    if fs_load_relaxed(&self.own.moved) & FS_OUT:
+        return IN_KERNEL
+    # SYNC: left - pairs with answer_leaver and let_peer_leave.
+    returns = fs_swap_if32(&self.vi.rx.ready, FS_READY, FS_LEFT) or fs_load_sc(&self.vi.rx.ready) == FS_LEFT
+    fs_lock(&self.own.send_lock, own_pid)
+    go_back_sending(self, False)
+    fs_unlock(&self.own.send_lock)
+    if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+        return IN_KERNEL if take_doorbells(self, fs_now() + ANSWER_TIME) else NEEDS_BRIDGE
+    if fs_load_sc(&self.vi.tx.ready) == FS_NOT_YET:
+        # The peer has not attached: when it does it finds LEFT, and has never moved.
+        fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
+        settle_with_peer(self)
+        return IN_KERNEL
+    if not await_end_of_ring(self):
+        return NEEDS_BRIDGE
+    switch_at = fs_load_sc64(&self.vi.rx.switch_at)
+    returns = returns and fs_load_sc64(&self.vi.rx.fin) & KIND == FS_BACK and not peer_ended(self)
+    if not returns and (fs_waiting(&self.vi) or self.own.taken or switch_at and not self.moved_receiving()
+                        and switch_at - 1 != self.own.kernel_taken):
+        return NEEDS_BRIDGE
+    outcome = collect(self, parcel, piece, fs_now() + ANSWER_TIME)
+    if outcome == IN_KERNEL and parcel.size:
+        return give_back(self, parcel)
+    settle_with_peer(self)
+    return outcome
+
+
+cdef int leave_ring(Endpoint self, parcel_t *parcel) noexcept nogil:
+    """Takes both directions back to the kernel."""
+    cdef int outcome
+    cdef char *piece = <char *>malloc(PIECE)
+    if piece == NULL:
+        return NEEDS_BRIDGE
+    fs_lock(&self.own.recv_lock, own_pid)
+    outcome = leave_locked(self, parcel, piece)
+    fs_unlock(&self.own.recv_lock)
+    free(piece)
+    if outcome != DISSOLVED and not fs_load_relaxed(&self.own.moved) & FS_OUT:
+        let_peer_leave(self)
+        if self.vi.oob_inline:
+            fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
+        if outcome == IN_KERNEL:
+            fs_or_sc(&self.own.moved, FS_OUT)
+    wake(self.wake_fd)
+    return outcome
+
+
+# ---- for the rest of the core --------------------------------------------------------------------------------
+
+cdef bint out(Endpoint self) noexcept nogil:
+    return fs_load_relaxed(&self.own.moved) & FS_OUT != 0
+
+
+cdef bint waits_for_leaver(Endpoint self) noexcept nogil:
+    """Whether this side's senders wait until the peer that left is settled."""
+    return (self.attached and fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD
+            and fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED)
+
+
+cdef bint leave(Endpoint self) except -1:
+    """Endpoint.leave of a connection that has a region."""
+    cdef parcel_t parcel
+    cdef int outcome
+    cdef int64_t process
+    parcel.fd = -1
+    parcel.size = parcel.returned = parcel.crossed = 0
+    parcel.unknown = False
+    self.begin()
+    try:
+        with nogil:
+            outcome = leave_ring(self, &parcel)
+        if outcome == NEEDS_BRIDGE:
+            process = bridge(self, &parcel)
+            if process > 0:
+                self.bridge = <int>process
+                self.kit.before_end()
+            elif parcel.size == 0:
+                return False
+            else:
+                outcome = DISSOLVED  # without the parcel the stream would have a hole
+        if outcome == DISSOLVED:
+            self.reset()
+    finally:
+        if parcel.fd >= 0:
+            sys_close(parcel.fd)
+        self.end()
+    return True

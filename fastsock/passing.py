@@ -1,0 +1,205 @@
+"""Passing on: descriptors that somebody is about to use who knows nothing of the ring.
+
+Another process (`SCM_RIGHTS`, `subprocess`, `exec`, `multiprocessing`), or C code in this one (a file object on the
+number, pyOpenSSL). A moved connection goes back to the kernel first (rendezvous.leave), and one that has not moved
+stays there. The socket object may go on using it.
+"""
+
+from __future__ import annotations
+
+import _posixsubprocess
+import errno
+import importlib.util
+import os
+import socket as stdlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from fastsock import rendezvous
+from fastsock._native import calls, vi
+
+__all__ = [
+    "execv", "execve", "fork_exec", "leave", "leave_rights", "posix_spawn", "posix_spawnp", "unwatch", "watch",
+]  # fmt: skip
+
+_tracked = vi.tracked()
+_kernel_socket = stdlib.socket  # whatever is patched later
+
+
+def leave(descriptors: Iterable[int]) -> None:
+    """Takes the connections of these descriptors back to the kernel. Raises OSError if one cannot go."""
+    for fd in set(descriptors) & _tracked.keys():
+        endpoint = vi.find(fd)
+        if endpoint is not None and not rendezvous.leave(endpoint):
+            raise OSError(errno.EAGAIN, "no resources to take a connection off the ring")
+
+
+def leave_rights(ancillary: Iterable[Any]) -> None:
+    """Before a `sendmsg` with this ancillary data: SCM_RIGHTS passes descriptors on."""
+    for message in ancillary:
+        try:
+            level, kind, data = message
+            passes = (level, kind) == (stdlib.SOL_SOCKET, stdlib.SCM_RIGHTS)
+            numbers = memoryview(memoryview(data).tobytes()).cast("i") if passes else ()
+        except (TypeError, ValueError):
+            continue  # sendmsg says what is wrong with it
+        leave(numbers)
+
+
+def _inheritable() -> list[int]:
+    """Descriptors of connections that a program started by exec finds open."""
+    found = []
+    for fd in list(_tracked):
+        try:
+            if os.get_inheritable(fd):
+                found.append(fd)
+        except OSError:
+            pass  # closed behind our back
+    return found
+
+
+# ---- starting programs -------------------------------------------------------------------------------------
+
+_fork_exec: Callable[..., int] = _posixsubprocess.fork_exec
+_execv, _execve = os.execv, os.execve
+_posix_spawn, _posix_spawnp = os.posix_spawn, os.posix_spawnp
+
+
+def fork_exec(args: Any, executables: Any, close_fds: bool, pass_fds: Iterable[int], /, *rest: Any) -> int:
+    """As _posixsubprocess.fork_exec, which `subprocess` and `multiprocessing` start programs with."""
+    if _tracked:
+        # cwd, env, then stdin, stdout and stderr, of each pipe the end to read and the end to write; -1: inherited
+        standard = rest[2], rest[5], rest[7]
+        given = {number if fd == -1 else fd for number, fd in enumerate(standard)}
+        leave(given.union(pass_fds, () if close_fds else _inheritable()))
+    return _fork_exec(args, executables, close_fds, pass_fds, *rest)
+
+
+def execv(path: Any, argv: Any, /) -> Any:
+    """As os.execv."""
+    leave(_inheritable())
+    _execv(path, argv)
+
+
+def execve(path: Any, argv: Any, env: Any) -> Any:
+    """As os.execve."""
+    leave(_inheritable())
+    _execve(path, argv, env)
+
+
+def _leave_for_spawn(actions: Sequence[Any] | None) -> None:
+    if _tracked:
+        duplicated = [action[1] for action in actions or () if action[0] == os.POSIX_SPAWN_DUP2]
+        leave([*duplicated, *_inheritable()])
+
+
+def posix_spawn(path: Any, argv: Any, env: Any, /, **how: Any) -> int:
+    """As os.posix_spawn."""
+    _leave_for_spawn(how.get("file_actions"))
+    return _posix_spawn(path, argv, env, **how)
+
+
+def posix_spawnp(path: Any, argv: Any, env: Any, /, **how: Any) -> int:
+    """As os.posix_spawnp."""
+    _leave_for_spawn(how.get("file_actions"))
+    return _posix_spawnp(path, argv, env, **how)
+
+
+# ---- C code in this process --------------------------------------------------------------------------------
+
+
+def _leave_file(fd: int) -> None:
+    """A file object (open, os.fdopen, io.FileIO) is being made on a number, and will read and write it raw."""
+    leave((fd,))
+
+
+def _wrapped(init: Callable[..., None]) -> Callable[..., None]:
+    """OpenSSL.SSL.Connection.__init__ that takes the connection off the ring: it gives the number to C code."""
+
+    def __init__(self: Any, context: Any, socket: Any = None) -> None:
+        endpoint = getattr(socket, "_endpoint", None)
+        if endpoint is not None and not rendezvous.leave(endpoint):
+            raise OSError(errno.EAGAIN, "no resources to take a connection off the ring")
+        init(self, context, socket)
+
+    __init__.fastsock_original = init  # type: ignore[attr-defined]
+    return __init__
+
+
+def _wrap_openssl(module: ModuleType) -> None:
+    connection: Any = module.Connection
+    if not hasattr(connection.__init__, "fastsock_original"):
+        connection.__init__ = _wrapped(connection.__init__)
+
+
+def _unwrap_openssl(module: ModuleType) -> None:
+    connection: Any = module.Connection
+    connection.__init__ = getattr(connection.__init__, "fastsock_original", connection.__init__)
+
+
+def _teach_pickling(module: ModuleType) -> None:
+    """multiprocessing.reduction knows how to pickle the class that was `socket.socket` when it was imported. (What it
+    pickles is the descriptor, and it passes that on with SCM_RIGHTS or fork_exec.)"""
+    for kind in (stdlib.socket, _kernel_socket):
+        module.register(kind, module._reduce_socket)
+
+
+_WATCHED: dict[str, tuple[Callable[[ModuleType], None], Callable[[ModuleType], None] | None]] = {
+    "OpenSSL.SSL": (_wrap_openssl, _unwrap_openssl),
+    "multiprocessing.reduction": (_teach_pickling, None),
+}
+"""Modules that take descriptors, with what is done when they are there and undone with unpatch()."""
+
+
+class _Watch(MetaPathFinder, Loader):
+    """Does what `_WATCHED` says with modules that are imported after patch()."""
+
+    loader: Loader
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name not in _WATCHED:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            mine = _Watch()
+            mine.loader, spec.loader = spec.loader, mine
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self.loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
+        self.loader.exec_module(module)
+        _WATCHED[module.__name__][0](module)
+
+
+_finder = _Watch()
+
+
+def watch() -> None:
+    """With patch(): from now on, modules and file objects that take a descriptor take it as it should be."""
+    calls.watch_files(_leave_file)
+    for name, (begin, _) in _WATCHED.items():
+        if name in sys.modules:
+            begin(sys.modules[name])
+    sys.meta_path.insert(0, _finder)
+
+
+def unwatch() -> None:
+    """With unpatch(): the end of it."""
+    calls.watch_files(None)
+    sys.meta_path.remove(_finder)
+    for name, (_, end) in _WATCHED.items():
+        if name in sys.modules and end is not None:
+            end(sys.modules[name])

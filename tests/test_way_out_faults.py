@@ -1,0 +1,438 @@
+"""The way out under attack: kills, stops, both ends at once, several holders, more than the kernel takes."""
+
+import contextlib
+import gc
+import logging
+import mmap
+import os
+import random
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from differential.processes import Gate, forked
+from hostile import events
+from pairs import (
+    SECONDS,
+    KernelSocket,
+    Pair,
+    Task,
+    deadline,
+    fill,
+    make_pair,
+    path_of,
+    pattern,
+    payload,
+    read_exactly,
+    read_to_eof,
+)
+
+import fastsock
+from fastsock._native import vi
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(50):
+        yield
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with make_pair("ring") as made:
+        yield made
+
+
+class Counter:
+    """A number that forked processes share."""
+
+    def __init__(self) -> None:
+        self._map = mmap.mmap(-1, 8)
+
+    def set(self, value: int) -> None:
+        self._map[:] = struct.pack("q", value)
+
+    def get(self) -> int:
+        return int(struct.unpack("q", self._map[:])[0])
+
+
+@contextlib.contextmanager
+def connected_process(body: Callable[[socket.socket], object]) -> Iterator[tuple[socket.socket, int]]:
+    """A connection on the ring whose far end is in a forked process, which runs `body` on it."""
+    with fastsock.configure(move_after=0), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def far_end() -> None:
+            with fastsock.socket() as far:
+                far.connect(listener.getsockname())
+                while far.recv(1) == b"?":
+                    far.sendall(b"r" if path_of(far) == "ring" else b"t")
+                body(far)
+
+        with forked(far_end) as pid:
+            near, _ = listener.accept()
+            with near:
+                answer = b""
+                while answer != b"r" or path_of(near) != "ring":
+                    near.sendall(b"?")
+                    answer = near.recv(1)
+                near.sendall(b"!")
+                yield near, pid
+
+
+def read_what_comes(raw: socket.socket) -> bytes:
+    """Up to the end of the stream or its reset."""
+    received = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := raw.recv(65536):
+            received += chunk
+    return bytes(received)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_peer_is_killed_around_the_way_out(seed: int) -> None:
+    """What it had sent arrives, whenever it dies."""
+    chance = random.Random(seed)
+    sent, stream = Counter(), pattern(1 << 22)
+
+    def send(far: socket.socket) -> None:
+        done = 0
+        while done < len(stream):
+            size = chance.choice((1, 30, 500, 9_000, 60_000))
+            far.sendall(stream[done : done + size])
+            done += size
+            sent.set(min(done, len(stream)))
+
+    with connected_process(send) as (near, pid):
+        before = read_exactly(near, chance.randrange(200_000))
+        late = Task(lambda: (time.sleep(chance.random() * 0.002), os.kill(pid, signal.SIGKILL), sent.get())[-1])
+        time.sleep(chance.random() * 0.002)
+        with KernelSocket(fileno=near.detach()) as raw:
+            at_least = late.result()
+            received = before + read_what_comes(raw)
+    assert received == stream[: len(received)]
+    assert len(received) >= at_least
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_leaver_is_killed_around_the_way_out(seed: int) -> None:
+    """Its peer is held for a moment at most."""
+    chance = random.Random(seed)
+    reading = Counter()
+
+    def leave(far: socket.socket) -> None:
+        reading.set(1)
+        read_exactly(far, chance.randrange(200_000))
+        with KernelSocket(fileno=far.detach()) as raw:
+            while raw.recv(65536):
+                pass
+
+    with connected_process(leave) as (near, pid):
+        while not reading.get():
+            time.sleep(0.0001)
+        late = Task(lambda: (time.sleep(chance.random() * 0.004), os.kill(pid, signal.SIGKILL)))
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            while True:
+                near.sendall(pattern(1 << 16))
+        late.result()
+
+
+@pytest.mark.parametrize("unread", [0, 5, 200_000])
+def test_a_stopped_peer(unread: int) -> None:
+    """It cannot take part, and holds nobody up for long; what it sends when it goes on arrives."""
+    gate = Gate()
+
+    def send(far: socket.socket) -> None:
+        far.sendall(payload(unread))
+        far.sendall(b"|")
+        gate.wait()
+        far.sendall(b"and on")
+        assert read_exactly(far, 6) == b"answer"
+
+    with gate, connected_process(send) as (near, pid):
+        assert near.recv(1, socket.MSG_PEEK)
+        time.sleep(0.05)
+        os.kill(pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pid, os.WSTOPPED)
+        began = time.monotonic()
+        descriptor = near.detach()
+        assert time.monotonic() - began < 4
+        with KernelSocket(fileno=descriptor) as raw:
+            raw.settimeout(SECONDS)
+            assert read_exactly(raw, unread + 1) == payload(unread) + b"|"
+            os.kill(pid, signal.SIGCONT)
+            gate.open()
+            assert read_exactly(raw, 6) == b"and on"
+            raw.sendall(b"answer")
+            assert read_to_eof(raw) == b""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_both_ends_leave_at_once(pair: Pair, seed: int) -> None:
+    """With bytes unread at both, and more to come from both."""
+    chance = random.Random(seed)
+    streams = [payload(chance.choice((0, 3, 5_000, 300_000)), seed), payload(chance.choice((0, 7, 80_000)), -seed)]
+    for sock, stream in zip(pair, streams, strict=True):
+        sock.sendall(stream)
+
+    def leave(sock: socket.socket) -> KernelSocket:
+        time.sleep(chance.random() * 0.001)
+        return KernelSocket(fileno=sock.detach())
+
+    leaving = [Task(leave, sock) for sock in pair]
+    raw = [task.result() for task in leaving]
+    with raw[0], raw[1]:
+        reading = [Task(read_to_eof, sock) for sock in raw]
+        for sock, stream in zip(raw, streams, strict=True):
+            sock.sendall(stream)
+            sock.shutdown(socket.SHUT_WR)
+        assert [task.result() for task in reading] == [streams[1] * 2, streams[0] * 2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_data_in_flight_both_ways(pair: Pair, seed: int) -> None:
+    """The peer's threads send and receive without a pause while the other end leaves."""
+    chance = random.Random(seed)
+    near, far = pair
+    up, down = payload(600_000, 1), payload(900_000, 2)
+    sending, receiving = Task(far.sendall, down), Task(read_exactly, far, len(up))
+    read = read_exactly(near, chance.randrange(500_000))
+    written = chance.randrange(200_000)
+    near.sendall(up[:written])
+    with KernelSocket(fileno=near.detach()) as raw:
+        going_on = Task(raw.sendall, up[written:])
+        assert read + read_exactly(raw, len(down) - len(read)) == down
+        going_on.result()
+        sending.result()
+        assert receiving.result() == up
+
+
+def test_threads_asleep_on_the_leaving_socket(pair: Pair) -> None:
+    """They go on in the kernel with whoever got the descriptor."""
+    near, far = pair
+    ours, theirs = socket.socketpair()
+    sleeping = Task(near.recv, 100).until_asleep()
+    with ours, theirs:
+        fastsock.patch()
+        try:
+            passing = fastsock.socket(fileno=ours.detach())
+            with passing:
+                socket.send_fds(passing, [b"!"], [near.fileno()])
+                _, numbers, _, _ = socket.recv_fds(theirs, 1, 1)
+        finally:
+            fastsock.unpatch()
+    with KernelSocket(fileno=numbers[0]) as raw:
+        far.sendall(b"for the sleeper")
+        assert sleeping.result() == b"for the sleeper"
+        far.sendall(b"for the other")
+        assert read_exactly(raw, 13) == b"for the other"
+
+
+def test_more_than_the_kernel_takes() -> None:
+    """The kernel takes a part of what lay unread, and a bridge carries the rest."""
+    with fastsock.configure(window=1024, memory_cap=1 << 28), make_pair("ring") as (near, far):
+        far.setblocking(False)
+        sent = fill(far)
+        assert sent > 20_000_000
+        far.setblocking(True)
+        with KernelSocket(fileno=near.detach()) as raw:
+            following = Task(far.sendall, b"and on")
+            received = read_exactly(raw, sent + 6)
+            following.result()
+            assert received == pattern(sent) + b"and on"
+            raw.sendall(b"answer")
+            assert read_exactly(far, 6) == b"answer"
+
+
+def test_a_plugged_peer(pair: Pair) -> None:
+    """Its zero bytes, which keep POLLOUT away, reach nobody, and it becomes writable again."""
+    near, far = pair
+    far.fileno()
+    sent = fill(far)
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert read_exactly(raw, sent) == pattern(sent)
+        far.sendall(b"and on")
+        assert read_exactly(raw, 6) == b"and on"
+        raw.sendall(pattern(1 << 20))
+        assert read_exactly(far, 1 << 20) == pattern(1 << 20)
+
+
+def test_a_plugged_leaver(pair: Pair) -> None:
+    near, far = pair
+    near.fileno()
+    sent = fill(near)
+    far.sendall(b"unread")
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert read_exactly(raw, 6) == b"unread"
+        going_on = Task(raw.sendall, b"and on")
+        assert read_exactly(far, sent + 6) == pattern(sent) + b"and on"
+        going_on.result()
+
+
+@pytest.fixture
+def patched() -> Iterator[None]:
+    fastsock.patch()
+    yield
+    fastsock.unpatch()
+
+
+def test_several_holders(patched: None, pair: Pair) -> None:
+    """A forked child passes the connection on; its parent goes on using it. (Patched, so that the parent's connection
+    thread answers again when the fork is over.)"""
+    near, far = pair
+    far.sendall(b"onetwo")
+    assert near.recv(3) == b"one"
+    gate = Gate()
+
+    def child() -> None:
+        raw = KernelSocket(fileno=near.detach())
+        assert read_exactly(raw, 3) == b"two"
+        raw.sendall(b"from the child")
+        gate.open()
+        raw.close()
+
+    with gate, forked(child):
+        gate.wait()
+        assert read_exactly(far, 14) == b"from the child"
+        far.sendall(b"to the parent")
+        assert near.recv(100) == b"to the parent"
+        near.sendall(b"from the parent")
+        assert far.recv(100) == b"from the parent"
+    far.sendall(b"still")
+    assert near.recv(100) == b"still"
+
+
+def test_a_forked_peer_answers(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """The process that attached has closed the connection, a child goes on with it and takes part."""
+    near, far = pair
+    gate = Gate()
+    caplog.set_level(logging.INFO, "fastsock")
+
+    def child() -> None:
+        far.sendall(payload(50_000))
+        gate.open()
+        assert read_exactly(far, 4) == b"over"
+
+    with gate, forked(child):
+        far.close()
+        gate.wait()
+        assert near.recv(1) == payload(50_000)[:1]
+        with KernelSocket(fileno=near.detach()) as raw:
+            assert not events(caplog, "fastsock.bridge")
+            assert read_exactly(raw, 49_999) == payload(50_000)[1:]
+            raw.sendall(b"over")
+            assert read_to_eof(raw) == b""
+
+
+def test_the_peer_leaves_first(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(payload(100_000))
+    with KernelSocket(fileno=far.detach()) as raw_far:
+        raw_far.sendall(b"raw")
+        with KernelSocket(fileno=near.detach()) as raw_near:
+            assert read_exactly(raw_near, 100_003) == payload(100_000) + b"raw"
+            raw_near.sendall(b"answer")
+            assert read_exactly(raw_far, 6) == b"answer"
+
+
+def test_reset_by_the_reader_behind_a_bridge(pair: Pair) -> None:
+    """Closing with bytes unread resets the connection, as in TCP."""
+    near, far = pair
+    far.sendall(payload(100_000))
+    far.shutdown(socket.SHUT_WR)
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert raw.recv(10)
+    far.settimeout(SECONDS)
+    with pytest.raises(ConnectionResetError):
+        far.recv(1)
+
+
+def test_no_resources_for_a_bridge(pair: Pair) -> None:
+    """Then a detached connection stays on the ring, where it is found again, and passing on says so."""
+    near, far = pair
+    far.sendall(b"unread")
+    far.shutdown(socket.SHUT_WR)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        descriptor = near.detach()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with fastsock.socket(fileno=descriptor) as again:
+        assert read_to_eof(again) == b"unread"
+        again.sendall(b"answer")
+        assert far.recv(100) == b"answer"
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def mappings() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["sent again", "bridged"])
+def test_nothing_is_left_behind(closes: bool) -> None:
+    def once() -> None:
+        with make_pair("ring") as (near, far):
+            far.sendall(payload(5_000))
+            if closes:
+                far.shutdown(socket.SHUT_WR)
+            with KernelSocket(fileno=near.detach()) as raw:
+                assert read_exactly(raw, 5_000) == payload(5_000)
+
+    for _ in range(70):  # until the caches of regions are full
+        once()
+    gc.collect()
+    before, mapped, endpoints = descriptors(), mappings(), len(vi.endpoints())
+    for _ in range(60):
+        once()
+    gc.collect()
+    assert descriptors() <= before
+    assert len(vi.endpoints()) <= endpoints
+    assert mappings() <= mapped + 5
+
+
+def test_a_bridge_of_a_program_that_ends() -> None:
+    """The bridge is not the program's child, holds none of its descriptors, and ends with the connection."""
+    script = """if True:
+        import os, socket, subprocess, sys
+        import fastsock
+        fastsock.patch(move_after=0)
+        near = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+        for _ in range(50):
+            near.sendall(b"ping")
+            assert near.recv(4) == b"pong"
+        near.sendall(b"done")
+        while len(near.recv(1000, socket.MSG_PEEK)) < 1000:
+            pass
+        subprocess.Popen(["cat"], stdin=near, stdout=near)
+    """
+    with fastsock.configure(move_after=0), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        program = subprocess.Popen(
+            [sys.executable, "-c", script, str(listener.getsockname()[1])], stdout=subprocess.PIPE
+        )
+        far, _ = listener.accept()
+        with far, program:
+            while far.recv(4) == b"ping":
+                far.sendall(b"pong")
+            assert path_of(far) == "ring"
+            far.sendall(payload(100_000))
+            far.shutdown(socket.SHUT_WR)
+            assert program.stdout is not None
+            assert program.stdout.read() == b""  # nobody holds the pipe
+            assert program.wait(SECONDS) == 0
+            assert read_to_eof(far) == payload(100_000)

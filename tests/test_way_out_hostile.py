@@ -1,0 +1,323 @@
+"""The way out against a peer written by hand: what the protocol says of it, and what a peer could do wrong."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from hostile import (
+    BACK,
+    EXPOSED,
+    GO_ON,
+    LEFT,
+    READY,
+    REFUSED,
+    RETURNING,
+    TOO_LATE,
+    Peer,
+    events,
+    holdings,
+    hostile,
+    violations,
+)
+from pairs import SECONDS, KernelSocket, Task, deadline, make_pair, payload, read_exactly, until
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(40):
+        yield
+
+
+@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
+def peer(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[Peer]:
+    """A connection with both directions on the ring: the victim has sent descriptor 0, and has taken ours."""
+    caplog.set_level("INFO", "fastsock")
+    with make_pair("ring"):
+        pass  # what a process makes once is there
+    before = holdings()
+    with hostile(request.param, chunk=8192) as peer:
+        peer.meet()
+        peer.move()
+        peer.consent()
+        peer.victim.sendall(b"s")
+        peer.post(b"r", ack=1)
+        assert peer.victim.recv(1) == b"r"
+        peer.region.set(theirs(peer), "acked", 1)
+        yield peer
+    until(lambda: holdings() == before, "nothing is left behind")
+
+
+def theirs(peer: Peer) -> int:
+    """The half in which the victim sends."""
+    return 1 - peer.side
+
+
+def memfd(data: bytes, size: int | None = None) -> int:
+    fd = os.memfd_create("parcel")
+    os.write(fd, data)
+    if size is not None:
+        os.ftruncate(fd, size)
+    return fd
+
+
+@contextlib.contextmanager
+def parcel(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+# ---- the peer leaves ---------------------------------------------------------------------------------------
+
+
+def leave(peer: Peer) -> None:
+    """Steps 1 and 2 of the protocol."""
+    peer.region.set(theirs(peer), "ready", LEFT)
+    peer.ask()
+    until(lambda: peer.region.get(theirs(peer), "fin"), "BACK")
+    assert peer.region.get(theirs(peer), "fin") == BACK | 1
+
+
+def test_the_victim_goes_back_and_is_held_until_it_is_settled(peer: Peer) -> None:
+    leave(peer)
+    peer.victim.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        peer.victim.send(b"held")
+    peer.victim.settimeout(SECONDS)
+    sending = Task(peer.victim.sendall, b"held").until_asleep()
+    peer.region.set(theirs(peer), "settled", GO_ON)
+    peer.wake()
+    sending.result()
+    assert read_exactly(peer.tcp, 4) == b"held"
+
+
+def test_its_own_send_notices_too(peer: Peer) -> None:
+    peer.region.set(theirs(peer), "ready", LEFT)
+    sending = Task(peer.victim.sendall, b"held")
+    until(lambda: peer.region.get(theirs(peer), "fin"), "BACK")
+    peer.region.set(theirs(peer), "settled", GO_ON)
+    peer.wake()
+    sending.result()
+    assert read_exactly(peer.tcp, 4) == b"held"
+
+
+def test_the_parcel_comes_before_what_is_sent_later(peer: Peer) -> None:
+    leave(peer)
+    sending = Task(peer.victim.sendall, b"later").until_asleep()
+    with parcel(memfd(payload(10_000))) as fd:
+        peer.ask(fd)
+        assert read_exactly(peer.tcp, 10_005) == payload(10_000) + b"later"
+    sending.result()
+    assert peer.region.get(theirs(peer), "settled") == RETURNING
+    assert peer.region.get(theirs(peer), "returned") == 10_001
+
+
+def test_a_parcel_is_sent_once(peer: Peer) -> None:
+    leave(peer)
+    with parcel(memfd(b"parcel")) as fd:
+        for _ in range(5):
+            peer.ask(fd)
+    assert read_exactly(peer.tcp, 6) == b"parcel"
+    peer.victim.sendall(b"later")
+    assert read_exactly(peer.tcp, 5) == b"later"
+
+
+def test_a_parcel_after_going_on_is_not_sent(peer: Peer) -> None:
+    leave(peer)
+    peer.region.set(theirs(peer), "settled", GO_ON)
+    with parcel(memfd(b"parcel")) as fd:
+        peer.ask(fd)
+        peer.ask()
+    peer.victim.sendall(b"later")
+    assert read_exactly(peer.tcp, 5) == b"later"
+
+
+def test_a_peer_that_never_settles_is_refused(peer: Peer) -> None:
+    leave(peer)
+    began = time.monotonic()
+    peer.victim.sendall(b"at last")
+    assert 1 < time.monotonic() - began < 8
+    assert peer.region.get(theirs(peer), "settled") == REFUSED
+    assert read_exactly(peer.tcp, 7) == b"at last"
+
+
+def test_a_peer_that_dies_while_the_victim_is_held(peer: Peer) -> None:
+    leave(peer)
+    sending = Task(peer.victim.sendall, b"held").until_asleep()
+    peer.tcp.close()
+    with contextlib.suppress(ConnectionError):
+        sending.result()
+    assert peer.region.get(theirs(peer), "settled") == REFUSED
+
+
+@pytest.mark.parametrize("kind", ["empty", "huge", "pipe", "many"])
+def test_what_is_no_parcel(peer: Peer, kind: str) -> None:
+    """It is closed, and nothing happens."""
+    leave(peer)
+    reader, writer = os.pipe()
+    made = memfd(b"", 0) if kind == "empty" else memfd(b"x", (1 << 26) + 1)
+    try:
+        peer.ask(*{"empty": [made], "huge": [made], "pipe": [reader], "many": [reader] * 8}[kind])
+        time.sleep(0.05)
+        assert peer.region.get(theirs(peer), "settled") == 0
+    finally:
+        for fd in (reader, writer, made):
+            os.close(fd)
+    peer.region.set(theirs(peer), "settled", GO_ON)
+    peer.victim.sendall(b"later")
+    assert read_exactly(peer.tcp, 5) == b"later"
+
+
+def test_a_parcel_without_leaving(peer: Peer) -> None:
+    with parcel(memfd(b"parcel")) as fd:
+        peer.ask(fd)
+        time.sleep(0.05)
+    assert peer.region.get(theirs(peer), "settled") == 0
+    peer.victim.sendall(b"ring")
+    assert peer.region.inlined(theirs(peer), 1) == b"ring"
+
+
+# ---- the victim leaves -------------------------------------------------------------------------------------
+
+
+def detached(peer: Peer) -> socket.socket:
+    """The victim's descriptor, raw."""
+    raw = KernelSocket(fileno=peer.victim.detach())
+    raw.settimeout(SECONDS)
+    return raw
+
+
+@pytest.fixture
+def leaving(peer: Peer) -> "Iterator[Task]":
+    """The victim is being detached in another thread; its result is a raw socket."""
+    task = Task(detached, peer)
+    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    yield task
+    with task.result():
+        pass
+
+
+def go_back(peer: Peer, place: int = 0) -> None:
+    peer.region.set(peer.side, "fin", BACK | (peer.posted + place))
+    peer.wake()
+
+
+def test_nothing_unread(peer: Peer, leaving: Task) -> None:
+    go_back(peer)
+    until(lambda: peer.region.get(peer.side, "settled"), "settled")
+    assert peer.region.get(peer.side, "settled") == GO_ON
+    peer.tcp.sendall(b"kernel")
+    raw = leaving.result()
+    assert read_exactly(raw, 6) == b"kernel"
+    raw.sendall(b"answer")
+    assert read_exactly(peer.tcp, 6) == b"answer"
+    assert peer.region.get(theirs(peer), "fin") == BACK | 1
+    assert peer.region.get(theirs(peer), "ready") == TOO_LATE
+
+
+def test_a_peer_that_does_nothing_is_left_behind_a_bridge(
+    peer: Peer, leaving: Task, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = leaving.result()
+    assert events(caplog, "fastsock.bridge")
+    peer.post(b"in the ring")
+    assert read_exactly(raw, 11) == b"in the ring"
+    raw.sendall(b"answer")
+    assert read_exactly(peer.tcp, 6) == b"answer"
+    go_back(peer)
+    until(lambda: peer.region.get(peer.side, "settled") == GO_ON, "settled by the bridge")
+    peer.tcp.sendall(b"kernel")
+    assert read_exactly(raw, 6) == b"kernel"
+
+
+def test_unread_and_the_peer_does_not_send_it_again(peer: Peer) -> None:
+    peer.post(payload(5_000))
+    leaving = Task(detached, peer)
+    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    go_back(peer)
+    with leaving.result() as raw:
+        assert read_exactly(raw, 5_000) == payload(5_000)
+        assert peer.region.get(peer.side, "settled") == GO_ON
+        peer.tcp.sendall(b"kernel")
+        assert read_exactly(raw, 6) == b"kernel"
+
+
+def test_the_peer_began_and_never_said_how_much(peer: Peer) -> None:
+    """Nor does it end: what the kernel has is read, the rest when it says so."""
+    peer.post(payload(5_000))
+    leaving = Task(detached, peer)
+    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    go_back(peer)
+    until(lambda: peer.region.get(peer.side, "seen") == peer.posted, "the parcel is complete")
+    peer.region.set(peer.side, "settled", RETURNING)
+    peer.tcp.sendall(payload(5_000)[:1_234])
+    with leaving.result() as raw:
+        assert read_exactly(raw, 1_234) == payload(5_000)[:1_234]
+        peer.region.set(peer.side, "returned", 1_235)
+        peer.tcp.sendall(b"kernel")
+        assert read_exactly(raw, 5_000 - 1_234 + 6) == payload(5_000)[1_234:] + b"kernel"
+
+
+def test_the_peer_began_and_died(peer: Peer) -> None:
+    peer.post(payload(5_000))
+    leaving = Task(detached, peer)
+    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    go_back(peer)
+    until(lambda: peer.region.get(peer.side, "seen") == peer.posted, "the parcel is complete")
+    peer.region.set(peer.side, "settled", RETURNING)
+    peer.tcp.sendall(payload(5_000)[:1_234])
+    peer.tcp.shutdown(socket.SHUT_WR)
+    with leaving.result() as raw:
+        assert read_exactly(raw, 6_000) == payload(5_000)
+
+
+def test_too_late(peer: Peer) -> None:
+    """The peer has left itself and takes nothing back: what lies unread crosses a bridge."""
+    peer.post(payload(5_000))
+    go_back(peer)
+    peer.tcp.sendall(b"kernel")
+    assert peer.region.get(peer.side, "ready") == READY
+    peer.region.set(peer.side, "ready", TOO_LATE)
+    with detached(peer) as raw:
+        assert read_exactly(raw, 5_006) == payload(5_000) + b"kernel"
+
+
+@pytest.mark.parametrize("lie", ["place of BACK", "kind", "more returned"])
+def test_lies_dissolve_the_connection(peer: Peer, lie: str, caplog: pytest.LogCaptureFixture) -> None:
+    peer.post(payload(5_000))
+    leaving = Task(detached, peer)
+    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    if lie == "more returned":
+        peer.region.set(peer.side, "settled", RETURNING)
+        peer.region.set(peer.side, "returned", 6_000)
+        go_back(peer)
+    elif lie == "place of BACK":
+        go_back(peer, 3)
+    else:
+        peer.region.set(peer.side, "fin", 7 << 32 | peer.posted)
+    with leaving.result() as raw:
+        if lie == "kind":  # not one after which the peer could send again: a bridge reads up to it
+            assert read_exactly(raw, 5_000) == payload(5_000)
+            with pytest.raises(ConnectionResetError):
+                raw.recv(1)
+        else:
+            assert len(violations(caplog)) == 1
+    with pytest.raises(ConnectionResetError):
+        assert peer.tcp.recv(1)
+
+
+def test_doorbell_bytes_that_never_come(peer: Peer) -> None:
+    """The leaver waits for them for a second, the bridge until the peer ends."""
+    peer.victim.fileno()
+    assert peer.region.get(peer.side, "doorbell") & EXPOSED
+    leaving = Task(detached, peer)
+    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    peer.region.set(peer.side, "rung", 1_000)
+    go_back(peer)
+    with leaving.result() as raw:
+        peer.tcp.sendall(bytes(1_000) + b"kernel")
+        assert read_exactly(raw, 6) == b"kernel"
