@@ -1,0 +1,586 @@
+"""Transports: writing, pausing, watermarks, ending, and what they tell."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import errno
+import socket
+import struct
+from typing import Any
+
+import pytest
+from aio.kit import HOST, Buffered, Recorder, World, everywhere
+from pairs import payload
+
+import fastsock
+
+MIB = 1 << 20
+PROTOCOLS = pytest.mark.parametrize("kind", [Recorder, Buffered], ids=["protocol", "buffered"])
+
+
+# ---- bytes ---------------------------------------------------------------------------------------------------
+
+
+@PROTOCOLS
+@everywhere
+async def test_echo(world: World, kind: Any) -> None:
+    near, far = await world.pair(kind, kind)
+    for number in range(60):
+        data = payload(1 + number * 37, number)
+        near.transport.write(data)
+        assert await world.received(far, len(data)) == data
+        far.transport.write(data)
+        assert await world.received(near, len(data)) == data
+    await world.check_path(near, far)
+
+
+@PROTOCOLS
+@everywhere
+async def test_a_large_write_arrives_whole(world: World, kind: Any) -> None:
+    near, far = await world.pair(kind, kind)
+    data = payload(5 * MIB)
+    near.transport.write(data)
+    far.transport.write(data[::-1])
+    assert await world.received(far, len(data)) == data
+    assert await world.received(near, len(data)) == data[::-1]
+    await world.check_path(near, far)
+
+
+@everywhere
+async def test_many_writes_of_one_turn_arrive_in_order(world: World) -> None:
+    near, far = await world.pair()
+    pieces = [payload(size % 300, size) for size in range(1000)]
+    for piece in pieces:
+        near.transport.write(piece)
+    whole = b"".join(pieces)
+    assert await world.received(far, len(whole)) == whole
+    await world.check_path(near, far)
+
+
+@everywhere
+async def test_written_from_the_callback(world: World) -> None:
+    """Both answer from data_received, a thousand times, without the loop in between where it is not needed."""
+    near, far = await world.pair()
+
+    def answer(protocol: Any) -> None:
+        protocol.transport.write(bytes(protocol.data))
+        protocol.data.clear()
+
+    def count(protocol: Any) -> None:
+        if protocol.pieces < 1000:
+            answer(protocol)
+
+    near.pieces = far.pieces = 0
+    far.on("data", answer)
+    near.on("data", count)
+    near.transport.write(b"ball")
+    await world.until(lambda: near.pieces >= 1000)
+    near.hooks.clear()
+    far.hooks.clear()
+    near.data.clear()
+    await world.check_path(near, far)
+
+
+@everywhere
+async def test_everything_like_bytes_can_be_written(world: World) -> None:
+    near, far = await world.pair()
+    views = [
+        b"bytes",
+        bytearray(b"bytearray"),
+        memoryview(b"memoryview"),
+        memoryview(bytearray(b"xxviewxx"))[2:6],
+        memoryview(array.array("I", [1, 2, 3])).cast("B"),
+        b"",
+    ]
+    for view in views:
+        near.transport.write(view)
+    near.transport.writelines([b"line", bytearray(b"s"), memoryview(b"!"), b""])
+    near.transport.writelines(piece for piece in (b"from", b" an ", b"iterator"))
+    near.transport.writelines([])
+    expected = b"".join(bytes(view) for view in views) + b"lines!from an iterator"
+    assert await world.received(far, len(expected)) == expected
+    await world.check_path(near, far)
+
+
+@everywhere
+async def test_a_written_bytearray_may_change_afterwards(world: World) -> None:
+    near, far = await world.pair()
+    data = bytearray(payload(3 * MIB))
+    expected = bytes(data)
+    far.transport.pause_reading()
+    near.transport.write(data)
+    if world.path != "kernel" or world.loop_kind == "asyncio":  # uvloop keeps a view of what it was given
+        data[:] = bytes(len(data))
+    far.transport.resume_reading()
+    assert await world.received(far, len(expected)) == expected
+
+
+@everywhere
+async def test_wrong_types_are_refused(world: World) -> None:
+    near, far = await world.pair()
+    for wrong in ("text", 5, None, [b"x"]):
+        with pytest.raises(TypeError):
+            near.transport.write(wrong)
+    with pytest.raises(TypeError):
+        near.transport.writelines(["text"])
+    near.transport.write(b"fine")
+    assert await world.received(far, 4) == b"fine"
+    await world.check_path(near, far)
+
+
+# ---- pausing reads -------------------------------------------------------------------------------------------
+
+
+@PROTOCOLS
+@everywhere
+async def test_paused_reading_gets_nothing(world: World, kind: Any) -> None:
+    near, far = await world.pair(kind, kind)
+    assert far.transport.is_reading()
+    for number in range(20):
+        far.transport.pause_reading()
+        assert not far.transport.is_reading()
+        near.transport.write(b"%04d" % number)
+        if number in (0, 19):
+            await world.quiet()
+        else:
+            await asyncio.sleep(0)
+        assert far.data == b""
+        far.transport.resume_reading()
+        assert far.transport.is_reading()
+        assert await world.received(far, 4) == b"%04d" % number
+        far.transport.write(b"ok")
+        await world.received(near, 2)
+    await world.check_path(near, far)
+
+
+@everywhere
+async def test_pausing_from_the_callback(world: World) -> None:
+    """One delivery at a time, whatever more there is."""
+    near, far = await world.pair()
+
+    def pause(protocol: Any) -> None:
+        assert protocol.transport.is_reading()
+        protocol.transport.pause_reading()
+
+    far.on("data", pause)
+    data = payload(2 * MIB)
+    near.transport.write(data)
+    pieces = 0
+    while len(far.data) < len(data):
+        before = far.pieces
+        await world.until(lambda before=before: far.pieces > before)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert far.pieces == before + 1
+        far.transport.resume_reading()
+        pieces += 1
+    assert bytes(far.data) == data
+    assert pieces > 1
+
+
+@everywhere
+async def test_pause_and_resume_twice_is_once(world: World) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+    far.transport.pause_reading()
+    near.transport.write(b"abc")
+    await world.quiet()
+    assert far.data == b""
+    far.transport.resume_reading()
+    far.transport.resume_reading()
+    assert await world.received(far, 3) == b"abc"
+    far.transport.close()
+    far.transport.pause_reading()
+    far.transport.resume_reading()
+    assert not far.transport.is_reading()
+
+
+# ---- watermarks ----------------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_watermarks_have_asyncios_defaults_and_rules(world: World) -> None:
+    near, _ = await world.pair()
+    limits = near.transport.get_write_buffer_limits
+    assert limits() == (16384, 65536)
+    near.transport.set_write_buffer_limits(high=1000)
+    assert limits() == (250, 1000)
+    near.transport.set_write_buffer_limits(low=100)
+    assert limits() == (100, 400)
+    near.transport.set_write_buffer_limits(high=0)
+    assert limits() == (0, 0)
+    with pytest.raises(ValueError, match="must be"):
+        near.transport.set_write_buffer_limits(high=10, low=20)
+    with pytest.raises(ValueError, match="must be"):
+        near.transport.set_write_buffer_limits(high=10, low=-1)
+    assert limits() == (0, 0)
+    near.transport.set_write_buffer_limits()
+    assert limits() == (16384, 65536)
+
+
+async def until_paused(world: World, protocol: Any) -> int:
+    """Writes until it is told to pause. Bytes written."""
+    piece = payload(65536)
+    written = 0
+    while "pause" not in protocol.events:
+        protocol.transport.write(piece)
+        written += len(piece)
+        assert written < 64 * MIB
+        await asyncio.sleep(0)
+    return written
+
+
+@everywhere
+async def test_a_reader_that_stops_pauses_its_writer(world: World) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+    written = await until_paused(world, near)
+    assert near.transport.get_write_buffer_size() > 65536
+    assert near.events.count("pause") == 1
+    near.transport.write(bytes(10))
+    await world.quiet()
+    assert near.events.count("pause") == 1
+    assert "resume" not in near.events
+    far.transport.resume_reading()
+    await world.until(lambda: "resume" in near.events)
+    assert near.transport.get_write_buffer_size() <= 16384
+    assert len(await world.received(far, written + 10)) == written + 10
+    assert near.events == ["made", "pause", "resume"]
+    await world.until(lambda: near.transport.get_write_buffer_size() == 0)
+
+
+@everywhere
+async def test_the_high_watermark_itself_does_not_pause(world: World) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+    await until_paused(world, near)
+    size = near.transport.get_write_buffer_size()
+    far.transport.resume_reading()
+    await world.until(lambda: near.transport.get_write_buffer_size() == 0)
+    assert size > 65536
+    assert near.events == ["made", "pause", "resume"]
+
+
+@everywhere
+async def test_with_limits_of_zero_every_buffered_byte_pauses(world: World) -> None:
+    near, far = await world.pair()
+    near.transport.set_write_buffer_limits(high=0)
+    far.transport.pause_reading()
+    while "pause" not in near.events:
+        near.transport.write(bytes(1000))
+        assert ("pause" in near.events) == (near.transport.get_write_buffer_size() > 0)
+        if world.loop_kind == "uvloop":
+            await asyncio.sleep(0)  # writes at the end of the turn
+    far.transport.resume_reading()
+    await world.until(lambda: "resume" in near.events)
+    assert near.transport.get_write_buffer_size() == 0
+
+
+@everywhere
+async def test_pause_writing_that_raises_is_reported(world: World) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+
+    def fail(_: Any) -> None:
+        raise ZeroDivisionError
+
+    near.on("pause", fail)
+    near.on("resume", fail)
+    written = await until_paused(world, near)
+    far.transport.resume_reading()
+    assert len(await world.received(far, written)) == written
+    await world.until(lambda: "resume" in near.events)
+    problems = world.take_problems()
+    assert [problem["message"] for problem in problems] == [
+        "protocol.pause_writing() failed",
+        "protocol.resume_writing() failed",
+    ]
+    for problem in problems:
+        assert problem.keys() == {"message", "exception", "transport", "protocol"}
+        assert isinstance(problem["exception"], ZeroDivisionError)
+        assert problem["transport"] is near.transport
+        assert problem["protocol"] is near
+
+
+# ---- the end of one direction --------------------------------------------------------------------------------
+
+
+@PROTOCOLS
+@everywhere
+async def test_half_close(world: World, kind: Any) -> None:
+    near, far = await world.pair(kind, lambda: kind(keep_open=True))
+    assert near.transport.can_write_eof()
+    data = payload(3 * MIB)
+    near.transport.write(data)
+    near.transport.write_eof()
+    near.transport.write_eof()
+    with pytest.raises(RuntimeError, match="write_eof"):
+        near.transport.write(b"more")
+    assert await world.received(far, len(data)) == data
+    await world.until(lambda: "eof" in far.events)
+    assert not far.transport.is_closing()
+    for _ in range(20):
+        far.transport.write(b"answer")
+        assert await world.received(near, 6) == b"answer"
+    big = payload(2 * MIB, 7)
+    far.transport.write(big)
+    assert await world.received(near, len(big)) == big
+    far.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert (near.events, far.events) == (["made", "eof", "lost"], ["made", "eof", "lost"]) or "pause" in far.events
+    assert near.error is None
+    assert far.error is None
+
+
+@everywhere
+async def test_eof_closes_unless_the_protocol_keeps_it_open(world: World) -> None:
+    near, far = await world.pair()
+    far.on("eof", lambda protocol: protocol.transport.write(b"last words"))
+    near.transport.write(b"question")
+    near.transport.write_eof()
+    await world.until(lambda: near.lost and far.lost)
+    assert bytes(far.data) == b"question"
+    assert bytes(near.data) == b"last words"
+    assert far.events == ["made", "eof", "lost"]
+    assert near.events == ["made", "eof", "lost"]
+    assert far.error is near.error is None
+    assert far.transport.is_closing()
+
+
+@everywhere
+async def test_eof_behind_unread_bytes_waits_for_them(world: World) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+    near.transport.write(b"bytes")
+    near.transport.write_eof()
+    await world.quiet()
+    assert far.events == ["made"]
+    assert far.data == b""
+    far.transport.resume_reading()
+    await world.until(lambda: far.lost)
+    assert bytes(far.data) == b"bytes"
+    assert far.events == ["made", "eof", "lost"]
+
+
+@everywhere
+async def test_close_behind_unread_bytes_waits_for_them(world: World) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+    near.transport.write(b"bytes")
+    near.transport.close()
+    await world.until(lambda: near.lost)
+    await world.quiet()
+    assert far.events == ["made"]
+    assert far.data == b""
+    assert not far.transport.is_closing()
+    far.transport.resume_reading()
+    await world.until(lambda: far.lost)
+    assert bytes(far.data) == b"bytes"
+    assert far.events == ["made", "eof", "lost"]
+    assert far.error is None
+
+
+@everywhere
+async def test_both_ends_half_close(world: World) -> None:
+    near, far = await world.pair(lambda: Recorder(True), lambda: Recorder(True))
+    near.transport.write(b"a" * 100_000)
+    near.transport.write_eof()
+    far.transport.write(b"b" * 100_000)
+    far.transport.write_eof()
+    await world.received(near, 100_000)
+    await world.received(far, 100_000)
+    await world.until(lambda: "eof" in near.events and "eof" in far.events)
+    assert not near.transport.is_closing()
+    near.transport.close()
+    far.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert near.events == ["made", "eof", "lost"]
+
+
+# ---- the end -------------------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_close_sends_what_was_written(world: World) -> None:
+    near, far = await world.pair()
+    data = payload(5 * MIB)
+    near.transport.write(data)
+    assert not near.transport.is_closing()
+    near.transport.close()
+    near.transport.close()
+    assert near.transport.is_closing()
+    assert not near.lost
+    await world.until(lambda: near.lost and far.lost)
+    assert bytes(far.data) == data
+    assert near.error is None
+    assert far.error is None
+    assert far.events == ["made", "eof", "lost"]
+    assert near.events.count("lost") == 1
+
+
+@everywhere
+async def test_close_ends_reading(world: World) -> None:
+    near, far = await world.pair()
+
+    def close(protocol: Any) -> None:
+        protocol.transport.close()
+
+    far.on("data", close)
+    near.transport.write(payload(4 * MIB))
+    await world.until(lambda: far.lost and near.lost)
+    assert far.pieces <= 1 + (world.path != "kernel") * 40  # (those of the move)
+    assert far.events == ["made", "lost"]
+    assert far.error is None
+    assert near.events.count("lost") == 1
+
+
+@everywhere
+async def test_connection_lost_is_never_called_from_within_close(world: World) -> None:
+    near, far = await world.pair()
+    for protocol, end in ((near, near.transport.close), (far, far.transport.abort)):
+        end()
+        assert protocol.events == ["made"]
+    await world.until(lambda: near.lost and far.lost)
+
+
+@everywhere
+async def test_abort_throws_away_what_was_written(world: World) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+    written = await until_paused(world, near)
+    near.transport.abort()
+    near.transport.abort()
+    assert near.transport.is_closing()
+    assert near.transport.get_write_buffer_size() == 0
+    await world.until(lambda: near.lost)
+    assert near.error is None
+    assert near.events == ["made", "pause", "lost"]
+    far.transport.resume_reading()
+    await world.until(lambda: far.lost)
+    assert len(far.data) < written
+    assert bytes(far.data) == (payload(65536) * (written // 65536))[: len(far.data)]
+    assert far.events.count("lost") == 1
+
+
+@everywhere
+async def test_writes_after_close_are_ignored(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    near, far = await world.pair()
+    near.transport.close()
+    for _ in range(3):
+        near.transport.write(b"ignored")
+        near.transport.writelines([b"ignored"])
+    with pytest.raises(TypeError):
+        near.transport.write("text")
+    await world.until(lambda: near.lost and far.lost)
+    for _ in range(3):
+        near.transport.write(b"ignored")
+    near.transport.write_eof()
+    near.transport.close()
+    near.transport.abort()
+    near.transport.pause_reading()
+    near.transport.resume_reading()
+    assert near.transport.is_closing()
+    assert near.transport.get_write_buffer_size() == 0
+    assert not near.transport.is_reading()
+    await world.quiet()
+    assert far.data == b""
+    assert near.events == ["made", "lost"]
+    assert "socket.send() raised exception" in caplog.text
+
+
+@everywhere
+async def test_close_with_unread_bytes_resets_the_peer(world: World) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+    near.transport.write(b"never read")
+    await world.quiet()
+    far.transport.close()
+    await world.until(lambda: far.lost and near.lost)
+    assert far.error is None
+    assert isinstance(near.error, ConnectionResetError)
+    assert near.error.errno == errno.ECONNRESET
+    assert near.events == ["made", "lost"]
+
+
+@everywhere
+async def test_a_writer_whose_peer_has_gone_is_told(world: World) -> None:
+    near, far = await world.pair(lambda: Recorder(True))
+    far.transport.close()
+    await world.until(lambda: far.lost and "eof" in near.events)
+
+    async def write() -> None:
+        while not near.lost:
+            near.transport.write(bytes(1000))
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(write(), 5)
+    assert isinstance(near.error, (BrokenPipeError, ConnectionResetError))
+    assert near.events == ["made", "eof", "lost"]
+    assert near.transport.is_closing()
+
+
+@everywhere
+async def test_linger_zero_resets(world: World) -> None:
+    near, far = await world.pair()
+    sock = near.transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    near.transport.abort()
+    await world.until(lambda: far.lost)
+    assert isinstance(far.error, ConnectionResetError)
+    assert far.events == ["made", "lost"]
+
+
+# ---- what it tells -------------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_extra_info(world: World) -> None:
+    near, far = await world.pair()
+    for one, other in ((near, far), (far, near)):
+        info = one.transport.get_extra_info
+        assert info("peername") == other.transport.get_extra_info("sockname")
+        assert info("sockname")[0] == HOST
+        assert info("nothing") is None
+        assert info("nothing", 5) == 5
+        sock = info("socket")
+        assert sock.family == socket.AF_INET
+        assert sock.type == socket.SOCK_STREAM
+        assert sock.getsockname() == info("sockname")
+        assert sock.getpeername() == info("peername")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        assert sock.fileno() >= 0
+        assert info("sslcontext") is info("ssl_object") is info("cipher") is None
+    await world.check_path(near, far)
+    name = near.transport.get_extra_info("sockname")
+    near.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert near.transport.get_extra_info("sockname") == name
+    assert repr(near.transport)
+
+
+@everywhere
+async def test_the_path_is_told(world: World) -> None:
+    near, far = await world.pair()
+    await world.check_path(near, far)
+    kernel = world.path == "kernel"
+    for protocol in (near, far):
+        assert fastsock.path_of(protocol.transport).path == ("tcp" if kernel else "ring")
+    near.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    if not kernel:
+        assert near.transport.get_extra_info("fastsock").path == "ring"
+
+
+@everywhere
+async def test_what_programs_look_at(world: World) -> None:
+    """Attributes that libraries read although they are private."""
+    near, far = await world.pair()
+    assert near.transport.get_protocol() is near
+    assert near.transport._protocol_paused is False
+    far.transport.pause_reading()
+    written = await until_paused(world, near)
+    assert near.transport._protocol_paused is True
+    far.transport.resume_reading()
+    await world.received(far, written)
+    assert isinstance(near.transport, asyncio.Transport) == (world.loop_kind == "asyncio" or world.path != "kernel")
