@@ -80,6 +80,15 @@ cdef bint credit_returned(Endpoint endpoint) noexcept nogil:
             or endpoint.gone() or not endpoint.moved_sending())
 
 
+cdef bint lost_peer(Endpoint endpoint) noexcept nogil:
+    """Whether a peer whose end of stream was seen is dead. If not, a doorbell byte asks: to a dead one it draws a RST."""
+    cdef bint lost
+    fs_lock(&endpoint.own.send_lock, own_pid)
+    lost = endpoint.ask_peer()
+    fs_unlock(&endpoint.own.send_lock)
+    return lost
+
+
 cdef bint arm(Endpoint endpoint, bint receiver, bint sender) noexcept nogil:
     """Says that the loop sleeps on the eventfd. True if something is there already."""
     cdef bint there = False

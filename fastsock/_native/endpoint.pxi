@@ -255,6 +255,15 @@ cdef class Endpoint:
         """The switch: records how many bytes went through the kernel; from here on it carries doorbell bytes."""
         switch_sending(self)
 
+    cdef bint ask_peer(self) noexcept nogil:
+        """Whether the peer is dead. If not, asks with a doorbell byte: a dead one's kernel answers with RST. Under the
+        send lock."""
+        if fs_events_now(self.fd, 0) & POLLERR or (not fs_load_sc64(&self.vi.rx.fin) and peer_ended(self)):
+            self.lost = True
+        elif self.moved_sending():
+            ring(self, FS_EXPOSED)
+        return self.gone()
+
     # ---- waiting -----------------------------------------------------------------------------------------
 
     cdef poll_habit *habits(self) noexcept nogil:

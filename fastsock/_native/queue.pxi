@@ -36,6 +36,9 @@ cdef enum:  # nanoseconds
     COOL = 1_000_000     # after which a quiet connection among busy ones is armed and left to epoll
 
 
+cdef double PROBE = 0.5  # seconds between two questions whether a half-closed peer, whose end is no news, is still there
+
+
 cdef class CompletionQueue:
     """Polls the hot connections of one loop and delivers what came; arms the quiet ones.
 
@@ -56,6 +59,8 @@ cdef class CompletionQueue:
     cdef bint scheduled
     cdef bint stale         # `hot` holds transports that are not hot any more
     cdef bint closed
+    cdef set watched        # transports with a backlog whose lifeline has ended: nothing would tell of the peer's death
+    cdef object probe_timer
     cdef poll_habit habit
     cdef int64_t writes     # on the ring, ever: tells whether a protocol answered from its callback
     cdef int64_t quiet_since  # monotonic ns; 0: something came with the last sweep
@@ -71,6 +76,7 @@ cdef class CompletionQueue:
         self.hot = []
         self.by_eventfd = {}
         self.begun = set()
+        self.watched = set()
         take_up_polling(&self.habit)
 
     def __dealloc__(self):
@@ -95,6 +101,7 @@ cdef class CompletionQueue:
     cdef void leave(self, Transport transport) noexcept:
         """The transport's endpoint is about to end."""
         self.begun.discard(transport)
+        self.watched.discard(transport)
         self.cool(transport)
         if transport.endpoint is not None and transport.endpoint.attached:
             if self.by_eventfd.pop(transport.endpoint.wake_fd, None) is not None:
@@ -123,10 +130,36 @@ cdef class CompletionQueue:
         for transport in list(self.begun):
             transport.end_endpoint()
         self.closed = True
+        if self.probe_timer is not None:
+            self.probe_timer.cancel()
         if self.epoll >= 0:
             self.loop.remove_reader(self.epoll)
             sys_close(self.epoll)
             self.epoll = -1
+
+    # ---- half-closed peers -------------------------------------------------------------------------------
+
+    cdef int watch(self, Transport transport) except -1:
+        """The transport has a backlog, and the kernel's stream from its peer has ended."""
+        if transport.endpoint is None or transport in self.watched or self.closed:
+            return 0
+        if lost_peer(transport.endpoint):
+            self.heat(transport)
+            return 0
+        self.watched.add(transport)
+        if self.probe_timer is None:
+            self.probe_timer = self.loop.call_later(PROBE, self.probe, context=self.context)
+        return 0
+
+    def probe(self):
+        """The queue's timer, while there is something to watch."""
+        cdef Transport transport
+        watched = self.watched
+        self.watched = set()
+        self.probe_timer = None
+        for transport in watched:
+            if transport.backlog_size:
+                self.watch(transport)
 
     # ---- turns -------------------------------------------------------------------------------------------
 

@@ -43,15 +43,19 @@ cdef class Shim:
         endpoint = self.origin.policy.opened(transport, lower) if self.origin.looks_closer else None
         if endpoint is not None:
             transport.take_over(endpoint)
-        self.protocol.connection_made(transport)
+        PyContext_Enter(transport.context)
+        try:
+            self.protocol.connection_made(transport)
+        finally:
+            PyContext_Exit(transport.context)
 
     def connection_lost(self, error):
-        """The lifeline has ended. What the peer had posted before comes first."""
+        """The lifeline has ended. What the peer had posted before comes first, unless reading is paused: a reset throws away
+        what nobody has read."""
         cdef Transport transport = self.transport
         if transport is None:
             return
-        if transport.entered:
-            transport.reading = True
+        if transport.entered and transport.reading:
             transport.drain()
         transport.closing = transport.lost = True
         transport.end_endpoint()
@@ -83,6 +87,10 @@ cdef class Shim:
         PyContext_Enter(transport.context)
         try:
             transport.data_received(data)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # reported here, with the transport and the protocol that the program knows
+            transport.fatal(error, "Fatal error: protocol.data_received() call failed.")
         finally:
             PyContext_Exit(transport.context)
 
@@ -101,31 +109,31 @@ cdef class Shim:
         """The end of the kernel's stream. True: our own transport closes, when the ring is read to its end."""
         cdef Transport transport = self.transport
         if not transport.entered:
-            PyContext_Enter(transport.context)
-            try:
-                keep = transport.protocol.eof_received()
-            finally:
-                PyContext_Exit(transport.context)
+            if transport.closing:
+                return False
             transport.ended = True
+            keep = transport.ask_to_keep_open()
             if not keep:
                 transport.closing = True
             return keep
         transport.lower_ended = True
         if transport.reading:
             transport.drain()
+        if transport.backlog_size:
+            transport.queue.watch(transport)
         return True
 
     def pause_writing(self):
         cdef Transport transport = self.transport
         if not transport.protocol_paused:
             transport.protocol_paused = True
-            transport.protocol.pause_writing()
+            transport.call_protocol("pause_writing")
 
     def resume_writing(self):
         cdef Transport transport = self.transport
         if transport.protocol_paused and not transport.backlog_size:
             transport.protocol_paused = False
-            transport.protocol.resume_writing()
+            transport.call_protocol("resume_writing")
 
 
 cdef class ShimOfBuffered(Shim):
@@ -135,7 +143,15 @@ cdef class ShimOfBuffered(Shim):
         cdef Transport transport = self.transport
         PyContext_Enter(transport.context)
         try:
-            return transport.get_buffer(hint)
+            buffer = transport.get_buffer(hint)
+            if not len(buffer):
+                raise RuntimeError("get_buffer() returned an empty buffer")
+            return buffer
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            transport.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
+            return bytearray(1)  # for the loop's transport; `buffer_updated` throws it away
         finally:
             PyContext_Exit(transport.context)
 
@@ -149,5 +165,9 @@ cdef class ShimOfBuffered(Shim):
             PyContext_Enter(transport.context)
             try:
                 transport.buffer_updated(count)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                transport.fatal(error, "Fatal error: protocol.buffer_updated() call failed.")
             finally:
                 PyContext_Exit(transport.context)

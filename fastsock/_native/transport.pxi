@@ -225,7 +225,9 @@ cdef class Transport:
     cdef bint received_nothing(self, int64_t got) except -1:
         if got == -EAGAIN:
             return False
-        if got == 0:
+        if got == 0 and self.endpoint.own.fin_taken == 2:
+            self.fail(-ECONNRESET)  # the peer's reset, which the loop's own transport has taken from the kernel already
+        elif got == 0:
             self.tell_end()
         else:
             self.fail(got)
@@ -241,20 +243,22 @@ cdef class Transport:
     cdef int tell_end(self) except -1:
         """The end of the stream, to the protocol."""
         self.ended = True
-        keep = False
+        if not self.ask_to_keep_open():
+            self.close()
+        return 0
+
+    cdef bint ask_to_keep_open(self) except -1:
+        """Whether the protocol goes on sending after the end of the stream."""
         PyContext_Enter(self.context)
         try:
-            keep = self.protocol.eof_received()
+            return self.protocol.eof_received()
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
             self.fatal(error, "Fatal error: protocol.eof_received() call failed.")
-            return 0
+            return False
         finally:
             PyContext_Exit(self.context)
-        if not keep:
-            self.close()
-        return 0
 
     def pause_reading(self):
         """As asyncio.ReadTransport.pause_reading."""
@@ -312,7 +316,7 @@ cdef class Transport:
                     self.ignored_writes += 1
             return None
         self.lower.write(data)
-        if data:
+        if data and not self.closing:
             self.operate()
         return None
 
@@ -335,6 +339,8 @@ cdef class Transport:
         self.backlog.append(PyBytes_FromStringAndSize(data + sent, length - sent))
         self.backlog_size += length - sent
         self.queue.heat(self)  # which arms for credits when polling does not pay
+        if self.lower_ended:
+            self.queue.watch(self)
         self.pause_protocol_if_full()
         return 0
 

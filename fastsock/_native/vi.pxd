@@ -81,6 +81,7 @@ cdef class Endpoint:
     cdef bint gone(self) noexcept nogil
     cdef bint plug_if_full(self) noexcept nogil
     cdef int64_t timeout_option(self, int what) noexcept
+    cdef bint ask_peer(self) noexcept nogil
     cdef void begin(self) noexcept
     cdef int end(self) except -1
 

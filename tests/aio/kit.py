@@ -79,6 +79,9 @@ class Recorder(asyncio.Protocol):
         self.error = error
         self.note("lost")
 
+    def forget_pieces(self) -> None:
+        self.pieces = 0
+
     @property
     def lost(self) -> bool:
         return "lost" in self.events
@@ -195,10 +198,10 @@ class World:
 
         server = await self.server(made, **options)
         transport, protocol = await self.loop.create_connection(near, HOST, self.port(server))
-        self._closers.append(transport.abort)
+        self._closers.append(lambda: protocol.lost or protocol.transport.abort())
         other = await accepted
         await self.until(lambda: other.transport is not None)
-        self._closers.append(other.transport.abort)
+        self._closers.append(lambda: other.lost or other.transport.abort())
         server.close()
         if self.path == "ring" and settle:
             await self.move(protocol, other)
@@ -214,6 +217,7 @@ class World:
         for protocol in (near, far):
             protocol.data.clear()
             del protocol.events[1:]
+            protocol.forget_pieces()
             for name in ("hints",):
                 getattr(protocol, name, []).clear()
 

@@ -1,0 +1,318 @@
+"""Protocols: both kinds, changing them at any moment, what their exceptions do, and the context they run in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aio.kit import HOST, Buffered, Recorder, World, everywhere
+from pairs import payload
+
+KINDS: tuple[Callable[[], Any], ...] = (Recorder, Buffered)
+PROTOCOLS = pytest.mark.parametrize("kind", KINDS, ids=["protocol", "buffered"])
+CHANGES = pytest.mark.parametrize("to", KINDS, ids=["to-protocol", "to-buffered"])
+
+
+# ---- buffered protocols --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 65536])
+@everywhere
+async def test_a_buffer_of_any_size(world: World, size: int) -> None:
+    near, far = await world.pair(Recorder, lambda: Buffered(size))
+    data = payload(min(size * 300, 300_000))
+    near.transport.write(data)
+    assert await world.received(far, len(data)) == data
+    assert all(type(hint) is int for hint in far.hints)
+    await world.check_path(near, far)
+
+
+@everywhere
+async def test_an_empty_buffer_ends_the_connection(world: World) -> None:
+    near, far = await world.pair(Recorder, lambda: Buffered(65536))
+    far.buffer = bytearray()
+    near.transport.write(b"x")
+    await world.until(lambda: far.lost)
+    (problem,) = world.take_problems()
+    if not (world.loop_kind == "uvloop" and world.path == "kernel"):
+        assert "get_buffer() call failed" in problem["message"]
+    assert isinstance(problem["exception"], RuntimeError)
+    assert problem["transport"] is far.transport
+    assert problem["protocol"] is far
+
+
+# ---- changing protocols --------------------------------------------------------------------------------------
+
+
+def change(protocol: Any, to: Callable[[], Any]) -> Any:
+    """Puts another protocol in the place of `protocol`, on its transport."""
+    other = to()
+    other.connection_made(protocol.transport)
+    protocol.transport.set_protocol(other)
+    assert protocol.transport.get_protocol() is other
+    return other
+
+
+@PROTOCOLS
+@CHANGES
+@everywhere
+async def test_changing_the_protocol_between_messages(world: World, kind: Any, to: Any) -> None:
+    near, far = await world.pair(kind, kind)
+    for number in range(30):
+        data = payload(200 + number, number)
+        near.transport.write(data)
+        assert await world.received(far, len(data)) == data
+        far.transport.write(data)
+        assert await world.received(near, len(data)) == data
+        old, far = far, change(far, (to, kind)[number % 2])
+        assert old.data == b""
+    await world.check_path(near, far)
+
+
+@PROTOCOLS
+@CHANGES
+@everywhere
+async def test_changing_the_protocol_in_its_own_callback(world: World, kind: Any, to: Any) -> None:
+    """What was already read is the old one's, the rest the new one's: nothing is lost, nothing comes twice."""
+    near, far = await world.pair(kind, kind)
+    chain = [far]
+
+    def hand_on(protocol: Any) -> None:
+        new = change(protocol, (to, kind)[len(chain) % 2])
+        new.on("data", hand_on)
+        chain.append(new)
+
+    far.on("data", hand_on)
+    data = payload(600_000)
+    near.transport.write(data)
+    await world.until(lambda: sum(len(protocol.data) for protocol in chain) >= len(data))
+    assert b"".join(bytes(protocol.data) for protocol in chain) == data
+    near.transport.close()
+    await world.until(lambda: chain[-1].lost)
+    assert not any(protocol.lost for protocol in chain[:-1])
+
+
+@CHANGES
+@everywhere
+async def test_changing_the_protocol_while_paused(world: World, to: Any) -> None:
+    near, far = await world.pair()
+    for number in range(12):
+        far.transport.pause_reading()
+        near.transport.write(b"%06d" % number)
+        await world.quiet(0.002)
+        old, far = far, change(far, (to, Recorder)[number % 2])
+        await world.quiet(0.002)
+        assert far.data == old.data == b""
+        assert not far.transport.is_reading()
+        far.transport.resume_reading()
+        assert await world.received(far, 6) == b"%06d" % number
+        far.transport.write(b"ok")
+        await world.received(near, 2)
+    await world.check_path(near, far)
+
+
+# ---- exceptions in callbacks ---------------------------------------------------------------------------------
+
+
+def fail(_: Any) -> None:
+    raise ZeroDivisionError("on purpose")
+
+
+def check_report(world: World, protocol: Any, message: str) -> None:
+    (problem,) = world.take_problems()
+    if world.loop_kind == "uvloop" and world.path == "kernel":
+        message = "Fatal error on transport TCPTransport"
+    assert problem["message"] == message
+    assert problem.keys() == {"message", "exception", "transport", "protocol"}
+    assert isinstance(problem["exception"], ZeroDivisionError)
+    assert problem["transport"] is protocol.transport
+    assert problem["protocol"] is protocol
+
+
+@PROTOCOLS
+@everywhere
+async def test_an_exception_when_data_comes(world: World, kind: Any) -> None:
+    near, far = await world.pair(kind, kind)
+    far.on("data", fail)
+    near.transport.write(b"data")
+    await world.until(lambda: far.lost and near.lost)
+    name = "data_received" if kind is Recorder else "buffer_updated"
+    check_report(world, far, f"Fatal error: protocol.{name}() call failed.")
+    assert isinstance(far.error, ZeroDivisionError)
+    assert [event for event in far.events if event != "get"] == ["made", "lost"]
+
+
+@everywhere
+async def test_an_exception_in_get_buffer(world: World) -> None:
+    near, far = await world.pair(Recorder, Buffered)
+    far.on("get", fail)
+    near.transport.write(b"data")
+    await world.until(lambda: far.lost and near.lost)
+    check_report(world, far, "Fatal error: protocol.get_buffer() call failed.")
+    assert isinstance(far.error, ZeroDivisionError)
+
+
+@everywhere
+async def test_an_exception_in_eof_received(world: World) -> None:
+    near, far = await world.pair()
+    far.on("eof", fail)
+    near.transport.write_eof()
+    await world.until(lambda: far.lost and near.lost)
+    check_report(world, far, "Fatal error: protocol.eof_received() call failed.")
+    assert isinstance(far.error, ZeroDivisionError)
+
+
+@everywhere
+async def test_an_exception_in_connection_lost(world: World) -> None:
+    near, far = await world.pair()
+    far.on("lost", fail)
+    near.transport.close()
+    await world.until(lambda: far.lost and near.lost)
+    await world.quiet(0.001)
+    (problem,) = world.take_problems()
+    assert isinstance(problem["exception"], ZeroDivisionError)
+
+
+@everywhere
+async def test_an_exception_in_connection_made(world: World) -> None:
+    class Failing(Recorder):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            fail(self)
+
+    made: list[Any] = []
+
+    def factory() -> Any:
+        made.append(Failing())
+        return made[-1]
+
+    if world.loop_kind == "uvloop":  # raises it from create_connection, and drops an accepted connection in silence
+        server = await world.server(Recorder)
+        with pytest.raises(ZeroDivisionError):
+            await world.loop.create_connection(factory, HOST, world.port(server))
+        return
+    server = await world.server(factory)
+    transport, near = await world.loop.create_connection(Recorder, HOST, world.port(server))
+    await world.until(lambda: world.problems)
+    (problem,) = world.take_problems()
+    assert isinstance(problem["exception"], ZeroDivisionError)
+    transport.write(b"still there")
+    await world.until(lambda: bytes(made[0].data) == b"still there")
+    transport.close()
+    await world.until(lambda: near.lost and made[0].lost)
+
+
+@everywhere
+async def test_an_os_error_ends_the_connection_without_a_report(world: World) -> None:
+    def fail_like_the_network(_: Any) -> None:
+        raise ConnectionResetError
+
+    near, far = await world.pair()
+    far.on("data", fail_like_the_network)
+    near.transport.write(b"data")
+    await world.until(lambda: far.lost and near.lost)
+    assert isinstance(far.error, ConnectionResetError)
+
+
+# ---- context -------------------------------------------------------------------------------------------------
+
+where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="nowhere")
+
+
+class Noting(Recorder):
+    """Writes down the context variable in each callback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, set[str]] = {}
+        self.tasks: list[Any] = []
+
+    def note(self, event: str) -> None:
+        self.seen.setdefault(event, set()).add(where.get())
+        super().note(event)
+
+    def got(self) -> None:
+        self.seen.setdefault("data", set()).add(where.get())
+        if self.pieces < 3:
+            self.tasks.append(asyncio.ensure_future(self.look()))
+        super().got()
+
+    async def look(self) -> str:
+        return where.get()
+
+
+@everywhere
+async def test_callbacks_run_in_the_context_of_the_connection(world: World) -> None:
+    where.set("server")
+    made: list[Any] = []
+
+    def factory() -> Any:
+        made.append(Noting())
+        return made[-1]
+
+    server = await world.server(factory)
+    near: list[Any] = []
+    for name in ("one", "two"):
+        where.set(name)
+        near.append((await world.loop.create_connection(Noting, HOST, world.port(server)))[1])
+    where.set("later")
+    await world.until(lambda: len(made) == 2)
+    for protocol in near:
+        for _ in range(40):
+            far = made[near.index(protocol)]
+            protocol.transport.write(b"ping")
+            await world.received(far, 4)
+            far.transport.write(b"pong")
+            await world.received(protocol, 4)
+        await world.check_path(protocol, far)
+    for protocol in made:
+        protocol.transport.close()
+    await world.until(lambda: all(protocol.lost for protocol in [*near, *made]))
+    for protocol, name in zip(near, ("one", "two"), strict=True):
+        assert protocol.seen == {"made": {name}, "data": {name}, "eof": {name}, "lost": {name}}
+        assert {await task for task in protocol.tasks} == {name}
+    for protocol in made:
+        assert protocol.seen["data"] == {"server"}
+        assert {await task for task in protocol.tasks} == {"server"}
+
+
+@everywhere
+async def test_what_a_callback_sets_does_not_leak_out(world: World) -> None:
+    where.set("outside")
+    near, far = await world.pair()
+    far.on("data", lambda _: where.set("inside"))
+    for _ in range(10):
+        near.transport.write(b"x")
+        await world.received(far, 1)
+        assert where.get() == "outside"
+        seen: list[str] = []
+        world.loop.call_soon(lambda seen=seen: seen.append(where.get()))
+        await world.until(lambda seen=seen: seen)
+        assert seen == ["outside"]
+
+
+# ---- debug mode ----------------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_debug_mode_has_nothing_to_complain_about(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.loop.set_debug(True)
+    world.loop.slow_callback_duration = 0.5
+    caplog.set_level(logging.WARNING, "asyncio")
+    near, far = await world.pair()
+    for _ in range(30):
+        near.transport.write(b"ping")
+        await world.received(far, 4)
+        far.transport.write(b"pong")
+        await world.received(near, 4)
+    data = payload(1 << 20)
+    near.transport.write(data)
+    assert await world.received(far, len(data)) == data
+    await world.check_path(near, far)
+    near.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
