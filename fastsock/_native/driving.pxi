@@ -80,6 +80,11 @@ cdef bint credit_returned(Endpoint endpoint) noexcept nogil:
             or endpoint.gone() or not endpoint.moved_sending())
 
 
+cdef bint was_reset(Endpoint endpoint) noexcept nogil:
+    """Whether the peer's stream ends with a reset."""
+    return fs_load_sc64(&endpoint.vi.rx.fin) >> 32 == FS_RESET >> 32
+
+
 cdef bint lost_peer(Endpoint endpoint) noexcept nogil:
     """Whether a peer whose end of stream was seen is dead. If not, a doorbell byte asks: to a dead one it draws a RST."""
     cdef bint lost

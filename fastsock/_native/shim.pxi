@@ -139,6 +139,8 @@ cdef class Shim:
 cdef class ShimOfBuffered(Shim):
     """The same above a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
 
+    cdef object get_buffer_error
+
     def get_buffer(self, hint):
         cdef Transport transport = self.transport
         PyContext_Enter(transport.context)
@@ -150,13 +152,19 @@ cdef class ShimOfBuffered(Shim):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            transport.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
-            return bytearray(1)  # for the loop's transport; `buffer_updated` throws it away
+            # Told in buffer_updated: a uvloop transport that is ended while it asks for a buffer crashes. What is read
+            # into this one is thrown away.
+            self.get_buffer_error = error
+            return bytearray(1)
         finally:
             PyContext_Exit(transport.context)
 
     def buffer_updated(self, Py_ssize_t count):
         cdef Transport transport = self.transport
+        if self.get_buffer_error is not None:
+            error, self.get_buffer_error = self.get_buffer_error, None
+            transport.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
+            return
         if transport.entered:
             count = self.heard(count)
         else:

@@ -207,6 +207,8 @@ cdef class Transport:
             try:
                 if not view.len:
                     raise RuntimeError("get_buffer() returned an empty buffer")
+                if self.endpoint is None:
+                    return True  # the protocol has ended the connection
                 got = self.endpoint.try_receive(<char *>view.buf, view.len, 0, final)
             finally:
                 PyBuffer_Release(&view)
@@ -225,8 +227,8 @@ cdef class Transport:
     cdef bint received_nothing(self, int64_t got) except -1:
         if got == -EAGAIN:
             return False
-        if got == 0 and self.endpoint.own.fin_taken == 2:
-            self.fail(-ECONNRESET)  # the peer's reset, which the loop's own transport has taken from the kernel already
+        if got == 0 and was_reset(self.endpoint):
+            self.fail(-ECONNRESET)  # the loop's own transport has taken the error from the kernel already
         elif got == 0:
             self.tell_end()
         else:

@@ -222,7 +222,8 @@ class World:
                 getattr(protocol, name, []).clear()
 
     def on_ring(self, *protocols: Any) -> bool:
-        return all(fastsock.path_of(protocol.transport).path == "ring" for protocol in protocols)
+        both = fastsock.Path("ring", "both directions")
+        return all(fastsock.path_of(protocol.transport) == both for protocol in protocols)
 
     async def check_path(self, near: Any, far: Any) -> None:
         """After the body's traffic: on the ring, except with the untouched loop."""

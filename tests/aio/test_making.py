@@ -1,0 +1,371 @@
+"""Making connections and servers: every way in, its options and its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from typing import Any
+
+import pytest
+from aio.kit import HOST, Recorder, World, everywhere
+
+import fastsock
+
+
+async def talk(world: World, near: Any, far: Any, rounds: int = 30) -> None:
+    for number in range(rounds):
+        near.transport.write(b"%04d" % number)
+        assert await world.received(far, 4) == b"%04d" % number
+        far.transport.write(b"%04d" % number)
+        assert await world.received(near, 4) == b"%04d" % number
+    await world.check_path(near, far)
+
+
+class Acceptor:
+    """A protocol factory that keeps what it made."""
+
+    def __init__(self) -> None:
+        self.made: list[Recorder] = []
+
+    def __call__(self) -> Recorder:
+        self.made.append(Recorder())
+        return self.made[-1]
+
+
+async def accepted(world: World, acceptor: Acceptor, count: int = 1) -> Recorder:
+    await world.until(lambda: len(acceptor.made) == count and acceptor.made[-1].transport is not None)
+    return acceptor.made[-1]
+
+
+async def dial(world: World, acceptor: Acceptor, *args: Any, **options: Any) -> Recorder:
+    """A connection, tried and ended."""
+    count = len(acceptor.made)
+    transport, near = await world.loop.create_connection(Recorder, *args, **options)
+    assert near.transport is transport
+    assert near.events == ["made"]
+    far = await accepted(world, acceptor, count + 1)
+    await talk(world, near, far)
+    transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert near.error is far.error is None
+    return near
+
+
+# ---- create_connection ---------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_host_and_port(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    await dial(world, acceptor, HOST, world.port(server))
+    await dial(world, acceptor, "localhost", world.port(server), family=socket.AF_INET)
+
+
+@everywhere
+async def test_a_socket_of_ones_own(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    with world.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        await world.loop.sock_connect(sock, (HOST, world.port(server)))
+        await dial(world, acceptor, sock=sock)
+
+
+@everywhere
+async def test_a_socket_that_was_used_before(world: World) -> None:
+    """Bytes on both sides of the hand-over arrive in order; the socket may have moved already."""
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    sock = world.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    await world.loop.sock_connect(sock, (HOST, world.port(server)))
+    far = await accepted(world, acceptor)
+    for number in range(20):
+        await world.loop.sock_sendall(sock, b"%04d" % number)
+        assert await world.received(far, 4) == b"%04d" % number
+        far.transport.write(b"%04d" % number)
+        assert await world.loop.sock_recv(sock, 4) == b"%04d" % number
+    far.transport.write(b"not read yet")
+    transport, near = await world.loop.create_connection(Recorder, sock=sock)
+    assert await world.received(near, 12) == b"not read yet"
+    await talk(world, near, far)
+    transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert far.error is None
+
+
+@everywhere
+async def test_local_addr(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    near = await dial(world, acceptor, HOST, world.port(server), local_addr=("127.0.0.1", 0))
+    assert near.transport.get_extra_info("sockname")[0] == "127.0.0.1"
+
+
+@everywhere
+async def test_happy_eyeballs(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    if world.loop_kind == "uvloop":
+        with pytest.raises(TypeError):
+            await world.loop.create_connection(Recorder, HOST, 1, happy_eyeballs_delay=0.1)
+        return
+    await dial(world, acceptor, "localhost", world.port(server), happy_eyeballs_delay=0.05, interleave=1)
+
+
+@everywhere
+async def test_nobody_listens(world: World) -> None:
+    with world.socket() as sock:
+        sock.bind((HOST, 0))
+        port = sock.getsockname()[1]
+        with pytest.raises(ConnectionRefusedError):
+            await world.loop.create_connection(Recorder, HOST, port)
+
+
+@everywhere
+async def test_arguments_that_do_not_fit(world: World) -> None:
+    connect = world.loop.create_connection
+    with pytest.raises(ValueError, match="host"):
+        await connect(Recorder)
+    with pytest.raises(ValueError, match="server_hostname"):
+        await connect(Recorder, HOST, 1, server_hostname="x")
+    with pytest.raises(ValueError, match="ssl"):
+        await connect(Recorder, HOST, 1, ssl_handshake_timeout=1)
+    with world.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, pytest.raises(ValueError, match="Stream"):
+        await connect(Recorder, sock=sock)
+    with world.socket() as sock, pytest.raises(ValueError, match="host"):
+        await connect(Recorder, HOST, 1, sock=sock)
+
+
+@everywhere
+async def test_a_factory_that_fails(world: World) -> None:
+    def factory() -> Any:
+        raise ZeroDivisionError
+
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    with pytest.raises(ZeroDivisionError):
+        await world.loop.create_connection(factory, HOST, world.port(server))
+
+
+@everywhere
+async def test_cancelling_a_connection_under_way(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    for turns in range(8):
+        made: list[Recorder] = []
+
+        def factory(made: list[Recorder] = made) -> Recorder:
+            made.append(Recorder())
+            return made[-1]
+
+        task = world.loop.create_task(world.loop.create_connection(factory, HOST, world.port(server)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            task.result()[0].close()
+        for protocol in made:
+            if protocol.transport is not None:
+                protocol.transport.close()
+    await world.quiet()
+    for protocol in acceptor.made:
+        protocol.transport.close()
+    await dial(world, acceptor, HOST, world.port(server))
+
+
+# ---- create_server -------------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_several_hosts(world: World) -> None:
+    acceptor = Acceptor()
+    with world.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+    server = await world.loop.create_server(acceptor, ["127.0.0.1", "127.0.0.2"], port)
+    world._closers.append(server.close)
+    assert sorted(sock.getsockname()[0] for sock in server.sockets) == ["127.0.0.1", "127.0.0.2"]
+    await dial(world, acceptor, "127.0.0.1", port)
+    await dial(world, acceptor, "127.0.0.2", port)
+
+
+@everywhere
+async def test_both_families(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor, ["127.0.0.1", "::1"])
+    for sock in server.sockets:
+        await dial(world, acceptor, sock.getsockname()[0], sock.getsockname()[1])
+
+
+@everywhere
+async def test_a_listening_socket_of_ones_own(world: World) -> None:
+    acceptor = Acceptor()
+    sock = world.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.bind((HOST, 0))
+    server = await world.loop.create_server(acceptor, sock=sock, backlog=5)
+    world._closers.append(server.close)
+    await dial(world, acceptor, HOST, world.port(server))
+
+
+@everywhere
+async def test_reuse_port_shares_the_connections(world: World) -> None:
+    acceptors = Acceptor(), Acceptor()
+    first = await world.server(acceptors[0], reuse_port=True, reuse_address=True)
+    port = world.port(first)
+    second = await world.loop.create_server(acceptors[1], HOST, port, reuse_port=True)
+    world._closers.append(second.close)
+    near = [(await world.loop.create_connection(Recorder, HOST, port))[1] for _ in range(24)]
+    await world.until(lambda: sum(len(acceptor.made) for acceptor in acceptors) == 24)
+    assert all(acceptor.made for acceptor in acceptors)
+    for protocol in near:
+        protocol.transport.close()
+    made = acceptors[0].made + acceptors[1].made
+    await world.until(lambda: all(protocol.lost for protocol in [*near, *made]))
+
+
+@everywhere
+async def test_a_server_that_starts_later(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor, start_serving=False)
+    assert not server.is_serving()
+    assert server.get_loop() is world.loop
+    await server.start_serving()
+    assert server.is_serving()
+    await dial(world, acceptor, HOST, world.port(server))
+    server.close()
+    assert not server.is_serving()
+    assert list(server.sockets) == []
+    await server.wait_closed()
+
+
+@everywhere
+async def test_serve_forever_until_cancelled(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    task = world.loop.create_task(server.serve_forever())
+    await dial(world, acceptor, HOST, world.port(server))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not server.is_serving()
+
+
+@everywhere
+async def test_wait_closed_waits_for_the_connections(world: World) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    transport, near = await world.loop.create_connection(Recorder, HOST, world.port(server))
+    far = await accepted(world, acceptor)
+    await talk(world, near, far)
+    server.close()
+    waiting = world.loop.create_task(server.wait_closed())
+    await world.quiet()
+    if sys.version_info >= (3, 12) or world.loop_kind == "uvloop":
+        assert not waiting.done()
+    await talk(world, near, far)
+    transport.close()
+    await waiting
+    await world.until(lambda: near.lost and far.lost)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python 3.13")
+@pytest.mark.parametrize("loop_kind", ["asyncio"])
+@pytest.mark.parametrize("how", ["close_clients", "abort_clients"])
+@everywhere
+async def test_a_server_ends_its_clients(world: World, how: str) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    near = [(await world.loop.create_connection(Recorder, HOST, world.port(server)))[1] for _ in range(3)]
+    await accepted(world, acceptor, 3)
+    peers = {protocol.transport.get_extra_info("peername"): protocol for protocol in acceptor.made}
+    for protocol in near:
+        await talk(world, protocol, peers[protocol.transport.get_extra_info("sockname")])
+    for protocol in acceptor.made:
+        protocol.transport.write(b"last")
+    server.close()
+    getattr(server, how)()
+    await asyncio.wait_for(server.wait_closed(), 5)
+    await world.until(lambda: all(protocol.lost for protocol in [*near, *acceptor.made]))
+    if how == "close_clients":
+        assert [bytes(protocol.data) for protocol in near] == [b"last"] * 3
+    assert {type(protocol.error) for protocol in acceptor.made} == {type(None)}
+
+
+@everywhere
+async def test_connect_accepted_socket(world: World) -> None:
+    with world.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((HOST, 0))
+        listener.listen()
+        listener.setblocking(False)
+        dialling = world.loop.create_task(world.loop.create_connection(Recorder, *listener.getsockname()))
+        sock, _ = await world.loop.sock_accept(listener)
+        transport, far = await world.loop.connect_accepted_socket(Recorder, sock)
+        _, near = await dialling
+        await talk(world, near, far)
+        transport.close()
+        await world.until(lambda: near.lost and far.lost)
+
+
+# ---- loops ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_run(loop: str) -> None:
+    async def main() -> str:
+        running = asyncio.get_running_loop()
+        assert isinstance(running, type(fastsock_loop(loop)).__mro__[1])
+        return "result"
+
+    assert fastsock.run(main(), loop=loop) == "result"
+
+
+def fastsock_loop(kind: str) -> Any:
+    loop = fastsock.new_event_loop(kind)
+    loop.close()
+    return loop
+
+
+def test_an_unknown_loop() -> None:
+    with pytest.raises(ValueError, match="'uvloop' or 'asyncio'"):
+        fastsock.new_event_loop("trio")
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_policy(loop: str) -> None:
+    made = fastsock.EventLoopPolicy(loop).new_event_loop()
+    try:
+        assert type(made) is type(fastsock_loop(loop))
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("move_after", [0, 5])
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+def test_a_loop_closed_with_connections_open(kind: str, move_after: int, recwarn: pytest.WarningsRecorder) -> None:
+    """Nothing of it stays behind, and what programs still call on a transport does no harm."""
+    world = World(kind, "ring" if move_after == 0 else "midstream")
+
+    async def main() -> tuple[Recorder, Recorder]:
+        near, far = await world.pair()
+        await talk(world, near, far)
+        far.transport.pause_reading()
+        near.transport.write(bytes(1 << 20))
+        far.transport.write(b"unread")
+        world._closers.clear()
+        return near, far
+
+    near, far = world.run(main())
+    for protocol in (near, far):
+        assert protocol.transport.get_extra_info("fastsock").path == "ring"
+        assert protocol.transport.is_closing() in (True, False)
+        repr(protocol.transport)
+    del near, far, protocol
+    world.loop = None
+    import gc
+
+    gc.collect()

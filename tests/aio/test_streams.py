@@ -1,0 +1,185 @@
+"""asyncio streams, which are most programs' way in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aio.kit import HOST, World, everywhere
+from pairs import payload
+
+import fastsock
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def streams(world: World, **options: Any) -> tuple[Streams, Streams]:
+    """Two connected pairs of reader and writer."""
+    accepted: asyncio.Future[Streams] = world.loop.create_future()
+    server = await asyncio.start_server(lambda *pair: accepted.set_result(pair), HOST, 0, **options)
+    near = await asyncio.open_connection(HOST, world.port(server), **options)
+    far = await accepted
+    server.close()
+    for _, writer in (near, far):
+        world._closers.append(writer.transport.abort)
+    return near, far
+
+
+async def on_ring(world: World, near: Streams, far: Streams) -> None:
+    """They are on the ring, or soon will be."""
+    if world.path == "kernel":
+        return
+    both = fastsock.Path("ring", "both directions")
+    while not fastsock.path_of(near[1]) == fastsock.path_of(far[1]) == both:
+        for (_, writer), (reader, _) in ((near, far), (far, near)):
+            writer.write(b"move")
+            assert await reader.readexactly(4) == b"move"
+
+
+async def end(*writers: asyncio.StreamWriter) -> None:
+    for writer in writers:
+        writer.close()
+    for writer in writers:
+        await writer.wait_closed()
+
+
+@everywhere
+async def test_lines(world: World) -> None:
+    (reader, writer), (far_reader, far_writer) = near, far = await streams(world)
+    for number in range(60):
+        writer.write(b"line %d\n" % number)
+        await writer.drain()
+        assert await far_reader.readline() == b"line %d\n" % number
+        far_writer.writelines([b"answer ", b"%d\r\n" % number])
+        assert await reader.readuntil(b"\r\n") == b"answer %d\r\n" % number
+    await on_ring(world, near, far)
+    await end(writer, far_writer)
+
+
+@everywhere
+async def test_a_long_stream_with_a_slow_reader(world: World) -> None:
+    """The writer is held up by drain, and its memory by the watermark."""
+    near, far = await streams(world, limit=10_000)
+    await on_ring(world, near, far)
+    data = payload(8 << 20)
+    most = 0
+
+    async def write() -> None:
+        nonlocal most
+        for start in range(0, len(data), 50_000):
+            near[1].write(data[start : start + 50_000])
+            most = max(most, near[1].transport.get_write_buffer_size())
+            await near[1].drain()
+        near[1].write_eof()
+
+    async def read() -> bytes:
+        received = bytearray()
+        while piece := await far[0].read(30_000):
+            received += piece
+            if len(received) % 7 == 0:
+                await asyncio.sleep(0.001)
+        return bytes(received)
+
+    _, received = await asyncio.gather(write(), read())
+    assert received == data
+    assert most < 65536 + 2 * 50_000
+    await end(near[1], far[1])
+
+
+@everywhere
+async def test_both_ways_at_once(world: World) -> None:
+    near, far = await streams(world)
+    data = payload(3 << 20)
+
+    async def push(writer: asyncio.StreamWriter) -> None:
+        for start in range(0, len(data), 9_999):
+            writer.write(data[start : start + 9_999])
+            await writer.drain()
+        writer.write_eof()
+
+    done = await asyncio.gather(push(near[1]), push(far[1]), near[0].read(), far[0].read())
+    assert done[2] == done[3] == data
+    await end(near[1], far[1])
+
+
+@everywhere
+async def test_the_end_of_the_stream(world: World) -> None:
+    near, far = await streams(world)
+    await on_ring(world, near, far)
+    near[1].write(b"incomplete")
+    await end(near[1])
+    with pytest.raises(asyncio.IncompleteReadError) as caught:
+        await far[0].readexactly(100)
+    assert caught.value.partial == b"incomplete"
+    assert far[0].at_eof()
+    assert await far[0].read() == b""
+    await end(far[1])
+
+
+@everywhere
+async def test_a_timeout_loses_nothing(world: World) -> None:
+    near, far = await streams(world)
+    await on_ring(world, near, far)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(far[0].readexactly(8), 0.02)
+    near[1].write(b"half")
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(far[0].readexactly(8), 0.02)
+    near[1].write(b"full")
+    assert await far[0].readexactly(8) == b"halffull"
+    await end(near[1], far[1])
+
+
+@everywhere
+async def test_cancelling_a_read_loses_nothing(world: World) -> None:
+    near, far = await streams(world)
+    received = bytearray()
+    data = payload(20_000)
+    for start in range(0, len(data), 100):
+        task = world.loop.create_task(far[0].read(1000))
+        near[1].write(data[start : start + 100])
+        for _ in range(start // 100 % 5):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            received += await task
+        except asyncio.CancelledError:
+            pass
+    near[1].write_eof()
+    received += await far[0].read()
+    assert bytes(received) == data
+    await end(near[1], far[1])
+
+
+@everywhere
+async def test_cancelling_a_drain_loses_nothing(world: World) -> None:
+    near, far = await streams(world)
+    await on_ring(world, near, far)
+    data = payload(6 << 20)
+    near[1].write(data)
+    for _ in range(3):
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(near[1].drain(), 0.01)
+    near[1].write_eof()
+    assert await far[0].read() == data
+    await near[1].drain()
+    await end(near[1], far[1])
+
+
+@everywhere
+async def test_a_reset_is_an_error_for_reader_and_writer(world: World) -> None:
+    near, far = await streams(world)
+    await on_ring(world, near, far)
+    far[1].transport.pause_reading()
+    near[1].write(b"never read")
+    await world.quiet()
+    far[1].transport.abort()
+    with pytest.raises(ConnectionResetError):
+        await near[0].read()
+    with pytest.raises(ConnectionResetError):
+        await near[1].drain()
+    near[1].close()
+    with pytest.raises(ConnectionResetError):
+        await near[1].wait_closed()
+    await end(far[1])
