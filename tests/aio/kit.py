@@ -12,6 +12,7 @@ import functools
 import importlib
 import socket
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -155,7 +156,9 @@ class World:
                 try:
                     loop.run_until_complete(self._clean_up())
                 finally:
-                    loop.close()
+                    with warnings.catch_warnings():  # uvloop hangs when the warning about an open transport is an error
+                        warnings.simplefilter("ignore", ResourceWarning)
+                        loop.close()
                     assert vi.endpoints() == []
 
     async def _clean_up(self) -> None:

@@ -1,0 +1,230 @@
+"""Two processes: every kind of peer, both roles, both directions, half-close, and death."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aio.kit import Recorder, World, everywhere
+from aio.peers import PEERS, expected, peer, stream
+
+MIB = 1 << 20
+BOTH_ROLES = pytest.mark.parametrize("role", ["connect", "accept"])
+ALL_PEERS = pytest.mark.parametrize("kind", PEERS)
+BLOCKING_AND_SAME = pytest.mark.parametrize("kind", ["blocking", "same"])
+PATHS = pytest.mark.parametrize("path", ["kernel", "ring"])
+
+
+def check_whole(protocol: Any, data: bytes) -> None:
+    assert len(protocol.data) == len(data)
+    assert bytes(protocol.data) == data
+
+
+@ALL_PEERS
+@BOTH_ROLES
+@everywhere
+async def test_both_directions_then_half_close(world: World, kind: str, role: str) -> None:
+    async with peer(world, kind, role, factory=lambda: Recorder(keep_open=True)) as other:
+        near = other.protocol
+        if world.path != "midstream":
+            await other.settle()
+        other.tell("receive", 3 * MIB + 5)
+        near.transport.write(stream(3 * MIB + 5))
+        assert await other.said() == expected(3 * MIB + 5)
+        other.tell("send", 2 * MIB + 7)
+        assert await other.said() == "sending"
+        await world.until(lambda: len(near.data) >= 2 * MIB + 7)
+        check_whole(near, stream(2 * MIB + 7))
+        assert await other.said() == "sent"
+        near.data.clear()
+        await other.settle()
+        other.tell("shutdown")
+        await world.until(lambda: "eof" in near.events)
+        other.tell("receive", MIB)
+        near.transport.write(stream(MIB))
+        assert await other.said() == expected(MIB)
+        other.tell("eof")
+        near.transport.write(stream(100))
+        near.transport.close()
+        assert await other.said() == expected(100)
+        other.tell("close")
+        assert await other.said() == "closed"
+        await world.until(lambda: near.lost)
+        assert near.error is None
+        assert [event for event in near.events if event in ("made", "eof", "lost")] == ["made", "eof", "lost"]
+
+
+def resolve(world: World, kind: str) -> str:
+    return world.loop_kind if kind == "same" else kind
+
+
+@BLOCKING_AND_SAME
+@PATHS
+@everywhere
+async def test_our_half_close_and_its_close(world: World, kind: str) -> None:
+    async with peer(world, resolve(world, kind)) as other:
+        near = other.protocol
+        await other.settle()
+        other.tell("eof")
+        near.transport.write(stream(1234))
+        near.transport.write_eof()
+        assert await other.said() == expected(1234)
+        other.tell("send", MIB)
+        other.tell("close")
+        await world.until(lambda: near.lost)
+        check_whole(near, stream(MIB))
+        assert near.events == ["made", "eof", "lost"]
+        assert near.error is None
+
+
+@BLOCKING_AND_SAME
+@PATHS
+@everywhere
+async def test_killed_in_the_middle_of_its_large_write(world: World, kind: str) -> None:
+    """What it had sent arrives, then the end, once."""
+    async with peer(world, resolve(world, kind)) as other:
+        near = other.protocol
+        await other.settle()
+        near.on("data", lambda protocol: protocol.transport.pause_reading())
+        other.tell("send", 64 * MIB)
+        assert await other.said() == "sending"
+        await world.until(lambda: near.data)
+        await world.quiet(0.05)
+        other.kill()
+        await world.quiet(0.05)
+        assert not near.lost
+        near.hooks.clear()
+        near.transport.resume_reading()
+        await world.until(lambda: near.lost)
+        assert near.events == ["made", "eof", "lost"]
+        assert near.error is None
+        assert bytes(near.data) == stream(64 * MIB)[: len(near.data)]
+        assert 0 < len(near.data) < 64 * MIB
+
+
+@BLOCKING_AND_SAME
+@PATHS
+@pytest.mark.parametrize("paused", [False, True], ids=["reading", "paused"])
+@everywhere
+async def test_killed_in_the_middle_of_our_large_write(world: World, kind: str, paused: bool) -> None:
+    """With bytes of ours unread, TCP resets."""
+    async with peer(world, resolve(world, kind)) as other:
+        near = other.protocol
+        await other.settle()
+        if paused:
+            near.transport.pause_reading()
+        near.transport.write(stream(64 * MIB))
+        await world.until(lambda: "pause" in near.events)
+        await world.quiet()
+        other.kill()
+        await world.until(lambda: near.lost)
+        assert isinstance(near.error, (ConnectionResetError, BrokenPipeError))
+        assert [event for event in near.events if event != "eof"] == ["made", "pause", "lost"]
+        await world.quiet()
+        assert near.events.count("lost") == 1
+
+
+@BLOCKING_AND_SAME
+@PATHS
+@everywhere
+async def test_killed_behind_a_half_close(world: World, kind: str) -> None:
+    """Its end of stream was no news; only sending tells of its death."""
+    async with peer(world, resolve(world, kind), factory=lambda: Recorder(keep_open=True)) as other:
+        near = other.protocol
+        await other.settle()
+        other.tell("shutdown")
+        await world.until(lambda: "eof" in near.events)
+        near.transport.write(stream(64 * MIB))
+        await world.until(lambda: "pause" in near.events)
+        await world.quiet()
+        assert not near.lost
+        other.kill()
+        await world.until(lambda: near.lost)
+        assert isinstance(near.error, (ConnectionResetError, BrokenPipeError))
+        assert near.events == ["made", "eof", "pause", "lost"]
+
+
+@BLOCKING_AND_SAME
+@PATHS
+@everywhere
+async def test_killed_while_we_close(world: World, kind: str) -> None:
+    async with peer(world, resolve(world, kind)) as other:
+        near = other.protocol
+        await other.settle()
+        near.transport.write(stream(64 * MIB))
+        near.transport.close()
+        await world.quiet()
+        assert not near.lost
+        other.kill()
+        await world.until(lambda: near.lost)
+        assert isinstance(near.error, (ConnectionResetError, BrokenPipeError))
+        assert near.events.count("lost") == 1
+
+
+@BLOCKING_AND_SAME
+@PATHS
+@everywhere
+async def test_killed_when_all_is_quiet(world: World, kind: str) -> None:
+    async with peer(world, resolve(world, kind)) as other:
+        near = other.protocol
+        await other.settle()
+        await world.quiet(0.05)
+        other.kill()
+        await world.until(lambda: near.lost)
+        assert near.events == ["made", "eof", "lost"]
+        assert near.error is None
+
+
+@BLOCKING_AND_SAME
+@PATHS
+@everywhere
+async def test_killed_with_a_reader_that_is_paused(world: World, kind: str) -> None:
+    async with peer(world, resolve(world, kind)) as other:
+        near = other.protocol
+        await other.settle()
+        near.transport.pause_reading()
+        other.kill()
+        await world.quiet(0.05)
+        assert near.events == ["made"]
+        near.transport.resume_reading()
+        await world.until(lambda: near.lost)
+        assert near.events == ["made", "eof", "lost"]
+        assert near.error is None
+
+
+@pytest.mark.parametrize("path", ["ring"])
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+@BOTH_ROLES
+@everywhere
+async def test_a_foreign_peer_stays_on_tcp(world: World, kind: str, role: str) -> None:
+    async with peer(world, kind, role, path="kernel") as other:
+        near = other.protocol
+        await other.echo(300)
+        assert near.transport.get_extra_info("fastsock").path == "tcp"
+        other.tell("receive", 3 * MIB)
+        near.transport.write(stream(3 * MIB))
+        assert await other.said() == expected(3 * MIB)
+        other.tell("send", 3 * MIB)
+        other.tell("close")
+        await world.until(lambda: near.lost)
+        check_whole(near, stream(3 * MIB))
+        assert near.error is None
+        assert near.events == ["made", "eof", "lost"] or "pause" in near.events
+
+
+@PATHS
+@everywhere
+async def test_a_slow_reader_holds_up_a_fast_writer(world: World) -> None:
+    """Across processes: what waits at the sender stays within its watermark, as long as it heeds pause_writing."""
+    async with peer(world, world.loop_kind) as other:
+        near = other.protocol
+        await other.settle()
+        near.on("data", lambda protocol: protocol.transport.pause_reading())
+        other.tell("send", 8 * MIB)
+        assert await other.said() == "sending"
+        while len(near.data) < 8 * MIB:
+            await asyncio.sleep(0.001)
+            near.transport.resume_reading()
+        check_whole(near, stream(8 * MIB))
+        assert await other.said() == "sent"
