@@ -509,6 +509,11 @@ cdef class Transport:
         return self.last_path if self.last_path is not None else self.policy.path_of(self.endpoint)
 
     @property
+    def on_kernel(self):
+        """Whether the loop's own transport has the connection to itself: there is no region yet."""
+        return not self.entered
+
+    @property
     def _protocol_paused(self):
         return self.protocol_paused
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import ssl as tls
 import sys
 from asyncio import sslproto
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from fastsock import config, rendezvous
+from fastsock import config, facade, rendezvous
 from fastsock.aio.transports import Transport, close_queue, shim_factory
 
 __all__ = ["EventLoopPolicy", "methods_for", "new_event_loop", "run"]
@@ -279,13 +280,44 @@ def _wrap_sendfile(original: Any) -> Any:
             return await original(self, transport, file, offset, count, fallback=fallback)  # type: ignore[no-any-return]
         if transport.is_closing():
             raise RuntimeError("Transport is closing")
-        if not fallback:
-            raise RuntimeError(
-                f"fallback is disabled and native sendfile is not supported for transport {transport!r}"
-            )
+        if transport.on_kernel and isinstance(self, asyncio.BaseEventLoop):
+            # The kernel's own sendfile. Until it is done the loop's transport refuses to write, so nothing moves.
+            try:
+                return await original(self, transport.lower, file, offset, count, fallback=False)  # type: ignore[no-any-return]
+            except asyncio.SendfileNotAvailableError:
+                if not fallback:
+                    raise
+        elif not fallback:
+            _require_regular(file)
         return await _send_file(self, transport, file, offset, count)
 
     return sendfile
+
+
+def _wrap_sock_sendfile(original: Any) -> Any:
+    async def sock_sendfile(
+        self: Any, sock: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool | None = None
+    ) -> int:
+        endpoint = sock._endpoint if isinstance(sock, facade.socket) else None
+        if endpoint is None or not (endpoint.attached or endpoint.step is not None):
+            options = _without_nones(fallback=fallback)
+            return await original(self, sock, file, offset, count, **options)  # type: ignore[no-any-return]
+        # The kernel's sendfile would write past the ring.
+        if isinstance(self, asyncio.BaseEventLoop):
+            self._check_sendfile_params(sock, file, offset, count)  # type: ignore[attr-defined]
+        if fallback is False:
+            _require_regular(file)
+        return await _send_pieces(self, file, offset, count, lambda piece: self.sock_sendall(sock, piece))
+
+    return sock_sendfile
+
+
+def _require_regular(file: Any) -> None:
+    """What the kernel's sendfile takes. SendfileNotAvailableError for anything else."""
+    try:
+        os.fstat(file.fileno())
+    except (AttributeError, OSError):  # (io.UnsupportedOperation is an OSError)
+        raise asyncio.SendfileNotAvailableError("not a regular file") from None
 
 
 class _Drain(asyncio.Protocol):
@@ -333,10 +365,25 @@ class _Drain(asyncio.Protocol):
 
 
 async def _send_file(loop: Any, transport: Transport, file: Any, offset: int, count: int | None) -> int:
-    """As asyncio's own fallback: reads pieces in the executor and writes them. The number of bytes written."""
+    """As asyncio's own fallback. The number of bytes written."""
+    drain = _Drain(loop, transport)
+
+    async def write(piece: bytes) -> None:
+        await drain.drain()
+        transport.write(piece)
+
+    try:
+        return await _send_pieces(loop, file, offset, count, write)
+    finally:
+        drain.restore()
+
+
+async def _send_pieces(
+    loop: Any, file: Any, offset: int, count: int | None, send: Callable[[bytes], Coroutine[Any, Any, None]]
+) -> int:
+    """Reads pieces in the executor and sends them. The number of bytes sent; the file's position is behind them."""
     if hasattr(file, "seek"):
         file.seek(offset)
-    drain = _Drain(loop, transport)
     total = 0
     try:
         while count is None or total < count:
@@ -344,14 +391,12 @@ async def _send_file(loop: Any, transport: Transport, file: Any, offset: int, co
             piece = await loop.run_in_executor(None, file.read, size)
             if not piece:
                 break
-            await drain.drain()
-            transport.write(piece)
+            await send(piece)
             total += len(piece)
         return total
     finally:
         if total > 0 and hasattr(file, "seek"):
             file.seek(offset + total)
-        drain.restore()
 
 
 def _wrap_close(original: Any) -> Any:
@@ -369,6 +414,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "create_server": _wrap_create_server,
     "start_tls": _wrap_start_tls,
     "sendfile": _wrap_sendfile,
+    "sock_sendfile": _wrap_sock_sendfile,
     "close": _wrap_close,
 }
 """What is replaced in a loop class."""

@@ -126,7 +126,11 @@ class Peer:
         self.program.process.stdin.flush()
 
     async def said(self) -> str:
-        return str(await self.world.loop.run_in_executor(None, self.program.line))
+        """The next line that it printed. (It may have printed two at once, so there is no select.)"""
+        assert self.program.process.stdout is not None
+        line: bytes = await self.world.loop.run_in_executor(None, self.program.process.stdout.readline)
+        assert line, "the program has ended"
+        return line.decode().rstrip("\n")
 
     async def echo(self, rounds: int) -> None:
         """Round trips, each of which must come back."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from aio.kit import Recorder, World, everywhere
-from aio.peers import PEERS, expected, peer, stream
+from aio.peers import expected, peer, stream
 
 MIB = 1 << 20
 BOTH_ROLES = pytest.mark.parametrize("role", ["connect", "accept"])
-ALL_PEERS = pytest.mark.parametrize("kind", PEERS)
-BLOCKING_AND_SAME = pytest.mark.parametrize("kind", ["blocking", "same"])
+KILLED = pytest.mark.parametrize(("path", "kind"), [("kernel", "same"), ("ring", "same"), ("ring", "blocking")])
+"""Who is killed, on which path: an asyncio program on our kind of loop, or a blocking one."""
 PATHS = pytest.mark.parametrize("path", ["kernel", "ring"])
 
 
@@ -21,11 +21,26 @@ def check_whole(protocol: Any, data: bytes) -> None:
     assert bytes(protocol.data) == data
 
 
-@ALL_PEERS
-@BOTH_ROLES
+def resolve(world: World, kind: str) -> str:
+    other = {"uvloop": "asyncio", "asyncio": "uvloop"}
+    return {"same": world.loop_kind, "other": other[world.loop_kind]}.get(kind, kind)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "role"),
+    [
+        ("kernel", "same", "connect"),
+        ("ring", "blocking", "connect"),
+        ("ring", "blocking", "accept"),
+        ("ring", "same", "accept"),
+        ("ring", "other", "connect"),
+        ("midstream", "blocking", "accept"),
+        ("midstream", "same", "connect"),
+    ],
+)
 @everywhere
 async def test_both_directions_then_half_close(world: World, kind: str, role: str) -> None:
-    async with peer(world, kind, role, factory=lambda: Recorder(keep_open=True)) as other:
+    async with peer(world, resolve(world, kind), role, factory=lambda: Recorder(keep_open=True)) as other:
         near = other.protocol
         if world.path != "midstream":
             await other.settle()
@@ -55,12 +70,7 @@ async def test_both_directions_then_half_close(world: World, kind: str, role: st
         assert [event for event in near.events if event in ("made", "eof", "lost")] == ["made", "eof", "lost"]
 
 
-def resolve(world: World, kind: str) -> str:
-    return world.loop_kind if kind == "same" else kind
-
-
-@BLOCKING_AND_SAME
-@PATHS
+@KILLED
 @everywhere
 async def test_our_half_close_and_its_close(world: World, kind: str) -> None:
     async with peer(world, resolve(world, kind)) as other:
@@ -78,8 +88,7 @@ async def test_our_half_close_and_its_close(world: World, kind: str) -> None:
         assert near.error is None
 
 
-@BLOCKING_AND_SAME
-@PATHS
+@KILLED
 @everywhere
 async def test_killed_in_the_middle_of_its_large_write(world: World, kind: str) -> None:
     """What it had sent arrives, then the end, once."""
@@ -103,8 +112,7 @@ async def test_killed_in_the_middle_of_its_large_write(world: World, kind: str) 
         assert 0 < len(near.data) < 64 * MIB
 
 
-@BLOCKING_AND_SAME
-@PATHS
+@KILLED
 @pytest.mark.parametrize("paused", [False, True], ids=["reading", "paused"])
 @everywhere
 async def test_killed_in_the_middle_of_our_large_write(world: World, kind: str, paused: bool) -> None:
@@ -125,8 +133,7 @@ async def test_killed_in_the_middle_of_our_large_write(world: World, kind: str, 
         assert near.events.count("lost") == 1
 
 
-@BLOCKING_AND_SAME
-@PATHS
+@KILLED
 @everywhere
 async def test_killed_behind_a_half_close(world: World, kind: str) -> None:
     """Its end of stream was no news; only sending tells of its death."""
@@ -145,8 +152,7 @@ async def test_killed_behind_a_half_close(world: World, kind: str) -> None:
         assert near.events == ["made", "eof", "pause", "lost"]
 
 
-@BLOCKING_AND_SAME
-@PATHS
+@KILLED
 @everywhere
 async def test_killed_while_we_close(world: World, kind: str) -> None:
     async with peer(world, resolve(world, kind)) as other:
@@ -162,8 +168,7 @@ async def test_killed_while_we_close(world: World, kind: str) -> None:
         assert near.events.count("lost") == 1
 
 
-@BLOCKING_AND_SAME
-@PATHS
+@KILLED
 @everywhere
 async def test_killed_when_all_is_quiet(world: World, kind: str) -> None:
     async with peer(world, resolve(world, kind)) as other:
@@ -176,8 +181,7 @@ async def test_killed_when_all_is_quiet(world: World, kind: str) -> None:
         assert near.error is None
 
 
-@BLOCKING_AND_SAME
-@PATHS
+@KILLED
 @everywhere
 async def test_killed_with_a_reader_that_is_paused(world: World, kind: str) -> None:
     async with peer(world, resolve(world, kind)) as other:

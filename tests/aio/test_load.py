@@ -1,0 +1,319 @@
+"""What connections cost each other and the loop: fairness, timers, idleness, many at once, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio.kit import HOST, Recorder, World, everywhere
+from hostile import open_descriptors
+from pairs import payload
+from programs import running
+
+import fastsock
+from fastsock import rendezvous
+from fastsock._native import vi
+from fastsock._native.aio import Transport
+
+MIB = 1 << 20
+RING_ONLY = pytest.mark.parametrize("path", ["ring"])
+
+
+def saturate(near: Recorder, far: Recorder) -> None:
+    """A ball that both play from data_received, without an end."""
+
+    def answer(protocol: Any) -> None:
+        data = bytes(protocol.data)
+        protocol.data.clear()
+        protocol.transport.write(data)
+
+    near.on("data", answer)
+    far.on("data", answer)
+    near.transport.write(b"x" * 64)
+
+
+@everywhere
+async def test_timers_are_on_time_while_a_connection_is_saturated(world: World) -> None:
+    near, far = await world.pair()
+    saturate(near, far)
+    late = []
+    for _ in range(40):
+        began = time.monotonic()
+        await asyncio.sleep(0.005)
+        late.append(time.monotonic() - began - 0.005)
+    assert sorted(late)[len(late) // 2] < 0.003
+    assert near.pieces > 500
+
+
+@everywhere
+async def test_a_loop_with_other_work_is_not_starved(world: World) -> None:
+    near, far = await world.pair()
+    quiet = await world.pair()
+    saturate(near, far)
+    turns = 0
+    began = time.monotonic()
+    while time.monotonic() - began < 0.2:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 100
+    pieces = near.pieces
+    for _ in range(20):
+        quiet[0].transport.write(b"other")
+        assert await world.received(quiet[1], 5) == b"other"
+    assert near.pieces > pieces
+
+
+@everywhere
+async def test_a_protocol_that_never_reads_blocks_only_its_own_sender(world: World) -> None:
+    near, far = await world.pair()
+    other = await world.pair()
+    far.transport.pause_reading()
+    while "pause" not in near.events:
+        near.transport.write(payload(30_000))
+        await asyncio.sleep(0)
+    size = near.transport.get_write_buffer_size()
+    assert size <= 65536 + 30_000
+    data = payload(4 * MIB)
+    for sender, receiver in (other, other[::-1]):
+        sender.transport.write(data)
+        assert await world.received(receiver, len(data)) == data
+    far.transport.write(b"the other way")
+    await world.until(lambda: bytes(near.data) == b"the other way")
+    assert near.events == ["made", "pause"]
+    assert near.transport.get_write_buffer_size() <= size
+
+
+@pytest.mark.parametrize("path", ["ring", "midstream"])
+@everywhere
+async def test_three_hundred_at_once(world: World, path: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
+    try:
+        made: list[Recorder] = []
+
+        def factory() -> Recorder:
+            made.append(Recorder())
+            made[-1].on("data", lambda protocol: protocol.transport.write(bytes(protocol.data)[-4:]))
+            return made[-1]
+
+        server = await world.server(factory, backlog=400)
+        port = world.port(server)
+        near = [(await world.loop.create_connection(Recorder, HOST, port))[1] for _ in range(300)]
+        for number in range(60):
+            for protocol in near:
+                protocol.data.clear()
+                protocol.transport.write(b"%04d" % number)
+            await world.until(lambda: all(len(protocol.data) == 4 for protocol in near))
+            assert all(bytes(protocol.data) == b"%04d" % number for protocol in near)
+        rings = sum(fastsock.path_of(protocol.transport).path == "ring" for protocol in near)
+        assert rings == 300
+        for protocol in near:
+            protocol.transport.close()
+        await world.until(lambda: all(protocol.lost for protocol in near + made))
+        assert all(protocol.error is None for protocol in near + made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@everywhere
+async def test_an_idle_loop_uses_no_processor(world: World) -> None:
+    near, far = await world.pair()
+    for _ in range(50):
+        near.transport.write(b"ping")
+        await world.received(far, 4)
+        far.transport.write(b"pong")
+        await world.received(near, 4)
+    await asyncio.sleep(0.05)
+    before, began = resource.getrusage(resource.RUSAGE_SELF), time.process_time()
+    await asyncio.sleep(0.5)
+    after, took = resource.getrusage(resource.RUSAGE_SELF), time.process_time() - began
+    assert took < 0.01
+    assert after.ru_nvcsw - before.ru_nvcsw <= 5
+
+
+@RING_ONLY
+@everywhere
+async def test_a_transport_is_gone_when_nobody_holds_it(world: World) -> None:
+    near, far = await world.pair()
+    for protocol in (near, far):
+        protocol.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    world._closers.clear()
+    del near, far, protocol
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [one for one in gc.get_objects() if isinstance(one, Transport)] == []
+    assert vi.endpoints() == []
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.timeout(120)
+@RING_ONLY
+def test_ten_thousand_connections_leave_nothing(world: World) -> None:
+    """Half of them on the ring (a quarter of those aborted, some with bytes unread), half one-shots."""
+
+    async def one(number: int, port: int, made: list[Recorder]) -> None:
+        _, near = await world.loop.create_connection(Recorder, HOST, port)
+        if number % 10 == 0:
+            while not (made and world.on_ring(near, made[-1])):
+                near.data.clear()
+                near.transport.write(b"move")
+                await world.until(lambda: len(near.data) >= 4)
+        else:
+            near.transport.write(b"once")
+            await world.until(lambda: near.data)
+        if number % 40 == 0:
+            near.transport.write(bytes(200_000))
+            near.transport.abort()
+        else:
+            near.transport.close()
+        await world.until(lambda: near.lost and made[-1].lost)
+        made.clear()
+
+    async def main() -> tuple[list[tuple[int, ...]], int]:
+        made: list[Recorder] = []
+
+        def factory() -> Recorder:
+            made.append(Recorder())
+            made[-1].on("data", lambda protocol: protocol.transport.write(bytes(protocol.data)[-4:]))
+            return made[-1]
+
+        server = await world.server(factory)
+        counts = []
+        for number in range(10_000):
+            await one(number, world.port(server), made)
+            if number % 2500 == 499:
+                gc.collect()
+                counts.append((open_descriptors(), rendezvous.Memory.used, resident()))
+        return counts, len(vi.endpoints())
+
+    counts, endpoints = world.run(main(), seconds=100)
+    assert world.problems == []
+    assert endpoints == 0
+    assert len({descriptors for descriptors, _, _ in counts}) == 1
+    assert len({used for _, used, _ in counts}) == 1
+    assert counts[-1][2] < counts[0][2] + 8 * MIB
+
+
+# ---- forks and settings, in programs of their own ---------------------------------------------------------------
+
+PROGRAM = """
+import asyncio
+from aio.kit import Recorder, World
+
+async def exchange(world, near, far, rounds):
+    for number in range(rounds):
+        near.transport.write(b"%04d" % number)
+        assert await world.received(far, 4) == b"%04d" % number
+        far.transport.write(b"%04d" % number)
+        assert await world.received(near, 4) == b"%04d" % number
+
+kind = sys.argv[1]
+world = World(kind, "ring")
+"""
+
+FORKING = PROGRAM + """
+async def main():
+    near, far = await world.pair()
+    children = []
+    for number in range(10):
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        children.append(child)
+        await exchange(world, near, far, 20)
+        assert world.on_ring(near, far)
+    for child in children:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    await exchange(world, near, far, 20)
+    near.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert near.error is far.error is None
+
+fastsock.patch(move_after=0)
+world.run(main())
+assert world.problems == []
+say("done")
+"""
+
+
+@pytest.mark.parametrize("path", ["ring"])
+def test_forks_in_a_running_program(world: World) -> None:
+    with running(FORKING, world.loop_kind) as program:
+        assert program.line() == "done"
+        assert program.wait() == 0
+
+
+WITHOUT_POLLING = PROGRAM + """
+async def main():
+    near, far = await world.pair()
+    await exchange(world, near, far, 300)
+    data = payload(3 << 20)
+    near.transport.write(data)
+    assert await world.received(far, len(data)) == data
+    far.transport.write_eof()
+    await world.until(lambda: near.lost and far.lost)
+
+world.run(main())
+say(fastsock.stats().polls_paid)
+say(world.problems)
+"""
+
+
+@pytest.mark.parametrize("path", ["ring"])
+def test_without_polling(world: World) -> None:
+    with running(WITHOUT_POLLING, world.loop_kind, FASTSOCK_POLL_US="0") as program:
+        assert program.line() == "0"
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline() == b"[]\n"
+
+
+PATCHED = """
+import asyncio, uvloop
+kind, when = sys.argv[1], sys.argv[2]
+if when == "before":
+    fastsock.patch(move_after=0)
+
+async def handle(reader, writer):
+    while line := await reader.readline():
+        writer.write(line)
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    if when == "late":
+        fastsock.patch(move_after=0)
+        server.close()
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    for number in range(2000):
+        writer.write(b"%d\\n" % number)
+        assert await reader.readline() == b"%d\\n" % number
+    say(fastsock.path_of(writer).path)
+    writer.close()
+    await writer.wait_closed()
+    server.close()
+
+if kind == "uvloop":
+    uvloop.install()
+asyncio.run(main())
+say(fastsock.stats().connections_ring)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "late"])
+@pytest.mark.parametrize("path", ["ring"])
+def test_patch_alone_is_enough(world: World, when: str) -> None:
+    with running("import warnings; warnings.simplefilter('ignore')\n" + PATCHED, world.loop_kind, when) as program:
+        assert program.line() == "ring"
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline() == b"2\n"

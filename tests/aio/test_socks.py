@@ -1,0 +1,230 @@
+"""Sockets on a loop without a transport, and files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio.kit import HOST, World, everywhere
+from pairs import payload
+
+import fastsock
+
+Sockets = tuple[socket.socket, socket.socket]
+
+
+@contextlib.asynccontextmanager
+async def sockets(world: World) -> AsyncIterator[Sockets]:
+    loop = world.loop
+    with world.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((HOST, 0))
+        listener.listen()
+        listener.setblocking(False)
+        near = world.socket(socket.AF_INET, socket.SOCK_STREAM)
+        near.setblocking(False)
+        accepting = loop.create_task(loop.sock_accept(listener))
+        await loop.sock_connect(near, listener.getsockname())
+        far, address = await accepting
+    assert address == near.getsockname()
+    assert type(far) is world.socket
+    with near, far:
+        yield near, far
+
+
+async def read_exactly(world: World, sock: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size and (piece := await world.loop.sock_recv(sock, size - len(received))):
+        received += piece
+    return bytes(received)
+
+
+async def check_path(world: World, near: socket.socket, far: socket.socket) -> None:
+    if world.path == "kernel":
+        return
+    while not fastsock.path_of(near).path == fastsock.path_of(far).path == "ring":
+        for sender, receiver in ((near, far), (far, near)):
+            await world.loop.sock_sendall(sender, b"move")
+            assert await read_exactly(world, receiver, 4) == b"move"
+
+
+@everywhere
+async def test_echo(world: World) -> None:
+    async with sockets(world) as (near, far):
+        for number in range(60):
+            data = payload(1 + number * 31, number)
+            await world.loop.sock_sendall(near, data)
+            assert await read_exactly(world, far, len(data)) == data
+            await world.loop.sock_sendall(far, data)
+            buffer = bytearray(len(data))
+            got = 0
+            while got < len(data):
+                got += await world.loop.sock_recv_into(near, memoryview(buffer)[got:])
+            assert buffer == data
+        await check_path(world, near, far)
+
+
+@everywhere
+async def test_a_large_sendall(world: World) -> None:
+    async with sockets(world) as (near, far):
+        data = payload(6 << 20)
+        _, received = await asyncio.gather(world.loop.sock_sendall(near, data), read_exactly(world, far, len(data)))
+        assert received == data
+        await check_path(world, near, far)
+        _, received = await asyncio.gather(world.loop.sock_sendall(far, data), read_exactly(world, near, len(data)))
+        assert received == data
+
+
+@everywhere
+async def test_the_end(world: World) -> None:
+    async with sockets(world) as (near, far):
+        await check_path(world, near, far)
+        near.shutdown(socket.SHUT_WR)
+        assert await world.loop.sock_recv(far, 10) == b""
+        await world.loop.sock_sendall(far, b"answer")
+        assert await world.loop.sock_recv(near, 10) == b"answer"
+        far.close()
+        assert await world.loop.sock_recv(near, 10) == b""
+
+
+@everywhere
+async def test_cancelling_a_receive_loses_no_byte(world: World) -> None:
+    async with sockets(world) as (near, far):
+        data = payload(10_000)
+        received = bytearray()
+        for number, start in enumerate(range(0, len(data), 50)):
+            # (Not while the result is on its way to the task: uvloop loses it then, on the kernel too.)
+            task = world.loop.create_task(world.loop.sock_recv(far, 1000))
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            near.send(data[start : start + 50])
+            if number % 2:
+                received += await world.loop.sock_recv(far, 1000)
+        received += await read_exactly(world, far, len(data) - len(received))
+        assert bytes(received) == data
+        await check_path(world, near, far)
+
+
+@everywhere
+async def test_cancelling_a_sendall_leaves_a_prefix(world: World) -> None:
+    async with sockets(world) as (near, far):
+        await check_path(world, near, far)
+        data = payload(30 << 20)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(world.loop.sock_sendall(near, data), 0.05)
+        near.shutdown(socket.SHUT_WR)
+        received = await read_exactly(world, far, len(data))
+        assert 0 < len(received) < len(data)
+        assert received == data[: len(received)]
+
+
+@everywhere
+async def test_a_timeout(world: World) -> None:
+    async with sockets(world) as (near, far):
+        for _ in range(12):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(world.loop.sock_recv(far, 4), 0.001)
+            await world.loop.sock_sendall(near, b"data")
+            assert await read_exactly(world, far, 4) == b"data"
+            await world.loop.sock_sendall(far, b"data")
+            assert await read_exactly(world, near, 4) == b"data"
+        await check_path(world, near, far)
+
+
+# ---- files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(payload(1_500_000))
+    return path
+
+
+@pytest.mark.parametrize("loop_kind", ["asyncio"])
+@everywhere
+async def test_sock_sendfile(world: World, file: Path) -> None:
+    async with sockets(world) as (near, far):
+        await check_path(world, near, far)
+        with file.open("rb") as opened:
+            sending = world.loop.create_task(world.loop.sock_sendfile(near, opened, 100, 1_200_000))
+            assert await read_exactly(world, far, 1_200_000) == payload(1_500_000)[100:1_200_100]
+            assert await sending == 1_200_000
+            assert opened.tell() == 1_200_100
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+@pytest.mark.parametrize("loop_kind", ["asyncio"])
+@everywhere
+async def test_sendfile(world: World, file: Path, fallback: bool) -> None:
+    near, far = await world.pair()
+    data = payload(1_500_000)
+    near.transport.write(b"before")
+    with file.open("rb") as opened:
+        assert await world.loop.sendfile(near.transport, opened, fallback=fallback) == len(data)
+        assert opened.tell() == len(data)
+        near.transport.write(b"between")
+        assert await world.loop.sendfile(near.transport, opened, 10, 1000, fallback=fallback) == 1000
+        assert opened.tell() == 1010
+    near.transport.write(b"after")
+    expected = b"before" + data + b"between" + data[10:1010] + b"after"
+    assert await world.received(far, len(expected)) == expected
+    assert near.transport.get_protocol() is near
+    assert near.transport.is_reading()
+    far.transport.write(b"still alive")
+    assert await world.received(near, 11) == b"still alive"
+    await world.check_path(near, far)
+    near.transport.close()
+    with file.open("rb") as opened, pytest.raises(RuntimeError, match="closing"):
+        await world.loop.sendfile(near.transport, opened)
+
+
+@pytest.mark.parametrize("loop_kind", ["asyncio"])
+@everywhere
+async def test_sendfile_of_something_that_is_no_file(world: World) -> None:
+    import io
+
+    near, far = await world.pair()
+    with pytest.raises((asyncio.SendfileNotAvailableError, RuntimeError)):
+        await world.loop.sendfile(near.transport, io.BytesIO(b"data"), fallback=False)
+    assert await world.loop.sendfile(near.transport, io.BytesIO(b"data")) == 4
+    assert await world.received(far, 4) == b"data"
+
+
+@pytest.mark.parametrize("loop_kind", ["asyncio"])
+@everywhere
+async def test_the_peer_goes_while_a_file_is_sent(world: World, file: Path) -> None:
+    near, far = await world.pair()
+    far.transport.pause_reading()
+
+    def abort(_: Any = None) -> None:
+        far.transport.abort()
+
+    world.loop.call_later(0.02, abort)
+    with file.open("rb") as opened, pytest.raises((ConnectionError, RuntimeError)):
+        while True:
+            await world.loop.sendfile(near.transport, opened)
+    await world.until(lambda: near.lost)
+
+
+@pytest.mark.parametrize("loop_kind", ["uvloop"])
+@pytest.mark.parametrize("path", ["kernel", "ring"])
+@everywhere
+async def test_uvloop_says_that_it_cannot(world: World, file: Path) -> None:
+    near, far = await world.pair()
+    with file.open("rb") as opened:
+        if world.path == "kernel":
+            with pytest.raises(NotImplementedError):
+                await world.loop.sendfile(near.transport, opened)
+        else:  # what it has not is no loss
+            assert await world.loop.sendfile(near.transport, opened) == 1_500_000
+            assert await world.received(far, 1_500_000) == payload(1_500_000)
+
+

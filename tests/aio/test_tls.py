@@ -1,0 +1,212 @@
+"""TLS above our transports: both sides, start_tls, and what can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio.kit import HOST, Recorder, World, everywhere
+from pairs import payload
+
+import fastsock
+
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
+    request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    both = ["-keyout", str(path), "-out", str(path.with_suffix(".crt"))]
+    subprocess.run(["openssl", *request.split(), *names, *both], check=True, capture_output=True, timeout=30)
+    path.write_bytes(path.read_bytes() + path.with_suffix(".crt").read_bytes())
+    return path
+
+
+@pytest.fixture
+def contexts(certificate: Path) -> Contexts:
+    """(server's, client's)"""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    client = ssl.create_default_context(cafile=str(certificate))
+    return server, client
+
+
+async def secured(world: World, contexts: Contexts, **options: Any) -> tuple[Recorder, Recorder]:
+    """Two protocols above TLS."""
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await world.server(factory, ssl=contexts[0])
+    options = {"server_hostname": "localhost", **options}
+    _, near = await world.loop.create_connection(Recorder, HOST, world.port(server), ssl=contexts[1], **options)
+    await world.until(lambda: made and made[0].transport is not None)
+    server.close()
+    for protocol in (near, made[0]):
+        world._closers.append(lambda protocol=protocol: protocol.lost or protocol.transport.abort())
+    return near, made[0]
+
+
+async def exchange(world: World, near: Recorder, far: Recorder, rounds: int = 40) -> None:
+    for number in range(rounds):
+        data = payload(100 + number * 50, number)
+        near.transport.write(data)
+        assert await world.received(far, len(data)) == data
+        far.transport.write(data)
+        assert await world.received(near, len(data)) == data
+    if world.path != "kernel":
+        while not fastsock.path_of(near.transport).path == fastsock.path_of(far.transport).path == "ring":
+            near.transport.write(b"move")
+            await world.received(far, 4)
+            far.transport.write(b"move")
+            await world.received(near, 4)
+
+
+@everywhere
+async def test_both_sides(world: World, contexts: Contexts) -> None:
+    seen: list[Any] = []
+    contexts[0].sni_callback = lambda _, name, __: seen.append(name)
+    for context in contexts:
+        context.set_alpn_protocols(["h2", "http/1.1"])
+    near, far = await secured(world, contexts)
+    await exchange(world, near, far)
+    assert seen == ["localhost"]
+    for protocol, context in zip((far, near), contexts, strict=True):
+        info = protocol.transport.get_extra_info
+        assert isinstance(info("ssl_object"), ssl.SSLObject)
+        assert info("ssl_object").selected_alpn_protocol() == "h2"
+        assert info("sslcontext") is context
+        assert info("cipher")
+        assert info("peername")
+        assert info("socket").fileno() > 0
+    assert near.transport.get_extra_info("peercert")["subject"] == ((("commonName", "localhost"),),)
+    data = payload(2 << 20)
+    near.transport.write(data)
+    assert await world.received(far, len(data)) == data
+    near.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert near.error is None
+    assert far.error is None
+    assert "eof" in far.events
+
+
+@everywhere
+async def test_flow_control(world: World, contexts: Contexts) -> None:
+    near, far = await secured(world, contexts)
+    await exchange(world, near, far)
+    far.transport.pause_reading()
+    data = payload(65536)
+    written = 0
+    while "pause" not in near.events:
+        near.transport.write(data)
+        written += len(data)
+        assert written < 64 << 20
+        await asyncio.sleep(0)
+    far.transport.resume_reading()
+    assert len(await world.received(far, written)) == written
+    await world.until(lambda: "resume" in near.events)
+
+
+@everywhere
+async def test_a_certificate_that_is_not_trusted(world: World, contexts: Contexts) -> None:
+    server = await world.server(Recorder, ssl=contexts[0])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await world.loop.create_connection(
+            Recorder, HOST, world.port(server), ssl=ssl.create_default_context(), server_hostname="localhost"
+        )
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await world.loop.create_connection(
+            Recorder, HOST, world.port(server), ssl=contexts[1], server_hostname="elsewhere"
+        )
+    await world.quiet()
+    world.take_problems()  # the server's side: SSLError, reported or not, by version and loop
+
+
+@everywhere
+async def test_a_peer_that_does_not_speak_tls(world: World, contexts: Contexts) -> None:
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        made[-1].on("made", lambda protocol: protocol.transport.write(b"220 plain text\r\n" * 5))
+        return made[-1]
+
+    server = await world.server(factory)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await world.loop.create_connection(
+            Recorder, HOST, world.port(server), ssl=contexts[1], server_hostname="localhost"
+        )
+    await world.until(lambda: made[0].lost)
+
+
+@everywhere
+async def test_a_handshake_that_takes_too_long(world: World, contexts: Contexts) -> None:
+    server = await world.server(Recorder)
+    with pytest.raises((ConnectionAbortedError, asyncio.TimeoutError)):
+        await world.loop.create_connection(
+            Recorder,
+            HOST,
+            world.port(server),
+            ssl=contexts[1],
+            server_hostname="localhost",
+            ssl_handshake_timeout=0.05,
+        )
+    await world.quiet()
+
+
+@everywhere
+async def test_start_tls_in_mid_stream(world: World, contexts: Contexts) -> None:
+    near, far = await world.pair()
+    for _ in range(10):
+        near.transport.write(b"plain")
+        assert await world.received(far, 5) == b"plain"
+        far.transport.write(b"ok")
+        assert await world.received(near, 2) == b"ok"
+    plain = near.transport, far.transport
+    secure = await asyncio.gather(
+        world.loop.start_tls(near.transport, near, contexts[1], server_hostname="localhost"),
+        world.loop.start_tls(far.transport, far, contexts[0], server_side=True),
+    )
+    near.transport, far.transport = secure
+    assert near.events == far.events == ["made"]
+    await exchange(world, near, far)
+    assert near.transport.get_extra_info("ssl_object") is not None
+    assert secure[0] is not plain[0]
+    near.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert near.error is far.error is None
+
+
+@everywhere
+async def test_start_tls_refuses_what_is_no_context(world: World) -> None:
+    near, _ = await world.pair()
+    with pytest.raises(TypeError):
+        await world.loop.start_tls(near.transport, near, None)
+    with pytest.raises(TypeError):
+        await world.loop.start_tls(None, near, ssl.create_default_context())
+
+
+@everywhere
+async def test_start_tls_cancelled(world: World, contexts: Contexts) -> None:
+    near, far = await world.pair()
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(
+            world.loop.start_tls(near.transport, near, contexts[1], server_hostname="localhost"), 0.05
+        )
+    await world.until(lambda: far.lost)
+
+
+@everywhere
+async def test_arguments_that_do_not_fit(world: World, contexts: Contexts) -> None:
+    with pytest.raises(TypeError):
+        await world.loop.create_server(Recorder, HOST, 0, ssl=True)
+    with world.socket() as sock, pytest.raises(ValueError, match="server_hostname"):
+        await world.loop.create_connection(Recorder, sock=sock, ssl=contexts[1])
