@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket as _stdlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 

@@ -109,8 +109,8 @@ cdef class Shim:
         """The end of the kernel's stream. True: our own transport closes, when the ring is read to its end."""
         cdef Transport transport = self.transport
         if not transport.entered:
-            if transport.closing:
-                return False
+            if transport.closing or transport.ended:  # (uvloop may tell it twice)
+                return not transport.closing
             transport.ended = True
             keep = transport.ask_to_keep_open()
             if not keep:

@@ -1,8 +1,8 @@
 """Event loops whose TCP connections may move to the ring.
 
-The methods of a loop that make transports are wrapped: the loop's own method does what it always does, with a shim below
-the program's protocol, and the program gets our transport instead of the loop's. `patch()` puts the wrapped methods into
-the loop classes; `new_event_loop` makes a loop of a subclass that has them.
+The methods of a loop that make transports are wrapped: the loop's own method does what it always does, with a shim
+below the program's protocol, and the program gets our transport instead of the loop's. `patch()` puts the wrapped
+methods into the loop classes; `new_event_loop` makes a loop of a subclass that has them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
 class _Tls:
     """TLS above our transport: the loop's own SSL protocol, with the arguments that a method was given."""
 
-    def __init__(self, loop: Any, context: Any, server_side: bool, hostname: str | None, timeouts: dict[str, Any]) -> None:
+    def __init__(
+        self, loop: Any, context: Any, server_side: bool, hostname: str | None, timeouts: dict[str, Any]
+    ) -> None:
         self.loop = loop
         self.context = None if isinstance(context, bool) else context
         self.server_side = server_side
@@ -86,7 +88,7 @@ class _Tls:
         self.timeouts = {name: value for name, value in timeouts.items() if value is not None}
         uvloop = sys.modules.get("uvloop")
         native = uvloop is not None and isinstance(loop, uvloop.Loop)
-        self.kind = uvloop.loop.SSLProtocol if native else sslproto.SSLProtocol  # type: ignore[union-attr]
+        self.kind: Any = uvloop.loop.SSLProtocol if native else sslproto.SSLProtocol  # type: ignore[union-attr]
 
     def protocol(self, above: Any, waiter: Any = None, call_connection_made: bool = True) -> Any:
         """An SSL protocol below the program's protocol `above`."""
@@ -113,9 +115,18 @@ def _transport_above(ssl_protocol: Any) -> Any:
 
 @functools.cache
 def methods_for(base: Any) -> dict[str, Callable[..., Any]]:
-    """The wrapped methods for a loop class, by name. Call it before they are put in place."""
-    own = {name: getattr(base, name) for name in WRAPPERS}
-    return {name: functools.wraps(own[name])(wrap(own[name])) for name, wrap in WRAPPERS.items()}
+    """The wrapped methods for a loop class, by name. What is wrapped already (`patch()` has been here, and `base`
+    inherits it) is wrapped anew from the loop's own method, not twice."""
+    methods: dict[str, Callable[..., Any]] = {}
+    for name, wrap in WRAPPERS.items():
+        own = getattr(base, name)
+        own = _own_methods.get(own, own)
+        methods[name] = functools.wraps(own)(wrap(own))
+        _own_methods[methods[name]] = own
+    return methods
+
+
+_own_methods: dict[Any, Any] = {}  # wrapped method -> the loop's own
 
 
 def _without_nones(**arguments: Any) -> dict[str, Any]:

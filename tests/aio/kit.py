@@ -200,7 +200,7 @@ class World:
             return protocol
 
         server = await self.server(made, **options)
-        transport, protocol = await self.loop.create_connection(near, HOST, self.port(server))
+        _, protocol = await self.loop.create_connection(near, HOST, self.port(server))
         self._closers.append(lambda: protocol.lost or protocol.transport.abort())
         other = await accepted
         await self.until(lambda: other.transport is not None)

@@ -7,8 +7,9 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aio.kit import HOST, Recorder, World
 from programs import Program, running
+
+from aio.kit import HOST, Recorder, World
 
 COMMANDS = """
 import asyncio, hashlib, uvloop

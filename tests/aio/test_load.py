@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio.kit import HOST, Recorder, World, everywhere
-from hostile import open_descriptors
+from hostile import holdings
 from pairs import payload
 from programs import running
 
 import fastsock
-from fastsock import rendezvous
+from aio.kit import HOST, Recorder, World, everywhere
 from fastsock._native import vi
 from fastsock._native.aio import Transport
 
@@ -143,9 +142,11 @@ async def test_a_transport_is_gone_when_nobody_holds_it(world: World) -> None:
     near, far = await world.pair()
     for protocol in (near, far):
         protocol.transport.close()
-    await world.until(lambda: near.lost and far.lost)
+    ends = [near, far]
+    await world.until(lambda: all(end.lost for end in ends))
     world._closers.clear()
     del near, far, protocol
+    ends.clear()
     await asyncio.sleep(0)
     gc.collect()
     assert [one for one in gc.get_objects() if isinstance(one, Transport)] == []
@@ -193,14 +194,14 @@ def test_ten_thousand_connections_leave_nothing(world: World) -> None:
             await one(number, world.port(server), made)
             if number % 2500 == 499:
                 gc.collect()
-                counts.append((open_descriptors(), rendezvous.Memory.used, resident()))
+                counts.append((*holdings(), resident()))
         return counts, len(vi.endpoints())
 
     counts, endpoints = world.run(main(), seconds=100)
     assert world.problems == []
     assert endpoints == 0
     assert len({descriptors for descriptors, _, _ in counts}) == 1
-    assert len({used for _, used, _ in counts}) == 1
+    assert {mapped for _, mapped, _ in counts} == {0}
     assert counts[-1][2] < counts[0][2] + 8 * MIB
 
 
@@ -317,3 +318,32 @@ def test_patch_alone_is_enough(world: World, when: str) -> None:
         assert program.line() == "ring"
         assert program.process.stdout is not None
         assert program.process.stdout.readline() == b"2\n"
+
+
+TWICE = PROGRAM + """
+async def main():
+    near, far = await world.pair()
+    assert type(near.transport.lower).__module__ != "fastsock._native.aio"
+    await exchange(world, near, far, 50)
+    assert world.on_ring(near, far)
+
+if sys.argv[2] == "first":
+    fastsock.patch(move_after=0)
+else:
+    fastsock.new_event_loop(kind).close()
+    fastsock.patch(move_after=0)
+world.run(main())
+say("once")
+fastsock.unpatch()
+world.run(main())
+say("again")
+"""
+
+
+@pytest.mark.parametrize("order", ["first", "afterwards"])
+@pytest.mark.parametrize("path", ["ring"])
+def test_a_patched_loop_is_not_wrapped_twice(world: World, order: str) -> None:
+    with running(TWICE, world.loop_kind, order) as program:
+        assert program.line() == "once"
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline() == b"again\n"

@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 import pytest
-from aio.kit import HOST, Recorder, World, everywhere
 
 import fastsock
+from aio.kit import HOST, Recorder, World, everywhere
 
 
 async def talk(world: World, near: Any, far: Any, rounds: int = 30) -> None:
@@ -144,7 +144,7 @@ async def test_arguments_that_do_not_fit(world: World) -> None:
         await connect(Recorder, HOST, 1, sock=sock)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's own socket
+@pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's socket
 @everywhere
 async def test_a_factory_that_fails(world: World) -> None:
     def factory() -> Any:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from aio.kit import Recorder, World, everywhere
 from aio.peers import expected, peer, stream
 

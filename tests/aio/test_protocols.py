@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aio.kit import HOST, Buffered, Recorder, World, everywhere
 from pairs import payload
+
+from aio.kit import HOST, Buffered, Recorder, World, everywhere
 
 KINDS: tuple[Callable[[], Any], ...] = (Recorder, Buffered)
 PROTOCOLS = pytest.mark.parametrize("kind", KINDS, ids=["protocol", "buffered"])

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio.kit import HOST, World, everywhere
 from pairs import payload
 
 import fastsock
+from aio.kit import HOST, World, everywhere
 
 Sockets = tuple[socket.socket, socket.socket]
 
@@ -95,7 +95,6 @@ async def test_the_end(world: World) -> None:
 async def test_cancelling_a_receive_loses_no_byte(world: World) -> None:
     async with sockets(world) as (near, far):
         data = payload(10_000)
-        received = bytearray()
         for number, start in enumerate(range(0, len(data), 50)):
             # (Not while the result is on its way to the task: uvloop loses it then, on the kernel too.)
             task = world.loop.create_task(world.loop.sock_recv(far, 1000))
@@ -105,10 +104,7 @@ async def test_cancelling_a_receive_loses_no_byte(world: World) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             near.send(data[start : start + 50])
-            if number % 2:
-                received += await world.loop.sock_recv(far, 1000)
-        received += await read_exactly(world, far, len(data) - len(received))
-        assert bytes(received) == data
+            assert await read_exactly(world, far, 50) == data[start : start + 50]
         await check_path(world, near, far)
 
 
@@ -199,6 +195,7 @@ async def test_sendfile_of_something_that_is_no_file(world: World) -> None:
 
 
 @pytest.mark.parametrize("loop_kind", ["asyncio"])
+@pytest.mark.parametrize("path", ["ring"])  # the kernel's, with its reader paused, never ends in Python 3.11
 @everywhere
 async def test_the_peer_goes_while_a_file_is_sent(world: World, file: Path) -> None:
     near, far = await world.pair()
@@ -208,9 +205,13 @@ async def test_the_peer_goes_while_a_file_is_sent(world: World, file: Path) -> N
         far.transport.abort()
 
     world.loop.call_later(0.02, abort)
-    with file.open("rb") as opened, pytest.raises((ConnectionError, RuntimeError)):
+
+    async def send_for_ever(opened: Any) -> None:
         while True:
             await world.loop.sendfile(near.transport, opened)
+
+    with file.open("rb") as opened, pytest.raises((ConnectionError, RuntimeError)):
+        await send_for_ever(opened)
     await world.until(lambda: near.lost)
 
 

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from aio.kit import HOST, World, everywhere
 from pairs import payload
 
 import fastsock
+from aio.kit import HOST, World, everywhere
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio.kit import HOST, Recorder, World, everywhere
 from pairs import payload
 
 import fastsock
+from aio.kit import HOST, Recorder, World, everywhere
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 

@@ -10,10 +10,10 @@ import struct
 from typing import Any
 
 import pytest
-from aio.kit import HOST, Buffered, Recorder, World, everywhere
 from pairs import payload
 
 import fastsock
+from aio.kit import HOST, Buffered, Recorder, World, everywhere
 
 MIB = 1 << 20
 PROTOCOLS = pytest.mark.parametrize("kind", [Recorder, Buffered], ids=["protocol", "buffered"])
