@@ -1,0 +1,1 @@
+"""Programs on other people's frameworks, as real processes."""
