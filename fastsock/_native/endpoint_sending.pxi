@@ -141,12 +141,24 @@ cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
         self.vi.count.doorbells_rung += 1
     if doorbell & FS_EXPOSED and fs_must_ring(&self.vi):
         self.vi.count.doorbells_rung += 1
-        if kernel_send(self, junk, 1, MSG_NOSIGNAL) == -EAGAIN:
+        if ring_bell(self) == -EAGAIN:
             # One byte at a time, and the queue is full: it counts as taken what it does not take.
             self.vi.violation = b"stopped reading its doorbell"
     if doorbell & FS_GONE:
         self.lost = True
         kernel_send(self, junk, 1, MSG_NOSIGNAL)  # draws the RST that data to a closed socket draws
+
+
+cdef int64_t ring_bell(Endpoint self) noexcept nogil:
+    """A doorbell byte. What is left of a plug may be on its way to a peer that counts it as taken already, and until it
+    has gone the low-water mark permits no byte behind it."""
+    cdef int any = 0, none = 1
+    cdef int64_t part = kernel_send(self, junk, 1, MSG_NOSIGNAL)
+    if part == -EAGAIN and self.plugs:
+        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &any, sizeof(any))
+        part = kernel_send(self, junk, 1, MSG_NOSIGNAL)
+        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof(none))
+    return part
 
 
 cdef void wake(int fd) noexcept nogil:
