@@ -54,12 +54,17 @@ def __getattr__(name: str) -> _Any:
 
 
 def path_of(sock: _Any) -> Path:
-    """Which path the bytes of a socket or of an asyncio transport (or stream) take, and why. Raises nothing."""
+    """Which path the bytes of a socket or of an asyncio transport (or stream) take, and why. Raises nothing.
+
+    The socket of a transport (`get_extra_info("socket")`) will do too, but says nothing of the reason before the
+    connection has looked for its peer."""
     info = getattr(sock, "get_extra_info", None)
     path = info("fastsock") if info is not None else None
     if isinstance(path, Path):
         return path
     endpoint = getattr(sock, "_endpoint", None)
+    if endpoint is None and not isinstance(sock, socket) and hasattr(sock, "fileno"):
+        endpoint = _vi.tracked().get(sock.fileno())  # what asyncio's transports give as their socket
     if endpoint is None:
         return Path("tcp", "no connection of fastsock's" if _active().enabled else "disabled by settings")
     return _rendezvous.path_of_endpoint(endpoint)

@@ -163,6 +163,56 @@ def test_hello(serve, client, tmp_path, server_way, client_way):
     assert_counted(tmp_path, server_way, client_way, least=1)
 
 
+def check_asgi(serve, client, files, tmp_path, server_way, client_way, loop):
+    server = serve(server_way, "asgi_server.py", "--loop", loop)
+    summary = client(client_way, "asgi_client.py", server.address, files)
+    assert summary["wrong"] == []
+    assert summary["files"] == 24
+    assert summary["bytes"] == sum(path.stat().st_size for path in files.rglob("*"))
+    assert json.loads(server.end()) == {"files": 24, "requests": 49}
+    assert_counted(tmp_path, server_way, client_way, least=1)
+
+
+@WAYS
+def test_asgi(serve, client, files, tmp_path, server_way, client_way):
+    check_asgi(serve, client, files, tmp_path, server_way, client_way, "uvloop")
+
+
+def test_asgi_on_the_stdlib_loop(serve, client, files, tmp_path):
+    check_asgi(serve, client, files, tmp_path, "fastsock", "fastsock", "asyncio")
+
+
+FORGETFUL = """
+import asgi_server
+
+class Files(dict):
+    def __setitem__(self, name, data):
+        super().__setitem__(name, data[:69_999])
+
+asgi_server.files = Files()
+asgi_server.main()
+"""
+
+
+def test_asgi_client_finds_a_wrong_file(files, monkeypatch):
+    """The check of the example can fail: this server cuts large files short."""
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    server = Server([sys.executable, "-c", FORGETFUL])
+    try:
+        ended = subprocess.run(
+            command("plain", "asgi_client.py", [server.address, files], None),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+    finally:
+        server.process.kill()
+        server.process.communicate()
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert json.loads(ended.stdout)["wrong"] == ["größe.bin", "large.bin"]
+
+
 def test_http_client_finds_a_wrong_file(serve, files, tmp_path):
     """The check of the example can fail: the server's list is a file here, and one digest in it is wrong."""
     (files / "SHA256SUMS").write_text("0" * 64 + "  one byte\n")
@@ -201,7 +251,7 @@ def test_main_job():
 
 def test_programs_do_not_know_about_fastsock():
     programs = sorted(EXAMPLES.glob("*_server.py")) + sorted(EXAMPLES.glob("*_client.py"))
-    assert len(programs) == 6
+    assert len(programs) == 8
     for program in programs:
         lines = program.read_text().splitlines()
         assert [line for line in lines if "import" in line and "fastsock" in line] == []

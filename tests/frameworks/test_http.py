@@ -1,5 +1,8 @@
-"""HTTP and WebSockets between servers and clients on asyncio. Whichever end is under fastsock, the answers are the same. With
-both ends under it, connections that are kept alive take the ring; with a foreign end they stay on kernel TCP."""
+"""HTTP and WebSockets between servers and clients on asyncio.
+
+Whichever end is under fastsock, the answers are the same. With both ends under it, connections that are kept alive take
+the ring; with a foreign end they stay on kernel TCP.
+"""
 
 from __future__ import annotations
 

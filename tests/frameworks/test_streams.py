@@ -1,5 +1,5 @@
-"""The ways to a TCP stream that asyncio's users know: streams, protocols, buffered protocols, the loop's socket methods, anyio,
-tornado's IOStream, and trio. Each client talks to each server."""
+"""The ways to a TCP stream: asyncio's streams, protocols and socket methods, anyio, tornado's IOStream, and trio. Each
+client talks to each server."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def ports(server: Server) -> dict[str, int]:
-    found = json.loads(server.wait_for(PORTS).group(1))
-    found.pop("websockets", None)
-    return found
+    return json.loads(server.wait_for(PORTS).group(1))
+
+
+def streams_of(server: Server) -> str:
+    """The ports that echo streams, as JSON."""
+    return json.dumps({name: port for name, port in ports(server).items() if name != "websockets"})
 
 
 def check(results: Any, took: list[int] | None) -> None:
@@ -42,11 +45,20 @@ def check(results: Any, took: list[int] | None) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_both_ends_under_fastsock(server: Server, loop: str) -> None:
-    check(run("fastsock", APPS / "echo_client.py", loop, json.dumps(ports(server))), [1, 0])
+    check(run("fastsock", APPS / "echo_client.py", loop, streams_of(server)), [1, 0])
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_websockets(server: Server, loop: str) -> None:
+    port = ports(server).get("websockets")
+    if port is None:
+        pytest.skip("the library has no server on trio")
+    results = run("fastsock", APPS / "http_client.py", f"http://127.0.0.1:{port}", loop, "websockets")
+    assert results["websockets"]["took"] == {"ring": 1, "tcp": 0}
 
 
 def test_an_unpatched_client(server: Server) -> None:
-    check(run("plain", APPS / "echo_client.py", "uvloop", json.dumps(ports(server))), None)
+    check(run("plain", APPS / "echo_client.py", "uvloop", streams_of(server)), None)
 
 
 @pytest.mark.parametrize("loop", LOOPS)

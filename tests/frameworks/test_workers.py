@@ -1,5 +1,5 @@
-"""Servers of several processes: each worker gets its share, and its connections move; requests under way survive a graceful
-stop, a restart and a reload."""
+"""Servers of several processes: each worker gets its share, and its connections move; requests under way survive a
+graceful stop, a restart and a reload."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def test_uvicorn_reloads(tmp_path: Path) -> None:
     app.mkdir()
     module = app / "reloaded.py"
     module.write_text("import asgi_app\nasgi_app.VERSION = 1\napp = asgi_app.app\n")
-    words = ("-m", "uvicorn", "--port", "0", "--app-dir", app, "--reload", "--reload-dir", app, "--reload-delay", "0.05")
-    with serving("fastsock", *words, "reloaded:app") as server:
+    watching = ("--app-dir", app, "--reload", "--reload-dir", app, "--reload-delay", "0.05")
+    with serving("fastsock", "-m", "uvicorn", "--port", "0", *watching, "reloaded:app") as server:
         first = server.about()
         assert first["version"] == 1
         (tmp_path / "go on").touch()

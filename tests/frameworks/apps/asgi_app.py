@@ -1,4 +1,4 @@
-"""An ASGI application on Starlette. It knows nothing of fastsock, but for /statistics, which looks whether it is there."""
+"""An ASGI application on Starlette. It knows nothing of fastsock, but for what /about tells."""
 
 import asyncio
 import os

@@ -94,7 +94,7 @@ def tornados_port() -> int:
 
 
 def announce(ports: dict[str, int]) -> None:
-    print("http://127.0.0.1:%d" % next(iter(ports.values())), "ports", json.dumps(ports), flush=True)
+    print(f"http://127.0.0.1:{next(iter(ports.values()))}", "ports", json.dumps(ports), flush=True)
 
 
 async def on_asyncio() -> None:

@@ -1,5 +1,7 @@
-"""An echo server and its client in one process, on a loop that is made and run in the way that the argument says. Prints
-the loop's class and the path at both ends."""
+"""An echo server and its client in one process, on a loop that is made and run in the way that the argument says.
+
+Prints the module of the loop's class and the path at both ends.
+"""
 
 import asyncio
 import json
