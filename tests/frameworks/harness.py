@@ -20,7 +20,7 @@ APPS = Path(__file__).parent / "apps"
 DEADLINE = 25
 """Seconds that any step of any process may take."""
 
-URL = re.compile(rb"http://127\.0\.0\.1:(\d+)")
+URL = re.compile(rb"(https?)://127\.0\.0\.1:(\d+)")
 
 
 def command(way: str, stats: Path | None, words: tuple[object, ...]) -> list[str]:
@@ -61,8 +61,12 @@ class Server:
             start_new_session=True,
         )
         try:
-            self.port = port or int(self.wait_for(URL).group(1))
-            self.url = f"http://127.0.0.1:{self.port}"
+            scheme = "http"
+            if port is None:
+                said = self.wait_for(URL)
+                scheme, port = said[1].decode(), int(said[2])
+            self.port = port
+            self.url = f"{scheme}://127.0.0.1:{port}"
             self.until(self.accepts, "accept")
         except BaseException:
             self.kill()

@@ -7,16 +7,19 @@ the ring; with a foreign end they stay on kernel TCP.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from frameworks.harness import APPS, Server, free_port, run
+from frameworks.harness import APPS, Server, free_port, run, serving
 
 UVICORN = ("-m", "uvicorn", "--port", "0", "--no-access-log")
 HYPERCORN = ("-m", "hypercorn", "--bind", "127.0.0.1:0")
 CLIENT = APPS / "http_client.py"
+CERTIFICATE = Path(__file__).parents[2] / "bench/localhost.pem"
 POOLS = ("aiohttp", "httpx")
 WEBSOCKETS = ("websockets", "aiohttp_ws")
 SERVERS: dict[str, tuple[object, ...]] = {
@@ -125,6 +128,23 @@ def test_an_unpatched_server(plain_server: Server, expected: dict[str, str], loo
     for library, result in results.items():
         assert result["took"]["ring"] == 0, library
         assert result["took"]["tcp"] >= 1, library
+
+
+@pytest.mark.parametrize("way", ["plain", "fastsock"])
+@pytest.mark.parametrize(("loop", "client_loop"), [("uvloop", "asyncio"), ("asyncio", "uvloop")])
+def test_tls(expected: dict[str, str], way: str, loop: str, client_loop: str) -> None:
+    words = (*UVICORN, "--ssl-certfile", CERTIFICATE, "--loop", loop, "asgi_app:app")
+    with serving("fastsock", *words) as server:
+        assert server.url.startswith("https")
+        libraries = (*POOLS, *WEBSOCKETS)
+        results = run(way, CLIENT, server.url, client_loop, *libraries, SSL_CERT_FILE=str(CERTIFICATE))
+        assert digests(results) == expected
+        ring = json.loads(server.curl("/about", "--cacert", str(CERTIFICATE)))["statistics"]["ring"]
+        if way == "plain":
+            assert ring == 0
+        else:
+            assert ring >= 4
+            assert all(result["took"]["ring"] >= 1 for result in results.values()), results
 
 
 @pytest.mark.parametrize("way", ["plain", "fastsock"])
