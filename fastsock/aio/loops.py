@@ -33,13 +33,17 @@ def new_event_loop(loop: str = "uvloop") -> Loop:
     """A new event loop with the asyncio layer: uvloop's, or the stdlib's selector loop (`"asyncio"`).
 
     Fit for `asyncio.Runner(loop_factory=fastsock.new_event_loop)`. ValueError for another name."""
-    if loop == "uvloop":
-        import uvloop
-
-        return _class_above(uvloop.Loop)()  # type: ignore[no-any-return]
+    _check(loop)
     if loop == "asyncio":
         return _class_above(asyncio.SelectorEventLoop)()  # type: ignore[no-any-return]
-    raise ValueError(f"loop is {loop!r}, but must be 'uvloop' or 'asyncio'")
+    import uvloop
+
+    return _class_above(uvloop.Loop)()  # type: ignore[no-any-return]
+
+
+def _check(loop: str) -> None:
+    if loop not in ("uvloop", "asyncio"):
+        raise ValueError(f"loop is {loop!r}, but must be 'uvloop' or 'asyncio'")
 
 
 @functools.cache
@@ -61,9 +65,12 @@ def run(main: Coroutine[Any, Any, T], *, loop: str = "uvloop", debug: bool | Non
 
 
 class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
-    """For programs that install a policy: `asyncio.set_event_loop_policy(fastsock.EventLoopPolicy())`."""
+    """For programs that install a policy: `asyncio.set_event_loop_policy(fastsock.EventLoopPolicy())`.
+
+    ValueError for a loop that `new_event_loop` does not know."""
 
     def __init__(self, loop: str = "uvloop") -> None:
+        _check(loop)
         super().__init__()
         self._loop = loop
 

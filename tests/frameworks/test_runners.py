@@ -3,8 +3,11 @@ connections move."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+import fastsock
 from frameworks.harness import APPS, run
 
 ASYNCIO, UVLOOP, OURS = "asyncio.unix_events", "uvloop", "fastsock.aio.loops"
@@ -37,6 +40,12 @@ def test_under_fastsock(how: str) -> None:
 @pytest.mark.parametrize("how", BY_ITSELF)
 def test_by_itself(how: str) -> None:
     assert run("plain", APPS / "runner.py", how) == {"loop": BY_ITSELF[how], "paths": ["ring", "ring"]}
+
+
+@pytest.mark.parametrize("make", [fastsock.new_event_loop, fastsock.EventLoopPolicy])
+def test_a_loop_that_does_not_exist(make: Callable[[str], object]) -> None:
+    with pytest.raises(ValueError, match="loop is 'gevent', but must be 'uvloop' or 'asyncio'"):
+        make("gevent")
 
 
 @pytest.mark.parametrize("how", ["asyncio.run", "uvloop.run"])
