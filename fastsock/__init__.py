@@ -64,7 +64,10 @@ def path_of(sock: _Any) -> Path:
         return path
     endpoint = getattr(sock, "_endpoint", None)
     if endpoint is None and not isinstance(sock, socket) and hasattr(sock, "fileno"):
-        endpoint = _vi.tracked().get(sock.fileno())  # what asyncio's transports give as their socket
+        try:
+            endpoint = _vi.tracked().get(sock.fileno())  # what asyncio's transports give as their socket
+        except (OSError, ValueError):
+            pass  # closed
     if endpoint is None:
         return Path("tcp", "no connection of fastsock's" if _active().enabled else "disabled by settings")
     return _rendezvous.path_of_endpoint(endpoint)

@@ -98,3 +98,10 @@ def test_a_socket_given_to_the_loop(loop: str) -> None:
     after = fastsock.stats()
     assert after.connections_ring == before.connections_ring + 2
     assert after.connections_tcp == before.connections_tcp
+
+
+def test_path_of_what_is_closed() -> None:
+    with socket.socket() as sock, open("/dev/null") as file:
+        pass
+    for closed in (sock, file):
+        assert fastsock.path_of(closed) == fastsock.Path("tcp", "no connection of fastsock's")
