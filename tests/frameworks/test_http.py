@@ -130,8 +130,10 @@ def test_an_unpatched_server(plain_server: Server, expected: dict[str, str], loo
         assert result["took"]["tcp"] >= 1, library
 
 
-@pytest.mark.parametrize("way", ["plain", "fastsock"])
-@pytest.mark.parametrize(("loop", "client_loop"), [("uvloop", "asyncio"), ("asyncio", "uvloop")])
+@pytest.mark.parametrize(
+    ("way", "loop", "client_loop"),
+    [("fastsock", "uvloop", "asyncio"), ("fastsock", "asyncio", "uvloop"), ("plain", "uvloop", "uvloop")],
+)
 def test_tls(expected: dict[str, str], way: str, loop: str, client_loop: str) -> None:
     words = (*UVICORN, "--ssl-certfile", CERTIFICATE, "--loop", loop, "asgi_app:app")
     with serving("fastsock", *words) as server:
