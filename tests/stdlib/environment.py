@@ -1,0 +1,64 @@
+"""Throw-away virtual environments: one that patches every interpreter started in it, one that does not."""
+
+import contextlib
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LINKED = ("fastsock", "attr", "attrs", "structlog", "uvloop", "typing_extensions")
+"""What fastsock consists of and needs, where installed: linked one by one, so that nothing else comes along."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment in a temporary directory."""
+
+    python: Path
+    told: Path
+    """What its processes have told; see `boot`."""
+
+    def ring_connections(self) -> int:
+        """Connections that took the ring, counted once at each end that is patched."""
+        return sum(file.stat().st_size for file in self.told.glob("*.ring"))
+
+    def reasons(self) -> Counter[str]:
+        """Why the others did not, as far as their processes exited in order."""
+        total: Counter[str] = Counter()
+        for file in self.told.glob("*.json"):
+            with contextlib.suppress(ValueError):  # killed while it wrote
+                total.update(json.loads(file.read_text())["fallback_reasons"])
+        return total
+
+
+@contextlib.contextmanager
+def throw_away(settings: Mapping[str, object] | None) -> Iterator[Environment]:
+    """An environment of this interpreter that patches with `settings`; None: one that patches nothing."""
+    directory = Path(tempfile.mkdtemp(prefix="fastsock-oracle-"))
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--without-pip", "--symlinks", directory / "venv"], check=True, timeout=60
+        )
+        (packages,) = directory.glob("venv/lib/python*/site-packages")
+        for name in LINKED:
+            spec = importlib.util.find_spec(name)
+            if spec is not None and spec.origin is not None:
+                source = Path(spec.origin)
+                source = source.parent if source.name == "__init__.py" else source
+                (packages / source.name).symlink_to(source)
+        told = directory / "told"
+        told.mkdir()
+        if settings is not None:
+            shutil.copy(Path(__file__).with_name("boot.py"), packages / "fastsock_oracle.py")
+            asked = {"settings": dict(settings), "directory": str(told)}
+            (packages / "fastsock_oracle.json").write_text(json.dumps(asked))
+            (packages / "fastsock_oracle.pth").write_text("import fastsock_oracle\n")
+        yield Environment(directory / "venv" / "bin" / "python", told)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
