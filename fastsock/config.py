@@ -100,6 +100,10 @@ class Settings:
     """Operations through the facade, at each end, before a connection may move to the ring; 0: at its first byte.
     8: a one-shot request does fewer."""
 
+    meeting_ms: int = _setting(0, _number, 0, 10_000)
+    """For tests. Milliseconds that the operations of one connection may wait, all together, for the other end to join
+    it on the ring; 0: never wait. With `move_after` 0, short connections then move too, at their first byte."""
+
     window: int = _setting(32, _number, 2, 1024)
     """w: descriptors, and so credits, in each direction of a connection (SOVIA, section 3.2)."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _socket
 import errno
+import os
 import socket as stdlib
 import struct
 import sys
@@ -22,6 +23,7 @@ __all__ = ["fromfd", "socket"]
 _Kernel = stdlib.socket
 SO_RCVTIMEO, SO_SNDTIMEO = 20, 21  # asm-generic/socket.h; the stdlib names neither
 _FLOW = (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF, SO_RCVTIMEO, SO_SNDTIMEO)
+SENDFILE_PIECE = 262144  # bytes of a file read ahead of one send
 _TIMEVAL = struct.Struct("ll")
 # Options that change how data flows in a way the ring does not offer: the connection stays on kernel TCP.
 _KEEPS_KERNEL = {
@@ -274,9 +276,35 @@ class socket(_Kernel):
 
     def _sendfile_use_sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
         # The kernel's sendfile would write past the ring, or while another thread's operation moves the connection.
-        if self._endpoint is not None and (self._endpoint.attached or self._endpoint.step is not None):
-            raise stdlib._GiveupOnSendfile("on the ring")  # type: ignore[attr-defined]
-        return super()._sendfile_use_sendfile(file, offset, count)  # type: ignore[misc,no-any-return]
+        if self._endpoint is None or not (self._endpoint.attached or self._endpoint.step is not None):
+            return super()._sendfile_use_sendfile(file, offset, count)  # type: ignore[misc,no-any-return]
+        self._check_sendfile_params(file, offset, count)  # type: ignore[attr-defined]
+        try:
+            fd = file.fileno()
+            size = os.fstat(fd).st_size
+        except (AttributeError, OSError) as error:  # io.UnsupportedOperation too
+            raise stdlib._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
+        if not size:
+            return 0
+        if self.gettimeout() == 0:
+            raise ValueError("non-blocking sockets are not supported")
+        end = sys.maxsize if count is None else offset + count
+        at = offset
+        try:
+            while at < end:
+                try:
+                    piece = os.pread(fd, min(end - at, SENDFILE_PIECE), at)
+                except OSError as error:
+                    if at == offset:  # no regular file: the caller reads it as a stream
+                        raise stdlib._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
+                    raise
+                if not piece:
+                    break
+                at += socket.send(self, piece)
+        finally:
+            if at > offset and hasattr(file, "seek"):
+                file.seek(at)
+        return at - offset
 
 
 def _is_tls(sock: _Kernel) -> bool:

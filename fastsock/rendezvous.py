@@ -4,7 +4,7 @@ Both ends are facade sockets that have been used for a while; neither knows the 
 (address, port) is the *publisher*: it publishes an abstract unix name made of the 4-tuple. The other one, the
 *seeker*, looks the name up, makes a region and sends it there. Which end accepted and which connected does not
 matter, so a socket may have come about in any way. Everything here runs a few times in a connection's life, as a
-`step` that the data calls take while the path is undecided; nothing here blocks.
+`step` that the data calls take while the path is undecided; nothing here blocks (but see `meeting_ms`).
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ SEEK_TRIES = 24  # look-ups, and
 SEEK_SECONDS = 2.0  # time, before a peer counts as foreign;
 SEEK_INTERVAL = 0.002  # seconds between two look-ups, and
 SEEK_STRIDE = 256  # operations, at most: they double from one on
+SEEK_MEETINGS = 4  # that came to nothing, before there are no more
+MEETING_NAP = 0.0001  # seconds between two steps of an operation that may wait
 PARKED_PER_PEER = 8  # regions kept for the next connections to one process
 
 
@@ -197,6 +199,10 @@ class Memory:
         cls.used -= size
 
 
+class Violated(Exception):
+    """A peer broke the protocol. No error of the kernel's: those are also our own control connection's."""
+
+
 class MemoryCapReached(Exception):
     """The memory cap leaves no room for another region."""
 
@@ -249,6 +255,8 @@ class Search:
     control: stdlib.socket | None = None
     reused: bool = False
     stepping: bool = False
+    meetings: int = 0
+    waited: float = 0.0
 
     def step(self, endpoint: Endpoint) -> None:
         if self.stepping:
@@ -256,18 +264,33 @@ class Search:
         self.stepping = True
         try:
             self._step(endpoint)
-        except ConnectionResetError:
-            raise  # a violation, told to the program
+            if endpoint.operations and config.active().meeting_ms:
+                self._await_peer(endpoint, config.active().meeting_ms / 1000)
+        except Violated:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from None
         except MemoryCapReached:
             decide(endpoint, Reason.MEMORY_CAP)
-        except (OSError, MemoryError) as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOTCONN:
+        except MemoryError:
+            decide(endpoint, Reason.RESOURCES)
+        except OSError as error:
+            if error.errno == errno.ENOTCONN:
                 decide(endpoint, Reason.ENDING)
                 return
             event(logging.INFO, "fastsock.rendezvous_failed", fd=endpoint.fd, error=repr(error))
             decide(endpoint, Reason.RESOURCES)
         finally:
             self.stepping = False
+
+    def _await_peer(self, endpoint: Endpoint, seconds: float) -> None:
+        """Goes on stepping while the other end may still join, and until it consents: for tests (`meeting_ms`)."""
+        while self.waited < seconds and not endpoint.finished and not endpoint.peer_consents:
+            before = time.monotonic()
+            time.sleep(MEETING_NAP)
+            if endpoint.search is self:
+                self._step(endpoint)
+            elif not endpoint.attached:
+                return
+            self.waited += time.monotonic() - before
 
     def _step(self, endpoint: Endpoint) -> None:
         if endpoint.holders > 1:
@@ -290,7 +313,7 @@ class Search:
     def _publish(self, endpoint: Endpoint) -> None:
         if self.handle is None:
             try:
-                self.handle = connector.publish(self.name, endpoint)
+                self.handle = connector.publish(self.name, endpoint, config.active().meeting_ms > 0)
             except BlockingIOError:
                 endpoint.next_step = endpoint.operations + 64
             except OSError as error:
@@ -333,7 +356,10 @@ class Search:
         if settings.trust != "any" and uid not in (os.geteuid(), 0):
             decide(endpoint, Reason.UNTRUSTED)
             return
-        self._say_hello(pid, settings)
+        try:
+            self._say_hello(pid, settings)
+        except ConnectionError:
+            self._come_again(endpoint, Reason.PEER)
 
     def _stride(self, endpoint: Endpoint) -> int:
         """Operations of this connection that take about SEEK_INTERVAL, as it has been going."""
@@ -370,20 +396,33 @@ class Search:
         try:
             answer = self.control.recv(1)
         except BlockingIOError:
-            if time.monotonic() < self.until:
-                return
-            answer = b""
+            if time.monotonic() >= self.until:
+                decide(endpoint, Reason.PEER)
+            return
         except OSError:
             answer = b""
         if connector.wakeup_seen(self.kit.memory):
             return
-        self.kit.discard()
-        self.kit = None
-        self.control.close()
-        self.control = None
-        if answer == b"?" and self.tries < SEEK_TRIES:
-            return  # it does not know the old region any more, or its queue is full: come again with a new one
-        decide(endpoint, {b"u": Reason.UNTRUSTED, b"": Reason.PEER}.get(answer, Reason.REFUSED))
+        if answer == b"?":  # it does not know the old region any more, or its queue is full
+            self._come_again(endpoint, Reason.REFUSED)
+        elif answer == b"":
+            self._come_again(endpoint, Reason.PEER)
+        else:
+            decide(endpoint, Reason.UNTRUSTED if answer == b"u" else Reason.REFUSED)
+
+    def _come_again(self, endpoint: Endpoint, otherwise: str) -> None:
+        """This meeting came to nothing: tries another one, with a new region. The publisher may have withdrawn its name
+        because of a fork, and one of its processes publishes it again."""
+        self._give_up_meeting()
+        self.meetings += 1
+        if self.meetings == SEEK_MEETINGS:
+            decide(endpoint, otherwise)
+
+    def _give_up_meeting(self) -> None:
+        if self.kit is not None:
+            self.kit.discard()
+            self.kit = None
+        self._close()
 
     def _move(self, endpoint: Endpoint, kit: Kit) -> None:
         try:
@@ -405,10 +444,7 @@ class Search:
         if self.handle is not None:
             Memory.give_back(connector.withdraw(self.handle, endpoint))
             self.handle = None
-        if self.kit is not None:
-            self.kit.discard()
-            self.kit = None
-        self._close()
+        self._give_up_meeting()
 
     def _close(self) -> None:
         if self.control is not None:
@@ -428,6 +464,8 @@ def begin(endpoint: Endpoint, state: int = CONNECTED) -> None:
         endpoint.step = _start
         endpoint.next_step = endpoint.operations + config.active().move_after
         endpoint.local = endpoint.on_this_host()
+        if config.active().meeting_ms:
+            _start(endpoint)  # so that the other end's first operation finds the name
     elif state == CONNECTING:
         endpoint.reason = Reason.FEW
         endpoint.step = _when_connected
@@ -512,11 +550,11 @@ def leave(endpoint: Endpoint) -> bool:
 
 
 def violation(endpoint: Endpoint, what: str) -> None:
-    """A peer broke the protocol: its connection is reset, and this operation says so (ConnectionResetError)."""
+    """A peer broke the protocol: its connection is reset, and this operation says so (`Violated`)."""
     decide(endpoint, Reason.VIOLATION)
     endpoint.reset()
     event(logging.WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
-    raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+    raise Violated
 
 
 def report_violation(endpoint: Endpoint, what: str) -> None:

@@ -12,7 +12,7 @@ from pairs import SECONDS, KernelSocket, Task, deadline, path_of, payload, read_
 from programs import connect, running, settle
 
 import fastsock
-from fastsock import Path
+from fastsock import Path, rendezvous
 
 
 @pytest.fixture(autouse=True)
@@ -324,3 +324,21 @@ def test_names_are_answered_after_a_fork():
         peer.say_hello([memfd, *peer.make_eventfds()])
         os.close(memfd)
         until(peer.answered, "the parent's thread takes the region")
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError, BrokenPipeError])
+def test_a_name_withdrawn_during_the_meeting_is_no_error_of_the_connection(error, monkeypatch):
+    """The seeker's control connection is reset: that is not told as a reset of the program's, and it comes again."""
+    met = []
+
+    def send_fds(*arguments: object) -> int:
+        met.append(arguments)
+        if len(met) == 1:
+            raise error
+        return original(*arguments)
+
+    original = rendezvous.stdlib.send_fds
+    monkeypatch.setattr(rendezvous.stdlib, "send_fds", send_fds)
+    with listening() as listener, connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+        both_ways(near, far)
+    assert len(met) == 2

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import Any
@@ -23,6 +24,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "enabled": (False, "0"),
     "poll_us": (7, "7"),
     "move_after": (3, "3"),
+    "meeting_ms": (5, "5"),
     "window": (64, "64"),
     "ack_threshold": (5, "5"),
     "delayed_ack": (False, "off"),
@@ -40,6 +42,7 @@ VALUES: dict[str, tuple[Any, str]] = {
 RANGES = {
     "poll_us": (0, 1_000_000),
     "move_after": (0, 1_000_000),
+    "meeting_ms": (0, 10_000),
     "window": (2, 1024),
     "ack_threshold": (1, 1023),
     "chunk_size": (1024, 32768),
@@ -72,8 +75,8 @@ def test_the_table_of_this_test_is_complete():
 
 def test_defaults():
     assert attrs.asdict(Settings()) == {
-        "enabled": True, "poll_us": 50, "move_after": 8, "window": 32, "ack_threshold": 16, "delayed_ack": True,
-        "chunk_size": 32768, "combine": True, "combine_limit": 2048, "trust": "user", "ports_allowed": (),
+        "enabled": True, "poll_us": 50, "move_after": 8, "meeting_ms": 0, "window": 32, "ack_threshold": 16,
+        "delayed_ack": True, "chunk_size": 32768, "combine": True, "combine_limit": 2048, "trust": "user", "ports_allowed": (),
         "ports_excluded": (), "addresses_allowed": (), "addresses_excluded": (), "memory_cap": 1 << 32,
     }  # fmt: skip
 
@@ -326,3 +329,27 @@ def test_move_after(move_after):
             for _ in range(move_after // 2):
                 assert not round_trip()
             until(round_trip, "it has moved")
+
+
+def test_meeting_ms():
+    """The only operation of each end is on the ring: each waits for the other to join."""
+    with fastsock.configure(move_after=0, meeting_ms=10_000), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+            received = Task(far.recv, 10)
+            near.sendall(b"first byte")
+            assert received.result() == b"first byte"
+            assert fastsock.path_of(near) == fastsock.Path("ring", "sending")
+            assert fastsock.path_of(far) == fastsock.Path("ring", "receiving")
+
+
+def test_meeting_ms_is_no_longer_than_it_says():
+    with fastsock.configure(move_after=0, meeting_ms=100), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        with connect(listener.getsockname()[1]) as near:
+            began = time.monotonic()
+            for _ in range(1000):
+                near.sendall(b"nobody has accepted")
+            assert 0.1 < time.monotonic() - began < 5

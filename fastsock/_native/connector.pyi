@@ -50,8 +50,9 @@ def set_trust(any_user: bool) -> None:
 def set_backlog(length: int) -> None:
     """The bound of the accept queue: the largest backlog any listener asked for."""
 
-def publish(name: bytes, endpoint: Endpoint) -> int:
-    """Publishes an abstract unix name and returns a handle for it. OSError if it cannot be published (EADDRINUSE:
+def publish(name: bytes, endpoint: Endpoint, steps: bool) -> int:
+    """Publishes an abstract unix name and returns a handle for it; the endpoint's operations take no step until
+    something has come of it, unless `steps`. OSError if it cannot be published (EADDRINUSE:
     somebody holds it), BlockingIOError if too many are published already."""
 
 def arrived(handle: int, endpoint: Endpoint) -> tuple[int, int, int, int, bytes, bool] | str | Literal[False] | None:

@@ -93,6 +93,11 @@ cdef class Endpoint:
         return fs_load_sc(&self.own.holders)
 
     @property
+    def peer_consents(self):
+        """Whether the other end is attached too."""
+        return self.attached and fs_load_sc(&self.vi.tx.ready) != 0
+
+    @property
     def moved(self):
         """(sending, receiving): which directions are on the ring."""
         return self.moved_sending(), self.moved_receiving()

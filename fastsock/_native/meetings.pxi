@@ -96,9 +96,9 @@ def set_backlog(int length):
     backlog = max(backlog, length)
 
 
-def publish(bytes name not None, Endpoint endpoint not None):
+def publish(bytes name not None, Endpoint endpoint not None, bint steps):
     """Publishes an abstract unix name and returns a handle for it; when something has come of it, the endpoint's
-    operations take their next step. OSError if it cannot be published (EADDRINUSE:
+    operations take their next step (`steps`: and before, as they did). OSError if it cannot be published (EADDRINUSE:
     somebody holds it), BlockingIOError if too many are published already."""
     cdef int fd, i, found = -1
     start_thread()
@@ -115,7 +115,8 @@ def publish(bytes name not None, Endpoint endpoint not None):
             meetings[i].listener = fd
             meetings[i].expires = fs_now() + <int64_t>VISIBLE_MS * 1000000
             watch_socket(fd, i)
-            endpoint.arrival = &meetings[i].state
+            if not steps:
+                endpoint.arrival = &meetings[i].state
             break
     pthread_mutex_unlock(&table_lock)
     if found < 0:

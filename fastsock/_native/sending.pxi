@@ -55,7 +55,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                 sent += part
                 if sent == length:
                     break
-                if part and timeout and (timeout < 0 or all):
+                if part and (timeout < 0 or timeout and all or part == KERNEL_STRIDE):
                     operate(endpoint)  # a long send moves on its way
                     continue
                 part = -EAGAIN
@@ -162,6 +162,7 @@ def sendto(self, *args):
     cdef Endpoint endpoint = endpoint_of(self)
     if len(args) in (2, 3) and isinstance(args[len(args) - 1], tuple) and gives(
             endpoint, args[1] if len(args) == 3 else 0, &bits):
+        kernel_sendto(self, b"", *args[1:])  # it objects to an address that is none
         return transmit_buffer(endpoint, timeout_of(self), args[0], bits, False)
     return kernel_sendto(self, *args)
 
@@ -183,8 +184,10 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
                 buffers = list(buffers)
             except TypeError:
                 return kernel_sendmsg(self, buffers)
-        # (The kernel looks at no ancillary data of a TCP stream either.)
-        piece = gathered(buffers) if not ancdata or endpoint.attached else None
+        plain = ancdata == () and address is None
+        if endpoint.attached and not plain:
+            kernel_sendmsg(self, (), ancdata, flags, address)  # no bytes, but it objects to what is wrong with the rest
+        piece = gathered(buffers) if plain or endpoint.attached else None
         if piece is not None:
             return transmit_buffer(endpoint, timeout_of(self), piece, bits, False)
     return kernel_sendmsg(self) if buffers is MISSING else kernel_sendmsg(self, buffers, ancdata, flags, address)

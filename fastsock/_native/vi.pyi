@@ -39,6 +39,9 @@ class Endpoint:
     def attached(self) -> bool:
         """Whether it has a region."""
     @property
+    def peer_consents(self) -> bool:
+        """Whether the other end is attached too."""
+    @property
     def moved(self) -> tuple[bool, bool]:
         """(sending, receiving): which directions are on the ring."""
     @property
