@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import structlog
 
-__all__ = ["Path", "Stats", "event", "paths", "snapshot"]
+__all__ = ["Path", "Stats", "detail", "event", "paths", "snapshot"]
 
 _logger = logging.getLogger("fastsock")
 _log = structlog.wrap_logger(_logger, wrapper_class=structlog.stdlib.BoundLogger)
@@ -25,6 +25,15 @@ def event(level: int, what: str, /, **values: Any) -> None:
     """Logs an event, at no cost if nobody listens at that level (`logging.DEBUG` and so on)."""
     if _logger.isEnabledFor(level):
         _log.log(level, what, **values)
+
+
+def detail(what: str, /, **values: Any) -> None:
+    """Logs an event of one connection at level DEBUG, only if the logger "fastsock" was itself given a level for it.
+
+    These come from inside calls such as `recv`, which may be a log handler's own, or be what a log handler in another
+    thread waits for with its lock held. So a program that sets the root logger to DEBUG must not get them."""
+    if logging.NOTSET < _logger.level <= logging.DEBUG:
+        event(logging.DEBUG, what, **values)
 
 
 @attrs.frozen

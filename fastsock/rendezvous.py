@@ -23,7 +23,7 @@ import attrs
 from fastsock import config
 from fastsock._native import connector
 from fastsock._native.vi import Endpoint, set_poll_budget
-from fastsock.observability import Path, event, paths
+from fastsock.observability import Path, detail, event, paths
 
 __all__ = ["CONNECTED", "CONNECTING", "LISTENING", "Reason", "begin", "begin_search", "decide", "path_of_endpoint"]
 
@@ -276,7 +276,7 @@ class Search:
             if error.errno == errno.ENOTCONN:
                 decide(endpoint, Reason.ENDING)
                 return
-            event(logging.INFO, "fastsock.rendezvous_failed", fd=endpoint.fd, error=repr(error))
+            detail("fastsock.rendezvous_failed", fd=endpoint.fd, error=repr(error))
             decide(endpoint, Reason.RESOURCES)
         finally:
             self.stepping = False
@@ -437,7 +437,7 @@ class Search:
         endpoint.reason = ""
         endpoint.step = endpoint.search = None
         self._close()
-        event(logging.DEBUG, "fastsock.path", path="ring", fd=endpoint.fd, name=self.name.decode())
+        detail("fastsock.path", path="ring", fd=endpoint.fd, name=self.name.decode())
 
     def withdraw(self, endpoint: Endpoint) -> None:
         """Ends the search: the name is taken back and a VI not yet taken is refused."""
@@ -531,7 +531,7 @@ def decide(endpoint: Endpoint, reason: str) -> None:
         endpoint.reason = reason
         if reason != Reason.DETACHED:  # a descriptor passed on unused is no connection of this object's
             paths.opened(reason)
-    event(logging.DEBUG, "fastsock.path", path="tcp", fd=endpoint.fd, reason=reason)
+    detail("fastsock.path", path="tcp", fd=endpoint.fd, reason=reason)
 
 
 def leave(endpoint: Endpoint) -> bool:

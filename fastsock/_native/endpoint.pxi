@@ -146,7 +146,7 @@ cdef class Endpoint:
             counted = self.count_received(&self.own.kernel_taken)
             if counted:
                 vi.count = self.vi.count
-                vi.oob_inline = fs_take_over_oob(self.fd)
+                vi.oob_inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
                 self.vi = vi
                 memcpy(self.region_id, vi.region.id, 16)
                 self.wake_fd = wake_fd
@@ -169,16 +169,16 @@ cdef class Endpoint:
     cdef bint count_received(self, uint64_t *taken) noexcept nogil:
         """Bytes of the kernel's stream that were received so far. False if the connection is no longer whole, or the
         kernel does not tell (before Linux 4.19)."""
-        cdef uint64_t sent, before, after
+        cdef uint64_t sent, before, after, waiting
+        cdef int64_t mark
         cdef char state
-        cdef int waiting = 0
         while True:
-            if not tcp_bytes(self.fd, &state, &sent, &before) or sys_ioctl(self.fd, FIONREAD, &waiting) < 0:
+            if not tcp_bytes(self.fd, &state, &sent, &before) or not kernel_waiting(self.fd, &waiting, &mark):
                 return False
             if not tcp_bytes(self.fd, &state, &sent, &after) or state != TCP_ESTABLISHED:
                 return False
             if before == after:  # nothing came between the two counts
-                taken[0] = after - <uint64_t>waiting
+                taken[0] = after - waiting
                 return True
 
     def needs_kernel(self):
@@ -355,7 +355,13 @@ cdef class Endpoint:
         return self.vi.oob_inline != 0
 
     def set_oob_inline(self, bint inline):
-        self.vi.oob_inline = inline
+        """The ring's option; the kernel's too, until the kernel's part of the stream has been read."""
+        with nogil:
+            fs_lock(&self.own.recv_lock, own_pid)
+            self.vi.oob_inline = inline
+            if not self.moved_receiving():
+                fs_set_oob_inline(self.fd, inline)
+            fs_unlock(&self.own.recv_lock)
 
     def limit_buffers(self, uint32_t receive, uint32_t send):
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""

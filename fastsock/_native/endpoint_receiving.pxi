@@ -112,34 +112,47 @@ cdef int64_t look_at_lifeline(Endpoint self) noexcept nogil:
 
 cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noexcept nogil:
     """The part of the stream that came before the peer's switch. MOVED when it is exhausted."""
-    cdef uint64_t switch_at, left
-    cdef int waiting
-    cdef int64_t got, more
+    cdef uint64_t switch_at, left, limit
+    cdef int64_t got, more, mark
     cdef char byte
     while True:
-        waiting = 0
         # Count first, look for the switch then: doorbell bytes only ever follow the switch, so what was
         # counted before an unset switch is the program's.
-        sys_ioctl(self.fd, FIONREAD, &waiting)
+        left = 0
+        mark = -1
+        kernel_waiting(self.fd, &left, &mark)
         # SYNC: switch - pairs with move_sending.
         switch_at = fs_load_sc64(&self.vi.rx.switch_at)
-        left = <uint64_t>waiting
         if switch_at:
             left = switch_at - 1 - self.own.kernel_taken
             if left > <uint64_t>1 << 62:
                 self.vi.violation = b"switch offset in the past"
                 return VIOLATED
+            if left == 1 and mark == 0:
+                left = 0  # the urgent byte: it can still be read apart, and the kernel passes over it
+                self.own.kernel_taken += 1
             if left == 0:
+                # Not before: an urgent byte that came over the kernel belongs in line as the option says.
+                fs_set_oob_inline(self.fd, 0)
                 fs_or_sc(&self.own.moved, FS_RECEIVING_MOVED)
                 return MOVED
-        elif left == 0:
+        elif left == 0 or left == 1 and mark == 0:
             got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
             if got > 0 or (got == 0 and fs_load_sc64(&self.vi.rx.switch_at)):
                 continue  # came just now
             return got if got == 0 else -errno
-        got = sys_recv(self.fd, into, room if room < left else left, flags | MSG_DONTWAIT)
+        limit = left
+        if mark == 0:
+            limit = left - 1
+        elif 0 < mark < <int64_t>left:
+            limit = <uint64_t>mark
+        got = sys_recv(self.fd, into, room if room < limit else limit, flags | MSG_DONTWAIT)
         if got < 0:
             return -errno
+        if mark == 0 and got:
+            left -= 1
+            if not flags & MSG_PEEK:
+                self.own.kernel_taken += 1
         if not flags & MSG_PEEK:
             self.own.kernel_taken += <uint64_t>got
         if switch_at and <uint64_t>got == left and room > left:

@@ -102,9 +102,15 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
     on the kernel connection as urgent, which gives the peer its POLLPRI and SIGURG."""
     cdef int64_t part
     cdef uint32_t doorbell
-    if not self.attached or not self.moved_sending() or length == 0:
+    if length == 0:
         return -EAGAIN
     fs_lock(&self.own.send_lock, own_pid)
+    if not fs_load_relaxed(&self.own.moved) & FS_SENDING_MOVED and fs_load_sc(&self.vi.tx.ready) == FS_READY:
+        move_sending(self)
+    if not self.moved_sending() or self.own.fin_sent or self.gone():
+        part = kernel_send(self, data, length, MSG_OOB)
+        fs_unlock(&self.own.send_lock)
+        return part
     if length > 1:
         part = fs_post(&self.vi, data, length - 1, FS_DATA, 0)
     else:

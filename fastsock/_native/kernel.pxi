@@ -91,13 +91,8 @@ cdef extern from *:
         return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, IPPROTO_TCP, TCP_CORK) ||
                fs_option(fd, SOL_SOCKET, SO_ZEROCOPY);
     }
-    /* SO_OOBINLINE becomes the ring's, so that the kernel's queue holds doorbell bytes only. */
-    static inline int fs_take_over_oob(int fd) {
-        int on = 0, off = 0;
-        socklen_t n = sizeof on;
-        if (getsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, &n) == 0 && on)
-            setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &off, sizeof off);
-        return on;
+    static inline void fs_set_oob_inline(int fd, int on) {
+        setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on);
     }
     /* Address bytes (4 or 16) and port of one end. The number of address bytes, or -1. */
     static inline int fs_end_of(int fd, int remote, unsigned char address[16], int *port) {
@@ -125,7 +120,8 @@ cdef extern from *:
     int fs_reset_connection(int) nogil
     int fs_linger_zero(int) nogil
     int fs_lingers_zero(int) nogil
-    int fs_take_over_oob(int) nogil
+    void fs_set_oob_inline(int, int) nogil
+    enum: SO_OOBINLINE
     int64_t fs_option_ns(int, int) nogil
     int fs_needs_kernel(int) nogil
     enum: SO_RCVTIMEO, SO_SNDTIMEO
@@ -151,3 +147,24 @@ cdef bint tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) noe
                + (<uint32_t *>(info + TCPI_NOTSENT_BYTES))[0])
     received[0] = (<uint64_t *>(info + TCPI_BYTES_RECEIVED))[0]
     return True
+
+
+cdef bint kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) noexcept nogil:
+    """Bytes in the kernel's queue, and where among them an urgent byte lies that is not read with the others (-1:
+    nowhere): FIONREAD stops there, so it is asked with SO_OOBINLINE as well. False: the kernel does not tell."""
+    cdef int before = 0, all = 0, after = 0
+    while sys_ioctl(fd, FIONREAD, &before) == 0:
+        waiting[0] = <uint64_t>before
+        mark[0] = -1
+        if fs_option(fd, SOL_SOCKET, SO_OOBINLINE):
+            return True
+        fs_set_oob_inline(fd, 1)
+        sys_ioctl(fd, FIONREAD, &all)
+        fs_set_oob_inline(fd, 0)
+        sys_ioctl(fd, FIONREAD, &after)
+        if before == after:  # nothing ordinary came between
+            if all > before:
+                waiting[0] = <uint64_t>all
+                mark[0] = before
+            return True
+    return False

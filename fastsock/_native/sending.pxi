@@ -102,7 +102,7 @@ cdef inline bint sends_ours(Endpoint endpoint, int flags):
     if endpoint is None:
         return False
     if flags & MSG_OOB:
-        return endpoint.attached and endpoint.moved_sending()
+        return endpoint.attached
     return endpoint.attached or endpoint.step is not None
 
 

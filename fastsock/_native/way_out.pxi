@@ -167,6 +167,8 @@ cdef void settle_with_peer(Endpoint self) noexcept nogil:
 cdef void go_back_receiving(Endpoint self) noexcept nogil:
     """The ring is read to BACK: what the kernel's queue holds behind the doorbell bytes is the program's again. Under
     the receive lock."""
+    if self.vi.oob_inline:
+        fs_set_oob_inline(self.fd, 1)
     fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
     take_doorbells(self, fs_now() + LOOK_INTERVAL)  # what is owed then is taken before the next receive
     settle_with_peer(self)

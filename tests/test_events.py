@@ -1,0 +1,61 @@
+"""What is logged, and that a program which logs everything is not disturbed by it."""
+
+import logging
+import logging.handlers
+import pickle
+
+import pytest
+from hostile import events
+from pairs import Task, deadline, make_pair, read_exactly
+
+import fastsock
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    with deadline(30):
+        yield
+
+
+def test_paths_are_told_to_who_asks_for_them(caplog):
+    with caplog.at_level(logging.DEBUG, "fastsock"), make_pair("ring"):
+        assert len(events(caplog, "fastsock.path")) == 2
+
+
+def test_a_root_logger_at_debug_asks_for_no_paths(caplog):
+    with caplog.at_level(logging.DEBUG), make_pair("ring"):
+        assert events(caplog, "fastsock.path") == []
+
+
+def test_a_handler_that_logs_over_a_socket_sends_its_records_and_no_others():
+    """`SocketHandler` holds its lock while it sends; a record of ours in there would go into the middle of its own, or
+    wait in another thread for the lock."""
+    root, own = logging.getLogger(), logging.getLogger("program")
+    level = root.level
+    fastsock.patch(move_after=0, meeting_ms=1000)
+    try:
+        with fastsock.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(1)
+            handler = logging.handlers.SocketHandler(*listener.getsockname())
+            root.addHandler(handler)
+            root.setLevel(logging.DEBUG)
+
+            def serve() -> list[str]:
+                with listener.accept()[0] as sock:
+                    told = []
+                    while len(told) < 20:
+                        size = int.from_bytes(read_exactly(sock, 4), "big")
+                        told.append(pickle.loads(read_exactly(sock, size))["msg"])
+                    assert fastsock.path_of(sock).path == "ring"
+                    return told
+
+            server = Task(serve)
+            for number in range(20):
+                own.debug("record %d", number)
+            assert server.result() == [f"record {number}" for number in range(20)]
+            handler.close()
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        fastsock.unpatch()
