@@ -126,3 +126,25 @@ def test_wrong_arguments_raise_what_the_kernels_socket_raises(pair: Pair, refere
     assert issubclass(error[0], expected)
     assert error == error_of(call, reference.near)
     assert near.recv(100) == far.recv(100) == b"waiting", "the connection is as it was"
+
+
+WRONG_SENDS = {
+    "sendmsg address": lambda sock: sock.sendmsg([b"x"], [], 0, object()),
+    "sendmsg address of another family": lambda sock: sock.sendmsg([b"x"], [], 0, "/path"),
+    "sendmsg ancillary data": lambda sock: sock.sendmsg([b"x"], object()),
+    "sendmsg ancillary item": lambda sock: sock.sendmsg([b"x"], [object()]),
+    "sendmsg ancillary tuple": lambda sock: sock.sendmsg([b"x"], [(0, 0)]),
+    "sendmsg ancillary payload": lambda sock: sock.sendmsg([b"x"], [(0, 0, object())]),
+    "sendmsg unknown ancillary type": lambda sock: sock.sendmsg([b"x"], [(socket.SOL_SOCKET, 999, b"y")]),
+    "sendmsg flags": lambda sock: sock.sendmsg([b"x"], [], object()),
+    "sendto port": lambda sock: sock.sendto(b"x", ("127.0.0.1", "port")),
+    "sendto tuple": lambda sock: sock.sendto(b"x", ("127.0.0.1",)),
+    "sendto flags": lambda sock: sock.sendto(b"x", object(), ("127.0.0.1", 1)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SENDS)
+def test_a_send_with_one_wrong_argument_sends_nothing(pair: Pair, reference: Pair, wrong: str) -> None:
+    assert error_of(WRONG_SENDS[wrong], pair.near) == error_of(WRONG_SENDS[wrong], reference.near)
+    pair.near.sendall(b"done")
+    assert pair.far.recv(100) == b"done"

@@ -167,3 +167,14 @@ def test_a_short_receive_leaves_the_rest(pair: Pair) -> None:
     assert near.recv_into(memoryview(room)[4:]) == 2
     assert room == b"34..56"
     assert near.recv(100) == b"789"
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05])
+def test_a_send_that_does_not_wait_takes_what_there_is_room_for(pair: Pair, timeout: float) -> None:
+    """A few large sends fill the connection, on its way to the ring too."""
+    near, _ = pair
+    near.settimeout(timeout)
+    data = bytes(16 << 20)
+    with pytest.raises((BlockingIOError, TimeoutError)):
+        for _ in range(10):
+            assert 0 < near.send(data) < len(data)

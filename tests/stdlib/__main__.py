@@ -42,7 +42,7 @@ def main() -> int:
             pattern = suite.quick if options.quick and not options.match else options.match or "*"
             reference = run_suite(plain, suite.name, suite.resources, pattern, options.seconds)
             report(suite, "unpatched", reference)
-            if set(what.what for what in reference.outcomes.values()) <= {"absent"}:
+            if {outcome.what for outcome in reference.outcomes.values()} <= {"absent"}:
                 continue
             for mode in options.mode:
                 with throw_away(MODES[mode]) as patched:

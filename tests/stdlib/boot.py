@@ -27,7 +27,8 @@ def start() -> None:
 
     def note_moved(reason: str) -> None:
         moved(reason)
-        fd = system_open(f"{directory}/{os.getpid()}.ring", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        name = f"{directory}/{os.getpid()}.ring"
+        fd = system_open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         system_write(fd, b".")
         system_close(fd)
 

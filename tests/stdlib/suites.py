@@ -70,7 +70,10 @@ class Excepted:
     since: datetime.date
 
 
-def exceptions(file: Path = Path(__file__).with_name("exceptions.txt")) -> dict[str, Excepted]:
+EXCEPTIONS = Path(__file__).with_name("exceptions.txt")
+
+
+def exceptions(file: Path = EXCEPTIONS) -> dict[str, Excepted]:
     """The excepted tests by id. Raises ValueError for a line that is not `test | reason | date`."""
     known = {}
     for line in file.read_text().splitlines():
