@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import _posixsubprocess
 import functools
-import logging
 import os
 import socket as stdlib
 import subprocess
@@ -18,7 +17,7 @@ from typing import Any
 from fastsock import config, facade, passing, rendezvous
 from fastsock._native import calls, vi
 from fastsock.imports import forget, when_imported
-from fastsock.observability import event
+from fastsock.observability import INFO, WARNING, event
 
 __all__ = ["LOOPS", "TABLE", "is_patched", "patch", "unpatch"]
 
@@ -88,7 +87,7 @@ def patch(**settings: Any) -> None:
         return
     other = [name for name in ("gevent.monkey", "eventlet.patcher") if _has_patched_socket(name)]
     if other:
-        event(logging.WARNING, "fastsock.declined", because=f"{other[0]} has replaced the socket module")
+        event(WARNING, "fastsock.declined", because=f"{other[0]} has replaced the socket module")
         return
     for module, name, replacement in TABLE:
         _originals[module, name] = getattr(module, name)
@@ -97,9 +96,9 @@ def patch(**settings: Any) -> None:
         when_imported(name, functools.partial(_patch_loop, loop_class))
     passing.watch()
     out_of_reach = _imported_before()
-    event(logging.INFO, "fastsock.patched", settings=config.active(), out_of_reach=out_of_reach)
+    event(INFO, "fastsock.patched", settings=config.active(), out_of_reach=out_of_reach)
     if out_of_reach:
-        event(logging.INFO, "fastsock.out_of_reach", names=out_of_reach)
+        event(INFO, "fastsock.out_of_reach", names=out_of_reach)
 
 
 def unpatch() -> None:

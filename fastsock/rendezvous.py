@@ -10,7 +10,6 @@ matter, so a socket may have come about in any way. Everything here runs a few t
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import socket as stdlib
 import struct
@@ -23,7 +22,7 @@ import attrs
 from fastsock import config
 from fastsock._native import connector
 from fastsock._native.vi import Endpoint, set_poll_budget
-from fastsock.observability import Path, detail, event, paths
+from fastsock.observability import WARNING, Path, detail, event, paths
 
 __all__ = ["CONNECTED", "CONNECTING", "LISTENING", "Reason", "begin", "begin_search", "decide", "path_of_endpoint"]
 
@@ -553,13 +552,13 @@ def violation(endpoint: Endpoint, what: str) -> None:
     """A peer broke the protocol: its connection is reset, and this operation says so (`Violated`)."""
     decide(endpoint, Reason.VIOLATION)
     endpoint.reset()
-    event(logging.WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
+    event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
     raise Violated
 
 
 def report_violation(endpoint: Endpoint, what: str) -> None:
     """For the data calls, which raise themselves."""
-    event(logging.WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
+    event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
 
 
 def path_of_endpoint(endpoint: Endpoint) -> Path:
@@ -575,7 +574,7 @@ def ensure_thread() -> None:
     try:
         connector.ensure_thread()
     except OSError as error:
-        event(logging.WARNING, "fastsock.no_connection_thread", error=repr(error))
+        event(WARNING, "fastsock.no_connection_thread", error=repr(error))
 
 
 _thread_ran = False

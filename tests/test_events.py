@@ -3,6 +3,8 @@
 import logging
 import logging.handlers
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hostile import events
@@ -59,3 +61,24 @@ def test_a_handler_that_logs_over_a_socket_sends_its_records_and_no_others():
         root.removeHandler(handler)
         root.setLevel(level)
         fastsock.unpatch()
+
+
+def test_nothing_is_imported_for_events_that_nobody_asked_for():
+    """A program patched as it starts finds logging, and what structlog needs, not loaded."""
+    program = """
+import sys
+before = set(sys.modules)
+import fastsock
+fastsock.patch(move_after=0)
+import socket
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    near = socket.create_connection(listener.getsockname())
+    far = listener.accept()[0]
+    while fastsock.path_of(near).path == "tcp":
+        near.sendall(b"x")
+        far.sendall(far.recv(1))
+        near.recv(1)
+print(*({"logging", "structlog", "asyncio", "ssl"} & (set(sys.modules) - before)))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert ended.stdout.strip() == ""

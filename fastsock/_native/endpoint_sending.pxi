@@ -106,7 +106,7 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
         return -EAGAIN
     fs_lock(&self.own.send_lock, own_pid)
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_MOVED and fs_load_sc(&self.vi.tx.ready) == FS_READY:
-        move_sending(self)
+        self.move_sending()
     if not self.moved_sending() or self.own.fin_sent or self.gone():
         part = kernel_send(self, data, length, MSG_OOB)
         fs_unlock(&self.own.send_lock)

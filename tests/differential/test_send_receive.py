@@ -1,5 +1,6 @@
 """Every way to send and to receive carries every size whole, and nothing more."""
 
+import contextlib
 import socket
 
 import pytest
@@ -175,6 +176,9 @@ def test_a_send_that_does_not_wait_takes_what_there_is_room_for(pair: Pair, time
     near, _ = pair
     near.settimeout(timeout)
     data = bytes(16 << 20)
-    with pytest.raises((BlockingIOError, TimeoutError)):
-        for _ in range(10):
-            assert 0 < near.send(data) < len(data)
+    sent = []
+    with contextlib.suppress(BlockingIOError, TimeoutError):
+        while len(sent) < 10:
+            sent.append(near.send(data))
+    assert 0 < len(sent) < 10
+    assert all(0 < part < len(data) for part in sent)
