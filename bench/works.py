@@ -122,7 +122,7 @@ def asyncio_works(eventloop: str) -> tuple[Work, ...]:
         *echo("10k-10", "10 KiB, 10 connections", 3, size=10 * KIB, connections=10, **how),
         *echo("100k-10", "100 KiB, 10 connections", 1.6, size=100 * KIB, connections=10, **how),
         *echo("64-1000", "64 B, 1,000 connections", 4, size=64, connections=1000, **how),
-        *echo("buffered", "1 KiB, 10 connections, buffered protocol", 5, size=KIB, connections=10, api="buffered", **how),
+        *echo("buffered", "buffered, 1 KiB, 10 connections", 5, size=KIB, connections=10, api="buffered", **how),
         *echo("streams", "streams, 64 B, 10 connections", 2, size=64, connections=10, api="streams", **how),
         *echo("tls", "TLS, 1 KiB, 10 connections", NOT_SLOWER, size=KIB, connections=10, tls=True, **how),
         Work(

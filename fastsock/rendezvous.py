@@ -22,7 +22,7 @@ import attrs
 from fastsock import config
 from fastsock._native import connector
 from fastsock._native.vi import Endpoint, set_poll_budget
-from fastsock.observability import WARNING, Path, detail, event, paths
+from fastsock.observability import INFO, WARNING, Path, detail, event, paths
 
 __all__ = ["CONNECTED", "CONNECTING", "LISTENING", "Reason", "begin", "begin_search", "decide", "path_of_endpoint"]
 
@@ -542,9 +542,9 @@ def leave(endpoint: Endpoint) -> bool:
         if endpoint.broken:
             report_violation(endpoint, "the connection could not leave the ring whole")
         elif endpoint.bridge:
-            event(logging.INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge)
+            event(INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge)
         return True
-    event(logging.WARNING, "fastsock.stays_on_ring", fd=endpoint.fd)
+    event(WARNING, "fastsock.stays_on_ring", fd=endpoint.fd)
     return False
 
 
