@@ -35,6 +35,7 @@ from pairs import (
 )
 
 import fastsock
+from fastsock import rendezvous
 from fastsock._native import vi
 
 
@@ -238,7 +239,7 @@ def test_threads_asleep_on_the_leaving_socket(pair: Pair) -> None:
 
 def test_more_than_the_kernel_takes() -> None:
     """The kernel takes a part of what lay unread, and a bridge carries the rest."""
-    with fastsock.configure(window=1024, memory_cap=1 << 28), make_pair("ring") as (near, far):
+    with fastsock.configure(window=1024, memory_cap=1 << 30), make_pair("ring") as (near, far):
         far.setblocking(False)
         sent = fill(far)
         assert sent > 20_000_000
@@ -396,10 +397,12 @@ def test_nothing_is_left_behind(closes: bool) -> None:
         once()
     gc.collect()
     before, mapped, endpoints = descriptors(), mappings(), len(vi.endpoints())
+    memory = rendezvous.Memory.used
     for _ in range(60):
         once()
     gc.collect()
     assert descriptors() <= before
+    assert rendezvous.Memory.used <= memory
     assert len(vi.endpoints()) <= endpoints
     assert mappings() <= mapped + 5
 
