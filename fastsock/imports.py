@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["when_imported"]
+__all__ = ["forget", "when_imported"]
 
 _waiting: dict[str, Callable[[ModuleType], None]] = {}
 

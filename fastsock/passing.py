@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import _posixsubprocess
 import errno
-import importlib.util
 import os
 import socket as stdlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from fastsock import rendezvous
 from fastsock._native import calls, vi
+from fastsock.imports import forget, when_imported
 
 __all__ = [
     "execv", "execve", "fork_exec", "leave", "leave_rights", "posix_spawn", "posix_spawnp", "unwatch", "watch",
@@ -155,51 +153,17 @@ _WATCHED: dict[str, tuple[Callable[[ModuleType], None], Callable[[ModuleType], N
 """Modules that take descriptors, with what is done when they are there and undone with unpatch()."""
 
 
-class _Watch(MetaPathFinder, Loader):
-    """Does what `_WATCHED` says with modules that are imported after patch()."""
-
-    loader: Loader
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name not in _WATCHED:
-            return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
-        if spec is not None and spec.loader is not None:
-            mine = _Watch()
-            mine.loader, spec.loader = spec.loader, mine
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self.loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self.loader
-        self.loader.exec_module(module)
-        _WATCHED[module.__name__][0](module)
-
-
-_finder = _Watch()
-
-
 def watch() -> None:
     """With patch(): from now on, modules and file objects that take a descriptor take it as it should be."""
     calls.watch_files(_leave_file)
     for name, (begin, _) in _WATCHED.items():
-        if name in sys.modules:
-            begin(sys.modules[name])
-    sys.meta_path.insert(0, _finder)
+        when_imported(name, begin)
 
 
 def unwatch() -> None:
     """With unpatch(): the end of it."""
     calls.watch_files(None)
-    sys.meta_path.remove(_finder)
     for name, (_, end) in _WATCHED.items():
+        forget(name)
         if name in sys.modules and end is not None:
             end(sys.modules[name])

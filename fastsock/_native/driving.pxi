@@ -14,41 +14,45 @@ cdef void drive_by_loop(Endpoint endpoint) noexcept:
             fs_unlock(&endpoint.own.recv_lock)
 
 
-cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count) noexcept nogil:
-    """The loop's transport has read `count` bytes: how many of them are the program's, or VIOLATED. What lies behind the
-    switch are doorbell bytes."""
-    cdef uint64_t switch_at, left, mine = count
-    cdef int64_t result
+cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behind) noexcept nogil:
+    """The loop's transport has read `count` bytes: how many of the first ones are the program's, or VIOLATED. What lies
+    behind the switch are doorbell bytes; behind those, `behind` bytes are the program's again, because the peer has gone
+    back to the kernel: they come after what is in the ring."""
+    cdef uint64_t switch_at, left, mine = 0
+    behind[0] = 0
     fs_lock(&endpoint.own.recv_lock, own_pid)
-    if fs_load_relaxed(&endpoint.own.moved) & FS_RECEIVING_BACK:
-        result = <int64_t>count
-    elif endpoint.moved_receiving():
-        hear(endpoint, count)
-        result = 0
-    else:
+    if not fs_load_relaxed(&endpoint.own.moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK):
         # The bytes were read before this look: doorbell bytes only ever follow the switch, so without one all of them
         # are the program's.
         # SYNC: switch - pairs with move_sending.
         switch_at = fs_load_sc64(&endpoint.vi.rx.switch_at)
         left = switch_at - 1 - endpoint.own.kernel_taken
+        mine = min(left, count) if switch_at else count
         if switch_at and left > <uint64_t>1 << 62:
             endpoint.vi.violation = b"switch offset in the past"
-            result = VIOLATED
-        else:
-            if switch_at and left < count:
-                mine = left
-                hear(endpoint, count - mine)
-            endpoint.own.kernel_taken += mine
-            result = <int64_t>mine
+            fs_unlock(&endpoint.own.recv_lock)
+            return VIOLATED
+        endpoint.own.kernel_taken += mine
+    if mine < count:
+        behind[0] = count - mine - hear(endpoint, count - mine)
     fs_unlock(&endpoint.own.recv_lock)
-    return result
+    return <int64_t>mine
 
 
-cdef void hear(Endpoint endpoint, uint64_t count) noexcept nogil:
-    """Accounts doorbell bytes that the loop's transport took from the kernel. Under the receive lock."""
-    cdef uint64_t owed = min(count, <uint64_t>endpoint.own.doorbell_debt)
+cdef uint64_t hear(Endpoint endpoint, uint64_t count) noexcept nogil:
+    """Accounts the doorbell bytes among `count` bytes that the loop's transport took from the kernel behind the switch: all,
+    or, from a peer that goes back, as many as it rang. Their number. Under the receive lock."""
+    cdef uint32_t heard = fs_load_relaxed(&endpoint.vi.rx.heard)
+    cdef uint64_t owed = endpoint.own.doorbell_debt
+    # A doorbell byte that is here was counted in `rung` before it was sent, except for a plug's; and a plug's are counted
+    # before BACK is posted.
+    # SYNC: end of stream - pairs with fs_post_fin.
+    if fs_load_sc64(&endpoint.vi.rx.fin) & ~<uint64_t>0xffffffff == FS_BACK:
+        count = min(count, owed + <uint32_t>(fs_load_acquire(&endpoint.vi.rx.rung) - heard))
+    owed = min(count, owed)
     endpoint.own.doorbell_debt -= <uint32_t>owed
-    fs_store_sc(&endpoint.vi.rx.heard, fs_load_relaxed(&endpoint.vi.rx.heard) + <uint32_t>(count - owed))
+    fs_store_sc(&endpoint.vi.rx.heard, heard + <uint32_t>(count - owed))
+    return count
 
 
 cdef bint switch_reached(Endpoint endpoint) noexcept nogil:
@@ -77,7 +81,7 @@ cdef bint credit_returned(Endpoint endpoint) noexcept nogil:
     """Whether the sender should try again. A hint: try_send has the last word."""
     return (<int32_t>(fs_load_acquire(&endpoint.vi.tx.acked) - endpoint.own.credited) > 0
             or <int32_t>(fs_load_acquire(&endpoint.own.ack_seen) - endpoint.own.credited) > 0
-            or endpoint.gone() or not endpoint.moved_sending())
+            or endpoint.gone() or not endpoint.moved_sending() and not waits_for_leaver(endpoint))
 
 
 cdef bint was_reset(Endpoint endpoint) noexcept nogil:

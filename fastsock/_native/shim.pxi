@@ -73,31 +73,26 @@ cdef class Shim:
     def data_received(self, data):
         """Bytes of the kernel's stream: the program's, or, behind the switch, doorbell bytes."""
         cdef Transport transport = self.transport
-        cdef Py_ssize_t mine
+        cdef Py_ssize_t mine, behind
         if transport.entered:
-            mine = self.heard(len(data))
-            if mine == 0:
-                return
-            if mine < len(data):
-                data = data[:mine]
+            mine = self.heard(len(data), &behind)
+            late = data[len(data) - behind :] if behind else None
+            if mine:
+                transport.deliver(data if mine == len(data) else data[:mine])
+            if late:
+                transport.deliver_late(late)
         else:
             transport.operate()
-            if transport.closing:
-                return
-        PyContext_Enter(transport.context)
-        try:
-            transport.data_received(data)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # reported here, with the transport and the protocol that the program knows
-            transport.fatal(error, "Fatal error: protocol.data_received() call failed.")
-        finally:
-            PyContext_Exit(transport.context)
+            if not transport.closing:
+                transport.deliver(data)
 
-    cdef Py_ssize_t heard(self, Py_ssize_t count) except -1:
-        """`count` bytes came over the kernel connection of a transport with a region: how many are the program's."""
+    cdef Py_ssize_t heard(self, Py_ssize_t count, Py_ssize_t *behind) except -1:
+        """`count` bytes came over the kernel connection of a transport with a region: how many of the first are the
+        program's, and how many of the last (`behind`)."""
         cdef Transport transport = self.transport
-        cdef int64_t mine = took_from_kernel(transport.endpoint, count)
+        cdef uint64_t late = 0
+        cdef int64_t mine = took_from_kernel(transport.endpoint, count, &late)
+        behind[0] = <Py_ssize_t>late
         if mine < 0:
             transport.fail(mine)
             return 0
@@ -140,6 +135,7 @@ cdef class ShimOfBuffered(Shim):
     """The same above a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
 
     cdef object get_buffer_error
+    cdef object buffer
 
     def get_buffer(self, hint):
         cdef Transport transport = self.transport
@@ -148,6 +144,8 @@ cdef class ShimOfBuffered(Shim):
             buffer = transport.get_buffer(hint)
             if not len(buffer):
                 raise RuntimeError("get_buffer() returned an empty buffer")
+            if transport.entered:
+                self.buffer = buffer  # bytes of a peer that goes back to the kernel may have to be kept for later
             return buffer
         except (SystemExit, KeyboardInterrupt):
             raise
@@ -155,27 +153,28 @@ cdef class ShimOfBuffered(Shim):
             # Told in buffer_updated: a uvloop transport that is ended while it asks for a buffer crashes. What is read
             # into this one is thrown away.
             self.get_buffer_error = error
-            return bytearray(1)
+            self.buffer = bytearray(1)
+            return self.buffer
         finally:
             PyContext_Exit(transport.context)
 
     def buffer_updated(self, Py_ssize_t count):
         cdef Transport transport = self.transport
+        cdef Py_ssize_t behind = 0
+        cdef bytes late = None
         if self.get_buffer_error is not None:
             error, self.get_buffer_error = self.get_buffer_error, None
             transport.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
             return
         if transport.entered:
-            count = self.heard(count)
+            filled = memoryview(self.buffer)[:count]
+            count = self.heard(count, &behind)
+            if behind:
+                late = bytes(filled[len(filled) - behind :])
+            filled.release()
         else:
             transport.operate()
         if count and not transport.closing:
-            PyContext_Enter(transport.context)
-            try:
-                transport.buffer_updated(count)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                transport.fatal(error, "Fatal error: protocol.buffer_updated() call failed.")
-            finally:
-                PyContext_Exit(transport.context)
+            transport.tell_updated(count)
+        if late is not None:
+            transport.deliver_late(late)

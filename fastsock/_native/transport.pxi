@@ -33,6 +33,7 @@ cdef class Transport:
     cdef int64_t last_event
     # receiving
     cdef bint reading                 # as pause_reading and resume_reading left it
+    cdef bytes late                   # of a peer that went back to the kernel, while reading is paused
     cdef bint lower_ended             # the kernel's end of stream was seen
     cdef bint ended                   # the protocol was told of the end of the stream
     # sending
@@ -116,7 +117,7 @@ cdef class Transport:
 
     cdef bint sends_on_ring(self) noexcept:
         """Whether the next bytes go to the ring; moves there if the peer is ready and the kernel's part is complete."""
-        if self.endpoint.moved_sending():
+        if self.endpoint.moved_sending() or waits_for_leaver(self.endpoint):
             return True
         if not may_move_sending(self.endpoint) or self.lower.get_write_buffer_size():
             return False
@@ -179,18 +180,68 @@ cdef class Transport:
         got = self.endpoint.try_receive(PyBytes_AS_STRING(data), room, 0, final)
         if got <= 0:
             return self.received_nothing(got)
-        if got != room:
-            data = data[:got]
+        self.deliver(data if got == room else data[:got])
+        return True
+
+    cdef int deliver(self, data) except -1:
+        """Bytes to the program's Protocol."""
         PyContext_Enter(self.context)
         try:
             self.data_received(data)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:
+        except BaseException as error:  # reported here, with the transport and the protocol that the program knows
             self.fatal(error, "Fatal error: protocol.data_received() call failed.")
         finally:
             PyContext_Exit(self.context)
-        return True
+        return 0
+
+    cdef int tell_updated(self, Py_ssize_t count) except -1:
+        """To a BufferedProtocol: its buffer holds so many bytes."""
+        PyContext_Enter(self.context)
+        try:
+            self.buffer_updated(count)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal(error, "Fatal error: protocol.buffer_updated() call failed.")
+        finally:
+            PyContext_Exit(self.context)
+        return 0
+
+    cdef int deliver_late(self, bytes data) except -1:
+        """Bytes of a peer that has gone back to the kernel: they come after what is in the ring."""
+        cdef char nothing
+        self.late = data if self.late is None else self.late + data
+        while self.reading and not self.closing and self.endpoint is not None and fs_waiting(&self.endpoint.vi):
+            if not self.receive(False):
+                break
+        if self.closing or self.endpoint is None:
+            self.late = None
+        elif not self.reading:
+            self.lower.pause_reading()  # resume_reading comes back to this
+        else:
+            self.endpoint.try_receive(&nothing, 1, MSG_PEEK, False)  # sees BACK, if it was not seen yet
+            data, self.late = self.late, None
+            self.deliver_pieces(data)
+        return 0
+
+    cdef int deliver_pieces(self, bytes data) except -1:
+        """Bytes to a protocol of either kind."""
+        cdef Py_ssize_t at = 0, part
+        if self.get_buffer is None:
+            return self.deliver(data)
+        while at < len(data) and not self.closing:
+            try:
+                view = memoryview(self.get_buffer(len(data) - at)).cast("B")
+                part = min(len(view), len(data) - at)
+                view[:part] = data[at : at + part]
+            except Exception as error:
+                self.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
+                break
+            at += part
+            self.tell_updated(part)
+        return 0
 
     cdef bint receive_into(self, bint final) except -1:
         """As `receive`, for a BufferedProtocol: from the ring straight into its buffer."""
@@ -199,7 +250,6 @@ cdef class Transport:
         cdef Py_ssize_t room = fs_available(&self.endpoint.vi, DELIVERY)
         if room == 0 and not fs_load_relaxed64(&self.endpoint.vi.rx.fin) and not final:
             return False
-        what = "get_buffer"
         PyContext_Enter(self.context)
         try:
             buffer = self.get_buffer(room if room else -1)
@@ -212,17 +262,17 @@ cdef class Transport:
                 got = self.endpoint.try_receive(<char *>view.buf, view.len, 0, final)
             finally:
                 PyBuffer_Release(&view)
-            if got > 0:
-                what = "buffer_updated"
-                self.buffer_updated(got)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self.fatal(error, f"Fatal error: protocol.{what}() call failed.")
+            self.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
             return True
         finally:
             PyContext_Exit(self.context)
-        return got > 0 or self.received_nothing(got)
+        if got <= 0:
+            return self.received_nothing(got)
+        self.tell_updated(got)
+        return True
 
     cdef bint received_nothing(self, int64_t got) except -1:
         if got == -EAGAIN:
@@ -275,6 +325,11 @@ cdef class Transport:
         if self.closing or self.reading:
             return
         self.reading = True
+        if self.late is not None:
+            late, self.late = self.late, None
+            self.deliver_late(late)
+            if not self.reading or self.closing:
+                return
         if not self.receives_on_ring() and not self.lower.is_reading():
             self.lower.resume_reading()
         if self.entered:
@@ -292,7 +347,8 @@ cdef class Transport:
     def write(self, data):
         """As asyncio.WriteTransport.write."""
         cdef Py_buffer view
-        if not self.entered or self.lost or self.closing or self.write_ended or not self.sends_on_ring():
+        if not self.entered or self.lost or self.closing or self.write_ended or (
+                not self.backlog_size and not self.sends_on_ring()):
             return self.write_lower(data)
         if PyBytes_CheckExact(data):
             self.post(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
@@ -353,15 +409,15 @@ cdef class Transport:
         cdef bytes piece
         while self.backlog_size and self.endpoint is not None:
             piece = self.backlog[0]
-            if not self.endpoint.moved_sending():
-                self.hand_backlog_down()
-                return True
             sent = self.endpoint.try_send(
                 PyBytes_AS_STRING(piece) + self.first_sent, PyBytes_GET_SIZE(piece) - self.first_sent, MSG_NOSIGNAL
             )
             if sent < 0:
                 if sent != -EAGAIN:
                     self.fail(sent)
+                    return True
+                if not self.endpoint.moved_sending() and not waits_for_leaver(self.endpoint):
+                    self.hand_backlog_down()
                     return True
                 break
             any = True
@@ -495,7 +551,7 @@ cdef class Transport:
 
     cdef void forget_protocol(self) noexcept:
         """The connection is lost: leaves no circle for the garbage collector to find."""
-        self.protocol = self.data_received = self.get_buffer = self.buffer_updated = None
+        self.protocol = self.data_received = self.get_buffer = self.buffer_updated = self.late = None
         self.shim = None
 
     def get_extra_info(self, name, default=None):

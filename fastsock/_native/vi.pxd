@@ -103,6 +103,7 @@ cdef uint32_t own_pid
 cdef fs_counters totals
 cdef Endpoint endpoint_at(object fd)
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
+cdef bint waits_for_leaver(Endpoint self) noexcept nogil
 
 cdef void take_up_polling(poll_habit *habit) noexcept nogil
 cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil
