@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.register_assert_rewrite("pairs", "differential.processes")
+pytest.register_assert_rewrite("pairs", "differential.processes", "programs.launch")
 
 from pairs import KINDS, Pair, make_pair  # noqa: E402 - after its registration
 

@@ -24,7 +24,7 @@ from pairs import (
     read_to_eof,
     until,
 )
-from programs import Program, running, settle
+from processes import Program, running, settle
 
 import fastsock
 from fastsock._native import connector

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from pairs import SECONDS, KernelSocket, Task, deadline, payload, read_exactly, read_to_eof
-from programs import running
+from processes import running
 
 import fastsock
 from fastsock import Path

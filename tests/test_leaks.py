@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hostile import holdings, mapped_regions, open_descriptors
 from pairs import SECONDS, deadline, read_exactly, until
-from programs import Program, connect, running, settle
+from processes import Program, connect, running, settle
 
 import fastsock
 from fastsock import rendezvous

@@ -9,7 +9,7 @@ import pytest
 from differential.processes import forked
 from hostile import hostile
 from pairs import SECONDS, KernelSocket, Task, deadline, path_of, payload, read_exactly, until
-from programs import connect, running, settle
+from processes import connect, running, settle
 
 import fastsock
 from fastsock import Path, rendezvous

@@ -14,7 +14,7 @@ import attrs
 import pytest
 from hostile import drop_parked
 from pairs import Pair, Task, deadline, make_pair, read_exactly, until
-from programs import connect
+from processes import connect
 
 import fastsock
 from fastsock import SettingError, Settings, config

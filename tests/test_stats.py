@@ -4,7 +4,7 @@ import attrs
 import pytest
 from hostile import hostile
 from pairs import KernelSocket, Task, deadline, make_pair, payload, read_exactly
-from programs import running, settle
+from processes import running, settle
 
 import fastsock
 from fastsock import Path, Stats

@@ -15,7 +15,7 @@ PRELUDE = """
 import errno, os, select, signal, socket, struct, sys, threading, time
 import fastsock
 from pairs import *
-from programs import connect, say, settle, told
+from processes import connect, say, settle, told
 """
 
 
