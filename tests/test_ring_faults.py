@@ -22,7 +22,19 @@ from hostile import (
     hostile,
     violations,
 )
-from pairs import SECONDS, Pair, Task, deadline, make_pair, path_of, raises_errno, until
+from pairs import (
+    EVENTS,
+    SECONDS,
+    Pair,
+    Task,
+    deadline,
+    make_pair,
+    path_of,
+    poll_mask,
+    raises_errno,
+    read_exactly,
+    until,
+)
 
 import fastsock
 
@@ -244,6 +256,42 @@ def test_counts_of_doorbell_bytes_that_were_never_rung(moved):
         moved.victim.settimeout(0)
         with pytest.raises(BlockingIOError):
             moved.victim.recv(10)
+
+
+@ROLES
+def test_sender_that_rings_for_ever(moved):
+    """It says that a doorbell byte is about to follow, and none does: a read waits milliseconds for it, not longer."""
+    moved.victim.fileno()
+    for number in range(5):
+        moved.region.set(moved.side, "ringing", 1 if number else 0xFFFFFFFF)
+        moved.post(b"data")
+        began = time.monotonic()
+        assert moved.victim.recv(10) == b"data"
+        assert time.monotonic() - began < 1
+
+
+@ROLES
+def test_plug_that_the_peer_is_just_taking_out(moved, caplog):
+    """It has counted the plug as taken and returned credit, but the bytes still lie there. A doorbell byte gets through
+    all the same, and is no violation."""
+    half = 1 - moved.side
+    moved.victim.fileno()
+    moved.victim.settimeout(0)
+    moved.region.set(half, "doorbell", EXPOSED)
+    with pytest.raises(BlockingIOError):  # noqa: PT012 - which of them finds the ring full is of no concern
+        for _ in range(10):
+            moved.victim.send(bytes(1024))
+    rung = moved.region.get(half, "rung")
+    assert rung > 1000  # bytes of the plug
+    assert not poll_mask(moved.victim, EVENTS["OUT"])
+    moved.region.set(half, "heard", rung)
+    moved.region.set(half, "acked", 4)
+    assert moved.victim.send(b"x") == 1
+    assert moved.region.get(half, "rung") == rung + 1
+    assert not poll_mask(moved.victim, EVENTS["OUT"])  # the plug does what it is there for
+    assert len(read_exactly(moved.tcp, rung + 1)) == rung + 1
+    until(lambda: poll_mask(moved.victim, EVENTS["OUT"]), "the plug is out")
+    assert not violations(caplog)
 
 
 @ROLES

@@ -99,6 +99,21 @@ static inline int fs_must_ring(struct fs_vi *vi) {
     return 1;
 }
 
+/* A receiver that polls may take a post before the doorbell byte for it is sent, and the byte would then lie there
+ * with nothing behind it. So the sender says that it is at it, from before the post until after the byte, and
+ * the receiver that has drained the ring waits for the end of that (a system call) before it takes the bytes. */
+static inline int fs_begin_ringing(struct fs_vi *vi) {
+    if (!(fs_load_relaxed(&vi->tx->doorbell) & FS_EXPOSED)) return 0;
+    fs_store_relaxed(&vi->tx->ringing, 1); /* the post's release orders it */
+    return 1;
+}
+
+/* SYNC: byte sent - pairs with fs_ringing. */
+static inline void fs_end_ringing(struct fs_vi *vi) { fs_store_release(&vi->tx->ringing, 0); }
+
+/* SYNC: byte sent - pairs with fs_end_ringing. */
+static inline int fs_ringing(struct fs_vi *vi) { return fs_load_acquire(&vi->rx->ringing) == 1; }
+
 /* Doorbell bytes to take from the kernel's queue now, so that it holds some exactly while something waits.
  * Call under the receive lock. */
 static inline uint32_t fs_hush(struct fs_vi *vi) {

@@ -227,7 +227,7 @@ cdef class Endpoint:
         answer_credit_wait(self)
 
     cdef void quiet(self) noexcept nogil:
-        swallow(self, fs_hush(&self.vi))
+        take_doorbell_bytes(self)
 
     # ---- sending -----------------------------------------------------------------------------------------
 
@@ -337,6 +337,7 @@ cdef class Endpoint:
                 consumed=fs_load_sc(&own.consumed), taken=own.taken, waiting=fs_waiting(&self.vi),
                 doorbell=fs_load_sc(&self.vi.rx.doorbell), peer_wait=fs_load_sc(&self.vi.rx.credit_wait),
                 peer_switched_at=fs_load_sc64(&self.vi.rx.switch_at), heard=fs_load_sc(&self.vi.rx.heard),
+                peer_rung=fs_load_sc(&self.vi.rx.rung),
                 debt=own.doorbell_debt, fin=fs_load_sc64(&self.vi.rx.fin), fin_sent=own.fin_sent)
         return state
 

@@ -14,7 +14,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     without MSG_NOSIGNAL a broken connection raises SIGPIPE."""
     cdef int64_t done = 0, part
     cdef uint32_t doorbell, ready
-    cdef int combine
+    cdef int combine, ringing
     cdef fs_side *own = self.own  # (a bridge may change it)
     fs_lock(&own.send_lock, own_pid)
     if not self.attached:  # under the lock: another thread may have moved the connection meanwhile
@@ -48,18 +48,21 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         return part
     combine = self.vi.combine_limit and not self.nodelay and length <= self.vi.combine_limit
     while done < <int64_t>length:
+        ringing = fs_begin_ringing(&self.vi)
         part = fs_post(&self.vi, data + done, length - <size_t>done, FS_DATA, combine)
+        if part > 0:
+            done += part
+            doorbell = fs_peer_doorbell(&self.vi)
+            if fs_load_relaxed64(&self.vi.rx.fin):
+                doorbell |= FS_EXPOSED
+            if doorbell:
+                ring(self, doorbell)
+        if ringing:
+            fs_end_ringing(&self.vi)
         if part < 0:
             done = VIOLATED
+        if part <= 0:
             break
-        if part == 0:
-            break
-        done += part
-        doorbell = fs_peer_doorbell(&self.vi)
-        if fs_load_relaxed64(&self.vi.rx.fin):
-            doorbell |= FS_EXPOSED
-        if doorbell:
-            ring(self, doorbell)
     note_processor(self)
     if self.own.posted != self.own.credited:
         watch_lifeline(self)
@@ -97,6 +100,18 @@ cdef int64_t kernel_send(Endpoint self, const char *data, size_t length, int fla
     return part if part >= 0 else -errno
 
 
+cdef int64_t send_byte(Endpoint self, const char *byte, int flags) noexcept nogil:
+    """A doorbell byte or an urgent one. A plug that the peer has counted as taken, but is only about to take,
+    does not hold it back: only the low-water mark does, the buffer has room."""
+    cdef int64_t part = kernel_send(self, byte, 1, flags)
+    cdef int any = 0, none = 1
+    if part == -EAGAIN and self.plugs:
+        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &any, sizeof(any))
+        part = kernel_send(self, byte, 1, flags)
+        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof(none))
+    return part
+
+
 cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcept nogil:
     """MSG_OOB: all but the last byte are ordinary data; the last one takes its place in the ring and is rung
     on the kernel connection as urgent, which gives the peer its POLLPRI and SIGURG."""
@@ -117,7 +132,7 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
         part = fs_post(&self.vi, data, 1, FS_OOB, 0)
         if part == 1:
             fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + 1)
-            kernel_send(self, data, 1, MSG_OOB | MSG_NOSIGNAL)
+            send_byte(self, data, MSG_OOB | MSG_NOSIGNAL)
     if part > 0:
         doorbell = fs_peer_doorbell(&self.vi)
         if doorbell:
@@ -142,29 +157,18 @@ cdef void switch_sending(Endpoint self) noexcept nogil:
 
 cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
     """The peer sleeps, polls its descriptor, or has closed. Under the send lock."""
+    if doorbell & FS_EXPOSED and fs_must_ring(&self.vi):
+        self.vi.count.doorbells_rung += 1
+        if send_byte(self, junk, MSG_NOSIGNAL) == -EAGAIN:
+            # One byte at a time, and the queue is full: it counts as taken what it does not take.
+            self.vi.violation = b"stopped reading its doorbell"
+    # After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards.
     if doorbell & FS_ASLEEP and fs_wakes_receiver(&self.vi):
         wake(self.peer_fd)
         self.vi.count.doorbells_rung += 1
-    if doorbell & FS_EXPOSED and fs_must_ring(&self.vi):
-        self.vi.count.doorbells_rung += 1
-        if ring_bell(self) == -EAGAIN:
-            # One byte at a time, and the queue is full: it counts as taken what it does not take.
-            self.vi.violation = b"stopped reading its doorbell"
     if doorbell & FS_GONE:
         self.lost = True
         kernel_send(self, junk, 1, MSG_NOSIGNAL)  # draws the RST that data to a closed socket draws
-
-
-cdef int64_t ring_bell(Endpoint self) noexcept nogil:
-    """A doorbell byte. What is left of a plug may be on its way to a peer that counts it as taken already, and until it
-    has gone the low-water mark permits no byte behind it."""
-    cdef int any = 0, none = 1
-    cdef int64_t part = kernel_send(self, junk, 1, MSG_NOSIGNAL)
-    if part == -EAGAIN and self.plugs:
-        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &any, sizeof(any))
-        part = kernel_send(self, junk, 1, MSG_NOSIGNAL)
-        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof(none))
-    return part
 
 
 cdef void wake(int fd) noexcept nogil:

@@ -60,6 +60,7 @@ cdef extern from "doorbell.h" nogil:
         fs_word64 switch_at
         fs_word32 credit_wait
         fs_word32 rung
+        fs_word32 ringing
         fs_word32 processor
         fs_word32 returned
         fs_word32 acked
@@ -150,6 +151,9 @@ cdef extern from "doorbell.h" nogil:
     uint32_t fs_answer_sender(fs_vi *)
     int fs_must_ring(fs_vi *)
     uint32_t fs_hush(fs_vi *)
+    int fs_begin_ringing(fs_vi *)
+    void fs_end_ringing(fs_vi *)
+    int fs_ringing(fs_vi *)
 
 
 cdef extern from *:
@@ -193,9 +197,13 @@ cdef extern from *:
         struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
         return ppoll(fds, 2, nanoseconds < 0 ? NULL : &t, NULL);
     }
-    static inline int fs_events_now(int fd, short events) {
+    static inline int fs_events_within(int fd, short events, int milliseconds) {
         struct pollfd p = {fd, events, 0};
-        return poll(&p, 1, 0) > 0 ? p.revents : 0;
+        return poll(&p, 1, milliseconds) > 0 ? p.revents : 0;
+    }
+
+    static inline int fs_events_now(int fd, short events) {
+        return fs_events_within(fd, events, 0);
     }
     """
     struct pollfd:
@@ -206,6 +214,7 @@ cdef extern from *:
     int64_t fs_now() nogil
     void fs_nap() nogil
     int fs_poll2(pollfd *, int64_t) nogil
+    int fs_events_within(int fd, short events, int milliseconds) nogil
     int fs_events_now(int fd, short events) nogil
     int64_t sys_recv "recv"(int, void *, size_t, int) nogil
     int64_t sys_send "send"(int, const void *, size_t, int) nogil

@@ -22,6 +22,8 @@ cdef enum:
     AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed
     PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
     WAKE_COST = 60_000              # that a sleep adds to a wait, generously (docs/design.md)
+    SWALLOW_MS = 10                 # that doorbell bytes may be late, in milliseconds
+    RINGING_MS = 100                # that a sender may be in a post that it rings for, in milliseconds
     # whether polling pays on a connection: starts in the middle, polls from SCORE_POLLS on
     SCORE_MAX = 16
     SCORE_POLLS = 4

@@ -56,6 +56,7 @@ cdef class Endpoint:
     cdef int pending_error
     cdef poll_habit habit
     cdef bint plugs
+    cdef bint peer_late  # a doorbell byte that it was about to send did not come
     cdef unsigned int unacknowledged_sends
     cdef int send_buffer_before
     cdef bint spun

@@ -39,7 +39,7 @@ const struct number layout[] = {
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
     FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, id), FIELD(fs_region, wakeup),
     FIELD(fs_region, done), FIELD(fs_region, asks),
-    FIELD(fs_half, fin), FIELD(fs_half, switch_at), FIELD(fs_half, credit_wait), FIELD(fs_half, rung),
+    FIELD(fs_half, fin), FIELD(fs_half, switch_at), FIELD(fs_half, credit_wait), FIELD(fs_half, rung), FIELD(fs_half, ringing),
     FIELD(fs_half, processor), FIELD(fs_half, acked), FIELD(fs_half, doorbell), FIELD(fs_half, heard),
     FIELD(fs_half, ready), FIELD(fs_half, finack), FIELD(fs_half, limit), FIELD(fs_half, seen),
     FIELD(fs_descriptor, commit), FIELD(fs_descriptor, ack), FIELD(fs_descriptor, offset),
