@@ -1,6 +1,7 @@
 """Why a connection is on kernel TCP: each reason there is, recorded in `path_of` and counted in `stats`."""
 
 import contextlib
+import errno
 import socket
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 from differential.processes import Gate, forked
 from hostile import Peer, drop_parked, hostile, mapped_regions
 from pairs import SECONDS, KernelSocket, Pair, deadline, path_of, read_exactly, until
-from programs import connect, running
+from processes import connect, running
 
 import fastsock
 from fastsock import Path, rendezvous
@@ -51,6 +52,35 @@ def test_too_few_operations():
         assert reasons(pair) == ["too few operations"] * 2
         exchange(pair)
         pair.check_path()
+
+
+def test_ended_while_it_looked(monkeypatch):
+    """The kernel connection is gone by the time the region has come."""
+
+    def attach(*_: object) -> None:
+        raise OSError(errno.ENOTCONN, "the connection is being closed")
+
+    with pair_of(move_after=0) as pair:
+        monkeypatch.setattr(rendezvous.Kit, "attach", attach)
+        exchange(pair)
+        assert "ended before it could move" in reasons(pair)
+
+
+def test_name_withdrawn_before_the_hello(monkeypatch):
+    """The search goes on: it need not be the end of the connection."""
+    say_hello, failed = rendezvous.Search._say_hello, []
+
+    def once(search: rendezvous.Search, *args: object) -> None:
+        if not failed:
+            failed.append(True)
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        say_hello(search, *args)
+
+    monkeypatch.setattr(rendezvous.Search, "_say_hello", once)
+    with pair_of(move_after=0) as pair:
+        exchange(pair)
+        pair.check_path()
+    assert failed
 
 
 def test_one_sided_use():
