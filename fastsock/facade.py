@@ -12,6 +12,7 @@ import os
 import socket as stdlib
 import struct
 import sys
+from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
 from fastsock import config, passing, rendezvous
@@ -42,7 +43,21 @@ _RING_VIEW = {
 }
 
 
-class socket(_Kernel):
+class _Class(ABCMeta):
+    """While `socket.socket` is ours, older sockets are instances of it as well: those made before the patch, and those
+    of classes derived before, such as ssl.SSLSocket. (ABCMeta: a program's subclass may have an abstract base too.)"""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _Kernel) if cls._stands_for_all() else type.__instancecheck__(cls, instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, _Kernel) if cls._stands_for_all() else type.__subclasscheck__(cls, subclass)
+
+    def _stands_for_all(cls) -> bool:
+        return cls is socket and stdlib.socket is cls
+
+
+class socket(_Kernel, metaclass=_Class):
     """As `socket.socket`. Connections within this host move to the virtual interface when both ends can."""
 
     __slots__ = ("_buffer_limits", "_endpoint", "_handed_out", "_timeout_ns")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fastsock import config, facade, passing, rendezvous
+from fastsock import config, facade, greenlets, passing, rendezvous
 from fastsock._native import calls, vi
 from fastsock.imports import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
@@ -25,12 +25,12 @@ __all__ = ["LOOPS", "TABLE", "is_patched", "patch", "unpatch"]
 def _exit(status: int) -> Any:
     """As os._exit: first lets go of the connections, since no destructor runs afterwards."""
     vi.before_exit()
-    return _originals[os, "_exit"](status)
+    return _beneath[os, "_exit"](status)
 
 
 def _fork() -> int:
     """As os.fork: starts the connection thread again afterwards, when Python has looked for threads to warn of."""
-    pid: int = _originals[os, "fork"]()
+    pid: int = _beneath[os, "fork"]()
     if pid:
         rendezvous.after_fork_in_parent()
     return pid
@@ -65,6 +65,8 @@ LOOPS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 )
 
 _originals: dict[tuple[Any, str], Any] = {}
+# What our functions call, also after unpatch(): somebody may have wrapped one of them, as gevent does with os.fork.
+_beneath: dict[tuple[Any, str], Any] = {}
 
 
 def is_patched() -> bool:
@@ -85,16 +87,18 @@ def patch(**settings: Any) -> None:
         return
     if is_patched():
         return
-    other = [name for name in ("gevent.monkey", "eventlet.patcher") if _has_patched_socket(name)]
-    if other:
-        event(WARNING, "fastsock.declined", because=f"{other[0]} has replaced the socket module")
+    other = greenlets.who_has_patched()
+    if other is not None:
+        event(WARNING, "fastsock.declined", because=f"{other} has replaced the socket module")
         return
     for module, name, replacement in TABLE:
         _originals[module, name] = getattr(module, name)
+        _beneath.setdefault((module, name), _originals[module, name])
         setattr(module, name, replacement)
     for name, loop_class in LOOPS:
         when_imported(name, functools.partial(_patch_loop, loop_class))
     passing.watch()
+    greenlets.watch(_give_way)
     out_of_reach = _imported_before()
     event(INFO, "fastsock.patched", settings=config.active(), out_of_reach=out_of_reach)
     if out_of_reach:
@@ -102,13 +106,18 @@ def patch(**settings: Any) -> None:
 
 
 def unpatch() -> None:
-    """Puts the originals back. Sockets that exist go on as they are."""
+    """Puts the originals back, except where somebody else has put something since. Sockets that exist go on as they
+    are."""
+    greenlets.unwatch()
     for loop_module, _ in LOOPS:
         forget(loop_module)
     if _originals:
         passing.unwatch()
+    ours = {(module, name): replacement for module, name, replacement in TABLE}
     while _originals:
         (holder, name), original = _originals.popitem()
+        if (holder, name) in ours and getattr(holder, name) is not ours[holder, name]:
+            continue
         if original is _INHERITED:
             delattr(holder, name)
         else:
@@ -128,10 +137,9 @@ def _patch_loop(loop_class: Callable[[Any], Any], module: Any) -> None:
         setattr(holder, name, method)
 
 
-def _has_patched_socket(name: str) -> bool:
-    module = sys.modules.get(name)
-    check = getattr(module, "is_module_patched", None) or getattr(module, "is_monkey_patched", None)
-    return bool(check and check("socket"))
+def _give_way(other: str) -> None:
+    unpatch()
+    event(WARNING, "fastsock.declined", because=f"{other} replaces the socket module")
 
 
 def _imported_before() -> list[str]:

@@ -47,7 +47,6 @@ class Reason:
     BACK = "taken back to the kernel, or not moved yet"
     FORKED = "shared with another process"
     MEMORY_CAP = "memory cap reached"
-    ENDED = "ended before it could move"
     RESOURCES = "out of memory or descriptors"
     ENDING = "ended before it could move"
     VIOLATION = "peer broke the protocol"

@@ -36,7 +36,7 @@ def test_fields_stand_where_the_protocol_says() -> None:
         "fs_region.chunk": 20, "fs_region.arena": 24, "fs_region.id": 32,
         "fs_region.wakeup": 64, "fs_region.done": 68, "fs_region.asks": 80,
         "fs_half.fin": 0, "fs_half.switch_at": 8, "fs_half.credit_wait": 16, "fs_half.rung": 20,
-        "fs_half.processor": 24, "fs_half.returned": 28, "fs_half.ringing": 32,
+        "fs_half.processor": 24, "fs_half.ringing": 32,
         "fs_half.acked": 64, "fs_half.doorbell": 68, "fs_half.heard": 72, "fs_half.ready": 76,
         "fs_half.finack": 80, "fs_half.limit": 84,
         "fs_half.seen": 128,

@@ -1,5 +1,6 @@
 """`patch()`: what it replaces, what it leaves, and how it is undone."""
 
+import abc
 import copy
 import logging
 import os
@@ -14,7 +15,7 @@ import pytest
 from differential.processes import forked
 from hostile import events
 from pairs import SECONDS, KernelSocket, deadline, make_pair, move, path_of, payload, read_exactly
-from programs import running
+from processes import running
 
 import fastsock
 from fastsock import config, patching
@@ -87,11 +88,86 @@ def test_patched_again_after_unpatch(caplog):
 
 
 def test_isinstance_both_ways(patched):
-    with KernelSocket() as old, socket.socket() as new:
-        assert isinstance(new, KernelSocket)
-        assert isinstance(new, socket.socket)
+    with KernelSocket() as old, socket.socket() as new, Shouting() as derived:
+        for each in (old, new, derived):
+            assert isinstance(each, KernelSocket)
+            assert isinstance(each, socket.socket)
+        assert not isinstance(new, Shouting)
+        fastsock.unpatch()
         assert not isinstance(old, fastsock.socket)
+        assert isinstance(derived, fastsock.socket)
     assert issubclass(fastsock.socket, KernelSocket)
+    assert not issubclass(KernelSocket, fastsock.socket)
+    for other in (object(), None, 1):
+        assert not isinstance(other, fastsock.socket)
+
+
+@pytest.mark.parametrize("first", ["ssl", "fastsock"])
+def test_ssl_imported_before_and_after(first):
+    """Whichever came first, its class is the socket class's, as `isinstance` sees it."""
+    source = """
+    for name in [name for name in sys.modules if name in ("ssl", "_ssl", "asyncio") or name.startswith("asyncio.")]:
+        del sys.modules[name]
+    if sys.argv[1] == "ssl":
+        import ssl
+    fastsock.patch(move_after=0)
+    import ssl
+    context = ssl.create_default_context()
+    with context.wrap_socket(socket.socket(), server_hostname="localhost", do_handshake_on_connect=False) as sock:
+        say([isinstance(sock, socket.socket), isinstance(sock, ssl.SSLSocket)])
+    say([issubclass(ssl.SSLSocket, socket.socket), issubclass(socket.socket, ssl.SSLSocket)])
+    say([isinstance(socket.socket(), ssl.SSLSocket), fastsock.socket in ssl.SSLSocket.__mro__])
+    """
+    with running(source, first) as program:
+        assert program.line() == "[True, True]"
+        assert program.line() == "[True, False]"
+        assert program.line() == f"[False, {first == 'fastsock'}]"
+        assert program.wait() == 0
+
+
+class Record(abc.ABC):
+    @abc.abstractmethod
+    def record(self): ...
+
+
+def test_subclass_with_an_abstract_base(patched):
+    class Recording(socket.socket, Record):
+        def record(self):
+            return "recorded"
+
+    with Recording() as sock:
+        assert sock.record() == "recorded"
+        assert isinstance(sock, Record)
+        assert isinstance(sock, socket.socket)
+
+
+def test_class_imported_before(ring):
+    """`from socket import socket` before the patch: such a socket is a plain one, and a peer like any other."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, KernelSocket() as near:
+        near.connect(listener.getsockname())
+        with listener.accept()[0] as far:
+            for _ in range(100):
+                near.sendall(b"plain")
+                assert far.recv(5) == b"plain"
+                far.sendall(b"ours")
+                assert near.recv(4) == b"ours"
+            assert fastsock.path_of(far).path == "tcp"
+
+
+def test_methods_captured_before(patched):
+    """`socket.socket.recv` and `send` taken from the class before the patch: the kernel's, on any socket. A connection
+    that is used through them alone makes no operation of ours, gives no consent, and stays on kernel TCP."""
+    recv, send = KernelSocket.recv, KernelSocket.send
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname(), timeout=SECONDS)
+        far, _ = listener.accept()
+        with near, far:
+            for _ in range(100):
+                near.sendall(b"question")
+                assert recv(far, 100) == b"question"
+                send(far, b"answer")
+                assert near.recv(100) == b"answer"
+            assert path_of(near) == path_of(far) == "tcp"
 
 
 def test_late_patch_leaves_existing_sockets():

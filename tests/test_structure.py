@@ -39,7 +39,7 @@ LAYERS = (
     {"_native.aio", "_native.calls", "_native.connector"},
     {"rendezvous"},
     {"passing"},
-    {"facade"},
+    {"facade", "greenlets"},
     {"aio.transports"},
     {"aio.loops"},
     {"aio"},
