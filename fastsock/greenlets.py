@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fastsock.imports import forget, when_imported
+
 __all__ = ["unwatch", "watch", "who_has_patched"]
 
 # The module of each, its function that replaces the socket module, and the one that tells whether it has.
@@ -30,18 +32,15 @@ def watch(give_way: Callable[[str], None]) -> None:
     global _give_way
     _give_way = give_way
     for name in _OTHERS:
-        if name in sys.modules:
-            _wrap(name, sys.modules[name])
-    if _Finder not in sys.meta_path:
-        sys.meta_path.insert(0, _Finder)
+        when_imported(name, functools.partial(_wrap, name))
 
 
 def unwatch() -> None:
     """Ends `watch`."""
     global _give_way
     _give_way = None
-    if _Finder in sys.meta_path:
-        sys.meta_path.remove(_Finder)
+    for name in _OTHERS:
+        forget(name)
 
 
 _give_way: Callable[[str], None] | None = None
@@ -61,25 +60,3 @@ def _wrap(name: str, module: Any) -> None:
 
     watched._watched_by_fastsock = True  # type: ignore[attr-defined]
     setattr(module, replaces, watched)
-
-
-class _Finder:
-    """Finds nothing itself: lets the others find, and wraps the function when such a module has been executed."""
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in _OTHERS:
-            return None
-        for finder in sys.meta_path:
-            if finder is _Finder:
-                continue
-            spec: Any = finder.find_spec(name, path, target)
-            if spec is not None:
-                spec.loader.exec_module = functools.partial(_execute, name, spec.loader.exec_module)
-                return spec
-        return None
-
-
-def _execute(name: str, execute: Callable[[Any], None], module: Any) -> None:
-    execute(module)
-    _wrap(name, module)
