@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from programs import Program, running
+from processes import Program, running
 
 from aio.kit import HOST, Recorder, World
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hostile import holdings
 from pairs import payload
-from programs import running
+from processes import running
 
 import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
