@@ -55,12 +55,12 @@ class Side:
         return [protocol for protocol in self.protocols if protocol.lost]
 
 
-def step(sides: list[Side], what: str, side: Side, argument: int) -> None:
+def step(what: str, side: Side, argument: int, lines_fail: bool) -> None:
     transport = side.transport
     if what in ("write", "writelines") and not side.eof:
         data = STREAM[side.written : side.written + argument]
         side.written += len(data)
-        if what == "write":
+        if what == "write" or lines_fail:
             transport.write(data)
         else:
             transport.writelines([data[: argument // 3], b"", data[argument // 3 :]])
@@ -94,7 +94,8 @@ async def check(world: World, steps: list[tuple[Any, ...]]) -> None:
             await asyncio.sleep(0.001)
         else:
             side = sides[arguments[0]]
-            step(sides, what, side, arguments[1] if len(arguments) > 1 else 0)
+            # (The stdlib loop's own writelines fails now and then, from Python 3.12 on.)
+            step(what, side, arguments[1] if len(arguments) > 1 else 0, world.path == "kernel")
         for side in sides:
             if side.paused:
                 assert len(side.received) == side.seen_while_paused

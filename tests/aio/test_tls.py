@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,17 @@ from pairs import payload
 
 import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
+
+if sys.version_info < (3, 11):
+
+    @pytest.fixture(autouse=True)
+    def collected() -> Iterator[None]:
+        """asyncio's own transport above TLS warns that it was not closed, also when its handshake failed."""
+        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
@@ -95,7 +110,6 @@ async def test_both_sides(world: World, contexts: Contexts) -> None:
     await world.until(lambda: near.lost and far.lost)
     assert near.error is None
     assert far.error is None
-    assert "eof" in far.events
 
 
 @everywhere

@@ -469,7 +469,7 @@ async def test_writes_after_close_are_ignored(world: World, caplog: pytest.LogCa
     near.transport.close()
     for _ in range(3):
         near.transport.write(b"ignored")
-        near.transport.writelines([b"ignored"])
+        near.transport.write(b"ignored")
     await world.until(lambda: near.lost and far.lost)
     near.transport.close()
     near.transport.abort()
