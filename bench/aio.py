@@ -159,7 +159,7 @@ class StreamCaller:
 
 
 def listening(listener: socket.socket) -> socket.socket:
-    """The listener for a loop, as the loop itself makes one: asyncio sets TCP_NODELAY only where the protocol is named."""
+    """The listener, as a loop makes one itself: asyncio sets TCP_NODELAY only where the protocol is named."""
     fd = os.dup(listener.fileno())
     return socket.socket(listener.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=fd)
 
