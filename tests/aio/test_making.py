@@ -43,11 +43,14 @@ async def dial(world: World, acceptor: Acceptor, *args: Any, **options: Any) -> 
     transport, near = await world.loop.create_connection(Recorder, *args, **options)
     assert near.transport is transport
     assert near.events == ["made"]
-    name = transport.get_extra_info("sockname")
+    info = transport.get_extra_info
 
     def peer() -> Recorder | None:
-        made = (protocol for protocol in acceptor.made if protocol.transport is not None)
-        return next((protocol for protocol in made if protocol.transport.get_extra_info("peername") == name), None)
+        for protocol in acceptor.made:
+            theirs = protocol.transport.get_extra_info if protocol.transport is not None else {}.get
+            if not protocol.lost and theirs("peername") == info("sockname") and theirs("sockname") == info("peername"):
+                return protocol
+        return None
 
     far = await world.until(peer)
     await talk(world, near, far)
