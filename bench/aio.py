@@ -1,7 +1,7 @@
 """Works of asyncio programs: echo with the same protocol classes on both paths, as uvloop's own benchmark has them.
 
 One process each for client and server. The order says which loop ("uvloop" or "asyncio"), which API ("protocol",
-"buffered", "streams"), how many connections are busy, how many idle ones there are beside them, and whether there is TLS.
+"buffered", "streams"), how many connections are busy, how many idle ones there are besides, and whether there is TLS.
 The server ends when the last connection of a sample has closed.
 """
 

@@ -45,7 +45,7 @@ static inline void fs_unlock(fs_word32 *lock) { fs_store_release(lock, 0); }
 /* ---- the receiver waits ---------------------------------------------------------------------------- */
 
 static inline int fs_readable(const struct fs_vi *vi) {
-    return fs_waiting(vi) || (fs_load_sc(&vi->rx->fin) && !vi->own->fin_taken);
+    return fs_waiting(vi) || (fs_load_sc(&vi->rx->fin) && !fs_load_relaxed(&vi->own->fin_taken));
 }
 
 /* Says that this side sleeps on its eventfd. True if it must not: something is there already. */

@@ -334,7 +334,7 @@ cdef class Endpoint:
                 acked=fs_load_sc(&self.vi.tx.acked), peer_doorbell=fs_load_sc(&self.vi.tx.doorbell),
                 peer_ready=fs_load_sc(&self.vi.tx.ready), our_wait=fs_load_sc(&self.vi.tx.credit_wait),
                 switched_at=fs_load_sc64(&self.vi.tx.switch_at), rung=fs_load_sc(&self.vi.tx.rung),
-                consumed=fs_load_sc(&own.consumed), taken=own.taken, waiting=fs_waiting(&self.vi),
+                consumed=fs_load_sc(&own.consumed), taken=fs_load_relaxed(&own.taken), waiting=fs_waiting(&self.vi),
                 doorbell=fs_load_sc(&self.vi.rx.doorbell), peer_wait=fs_load_sc(&self.vi.rx.credit_wait),
                 peer_switched_at=fs_load_sc64(&self.vi.rx.switch_at), heard=fs_load_sc(&self.vi.rx.heard),
                 peer_rung=fs_load_sc(&self.vi.rx.rung),

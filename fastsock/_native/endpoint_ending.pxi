@@ -4,7 +4,7 @@ cdef bint left_unread(Endpoint self) noexcept nogil:
     """Whether bytes of the peer lie here that the program has not read."""
     cdef int waiting = 0
     cdef uint64_t switch_at
-    if fs_waiting(&self.vi) or self.own.taken:
+    if fs_waiting(&self.vi) or fs_load_relaxed(&self.own.taken):
         return True
     if self.moved_receiving():
         return False
@@ -44,7 +44,7 @@ cdef int end_here(Endpoint self) except -1:
             if unread:
                 fs_linger_zero(self.fd)
             elif self.moved_receiving():
-                self.own.fin_taken = 1
+                fs_store_relaxed(&self.own.fin_taken, 1)
                 self.quiet()
             fs_unlock(&self.own.send_lock)
             fs_unlock(&self.own.recv_lock)

@@ -35,21 +35,21 @@ cdef int64_t take_stream(Endpoint self, char *into, size_t room, int flags, bint
                 if fs_load_relaxed64(&self.vi.rx.fin) and fs_end(&self.vi) == FS_BACK:
                     go_back_receiving(self)  # now, so that no doorbell byte stays behind
             return got
-        if self.own.fin_taken == 1:
+        if fs_load_relaxed(&self.own.fin_taken) == 1:
             return 0
         end = fs_end(&self.vi)
         if end == 1:
             return VIOLATED
         if end == FS_FIN:
-            self.own.fin_taken = 1
+            fs_store_relaxed(&self.own.fin_taken, 1)
             fs_store_sc(&self.vi.rx.finack, 1)
             self.quiet()
             return 0
         if end == FS_BACK:
             go_back_receiving(self)
             return take_stream(self, into, room, flags, final)
-        if end == FS_RESET and self.own.fin_taken == 0:
-            self.own.fin_taken = 2  # the kernel's RST follows and says the rest
+        if end == FS_RESET and fs_load_relaxed(&self.own.fin_taken) == 0:
+            fs_store_relaxed(&self.own.fin_taken, 2)  # the kernel's RST follows and says the rest
         if self.pending_error:
             return take_error(self)
         if not final and end == 0:

@@ -85,13 +85,13 @@ cdef extern from "doorbell.h" nogil:
         uint32_t send_limit
         fs_word32 ack_seen
         fs_word32 consumed
-        uint32_t taken
+        fs_word32 taken
         uint32_t oob_waiting
         unsigned char oob_byte
         uint32_t doorbell_debt
         uint64_t kernel_taken
         uint32_t fin_sent
-        uint32_t fin_taken
+        fs_word32 fin_taken
         uint64_t *ends
 
     struct fs_counters:

@@ -41,13 +41,14 @@ struct fs_side {
     /* receiver */
     fs_word32 consumed; /* descriptors consumed, ever */
     fs_word32 acknowledged; /* of those, told to the sender */
-    uint32_t taken;     /* bytes taken of descriptor number `consumed`, and its length once it is begun */
+    fs_word32 taken;     /* bytes taken of descriptor number `consumed`, and its length once it is begun */
     uint32_t begun_length;
     uint32_t oob_waiting;
     unsigned char oob_byte;
     uint32_t doorbell_debt; /* doorbell bytes accounted as heard that had not arrived yet */
     uint64_t kernel_taken;  /* bytes of the kernel's stream consumed so far */
-    uint32_t fin_sent, fin_taken;
+    uint32_t fin_sent;
+    fs_word32 fin_taken; /* 1: told as the end, 2: a reset, which the kernel tells */
     uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
 };
 
@@ -413,7 +414,7 @@ enum fs_take { FS_CONSUME = 0, FS_PEEK = 1 };
  * them). Bytes taken, 0 if nothing waits, FS_VIOLATION. Stops before out-of-band data, as TCP does. */
 static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how) {
     struct fs_side *own = vi->own;
-    uint32_t number = fs_load_relaxed(&own->consumed), taken = own->taken;
+    uint32_t number = fs_load_relaxed(&own->consumed), taken = fs_load_relaxed(&own->taken);
     size_t got = 0;
     while (got < room) {
         struct fs_view view;
@@ -446,7 +447,7 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
         number++;
         if (how == FS_CONSUME) {
             if ((int32_t)(view.ack - fs_load_relaxed(&own->ack_seen)) > 0) fs_store_release(&own->ack_seen, view.ack);
-            own->taken = 0;
+            fs_store_relaxed(&own->taken, 0);
             /* SYNC: consumed - pairs with fs_post and fs_acknowledge. */
             fs_store_release(&own->consumed, number);
             fs_store_relaxed(&vi->rx->seen, number);
@@ -458,7 +459,7 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
         }
     }
     if (how == FS_CONSUME) {
-        own->taken = taken;
+        fs_store_relaxed(&own->taken, taken);
         vi->count.bytes_received += got;
     }
     return (int64_t)got;
@@ -466,7 +467,7 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
 
 /* Bytes that fs_take would give now, at most `enough`: a hint for sizing a buffer, checked again by fs_take. */
 static inline size_t fs_available(const struct fs_vi *vi, size_t enough) {
-    uint32_t number = fs_load_relaxed(&vi->own->consumed), skip = vi->own->taken, last = number + vi->window;
+    uint32_t number = fs_load_relaxed(&vi->own->consumed), skip = fs_load_relaxed(&vi->own->taken), last = number + vi->window;
     size_t total = 0;
     for (; number != last && total < enough; number++) {
         uint64_t commit = fs_load_acquire(&fs_descriptor_at(vi, vi->rx, number)->commit);

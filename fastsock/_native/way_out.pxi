@@ -231,7 +231,7 @@ cdef int collect(Endpoint self, parcel_t *parcel, char *piece, int64_t deadline)
         elif got != MOVED and (got != -EAGAIN or fs_now() > deadline):
             return NEEDS_BRIDGE
     if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_MOVED:
-        while fs_waiting(&self.vi) or self.own.taken:
+        while fs_waiting(&self.vi) or fs_load_relaxed(&self.own.taken):
             got = fs_take(&self.vi, piece, PIECE, FS_CONSUME)
             if got < 0 or got > 0 and not keep(parcel, piece, got):
                 return DISSOLVED
@@ -315,7 +315,7 @@ cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nog
         return NEEDS_BRIDGE
     switch_at = fs_load_sc64(&self.vi.rx.switch_at)
     returns = returns and fs_load_sc64(&self.vi.rx.fin) & KIND == FS_BACK and not peer_ended(self)
-    if not returns and (fs_waiting(&self.vi) or self.own.taken or switch_at and not self.moved_receiving()
+    if not returns and (fs_waiting(&self.vi) or fs_load_relaxed(&self.own.taken) or switch_at and not self.moved_receiving()
                         and switch_at - 1 != self.own.kernel_taken):
         return NEEDS_BRIDGE
     outcome = collect(self, parcel, piece, fs_now() + ANSWER_TIME)
