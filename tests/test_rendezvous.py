@@ -331,14 +331,14 @@ def test_a_name_withdrawn_during_the_meeting_is_no_error_of_the_connection(error
     """The seeker's control connection is reset: that is not told as a reset of the program's, and it comes again."""
     met = []
 
-    def send_fds(*arguments: object) -> int:
+    def say_hello(*arguments: object) -> None:
         met.append(arguments)
         if len(met) == 1:
             raise error
-        return original(*arguments)
+        original(*arguments)
 
-    original = rendezvous.stdlib.send_fds
-    monkeypatch.setattr(rendezvous.stdlib, "send_fds", send_fds)
+    original = rendezvous.Search._say_hello
+    monkeypatch.setattr(rendezvous.Search, "_say_hello", say_hello)
     with listening() as listener, connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
         both_ways(near, far)
     assert len(met) == 2
