@@ -84,7 +84,8 @@ assert socket.socket.__module__ == "fastsock.facade"
 with socket.create_server(("127.0.0.1", 0)) as listener:
     near = socket.create_connection(listener.getsockname())
     far = listener.accept()[0]
-    for _ in range(10):
+    import fastsock
+    while [fastsock.path_of(sock).path for sock in (near, far)] != ["ring", "ring"]:
         near.sendall(b"x")
         far.sendall(far.recv(1))
         near.recv(1)
