@@ -11,6 +11,7 @@ from hostile import events
 from pairs import Task, deadline, make_pair, read_exactly
 
 import fastsock
+from fastsock import config
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def test_a_handler_that_logs_over_a_socket_sends_its_records_and_no_others():
     """`SocketHandler` holds its lock while it sends; a record of ours in there would go into the middle of its own, or
     wait in another thread for the lock."""
     root, own = logging.getLogger(), logging.getLogger("program")
-    level = root.level
+    level, settings = root.level, config.active()
     fastsock.patch(move_after=0, meeting_ms=1000)
     try:
         with fastsock.socket() as listener:
@@ -61,6 +62,7 @@ def test_a_handler_that_logs_over_a_socket_sends_its_records_and_no_others():
         root.removeHandler(handler)
         root.setLevel(level)
         fastsock.unpatch()
+        config.use(settings)
 
 
 def test_nothing_is_imported_for_events_that_nobody_asked_for():
@@ -69,6 +71,7 @@ def test_nothing_is_imported_for_events_that_nobody_asked_for():
 import sys
 before = set(sys.modules)
 import fastsock
+from fastsock import config
 fastsock.patch(move_after=0)
 import socket
 with socket.create_server(("127.0.0.1", 0)) as listener:

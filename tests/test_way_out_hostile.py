@@ -46,6 +46,7 @@ def peer(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> It
         peer.post(b"r", ack=1)
         assert peer.victim.recv(1) == b"r"
         peer.region.set(theirs(peer), "acked", 1)
+        peer.region.set(theirs(peer), "seen", 1)
         yield peer
     until(lambda: holdings() == before, "nothing is left behind")
 

@@ -126,7 +126,7 @@ cdef extern from *:
     enum: SEEK_SET
     int sys_dup3 "dup3"(int, int, int) nogil
     int sys_poll "poll"(pollfd *, unsigned long, int) nogil
-    enum: SHUT_WR, SHUT_RDWR, FD_CLOEXEC, O_CLOEXEC
+    enum: SHUT_RD, SHUT_WR, FD_CLOEXEC, O_CLOEXEC
 
 cdef enum:
     BUFFER = 65536
@@ -329,6 +329,10 @@ cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
     for fd in self.descriptors:
         flags = sys_fcntl(fd, F_GETFD)
         sys_dup3(near, fd, O_CLOEXEC if flags & FD_CLOEXEC else 0)
+    if self.shut_receiving:
+        sys_shutdown(near, SHUT_RD)
+    if self.shut_sending:
+        sys_shutdown(near, SHUT_WR)
     # The region and the old state stay mapped to the endpoint's end: a thread may be looking at them without a lock.
     self.attached = False
     self.bridged = True

@@ -44,8 +44,12 @@ cdef class Endpoint:
             if spare < 0:
                 end_here(self)
                 return
-            self.finishing = True
-            self.point_to(spare)
+            self.point_to(spare)  # (the last call may return meanwhile)
+            if self.active:
+                self.finishing = True
+            else:
+                self.finish()
+                sys_close(spare)
         else:
             end_here(self)
 

@@ -102,10 +102,8 @@ def new_eventfd():
 
 
 def upper_quarter():
-    """The first of the descriptor numbers that the program is unlikely to want: the upper quarter, or, where there are
-    many, the upper half."""
-    limit = min(_resource.getrlimit(_resource.RLIMIT_NOFILE)[0], 1 << 20)
-    return limit * 3 // 4 if limit <= 4096 else limit // 2
+    """The first of the descriptor numbers that the program is unlikely to want."""
+    return min(_resource.getrlimit(_resource.RLIMIT_NOFILE)[0], 1 << 20) * 3 // 4
 
 
 def keep_away(int fd):

@@ -75,10 +75,10 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
     if not self.own.fin_sent:
         # SYNC: end of stream - by fs_post_fin.
         fs_post_fin(&self.vi, FS_BACK)
-        # A doorbell byte in front of what lies unread, exposed or not: a peer that exposes its descriptor later may find
-        # nobody here whom it could ask for one.
+        # A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its descriptor
+        # later finds nobody here whom it could ask for one.
         ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP
-             | (FS_EXPOSED if self.own.posted != fs_load_relaxed(&self.vi.tx.seen) else 0))
+             | (FS_EXPOSED if not held and self.own.posted != fs_load_relaxed(&self.vi.tx.seen) else 0))
     if self.plugs:
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0)
         fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
