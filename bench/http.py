@@ -57,13 +57,10 @@ async def _drive(address: Address, order: Order, role: Role) -> Report:
 
     url = f"http://{address[0]}:{address[1]}/"
     workers = order["connections"]
-    paths: list[Report] = []
+    moved_before = role.connections_moved()
 
     async def get(session: Any, path: str = "") -> None:
         async with session.get(url + path) as response:
-            if len(paths) < workers and response.connection is not None and role.settings is not None:
-                found = response.connection.transport.get_extra_info("fastsock")
-                paths.append({"path": found.path, "reason": found.reason})
             await response.read()
 
     async def work(session: Any, until: float | None) -> int:
@@ -75,18 +72,18 @@ async def _drive(address: Address, order: Order, role: Role) -> Report:
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=workers)) as session:
         await asyncio.gather(*(work(session, None) for _ in range(workers)))
-        paths.clear()
         cpu, start = process_time(), perf_counter()
         counts = await asyncio.gather(*(work(session, start + order["seconds"]) for _ in range(workers)))
         elapsed, cpu = perf_counter() - start, process_time() - cpu
-        moved = sum(path["path"] == "ring" for path in paths)
         await get(session, STOP[1:])
+    moved = role.connections_moved() - moved_before
     return {
         "requests_per_second": sum(counts) / elapsed,
         "count": sum(counts),
         "elapsed": elapsed,
         "cpu_seconds": cpu,
-        "checked": len(paths),
+        "checked": workers,
         "moved": moved,
-        **(paths[-1] if paths else {"path": "kernel", "reason": "fastsock is not loaded"}),
+        "path": "kernel" if role.settings is None else "ring" if moved else "tcp",
+        "reason": f"{moved} of {workers} connections moved",
     }

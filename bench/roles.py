@@ -54,6 +54,10 @@ class Role:
         stats = sys.modules["fastsock"].stats()
         return stats.bytes_sent, stats.bytes_received
 
+    def connections_moved(self) -> int:
+        """Connections of this process that have moved to a ring so far."""
+        return 0 if self.settings is None else int(sys.modules["fastsock"].stats().connections_ring)
+
     def say(self, report: Report) -> None:
         self._out.write(json.dumps(report, default=plain) + "\n")
 
