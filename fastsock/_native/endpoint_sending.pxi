@@ -77,7 +77,12 @@ cdef bint plug_full_ring(Endpoint self) noexcept nogil:
     cdef bint full = False
     fs_lock(&self.own.send_lock, own_pid)
     if self.moved_sending() and not self.lost and not fs_writable(&self.vi):
-        full = plug(self)
+        # A receiver that drains the ring from here on waits for the end of the plug before it takes the bytes: what came
+        # later would lie there with nothing behind it. One that drained before is seen by the second look.
+        fs_store_sc(&self.vi.tx.ringing, 1)
+        if not fs_writable(&self.vi):
+            full = plug(self)
+        fs_end_ringing(&self.vi)
     fs_unlock(&self.own.send_lock)
     return full
 
