@@ -108,11 +108,19 @@ static inline int fs_begin_ringing(struct fs_vi *vi) {
     return 1;
 }
 
+/* The same around a plug, whose bytes are doorbell bytes too. True if the ring is still full: a receiver that drains it
+ * from here on waits for the end, and one that drained it before has acknowledged, which this look sees. */
+static inline int fs_begin_plug(struct fs_vi *vi) {
+    fs_store_sc(&vi->tx->ringing, 1);
+    return !fs_writable(vi);
+}
+
 /* SYNC: byte sent - pairs with fs_ringing. */
 static inline void fs_end_ringing(struct fs_vi *vi) { fs_store_release(&vi->tx->ringing, 0); }
 
-/* SYNC: byte sent - pairs with fs_end_ringing. */
-static inline int fs_ringing(struct fs_vi *vi) { return fs_load_acquire(&vi->rx->ringing) == 1; }
+/* SYNC: byte sent - pairs with fs_end_ringing. Sequentially consistent for fs_begin_plug: the receiver has written its
+ * ACK and looks for the mark, the sender has written the mark and looks for the ACK. */
+static inline int fs_ringing(struct fs_vi *vi) { return fs_load_sc(&vi->rx->ringing) == 1; }
 
 /* Doorbell bytes to take from the kernel's queue now, so that it holds some exactly while something waits.
  * Call under the receive lock. */

@@ -365,7 +365,7 @@ cdef class Endpoint:
             fs_lock(&self.own.recv_lock, own_pid)
             self.vi.oob_inline = inline
             if not self.moved_receiving():
-                fs_set_oob_inline(self.fd, inline)
+                fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, inline)
             fs_unlock(&self.own.recv_lock)
 
     def limit_buffers(self, uint32_t receive, uint32_t send):

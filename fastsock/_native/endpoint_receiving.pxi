@@ -133,7 +133,7 @@ cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noex
                 self.own.kernel_taken += 1
             if left == 0:
                 # Not before: an urgent byte that came over the kernel belongs in line as the option says.
-                fs_set_oob_inline(self.fd, 0)
+                fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 0)
                 fs_or_sc(&self.own.moved, FS_RECEIVING_MOVED)
                 return MOVED
         elif left == 0 or left == 1 and mark == 0:

@@ -1,5 +1,9 @@
 # The sending side of an endpoint: the switch to the ring, doorbells, and the plug that keeps POLLOUT away.
 
+cdef enum:  # TCP_NOTSENT_LOWAT: POLLOUT is true, and a send possible, with this much unsent
+    ANY_UNSENT = 0   # the default
+    NONE_UNSENT = 1  # byte: less than that
+
 cdef void answer_ask(Endpoint self) noexcept nogil:
     """The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left."""
     fs_lock(&self.own.send_lock, own_pid)
@@ -77,10 +81,7 @@ cdef bint plug_full_ring(Endpoint self) noexcept nogil:
     cdef bint full = False
     fs_lock(&self.own.send_lock, own_pid)
     if self.moved_sending() and not self.lost and not fs_writable(&self.vi):
-        # A receiver that drains the ring from here on waits for the end of the plug before it takes the bytes: what came
-        # later would lie there with nothing behind it. One that drained before is seen by the second look.
-        fs_store_sc(&self.vi.tx.ringing, 1)
-        if not fs_writable(&self.vi):
+        if fs_begin_plug(&self.vi):
             full = plug(self)
         fs_end_ringing(&self.vi)
     fs_unlock(&self.own.send_lock)
@@ -109,11 +110,10 @@ cdef int64_t send_byte(Endpoint self, const char *byte, int flags) noexcept nogi
     """A doorbell byte or an urgent one. A plug that the peer has counted as taken, but is only about to take,
     does not hold it back: only the low-water mark does, the buffer has room."""
     cdef int64_t part = kernel_send(self, byte, 1, flags)
-    cdef int any = 0, none = 1
     if part == -EAGAIN and self.plugs:
-        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &any, sizeof(any))
+        fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
         part = kernel_send(self, byte, 1, flags)
-        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof(none))
+        fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NONE_UNSENT)
     return part
 
 
@@ -150,11 +150,10 @@ cdef void switch_sending(Endpoint self) noexcept nogil:
     """The switch: records how many bytes went through the kernel; from here on it carries doorbell bytes."""
     cdef uint64_t sent, received
     cdef char state
-    cdef int one = 1
     # Doorbell bytes will need room behind what the peer has not read yet.
     if not fs_events_now(self.fd, POLLOUT) & POLLOUT or not tcp_bytes(self.fd, &state, &sent, &received):
         return
-    setsockopt(self.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))  # a doorbell byte waits for no ACK
+    fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, 1)  # a doorbell byte waits for no ACK
     # SYNC: switch - pairs with take_kernel.
     fs_store_sc64(&self.vi.tx.switch_at, sent + 1)
     fs_or_sc(&self.own.moved, FS_SENDING_MOVED)
@@ -187,13 +186,13 @@ cdef bint plug(Endpoint self) noexcept nogil:
     """The ring is full and somebody may wait for POLLOUT: fill the kernel's send buffer, which makes it false,
     until the receiver returns credits and drains it. False if credits came meanwhile."""
     cdef int64_t part
-    cdef int unsent = 0, any = 0, none = 1, room = 4 * PLUG
+    cdef int unsent = 0
     if not self.plugs:
         self.plugs = True
         self.send_buffer_before = fs_option(self.fd, SOL_SOCKET, SO_SNDBUF)
-        setsockopt(self.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room))
+        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, 4 * PLUG)
     else:
-        setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &any, sizeof(any))
+        fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
     while sys_ioctl(self.fd, SIOCOUTQNSD, &unsent) == 0 and unsent < PLUG:
         part = kernel_send(self, junk, sizeof(junk), MSG_NOSIGNAL)
         if part <= 0:
@@ -201,5 +200,5 @@ cdef bint plug(Endpoint self) noexcept nogil:
         fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + <uint32_t>part)
     # POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
     # lies behind it stays unsent until the peer drains.
-    setsockopt(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof(none))
+    fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NONE_UNSENT)
     return not fs_arm_sender(&self.vi, FS_PLUGGED)

@@ -152,6 +152,7 @@ cdef extern from "doorbell.h" nogil:
     int fs_must_ring(fs_vi *)
     uint32_t fs_hush(fs_vi *)
     int fs_begin_ringing(fs_vi *)
+    int fs_begin_plug(fs_vi *)
     void fs_end_ringing(fs_vi *)
     int fs_ringing(fs_vi *)
 

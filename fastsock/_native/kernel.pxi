@@ -93,8 +93,8 @@ cdef extern from *:
         return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, IPPROTO_TCP, TCP_CORK) ||
                fs_option(fd, SOL_SOCKET, SO_ZEROCOPY);
     }
-    static inline void fs_set_oob_inline(int fd, int on) {
-        setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &on, sizeof on);
+    static inline void fs_set_option(int fd, int level, int option, int value) {
+        setsockopt(fd, level, option, &value, sizeof value);
     }
     /* Address bytes (4 or 16) and port of one end. The number of address bytes, or -1. */
     static inline int fs_end_of(int fd, int remote, unsigned char address[16], int *port) {
@@ -122,7 +122,7 @@ cdef extern from *:
     int fs_reset_connection(int) nogil
     int fs_linger_zero(int) nogil
     int fs_lingers_zero(int) nogil
-    void fs_set_oob_inline(int, int) nogil
+    void fs_set_option(int, int, int, int) nogil
     enum: SO_OOBINLINE
     int64_t fs_option_ns(int, int) nogil
     int fs_needs_kernel(int) nogil
@@ -160,9 +160,9 @@ cdef bint kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) noexcept nogi
         mark[0] = -1
         if fs_option(fd, SOL_SOCKET, SO_OOBINLINE):
             return True
-        fs_set_oob_inline(fd, 1)
+        fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1)
         sys_ioctl(fd, FIONREAD, &all)
-        fs_set_oob_inline(fd, 0)
+        fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 0)
         sys_ioctl(fd, FIONREAD, &after)
         if before == after:  # nothing ordinary came between
             if all > before:

@@ -65,7 +65,7 @@ cdef class CompletionQueue:
     cdef int64_t writes     # on the ring, ever: tells whether a protocol answered from its callback
     cdef int64_t quiet_since  # monotonic ns; 0: something came with the last sweep
     cdef int64_t left_at
-    cdef bint polled
+    cdef int64_t budget     # ns that this wait, which began at quiet_since, may poll
 
     def __cinit__(self, loop):
         self.loop = loop
@@ -176,7 +176,7 @@ cdef class CompletionQueue:
                 transport.disarm()
                 self.heat(transport)
         if slept and n > 0 and self.quiet_since:
-            learn(&self.habit, &totals, self.quiet_since, self.polled, False)
+            learn(&self.habit, &totals, self.quiet_since, self.budget > 0, False)
         self.quiet_since = 0
         self.sweep_all()
 
@@ -191,10 +191,10 @@ cdef class CompletionQueue:
             now = fs_now()
             if not self.quiet_since:
                 self.quiet_since = now
-                self.polled = self.budget(now) > 0
-            if not self.polled or now - self.quiet_since >= self.budget(now):
+                self.budget = may_poll(&self.habit, now)
+            if now - self.quiet_since >= self.budget:
                 self.arm_all()
-            elif not loop_works and self.spin(min(now + SPIN, self.quiet_since + self.budget(now))):
+            elif not loop_works and self.spin(min(now + SPIN, self.quiet_since + self.budget)):
                 self.sweep_all()
         if self.hot:
             self.scheduled = True
@@ -212,7 +212,7 @@ cdef class CompletionQueue:
             if self.sweep(now, &unanswered):
                 if not any:
                     any = True
-                    polls = self.budget(began) > 0
+                    polls = may_poll(&self.habit, began) > 0
                 if unanswered:
                     break
             elif not polls or not self.answer_comes():
@@ -223,7 +223,7 @@ cdef class CompletionQueue:
                 if now - began > SLICE:
                     break
         if any:
-            if self.quiet_since and self.polled:
+            if self.quiet_since and self.budget:
                 learn(&self.habit, &totals, self.quiet_since, True, True)
             self.quiet_since = 0
         return any
@@ -299,10 +299,6 @@ cdef class CompletionQueue:
                 if shares and not found:
                     sched_yield()
         return found
-
-    cdef int64_t budget(self, int64_t now) noexcept:
-        """Nanoseconds to poll before the loop may sleep."""
-        return may_poll(&self.habit, now)
 
     cdef int arm_all(self) except -1:
         cdef Transport transport

@@ -100,10 +100,11 @@ cdef class Transport:
         self.endpoint = endpoint
         self.begins_at = -1
         self.queue.begun.add(self)
-        drive_by_loop(endpoint)
         self.operations = endpoint.operations
         if endpoint.attached:
             self.enter()
+        else:
+            drive_by_loop(endpoint)
         return 0
 
     cdef int enter(self) except -1:

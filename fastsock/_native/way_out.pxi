@@ -28,17 +28,12 @@ cdef extern from *:
         struct stat st;
         return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
     }
-    static inline void fs_set_option(int fd, int level, int option, int value) {
-        setsockopt(fd, level, option, &value, sizeof value);
-    }
     """
     int fs_memfd() nogil
     int64_t fs_parcel_size(int) nogil
-    void fs_set_option(int, int, int, int) nogil
     int64_t sys_pread "pread"(int, void *, size_t, int64_t) nogil
     void *malloc(size_t) nogil
     void free(void *) nogil
-    enum: SO_OOBINLINE
 
 cdef enum:
     PIECE = 65536               # bytes collected at a time
@@ -168,7 +163,7 @@ cdef void go_back_receiving(Endpoint self) noexcept nogil:
     """The ring is read to BACK: what the kernel's queue holds behind the doorbell bytes is the program's again. Under
     the receive lock."""
     if self.vi.oob_inline:
-        fs_set_oob_inline(self.fd, 1)
+        fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
     fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
     take_doorbells(self, fs_now() + LOOK_INTERVAL)  # what is owed then is taken before the next receive
     settle_with_peer(self)
