@@ -167,16 +167,15 @@ cdef class CompletionQueue:
         """The loop's callback for the epoll descriptor: eventfds were rung."""
         cdef int rung[64]
         cdef int n, i
-        cdef bint slept = not self.hot
         cdef Transport transport
         n = fs_rung_eventfds(self.epoll, rung)
+        if n > 0 and not self.hot and self.quiet_since:  # before heat() begins a new wait
+            learn(&self.habit, &totals, self.quiet_since, self.budget > 0, False)
         for i in range(n):
             transport = self.by_eventfd.get(rung[i])
             if transport is not None:
                 transport.disarm()
                 self.heat(transport)
-        if slept and n > 0 and self.quiet_since:
-            learn(&self.habit, &totals, self.quiet_since, self.budget > 0, False)
         self.quiet_since = 0
         self.sweep_all()
 
