@@ -82,8 +82,10 @@ static inline int fs_arm_sender(struct fs_vi *vi, uint32_t how) {
     return fs_writable(vi);
 }
 
-/* The receiver's part: takes over what the sender asked for. */
-static inline uint32_t fs_answer_sender(struct fs_vi *vi) { return fs_and_sc(&vi->rx->credit_wait, 0); }
+/* The receiver's part: takes over what the sender asked for, but leaves the bits to `keep` where they are. */
+static inline uint32_t fs_answer_sender(struct fs_vi *vi, uint32_t keep) {
+    return fs_and_sc(&vi->rx->credit_wait, keep) & ~keep;
+}
 
 /* ---- doorbell bytes: POLLIN on the kernel's descriptor ---------------------------------------------- */
 
@@ -109,10 +111,11 @@ static inline int fs_begin_ringing(struct fs_vi *vi) {
 }
 
 /* The same around a plug, whose bytes are doorbell bytes too. True if the ring is still full: a receiver that drains it
- * from here on waits for the end, and one that drained it before has acknowledged, which this look sees. */
+ * from here on waits for the end, and one that drained it before has acknowledged, which this look sees. FS_PLUGGED comes
+ * before the bytes, so that who counts them knows what they are. */
 static inline int fs_begin_plug(struct fs_vi *vi) {
     fs_store_sc(&vi->tx->ringing, 1);
-    return !fs_writable(vi);
+    return !fs_arm_sender(vi, FS_PLUGGED);
 }
 
 /* SYNC: byte sent - pairs with fs_ringing. */

@@ -157,6 +157,7 @@ cdef class Endpoint:
                 self.peer_fd = peer_fd
                 # SYNC: attached - pairs with spin, by the locks.
                 self.attached = True
+                hold_receive_buffer(self)
                 # A thread that sleeps on the kernel's descriptor knows nothing of the eventfd: ring it there.
                 if self.exposed or fs_load_sc(&self.own.recv_sleepers):
                     fs_or_sc(&self.vi.rx.doorbell, FS_EXPOSED)
@@ -352,8 +353,8 @@ cdef class Endpoint:
 
     @property
     def shown_send_buffer(self):
-        """SO_SNDBUF before a plug changed it; None if none did."""
-        return self.send_buffer_before if self.plugs else None
+        """SO_SNDBUF as the program knows it; None if that is the kernel's."""
+        return self.send_buffer_before or None
 
     @property
     def oob_inline(self):
@@ -372,7 +373,7 @@ cdef class Endpoint:
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
         self.receive_limit = receive
         self.send_limit = self.own.send_limit = send
-        if self.plugs and send:
+        if self.send_buffer_before and send:
             self.send_buffer_before = send
         if self.attached:
             fs_store_sc(&self.vi.rx.limit, receive)

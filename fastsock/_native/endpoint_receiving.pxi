@@ -163,11 +163,45 @@ cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noex
         return got
 
 
+cdef void hold_receive_buffer(Endpoint self) noexcept nogil:
+    """The kernel's queue is for doorbell bytes now. It would grow with plugs that are read fast, and so would the next
+    plug; a size that was set does not grow. One that has grown shrinks once the window that it offered is used up."""
+    cdef int size = fs_option(self.fd, SOL_SOCKET, SO_RCVBUF)
+    cdef uint32_t heard = fs_load_relaxed(&self.vi.rx.heard)
+    if self.receive_limit:
+        return
+    if size <= HELD_BUFFER or self.receive_buffer_grown and heard - self.held_from > <uint32_t>size:
+        size = min(size, HELD_BUFFER)
+        fs_set_option(self.fd, SOL_SOCKET, SO_RCVBUF, size // 2)  # (the kernel doubles it)
+        self.receive_buffer_grown = False
+        return
+    if not self.receive_buffer_grown:
+        self.receive_buffer_grown = True
+        self.held_from = heard
+    fs_set_option(self.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, HELD_BUFFER // 4)
+
+
+cdef void free_receive_buffer(Endpoint self) noexcept nogil:
+    """The kernel's queue is the program's again."""
+    if not self.receive_limit:
+        fs_set_option(self.fd, SOL_SOCKET, SO_RCVBUF, FREED_BUFFER)
+        fs_set_option(self.fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, FREED_BUFFER)
+
+
 cdef void answer_credit_wait(Endpoint self) noexcept nogil:
-    """The peer waits for credits: acknowledge, wake it, take the plug out of its send buffer."""
-    cdef uint32_t wants
+    """The peer waits for credits: acknowledge, wake it, take the plug out of its send buffer. The plug only once a third
+    of the window is free, as POLLOUT means a third of the buffer in TCP: else each read would cost a plug."""
+    cdef uint32_t wants, keep = 0, consumed = fs_load_relaxed(&self.own.consumed)
+    if fs_peer_credit_wait(&self.vi) & FS_PLUGGED:
+        if not self.plug_seen:
+            self.plug_seen = True
+            self.plug_seen_at = consumed
+        if fs_waiting(&self.vi) and consumed - self.plug_seen_at < self.vi.window // 3:
+            keep = FS_PLUGGED
+        else:
+            self.plug_seen = False
     fs_acknowledge(&self.vi)
-    wants = fs_answer_sender(&self.vi)
+    wants = fs_answer_sender(&self.vi, keep)
     if wants & FS_WAITS:
         wake(self.peer_fd)
     if wants & FS_PLUGGED:
@@ -189,7 +223,11 @@ cdef void take_doorbell_bytes(Endpoint self) noexcept nogil:
                 self.peer_late = True  # stopped, killed or hostile: once is enough
                 break
             fs_nap()  # the sender was interrupted, perhaps by us: it needs a processor
+    if fs_peer_credit_wait(&self.vi) & FS_PLUGGED and fs_waiting(&self.vi):
+        return  # a plug, perhaps a new one: for answer_credit_wait
     swallow(self, fs_hush(&self.vi))
+    if self.receive_buffer_grown:
+        hold_receive_buffer(self)
 
 
 cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:

@@ -107,14 +107,30 @@ cdef int64_t kernel_send(Endpoint self, const char *data, size_t length, int fla
 
 
 cdef int64_t send_byte(Endpoint self, const char *byte, int flags) noexcept nogil:
-    """A doorbell byte or an urgent one. A plug that the peer has counted as taken, but is only about to take,
-    does not hold it back: only the low-water mark does, the buffer has room."""
-    cdef int64_t part = kernel_send(self, byte, 1, flags)
-    if part == -EAGAIN and self.plugs:
-        fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
+    """A doorbell byte or an urgent one. What the peer has counted as taken, and is only about to take, does not hold
+    it back: there is room behind the largest plug, beyond the low-water mark."""
+    cdef int64_t part = kernel_send(self, byte, 1, flags), deadline
+    if part == -EAGAIN:
+        widen(self)
+        if self.plugs:
+            fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
         part = kernel_send(self, byte, 1, flags)
-        fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NONE_UNSENT)
+        deadline = fs_now() + RINGING_MS * 1_000_000
+        while part == -EAGAIN and fs_now() < deadline:  # the system is short of memory, or may widen nothing
+            fs_nap()
+            part = kernel_send(self, byte, 1, flags)
+        if self.plugs:
+            fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NONE_UNSENT)
     return part
+
+
+cdef void widen(Endpoint self) noexcept nogil:
+    """Makes the kernel's send buffer take a plug, and doorbell bytes behind it. (If it has grown larger by itself it stays
+    so: what the program sent before the switch may lie in it, and would leave no room in a smaller one.)"""
+    if not self.send_buffer_before:
+        self.send_buffer_before = fs_option(self.fd, SOL_SOCKET, SO_SNDBUF)
+    if self.send_buffer_before < WIDENED:
+        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, WIDENED // 2)  # (the kernel doubles it)
 
 
 cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcept nogil:
@@ -186,19 +202,21 @@ cdef bint plug(Endpoint self) noexcept nogil:
     """The ring is full and somebody may wait for POLLOUT: fill the kernel's send buffer, which makes it false,
     until the receiver returns credits and drains it. False if credits came meanwhile."""
     cdef int64_t part
-    cdef int unsent = 0
-    if not self.plugs:
-        self.plugs = True
-        self.send_buffer_before = fs_option(self.fd, SOL_SOCKET, SO_SNDBUF)
-        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, 4 * PLUG)
-    else:
+    cdef int unsent = 0, unacknowledged = 0, most
+    cdef uint32_t limit = fs_load_relaxed(&self.vi.tx.limit)
+    cdef size_t piece = min(max(limit // 8, 256), PLUG_PIECE) if limit else PLUG_PIECE
+    widen(self)
+    if self.plugs:
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
-    while sys_ioctl(self.fd, SIOCOUTQNSD, &unsent) == 0 and unsent < PLUG:
-        part = kernel_send(self, junk, sizeof(junk), MSG_NOSIGNAL)
+    self.plugs = True
+    most = fs_option(self.fd, SOL_SOCKET, SO_SNDBUF) // 2  # the rest is for doorbell bytes
+    while (sys_ioctl(self.fd, SIOCOUTQNSD, &unsent) == 0 and unsent < PLUG
+           and sys_ioctl(self.fd, SIOCOUTQ, &unacknowledged) == 0 and unacknowledged < most):
+        part = kernel_send(self, junk, piece, MSG_NOSIGNAL | MSG_EOR)
         if part <= 0:
             break
         fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + <uint32_t>part)
     # POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
     # lies behind it stays unsent until the peer drains.
     fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NONE_UNSENT)
-    return not fs_arm_sender(&self.vi, FS_PLUGGED)
+    return not fs_writable(&self.vi)

@@ -148,7 +148,7 @@ cdef extern from "doorbell.h" nogil:
     int fs_wakes_receiver(fs_vi *)
     int fs_writable(fs_vi *)
     int fs_arm_sender(fs_vi *, uint32_t)
-    uint32_t fs_answer_sender(fs_vi *)
+    uint32_t fs_answer_sender(fs_vi *, uint32_t)
     int fs_must_ring(fs_vi *)
     uint32_t fs_hush(fs_vi *)
     int fs_begin_ringing(fs_vi *)
@@ -233,9 +233,9 @@ cdef extern from *:
     int madvise(void *, size_t, int) nogil
     enum: POLLIN, POLLOUT, POLLERR, POLLHUP, POLLRDHUP, POLLPRI
     enum: EAGAIN, EINTR, EPIPE, ECONNRESET, EBADF, EINVAL, ENOTCONN, EMSGSIZE
-    enum: MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL, MSG_OOB, MSG_ERRQUEUE
-    enum: SOL_SOCKET, SO_LINGER, SO_PEERCRED, SO_SNDBUF
-    enum: IPPROTO_TCP, TCP_INFO, TCP_NODELAY, TCP_NOTSENT_LOWAT, SIOCOUTQNSD
+    enum: MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_EOR, MSG_TRUNC, MSG_WAITALL, MSG_OOB, MSG_ERRQUEUE
+    enum: SOL_SOCKET, SO_LINGER, SO_PEERCRED, SO_SNDBUF, SO_RCVBUF
+    enum: IPPROTO_TCP, TCP_INFO, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_WINDOW_CLAMP, SIOCOUTQNSD, SIOCOUTQ
     enum: FIONREAD, F_GETFD, F_GETFL, F_SETFL, O_NONBLOCK, F_DUPFD_CLOEXEC
     enum: MAP_SHARED, MAP_ANONYMOUS, PROT_READ, PROT_WRITE, MADV_REMOVE
     void *MAP_FAILED

@@ -21,6 +21,10 @@ cdef enum:
     PROBE_INTERVAL = 500_000_000    # between probes of a half-closed peer that does not read
     AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed
     PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
+    PLUG_PIECE = 16384              # of it at most in one segment, which has to fit into a window that opens again
+    WIDENED = 393216                # bytes of send buffer, at least, for a plug and doorbell bytes behind it
+    HELD_BUFFER = 262144            # bytes of receive buffer for doorbell bytes, at most
+    FREED_BUFFER = 1 << 20          # bytes of receive buffer, about, after the way out
     WAKE_COST = 60_000              # that a sleep adds to a wait, generously (docs/design.md)
     SWALLOW_MS = 10                 # that doorbell bytes may be late, in milliseconds
     RINGING_MS = 100                # that a sender may be in a post that it rings for, in milliseconds

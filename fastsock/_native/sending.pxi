@@ -70,7 +70,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                     waited = True  # credits came between the attempt and the plug
                     continue
                 if sent and not all:
-                    break
+                    return sent
                 fail(endpoint, -EAGAIN)
             if sent and timeout > 0 and not all:
                 break
@@ -90,7 +90,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                     break
                 raise
             operate(endpoint)
-        if timeout and endpoint.exposed:
+        if endpoint.exposed:
             with nogil:
                 endpoint.plug_if_full()
         return sent

@@ -56,6 +56,10 @@ cdef class Endpoint:
     cdef int pending_error
     cdef poll_habit habit
     cdef bint plugs
+    cdef bint receive_buffer_grown  # by itself, beyond what doorbell bytes need
+    cdef uint32_t held_from  # doorbell bytes heard until then
+    cdef bint plug_seen  # the peer's
+    cdef uint32_t plug_seen_at  # descriptors consumed
     cdef bint peer_late  # a doorbell byte that it was about to send did not come
     cdef unsigned int unacknowledged_sends
     cdef int send_buffer_before

@@ -87,7 +87,7 @@ class Endpoint:
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
     @property
     def shown_send_buffer(self) -> int | None:
-        """SO_SNDBUF before a plug changed it, bytes; None if none did."""
+        """SO_SNDBUF as the program knows it, bytes; None if that is the kernel's."""
     def needs_kernel(self) -> bool:
         """Whether an option set earlier asks for what only the kernel's stream can do."""
     # life

@@ -76,8 +76,10 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
              | (FS_EXPOSED if not held and self.own.posted != fs_load_relaxed(&self.vi.tx.seen) else 0))
     if self.plugs:
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0)
-        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
         self.plugs = False
+    if 0 < self.send_buffer_before < WIDENED:
+        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
+    self.send_buffer_before = 0
     fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, self.nodelay)
     wake(self.wake_fd)  # senders of this side that sleep until credits come
 
@@ -165,6 +167,7 @@ cdef void go_back_receiving(Endpoint self) noexcept nogil:
     if self.vi.oob_inline:
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
     fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
+    free_receive_buffer(self)
     take_doorbells(self, fs_now() + LOOK_INTERVAL)  # what is owed then is taken before the next receive
     settle_with_peer(self)
 

@@ -278,3 +278,51 @@ def test_a_killed_peer_does_not_harm_the_next(kind: str) -> None:
             assert read_exactly(near, 5) == b"hello"
             child.kill()
             assert near.recv(1) == b""
+
+
+def echo_by_events(far: socket.socket) -> None:
+    """Reads and writes whenever `poll` says so, as an event loop does; ends with the stream."""
+    import contextlib
+
+    far.setblocking(False)
+    poll = select.poll()
+    waiting, ended = bytearray(), False
+    while waiting or not ended:
+        poll.register(far, (0 if ended else select.POLLIN) | (select.POLLOUT if waiting else 0))
+        for _, events in poll.poll(10_000) or [(-1, select.POLLNVAL)]:
+            assert not events & (select.POLLNVAL | select.POLLERR), events
+            if events & select.POLLIN:
+                chunk = far.recv(65536)
+                waiting += chunk
+                ended = not chunk
+            if events & select.POLLOUT:
+                with contextlib.suppress(BlockingIOError):
+                    del waiting[: far.send(waiting)]
+
+
+def test_both_ends_keep_each_other_full_by_events(kind: str) -> None:
+    """The plug is put in and taken out all the time, and doorbell bytes have to pass behind it.
+
+    POLLOUT means that a send takes something; while the connection moves it may come too early now and then."""
+    with spawn(kind, echo_by_events) as (near, child):
+        data = payload(20_000_000)
+        near.setblocking(False)
+        poll = select.poll()
+        sent, refused, received = 0, 0, bytearray()
+        while len(received) < len(data):
+            poll.register(near, select.POLLIN | (select.POLLOUT if sent < len(data) else 0))
+            for _, events in poll.poll(10_000) or [(-1, select.POLLNVAL)]:
+                assert not events & (select.POLLNVAL | select.POLLERR), events
+                if events & select.POLLIN:
+                    received += near.recv(65536)
+                if events & select.POLLOUT:
+                    try:
+                        sent += near.send(memoryview(data)[sent:])
+                    except BlockingIOError:
+                        refused += 1
+        assert received == data
+        assert refused <= (5 if kind == "midstream" else 1)
+        near.setblocking(True)
+        near.shutdown(socket.SHUT_WR)
+        assert near.recv(1) == b""
+        assert child.wait() == 0

@@ -189,7 +189,7 @@ static void operate(struct victim *victim, uint64_t *random, const char *data) {
     case 2: fs_acknowledge(vi); break;
     case 3: if (!fs_arm_receiver(vi)) fs_disarm_receiver(vi); break;
     case 4: if (fs_arm_sender(vi, FS_WAITS) && vi->violation) reset_after(victim); break;
-    case 5: (void)fs_answer_sender(vi); break;
+    case 5: (void)fs_answer_sender(vi, below(random, 2) ? FS_PLUGGED : 0); break;
     case 6: (void)fs_hush(vi); break;
     case 7: if (fs_peer_doorbell(vi) & FS_EXPOSED) (void)fs_must_ring(vi); break;
     case 8: if (fs_peer_doorbell(vi) & FS_ASLEEP) (void)fs_wakes_receiver(vi); break;

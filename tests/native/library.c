@@ -120,7 +120,7 @@ int end_arm_receiver(struct end *end) { return fs_arm_receiver(&end->vi); }
 void end_disarm_receiver(struct end *end) { fs_disarm_receiver(&end->vi); }
 int end_wakes_receiver(struct end *end) { return fs_wakes_receiver(&end->vi); }
 int end_arm_sender(struct end *end, uint32_t how) { return fs_arm_sender(&end->vi, how); }
-uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi); }
+uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi, 0); }
 int end_must_ring(struct end *end) { return fs_must_ring(&end->vi); }
 uint32_t end_hush(struct end *end) { return fs_hush(&end->vi); }
 uint32_t end_peer_doorbell(struct end *end) { return fs_peer_doorbell(&end->vi); }

@@ -106,7 +106,7 @@ static void quiet(struct side *side) {
 /* The peer waits for credits. Under the receive lock. */
 static void serve_sender(struct side *side) {
     fs_acknowledge(&side->vi);
-    uint32_t wants = fs_answer_sender(&side->vi);
+    uint32_t wants = fs_answer_sender(&side->vi, 0);
     if (wants & FS_WAITS) wake(side->peer_fd);
     if (wants & FS_PLUGGED) quiet(side);
 }

@@ -13,7 +13,7 @@ LARGE = random.Random(5).randbytes(2_000_000)
 async def use_trio(port, seed, answers):
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     async with stream:
-        for number in range(30):
+        for number in range(200):
             sent = bytes([number]) * (seed + 1)
             await stream.send_all(sent)
             got = b""
@@ -35,7 +35,7 @@ async def use_trio(port, seed, answers):
 
 async def use_anyio(port, seed, answers):
     async with await anyio.connect_tcp("127.0.0.1", port) as stream:
-        for number in range(30):
+        for number in range(200):
             sent = bytes([number]) * (seed + 1)
             await stream.send(sent)
             got = b""
