@@ -62,6 +62,11 @@ cdef bint switch_reached(Endpoint endpoint) noexcept nogil:
         fs_load_relaxed(&endpoint.own.moved) & FS_RECEIVING_BACK)
 
 
+cdef bint plugged(Endpoint endpoint) noexcept nogil:
+    """Whether the peer keeps its POLLOUT away with bytes in our kernel's queue, which have to lie there."""
+    return fs_peer_credit_wait(&endpoint.vi) & FS_PLUGGED and fs_waiting(&endpoint.vi)
+
+
 cdef bint may_move_sending(Endpoint endpoint) noexcept nogil:
     # SYNC: consent - pairs with attach.
     return fs_load_sc(&endpoint.vi.tx.ready) == FS_READY and not (

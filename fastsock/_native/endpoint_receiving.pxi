@@ -132,9 +132,7 @@ cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noex
                 left = 0  # the urgent byte: it can still be read apart, and the kernel passes over it
                 self.own.kernel_taken += 1
             if left == 0:
-                # Not before: an urgent byte that came over the kernel belongs in line as the option says.
-                fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 0)
-                fs_or_sc(&self.own.moved, FS_RECEIVING_MOVED)
+                move_receiving(self)
                 return MOVED
         elif left == 0 or left == 1 and mark == 0:
             got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
@@ -157,10 +155,21 @@ cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noex
             self.own.kernel_taken += <uint64_t>got
         if switch_at and <uint64_t>got == left and room > left:
             # The rest of the kernel's part: go on in the ring, where TCP would have gone on too.
-            more = fs_take(&self.vi, NULL if flags & MSG_TRUNC else into + got, room - <size_t>got,
-                           FS_PEEK if flags & MSG_PEEK else FS_CONSUME)
+            more = 0
+            if flags & MSG_PEEK:
+                more = fs_take(&self.vi, NULL if flags & MSG_TRUNC else into + got, room - <size_t>got, FS_PEEK)
+            elif fs_waiting(&self.vi):
+                move_receiving(self)
+                more = take_stream(self, into + got, room - <size_t>got, flags, False)
             got += more if more > 0 else 0
         return got
+
+
+cdef void move_receiving(Endpoint self) noexcept nogil:
+    """The kernel's part of the stream has been read."""
+    # Not before: an urgent byte that came over the kernel belongs in line as the option says.
+    fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 0)
+    fs_or_sc(&self.own.moved, FS_RECEIVING_MOVED)
 
 
 cdef void hold_receive_buffer(Endpoint self) noexcept nogil:

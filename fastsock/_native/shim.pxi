@@ -96,6 +96,8 @@ cdef class Shim:
         if mine < 0:
             transport.fail(mine)
             return 0
+        if mine < count:
+            transport.hold_lower()
         if mine < count or switch_reached(transport.endpoint):
             transport.queue.heat(transport)
         return mine

@@ -34,6 +34,7 @@ cdef class Transport:
     # receiving
     cdef bint reading                 # as pause_reading and resume_reading left it
     cdef bytes late                   # of a peer that went back to the kernel, while reading is paused
+    cdef bint lower_held              # does not read, because of the peer's plug
     cdef bint lower_ended             # the kernel's end of stream was seen
     cdef bint ended                   # the protocol was told of the end of the stream
     # sending
@@ -179,6 +180,7 @@ cdef class Transport:
             room = 1  # the end of the stream, or an error
         data = PyBytes_FromStringAndSize(NULL, room)
         got = self.endpoint.try_receive(PyBytes_AS_STRING(data), room, 0, final)
+        self.release_lower()
         if got <= 0:
             return self.received_nothing(got)
         self.deliver(data if got == room else data[:got])
@@ -261,6 +263,7 @@ cdef class Transport:
                 if self.endpoint is None:
                     return True  # the protocol has ended the connection
                 got = self.endpoint.try_receive(<char *>view.buf, view.len, 0, final)
+                self.release_lower()
             finally:
                 PyBuffer_Release(&view)
         except (SystemExit, KeyboardInterrupt):
@@ -339,6 +342,20 @@ cdef class Transport:
     def is_reading(self):
         """As asyncio.ReadTransport.is_reading."""
         return self.reading and not self.closing and not self.ended
+
+    cdef int hold_lower(self) except -1:
+        """The loop's transport has read of a plug: leaves the rest where it is, until the plug is answered."""
+        if plugged(self.endpoint):
+            self.lower_held = True
+            self.lower.pause_reading()
+        return 0
+
+    cdef int release_lower(self) except -1:
+        if self.lower_held and not plugged(self.endpoint):
+            self.lower_held = False
+            if self.reading or self.receives_on_ring():
+                self.lower.resume_reading()
+        return 0
 
     cdef bint receives_on_ring(self) noexcept:
         return self.endpoint is not None and self.endpoint.moved_receiving()

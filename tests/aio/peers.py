@@ -39,6 +39,21 @@ for line in sys.stdin:
         say("sending")
         sock.sendall(payload(1 << 20) * (number >> 20) + payload(number % (1 << 20)))
         say("sent")
+    elif what == "offer":
+        say("offering")
+        sock.setblocking(False)
+        poll = select.poll()
+        poll.register(sock, select.POLLOUT)
+        data = memoryview(payload(1 << 20) * (number >> 20))
+        sent = woken = 0
+        while sent < number and poll.poll(1000 * SECONDS):
+            woken += 1
+            try:
+                sent += sock.send(data[sent : sent + 65536])
+            except BlockingIOError:
+                pass
+        sock.setblocking(True)
+        say(woken if sent == number else f"only {sent} sent")
     elif what == "receive":
         say(digest(read_exactly(sock, number)))
     elif what == "eof":

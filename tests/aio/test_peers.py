@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -69,6 +70,26 @@ async def test_both_directions_then_half_close(world: World, kind: str, role: st
         await world.until(lambda: near.lost)
         assert near.error is None
         assert [event for event in near.events if event in ("made", "eof", "lost")] == ["made", "eof", "lost"]
+
+
+@PATHS
+@everywhere
+async def test_a_peer_that_waits_for_room_by_poll(world: World) -> None:
+    """While we do not read it sleeps, and so do we: what keeps its POLLOUT away is not read over and over."""
+    async with peer(world, "blocking") as other:
+        near = other.protocol
+        await other.settle()
+        near.transport.pause_reading()
+        other.tell("offer", 16 * MIB)
+        assert await other.said() == "offering"
+        await world.quiet(0.3)
+        began = time.process_time()
+        await world.quiet(0.5)
+        assert time.process_time() - began < 0.05
+        near.transport.resume_reading()
+        await world.until(lambda: len(near.data) == 16 * MIB)
+        check_whole(near, stream(16 * MIB))
+        assert int(await other.said()) < 1500
 
 
 @KILLED
