@@ -6,7 +6,6 @@ is connected or taken over; everything else behaves as its parent does, and cost
 
 from __future__ import annotations
 
-import _socket
 import errno
 import os
 import socket as stdlib
@@ -15,7 +14,7 @@ import sys
 from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
-from fastsock import config, passing, rendezvous
+from fastsock import passing, rendezvous
 from fastsock._native import calls, connector, vi
 from fastsock._native.vi import Endpoint
 
@@ -78,6 +77,8 @@ class socket(_Kernel, metaclass=_Class):
         sendall = calls.sendall
         sendto = calls.sendto
         sendmsg = calls.sendmsg
+        accept = calls.accept
+        __del__ = calls.finalize
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._endpoint = None
@@ -85,35 +86,25 @@ class socket(_Kernel, metaclass=_Class):
         self._timeout_ns = -1
         self._handed_out = fileno is not None
         super().__init__(family, type, proto, fileno)
-        self._note_timeout()
+        calls.note_timeout(self)
         if fileno is not None:
             self._adopt()
 
-    def __del__(self) -> None:
-        if getattr(self, "_endpoint", None) is not None:
-            self._let_go()
-        super().__del__()  # type: ignore[misc]
-
     # ---- from socket to endpoint -------------------------------------------------------------------------
 
-    def _is_tcp(self) -> bool:
-        return calls.is_tcp(self) and config.active().enabled and not _is_tls(self)
+    def _begin_connecting(self) -> None:
+        endpoint = calls.new_endpoint(self)
+        if endpoint is not None:
+            rendezvous.begin_connecting(endpoint)
 
-    def _begin(self, state: int = rendezvous.CONNECTED) -> None:
-        """Gives the socket its endpoint."""
-        if self._endpoint is None and self._is_tcp():
-            fd = _Kernel.fileno(self)
-            endpoint = Endpoint(fd)
-            endpoint.adopt(fd)
-            endpoint.receive_limit, endpoint.send_limit = self._buffer_limits
-            if self._handed_out:
-                endpoint.expose()
-            self._endpoint = endpoint
-            rendezvous.begin(endpoint, state)
+    def _begin_listening(self) -> None:
+        endpoint = calls.new_endpoint(self)
+        if endpoint is not None:
+            endpoint.serve_listener()
 
     def _adopt(self) -> None:
         """Takes over a descriptor that came from elsewhere: inherited, passed on, duplicated."""
-        if not self._is_tcp():
+        if not calls.may_move(self):
             return
         fd = _Kernel.fileno(self)
         known = vi.find(fd)
@@ -124,17 +115,7 @@ class socket(_Kernel, metaclass=_Class):
             known.expose()
             self._endpoint = known
         elif not _Kernel.getsockopt(self, stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN):
-            self._begin(rendezvous.CONNECTING)
-
-    def _let_go(self) -> None:
-        """The descriptor is about to be closed."""
-        endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None:
-            endpoint.forget(_Kernel.fileno(self))
-
-    def _note_timeout(self) -> None:
-        timeout = _Kernel.gettimeout(self)
-        self._timeout_ns = -1 if timeout is None else int(timeout * 1e9)
+            self._begin_connecting()
 
     # ---- connecting and accepting ------------------------------------------------------------------------
 
@@ -143,44 +124,26 @@ class socket(_Kernel, metaclass=_Class):
         try:
             super().connect(address)
         except BlockingIOError:
-            self._begin(rendezvous.CONNECTING)
+            self._begin_connecting()
             raise
-        self._begin()
+        calls.begin(self)
 
     def connect_ex(self, address: Any, /) -> int:
         """As socket.connect_ex."""
         error = super().connect_ex(address)
         if error in (0, errno.EISCONN):
-            self._begin()
+            calls.begin(self)
         elif error == errno.EINPROGRESS:
-            self._begin(rendezvous.CONNECTING)
+            self._begin_connecting()
         return error
 
     def listen(self, *args: Any) -> None:
         """As socket.listen; starts the connection thread."""
         super().listen(*args)
-        if self._is_tcp():
-            self._begin(rendezvous.LISTENING)
+        if calls.may_move(self):
+            self._begin_listening()
             connector.set_backlog(args[0] if args else min(stdlib.SOMAXCONN, 128))
             rendezvous.ensure_thread()
-
-    def accept(self) -> tuple[socket, Any]:
-        """As socket.accept."""
-        self._begin(rendezvous.LISTENING)
-        fd, address = calls.accept(self)
-        sock = socket.__new__(socket)
-        sock._endpoint = None
-        sock._buffer_limits = self._buffer_limits
-        sock._handed_out = False
-        # As socket.__init__, without the look-ups that turn numbers into enum members and back.
-        _socket.socket.__init__(sock, *calls.kind(self), fd)
-        sock._io_refs = 0  # type: ignore[attr-defined]
-        sock._closed = False  # type: ignore[attr-defined]
-        if stdlib.getdefaulttimeout() is None and _Kernel.gettimeout(self):
-            _Kernel.setblocking(sock, True)
-        sock._note_timeout()
-        sock._begin()
-        return sock, address
 
     # ---- the rest of the descriptor's life ---------------------------------------------------------------
 
@@ -213,7 +176,7 @@ class socket(_Kernel, metaclass=_Class):
 
     def _real_close(self, *args: Any) -> None:
         if self._endpoint is not None:
-            self._let_go()
+            calls.let_go(self)
         super()._real_close(*args)  # type: ignore[misc]
 
     def shutdown(self, how: int, /) -> None:
@@ -233,12 +196,12 @@ class socket(_Kernel, metaclass=_Class):
     def settimeout(self, value: float | None, /) -> None:
         """As socket.settimeout."""
         super().settimeout(value)
-        self._note_timeout()
+        calls.note_timeout(self)
 
     def setblocking(self, flag: bool, /) -> None:
         """As socket.setblocking."""
         super().setblocking(flag)
-        self._note_timeout()
+        calls.note_timeout(self)
 
     def setsockopt(self, level: int, option: int, *args: Any) -> None:
         """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
@@ -332,4 +295,4 @@ def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
     return socket(family, type, proto, fileno=stdlib.dup(fd))
 
 
-calls.install(socket, rendezvous.report_violation, passing.leave_rights)
+calls.install(socket, rendezvous.report_violation, passing.leave_rights, _is_tls)

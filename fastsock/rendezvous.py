@@ -21,12 +21,10 @@ import attrs
 
 from fastsock import config
 from fastsock._native import connector
-from fastsock._native.vi import Endpoint, set_poll_budget
+from fastsock._native.vi import Endpoint, begin_undecided, install_beginning, set_beginning, set_poll_budget
 from fastsock.observability import INFO, WARNING, Path, detail, event, paths
 
-__all__ = ["CONNECTED", "CONNECTING", "LISTENING", "Reason", "begin", "begin_search", "decide", "path_of_endpoint"]
-
-CONNECTED, CONNECTING, LISTENING = range(3)  # what a socket is when it gets its endpoint
+__all__ = ["Reason", "begin_connecting", "begin_search", "decide", "path_of_endpoint"]
 
 _socket = stdlib.socket  # the kernel's, whatever is patched later
 
@@ -66,6 +64,7 @@ PARKED_PER_PEER = 8  # regions kept for the next connections to one process
 
 def _apply(settings: config.Settings) -> None:
     set_poll_budget(settings.poll_us)
+    set_beginning(settings.enabled, settings.move_after, settings.meeting_ms > 0)
     connector.set_trust(settings.trust == "any")
 
 
@@ -451,25 +450,10 @@ class Search:
             self.control = None
 
 
-def begin(endpoint: Endpoint, state: int = CONNECTED) -> None:
-    """Starts the undecided time of an endpoint, or decides at once that it stays on kernel TCP.
-
-    Called once in a connection's life: a connect that is still under way (CONNECTING) begins with the first
-    operation after it. A listener needs its endpoint for polling only."""
-    if state == CONNECTED:
-        endpoint.reason = Reason.FEW
-        paths.opened(Reason.FEW)
-        # A one-shot ends before it comes to this: nothing is looked up for it.
-        endpoint.step = _start
-        endpoint.next_step = endpoint.operations + config.active().move_after
-        endpoint.local = endpoint.on_this_host()
-        if config.active().meeting_ms:
-            _start(endpoint)  # so that the other end's first operation finds the name
-    elif state == CONNECTING:
-        endpoint.reason = Reason.FEW
-        endpoint.step = _when_connected
-    else:
-        endpoint.serve_listener()
+def begin_connecting(endpoint: Endpoint) -> None:
+    """A connect is under way: the undecided time begins with the first operation after it."""
+    endpoint.reason = Reason.FEW
+    endpoint.step = _when_connected
 
 
 def begin_search(endpoint: Endpoint) -> None:
@@ -485,7 +469,7 @@ def _when_connected(endpoint: Endpoint) -> None:
     except OSError:
         return  # not yet, or never: the kernel's answer to this operation says which
     endpoint.step = None
-    begin(endpoint)
+    begin_undecided(endpoint)
 
 
 def _start(endpoint: Endpoint) -> None:
@@ -508,6 +492,9 @@ def _start(endpoint: Endpoint) -> None:
     endpoint.search = Search(name.encode(), first == here)
     endpoint.step = endpoint.search.step
     endpoint.search.step(endpoint)
+
+
+install_beginning(Reason.FEW, paths.reasons, _start, config.active)
 
 
 def _change_reason(endpoint: Endpoint, reason: str) -> None:

@@ -14,7 +14,7 @@ from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport *
 from fastsock._native.vi cimport (
-    VIOLATED, Endpoint, learn, may_poll, operate, own_pid, poll_habit, shares_processor, take_up_polling, totals, waits_for_leaver,
+    VIOLATED, Endpoint, count_beginning, learn, may_poll, operate, own_pid, poll_habit, shares_processor, take_up_polling, totals, waits_for_leaver,
 )
 
 import contextvars as _contextvars

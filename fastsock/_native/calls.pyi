@@ -13,19 +13,39 @@ _Address: TypeAlias = tuple[Any, ...] | str | ReadableBuffer
 _Ancillary: TypeAlias = tuple[int, int, ReadableBuffer]
 
 def install(
-    type: type[socket], violation: Callable[[Endpoint, str], None], rights: Callable[[list[Any]], None]
+    type: type[socket],
+    violation: Callable[[Endpoint, str], None],
+    rights: Callable[[list[Any]], None],
+    tls: Callable[[socket], bool],
 ) -> None:
     """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns` (TypeError without them), whom to
-    tell of violations (called with the endpoint and what was wrong), and whom of ancillary data about to be sent."""
+    tell of violations (called with the endpoint and what was wrong), whom of ancillary data about to be sent, and what
+    knows whether a socket of a derived class is TLS's."""
 
 def kind(self: socket) -> tuple[int, int, int]:
     """(family, type, protocol) as plain numbers. TypeError if it is no fastsock.socket."""
 
-def is_tcp(self: socket) -> bool:
-    """Whether a socket is one of TCP over IP. TypeError if it is no fastsock.socket."""
+def may_move(self: socket) -> bool:
+    """Whether a socket's connection may move: TCP over IP, no TLS, and fastsock is on. TypeError if it is no
+    fastsock.socket."""
 
-def accept(self: socket) -> tuple[int, Any]:
-    """As socket._accept: a new descriptor and the peer's address."""
+def new_endpoint(self: socket) -> Endpoint | None:
+    """Gives the socket an endpoint and returns it; None if it has one, or its connection may not move."""
+
+def begin(self: socket) -> None:
+    """The socket is connected: it gets its endpoint if its connection may move."""
+
+def let_go(self: socket) -> None:
+    """The descriptor is about to be closed."""
+
+def finalize(self: socket) -> None:
+    """As socket.__del__."""
+
+def note_timeout(self: socket) -> None:
+    """The timeout has changed."""
+
+def accept(self: socket) -> tuple[socket, Any]:
+    """As socket.accept."""
 
 def recv(self: socket, bufsize: int, flags: int = 0, /) -> bytes:
     """As socket.recv."""

@@ -15,7 +15,7 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport *
-from fastsock._native.vi cimport RECEIVE, SEND, VIOLATED, Endpoint, endpoint_at, operate
+from fastsock._native.vi cimport RECEIVE, SEND, VIOLATED, Endpoint, begin_undecided, endpoint_at, may_begin, operate
 
 import os
 import _socket
@@ -23,6 +23,7 @@ import _socket
 from fastsock._native import vi as _vi
 
 include "waiting.pxi"
+include "sockets.pxi"
 include "receiving.pxi"
 include "sending.pxi"
 include "descriptors.pxi"

@@ -57,7 +57,7 @@ cdef class Transport:
         self.policy = origin.policy
         self.queue = origin.queue
         self.lower = lower
-        self.begins_at = self.policy.begins_at()
+        self.begins_at = count_beginning()
         self.reading = True
         self.high_water = HIGH_WATER
         self.low_water = HIGH_WATER // 4

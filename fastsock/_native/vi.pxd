@@ -107,6 +107,9 @@ cdef int64_t VIOLATED
 cdef uint32_t own_pid
 cdef fs_counters totals
 cdef Endpoint endpoint_at(object fd)
+cdef bint may_begin() except -1
+cdef int64_t count_beginning() except -2
+cpdef begin_undecided(Endpoint endpoint)
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil
 

@@ -41,40 +41,27 @@ cdef Py_ssize_t type_member = fs_slot_offset(_socket.socket, b"type")
 cdef Py_ssize_t protocol_member = fs_slot_offset(_socket.socket, b"proto")
 cdef object on_violation = None
 cdef object on_rights = None
-cdef object kernel_accept = _socket.socket._accept
+cdef object is_tls = None
 
 
-def install(type, violation, rights):
+def install(type, violation, rights, tls):
     """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns`, whom to tell of violations
-    (called with the endpoint and what was wrong), and whom of ancillary data about to be sent (a list)."""
-    global facade, facade_type, endpoint_slot, timeout_slot, on_violation, on_rights
+    (called with the endpoint and what was wrong), whom of ancillary data about to be sent (a list), and what knows
+    whether a socket of a derived class is TLS's."""
+    global facade, facade_type, endpoint_slot, timeout_slot, on_violation, on_rights, is_tls
     facade_type = type
     facade = <PyTypeObject *>type
     endpoint_slot = fs_slot_offset(type, b"_endpoint")
     timeout_slot = fs_slot_offset(type, b"_timeout_ns")
     on_violation = violation
     on_rights = rights
+    is_tls = tls
     if endpoint_slot < 0 or timeout_slot < 0:
         raise TypeError("the facade's class has no slots _endpoint and _timeout_ns")
 
 
 cdef inline int member(object sock, Py_ssize_t offset):
     return (<int *>((<char *><PyObject *>sock) + offset))[0]
-
-
-def kind(self):
-    """(family, type, protocol) of a socket as plain numbers."""
-    if not PyObject_TypeCheck(self, facade):
-        raise TypeError("no fastsock.socket")
-    return member(self, family_member), member(self, type_member), member(self, protocol_member)
-
-
-def is_tcp(self):
-    """Whether a socket is one of TCP over IP."""
-    if not PyObject_TypeCheck(self, facade):
-        raise TypeError("no fastsock.socket")
-    return (member(self, family_member) in (AF_INET, AF_INET6) and member(self, type_member) == SOCK_STREAM
-            and member(self, protocol_member) in (0, IPPROTO_TCP))
 
 
 cdef inline Endpoint endpoint_of(object self):
@@ -160,27 +147,3 @@ cdef run_out(bint quiet):
         errno = EAGAIN
         PyErr_SetFromErrno(OSError)
     raise TimeoutError("timed out")
-
-
-def accept(self):
-    """As socket._accept, polling before it sleeps. The endpoint of a listener serves this alone."""
-    cdef Endpoint endpoint = endpoint_of(self)
-    cdef int64_t began
-    cdef bint ready = False
-    if endpoint is None or timeout_of(self) == 0:
-        return kernel_accept(self)
-    began = fs_now()
-    if endpoint.budget(began) == 0:
-        result = kernel_accept(self)
-        endpoint.settle(began, False, False)
-        return result
-    endpoint.begin()
-    try:
-        with nogil:
-            ready = endpoint.spin(RECEIVE)
-    finally:
-        endpoint.end()
-    result = kernel_accept(self)
-    if not ready:
-        endpoint.settle(began, True, False)
-    return result

@@ -159,8 +159,9 @@ def _wrap_create_connection(original: Any) -> Any:
             options |= _without_nones(ssl=ssl, server_hostname=server_hostname, **timeouts)
             return await original(self, protocol_factory, host, port, **options)  # type: ignore[no-any-return]
         if not ssl:
-            # (What is only meaningful with ssl, the loop's own method refuses in its own words.)
-            options |= _without_nones(server_hostname=server_hostname, **timeouts)
+            if not server_hostname is ssl_handshake_timeout is ssl_shutdown_timeout is None:
+                # Only meaningful with ssl: the loop's own method refuses it in its own words.
+                options |= _without_nones(server_hostname=server_hostname, **timeouts)
             factory = shim_factory(self, protocol_factory, options.get("sock"))
             _, shim = await original(self, factory, host, port, **options)
             return shim.transport, shim.protocol

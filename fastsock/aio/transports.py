@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fastsock import config, facade, rendezvous
+from fastsock import facade, rendezvous
 from fastsock._native import vi
 from fastsock._native.aio import CompletionQueue, Origin, Shim, ShimOfBuffered, Transport
 from fastsock._native.vi import Endpoint
@@ -23,7 +23,8 @@ __all__ = ["Transport", "shim_factory"]
 
 _log = logging.getLogger("asyncio")  # what the loops themselves say goes there
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
-_QUEUE = "_fastsock_queue"
+_ORIGINS = "_fastsock_origins"
+_COUNTS_CLIENTS = sys.version_info >= (3, 13)  # the stdlib's servers know their transports
 
 
 class PlainShim(Shim, asyncio.Protocol):
@@ -41,9 +42,7 @@ class BufferedShim(ShimOfBuffered, asyncio.BufferedProtocol):
 def shim_factory(loop: Any, protocol_factory: Callable[[], Any], sock: Any = None) -> Callable[[], Shim]:
     """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
     socket object that the connection is made of, if the program has it."""
-    # uvloop connects and accepts natively; the stdlib's loops do it with socket objects, which may have an endpoint.
-    looks_closer = sock is not None or isinstance(loop, asyncio.BaseEventLoop)
-    origin = Origin(loop, _policy, queue_of(loop), looks_closer)
+    origin = _origins_of(loop)[sock is not None]
 
     def factory() -> Shim:
         protocol = protocol_factory()
@@ -58,7 +57,7 @@ def shim_factory(loop: Any, protocol_factory: Callable[[], Any], sock: Any = Non
 
 def is_buffered(protocol: Any) -> bool:
     """Whether a protocol is a BufferedProtocol, by the rule of uvloop, whose SSLProtocol is one by its methods only."""
-    return hasattr(protocol, "get_buffer") and not isinstance(protocol, asyncio.Protocol)
+    return not isinstance(protocol, asyncio.Protocol) and hasattr(protocol, "get_buffer")
 
 
 def new_shim(transport: Transport, buffered: bool) -> Shim:
@@ -67,35 +66,30 @@ def new_shim(transport: Transport, buffered: bool) -> Shim:
     return kind(transport.origin, transport.get_protocol(), transport, buffered)
 
 
-def queue_of(loop: Any) -> CompletionQueue:
-    """The completion queue of a loop, made at its first connection."""
-    queue = loop.__dict__.get(_QUEUE)
-    if queue is None:
+def _origins_of(loop: Any) -> tuple[Origin, Origin]:
+    """What the transports of a loop have in common, and with it the loop's completion queue, made at its first
+    connection: of those that the loop makes by itself, and of those that it makes of a socket object."""
+    origins = loop.__dict__.get(_ORIGINS)
+    if origins is None:
         queue = CompletionQueue(loop)
-        setattr(loop, _QUEUE, queue)
-    return queue  # type: ignore[no-any-return]
+        # uvloop connects and accepts natively; the stdlib's loops do it with socket objects, which may have endpoints.
+        looks_closer = isinstance(loop, asyncio.BaseEventLoop)
+        origins = Origin(loop, _policy, queue, looks_closer), Origin(loop, _policy, queue, True)
+        setattr(loop, _ORIGINS, origins)
+    return origins  # type: ignore[no-any-return]
 
 
 def close_queue(loop: Any) -> None:
     """The loop is about to be closed."""
-    queue = loop.__dict__.pop(_QUEUE, None)
-    if queue is not None:
-        queue.close()
-
-
-def begins_at() -> int:
-    """A connection begins on the kernel: after how many operations it shall look for its peer, -1: never."""
-    settings = config.active()
-    if not settings.enabled:
-        return -1
-    paths.opened(rendezvous.Reason.FEW)
-    return settings.move_after
+    origins = loop.__dict__.pop(_ORIGINS, None)
+    if origins is not None:
+        origins[0].queue.close()
 
 
 def opened(transport: Transport, lower: Any) -> Endpoint | None:
     """The endpoint that the socket object had before the loop got it; from now on it is the transport's. A server that
-    closes its clients (Python 3.13) is told to close our transport and not the one below it."""
-    clients = getattr(getattr(lower, "_server", None), "_clients", None)
+    closes its clients is told to close our transport and not the one below it."""
+    clients = _clients_of(lower)
     if clients is not None:
         clients.discard(lower)
         clients.add(transport)
@@ -140,9 +134,14 @@ def violated(endpoint: Endpoint) -> None:
 
 def lost(transport: Transport) -> None:
     """The connection has ended."""
-    clients = getattr(getattr(transport.lower, "_server", None), "_clients", None)
+    clients = _clients_of(transport.lower)
     if clients is not None:
         clients.discard(transport)
+
+
+def _clients_of(lower: Any) -> Any:
+    """The set in which the server of a loop's transport keeps it, or None."""
+    return getattr(getattr(lower, "_server", None), "_clients", None) if _COUNTS_CLIENTS else None
 
 
 def ignored_write(before: int) -> None:

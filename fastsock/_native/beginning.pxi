@@ -1,0 +1,51 @@
+# How a connection begins, on kernel TCP: run for every connection, one-shots too, so no Python frame runs for it.
+
+cdef object few_operations = None  # the reason
+cdef object counted = None         # reason -> connections
+cdef object first_step = None
+cdef object read_settings = None   # puts the settings in force; None once they are
+cdef bint enabled = True
+cdef bint meets_at_once = False
+cdef int64_t operations_before = 0
+
+
+def install_beginning(reason, counts, step, settings):
+    """Tells this module why a connection is on kernel TCP at first, where such reasons are counted (a Counter), what its
+    first step is, and what reads the settings, which calls `set_beginning`."""
+    global few_operations, counted, first_step, read_settings
+    few_operations, counted, first_step, read_settings = reason, counts, step, settings
+
+
+def set_beginning(bint may_move, int64_t move_after, bint at_once):
+    """The settings `enabled` and `move_after`, and whether the first step is taken at once."""
+    global read_settings, enabled, operations_before, meets_at_once
+    read_settings = None
+    enabled, operations_before, meets_at_once = may_move, move_after, at_once
+
+
+cdef bint may_begin() except -1:
+    """Whether connections may move at all."""
+    if read_settings is not None:
+        read_settings()
+    return enabled
+
+
+cdef int64_t count_beginning() except -2:
+    """Counts a connection as opened. After how many operations it shall look for its peer, -1: never."""
+    if not may_begin():
+        return -1
+    counted[few_operations] += 1
+    return operations_before
+
+
+cpdef begin_undecided(Endpoint endpoint):
+    """Starts the undecided time of a connected endpoint. A one-shot ends before anything is looked up for it."""
+    cdef int64_t after = count_beginning()
+    if after < 0:
+        return
+    endpoint.next_step = endpoint.operations + after
+    endpoint.reason = few_operations
+    endpoint.step = first_step
+    endpoint.local = endpoint.on_this_host()
+    if meets_at_once:
+        first_step(endpoint)  # so that the other end's first operation finds the name

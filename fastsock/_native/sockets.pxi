@@ -1,0 +1,113 @@
+# A socket object gets its endpoint and loses it: run for every connection, one-shots too.
+
+cdef object kernel_accept = _socket.socket._accept
+cdef object kernel_init = _socket.socket.__init__
+cdef object kernel_fileno = _socket.socket.fileno
+cdef object kernel_timeout = _socket.socket.gettimeout
+cdef object kernel_setblocking = _socket.socket.setblocking
+cdef object kernel_del = _socket.socket.__del__
+cdef object default_timeout = _socket.getdefaulttimeout
+
+
+def kind(self):
+    """(family, type, protocol) of a socket as plain numbers."""
+    if not PyObject_TypeCheck(self, facade):
+        raise TypeError("no fastsock.socket")
+    return member(self, family_member), member(self, type_member), member(self, protocol_member)
+
+
+def may_move(self):
+    """Whether a socket's connection may move: TCP over IP, no TLS, and fastsock is on."""
+    if not PyObject_TypeCheck(self, facade):
+        raise TypeError("no fastsock.socket")
+    return (member(self, family_member) in (AF_INET, AF_INET6) and member(self, type_member) == SOCK_STREAM
+            and member(self, protocol_member) in (0, IPPROTO_TCP) and may_begin()
+            and (type(self) is facade_type or not is_tls(self)))
+
+
+def new_endpoint(self):
+    """Gives the socket an endpoint and returns it; None if it has one, or its connection may not move."""
+    cdef Endpoint endpoint
+    if self._endpoint is not None or not may_move(self):
+        return None
+    fd = kernel_fileno(self)
+    endpoint = Endpoint(fd)
+    endpoint.adopt(fd)
+    endpoint.receive_limit, endpoint.send_limit = self._buffer_limits
+    if self._handed_out:
+        endpoint.expose()
+    self._endpoint = endpoint
+    return endpoint
+
+
+def begin(self):
+    """The socket is connected."""
+    endpoint = new_endpoint(self)
+    if endpoint is not None:
+        begin_undecided(endpoint)
+
+
+def let_go(self):
+    """The descriptor is about to be closed."""
+    endpoint = self._endpoint
+    if endpoint is not None:
+        self._endpoint = None
+        (<Endpoint>endpoint).forget(kernel_fileno(self))
+
+
+def finalize(self):
+    """As socket.__del__."""
+    cdef PyObject *slot = (<PyObject **>((<char *><PyObject *>self) + endpoint_slot))[0]
+    if slot != NULL and slot != <PyObject *>None:
+        let_go(self)
+    kernel_del(self)
+
+
+def note_timeout(self):
+    """The timeout has changed."""
+    timeout = kernel_timeout(self)
+    self._timeout_ns = -1 if timeout is None else <int64_t>(<double>timeout * 1e9)
+
+
+def accept(self):
+    """As socket.accept. The endpoint of a listener only polls for it."""
+    if self._endpoint is None:
+        self._begin_listening()
+    fd, address = accept_descriptor(self)
+    sock = facade_type.__new__(facade_type)
+    sock._endpoint = None
+    sock._buffer_limits = self._buffer_limits
+    sock._handed_out = False
+    # As socket.__init__, without the look-ups that turn numbers into enum members and back.
+    kernel_init(sock, member(self, family_member), member(self, type_member), member(self, protocol_member), fd)
+    sock._io_refs = 0
+    sock._closed = False
+    if default_timeout() is None and kernel_timeout(self):
+        kernel_setblocking(sock, True)
+    note_timeout(sock)
+    begin(sock)
+    return sock, address
+
+
+cdef accept_descriptor(self):
+    """As socket._accept, polling before it sleeps."""
+    cdef Endpoint endpoint = endpoint_of(self)
+    cdef int64_t began
+    cdef bint ready = False
+    if endpoint is None or timeout_of(self) == 0:
+        return kernel_accept(self)
+    began = fs_now()
+    if endpoint.budget(began) == 0:
+        result = kernel_accept(self)
+        endpoint.settle(began, False, False)
+        return result
+    endpoint.begin()
+    try:
+        with nogil:
+            ready = endpoint.spin(RECEIVE)
+    finally:
+        endpoint.end()
+    result = kernel_accept(self)
+    if not ready:
+        endpoint.settle(began, True, False)
+    return result
