@@ -28,7 +28,9 @@ class CompletionQueue:
 class Origin:
     """What the transports of one call of a loop's method have in common."""
 
-    def __new__(cls, loop: Any, policy: Any, queue: CompletionQueue, looks_closer: bool) -> Origin: ...
+    def __new__(
+        cls, loop: Any, policy: Any, queue: CompletionQueue, kind: type[Transport], looks_closer: bool
+    ) -> Origin: ...
     @property
     def loop(self) -> Any: ...
     @property
@@ -95,6 +97,8 @@ class Transport:
         """As asyncio.BaseTransport.get_extra_info. "fastsock" is the connection's path (fastsock.Path)."""
     def path(self) -> Any:
         """Which path the connection's bytes take, and why: a fastsock.Path."""
+    sends_file: bool
+    """The kernel sends a file, so nothing may move."""
     @property
     def on_kernel(self) -> bool:
         """Whether the loop's own transport has the connection to itself: there is no region yet."""

@@ -8,11 +8,13 @@ cdef class Origin:
     cdef readonly object policy
     cdef readonly CompletionQueue queue
     cdef readonly bint looks_closer
+    cdef object kind  # of transport: Transport or a class derived from it
 
-    def __cinit__(self, loop, policy, CompletionQueue queue not None, bint looks_closer):
+    def __cinit__(self, loop, policy, CompletionQueue queue not None, kind, bint looks_closer):
         self.loop = loop
         self.policy = policy
         self.queue = queue
+        self.kind = kind
         self.looks_closer = looks_closer
 
 
@@ -36,7 +38,7 @@ cdef class Shim:
         self.buffered = buffered
 
     def connection_made(self, lower):
-        cdef Transport transport = Transport(self.origin, lower)
+        cdef Transport transport = self.origin.kind(self.origin, lower)
         self.transport = transport
         transport.shim = self
         transport.use_protocol(self.protocol, self.buffered)

@@ -44,7 +44,9 @@ cdef class Transport:
     cdef size_t high_water
     cdef size_t low_water
     cdef bint protocol_paused
+    cdef bint flushing                # tells the protocol that the backlog is small
     cdef bint write_ended
+    cdef public bint sends_file       # the kernel does, so nothing may move
     # ending
     cdef bint closing
     cdef bint lost
@@ -121,7 +123,7 @@ cdef class Transport:
         """Whether the next bytes go to the ring; moves there if the peer is ready and the kernel's part is complete."""
         if self.endpoint.moved_sending() or waits_for_leaver(self.endpoint):
             return True
-        if not may_move_sending(self.endpoint) or self.lower.get_write_buffer_size():
+        if self.sends_file or not may_move_sending(self.endpoint) or self.lower.get_write_buffer_size():
             return False
         return move_now(self.endpoint)
 
@@ -365,8 +367,9 @@ cdef class Transport:
     def write(self, data):
         """As asyncio.WriteTransport.write."""
         cdef Py_buffer view
-        if not self.entered or self.lost or self.closing or self.write_ended or (
-                not self.backlog_size and not self.sends_on_ring()):
+        # (While it closes a transport takes what comes with resume_writing: asyncio's TLS says goodbye there.)
+        if not self.entered or self.lost or self.write_ended or (
+                not self.backlog_size and not self.flushing and (self.closing or not self.sends_on_ring())):
             return self.write_lower(data)
         if PyBytes_CheckExact(data):
             self.post(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
@@ -446,7 +449,9 @@ cdef class Transport:
             self.backlog.popleft()
             self.first_sent = 0
         if any:
+            self.flushing = True
             self.resume_protocol_if_empty()
+            self.flushing = False
             if not self.backlog_size:
                 self.backlog_is_empty()
         return any
@@ -599,7 +604,9 @@ cdef class Transport:
 
     def is_closing(self):
         """As asyncio.BaseTransport.is_closing."""
-        return self.closing
+        # (The loop's transport ends the connection when its own write fails, and tells so in a later turn.)
+        return self.closing or (self.lower is not None and not (
+            self.endpoint is not None and self.endpoint.moved_sending()) and self.lower.is_closing())
 
     def close(self):
         """As asyncio.BaseTransport.close: what was written goes out first."""

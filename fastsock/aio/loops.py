@@ -300,12 +300,15 @@ def _wrap_sendfile(original: Any) -> Any:
         if transport.is_closing():
             raise RuntimeError("Transport is closing")
         if transport.on_kernel and isinstance(self, asyncio.BaseEventLoop):
-            # The kernel's own sendfile. Until it is done the loop's transport refuses to write, so nothing moves.
+            # The kernel's own sendfile. Until it is done the loop's transport refuses to write.
+            transport.sends_file = True
             try:
                 return await original(self, transport.lower, file, offset, count, fallback=False)  # type: ignore[no-any-return]
             except asyncio.SendfileNotAvailableError:
                 if not fallback:
                     raise
+            finally:
+                transport.sends_file = False
         elif not fallback:
             _require_regular(file)
         return await _send_file(self, transport, file, offset, count)
@@ -313,12 +316,16 @@ def _wrap_sendfile(original: Any) -> Any:
     return sendfile
 
 
+_NO_NATIVE_SENDFILE = asyncio.BaseEventLoop._sock_sendfile_native  # type: ignore[attr-defined]
+
+
 def _wrap_sock_sendfile(original: Any) -> Any:
     async def sock_sendfile(
         self: Any, sock: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool | None = None
     ) -> int:
         endpoint = sock._endpoint if isinstance(sock, facade.socket) else None
-        if endpoint is None or not (endpoint.attached or endpoint.step is not None):
+        refuses = fallback is False and getattr(type(self), "_sock_sendfile_native", None) is _NO_NATIVE_SENDFILE
+        if refuses or endpoint is None or not (endpoint.attached or endpoint.step is not None):
             options = _without_nones(fallback=fallback)
             return await original(self, sock, file, offset, count, **options)  # type: ignore[no-any-return]
         # The kernel's sendfile would write past the ring.

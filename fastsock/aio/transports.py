@@ -39,6 +39,20 @@ class BufferedShim(ShimOfBuffered, asyncio.BufferedProtocol):
     __slots__ = ()
 
 
+class StdlibTransport(Transport):
+    """On a stdlib loop, whose own transports are instances of asyncio.Transport; uvloop's are not."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # (asyncio.Transport as a base has a slot, which a native class cannot take in)
+        return _StdlibTransport
+
+
+class _StdlibTransport(asyncio.Transport):
+    """What a `StdlibTransport` says that it is."""
+
+
 def shim_factory(loop: Any, protocol_factory: Callable[[], Any], sock: Any = None) -> Callable[[], Shim]:
     """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
     socket object that the connection is made of, if the program has it."""
@@ -73,8 +87,9 @@ def _origins_of(loop: Any) -> tuple[Origin, Origin]:
     if origins is None:
         queue = CompletionQueue(loop)
         # uvloop connects and accepts natively; the stdlib's loops do it with socket objects, which may have endpoints.
-        looks_closer = isinstance(loop, asyncio.BaseEventLoop)
-        origins = Origin(loop, _policy, queue, looks_closer), Origin(loop, _policy, queue, True)
+        stdlib = isinstance(loop, asyncio.BaseEventLoop)
+        kind = StdlibTransport if stdlib else Transport
+        origins = Origin(loop, _policy, queue, kind, stdlib), Origin(loop, _policy, queue, kind, True)
         setattr(loop, _ORIGINS, origins)
     return origins  # type: ignore[no-any-return]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pairs import payload
+from processes import running
 
 import fastsock
 from aio.kit import HOST, World, everywhere
@@ -213,6 +214,65 @@ async def test_the_peer_goes_while_a_file_is_sent(world: World, file: Path) -> N
     with file.open("rb") as opened, pytest.raises((ConnectionError, RuntimeError)):
         await send_for_ever(opened)
     await world.until(lambda: near.lost)
+
+
+SENDS_WHILE_MEETING = """
+import asyncio, io
+fastsock.patch()
+data, before, after = payload(300_000), b"before" * 1000, b"after" * 1000
+
+class Collector(asyncio.Protocol):
+    def __init__(self, ended):
+        self.data, self.ended = bytearray(), ended
+    def data_received(self, data):
+        self.data += data
+    def connection_lost(self, error):
+        self.ended.set_result(error)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    far = Collector(loop.create_future())
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    server = await loop.create_server(lambda: far, sock=listener)
+    sock = socket.create_connection(listener.getsockname())
+    near, _ = await loop.create_connection(asyncio.Protocol, sock=sock)
+    near.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with open(sys.argv[1], "rb") as file:
+        near.write(before)
+        assert await loop.sendfile(near, file) == len(data)
+        near.write(after)
+    near.write_eof()
+    error = await asyncio.wait_for(far.ended, SECONDS)
+    say(f"{error} {len(far.data)} {bytes(far.data) == before + data + after}")
+
+loop = asyncio.SelectorEventLoop()
+loop.run_until_complete(main())
+"""
+
+
+def test_the_ends_meet_while_the_kernel_sends_a_file(tmp_path: Path) -> None:
+    """The loop's calls of os.sendfile, which is ours under patch(), are no operations that could move the connection."""
+    path = tmp_path / "file"
+    path.write_bytes(payload(300_000))
+    with running(SENDS_WHILE_MEETING, path, FASTSOCK_MOVE_AFTER="8") as program:
+        assert program.line() == "None 311000 True"
+        assert program.wait() == 0
+
+
+@pytest.mark.parametrize("path", ["midstream"])
+@everywhere
+async def test_nothing_moves_while_the_kernel_sends_a_file(world: World) -> None:
+    near, far = await world.pair()
+    near.transport.sends_file = True
+    for _ in range(50):
+        near.transport.write(b"ping")
+        assert await world.received(far, 4) == b"ping"
+        far.transport.write(b"pong")
+        assert await world.received(near, 4) == b"pong"
+    assert fastsock.path_of(near.transport).reason != "both directions"
+    near.transport.sends_file = False
+    await world.check_path(near, far)
 
 
 @pytest.mark.parametrize("loop_kind", ["uvloop"])

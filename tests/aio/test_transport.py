@@ -421,6 +421,35 @@ async def test_close_sends_what_was_written(world: World) -> None:
 
 
 @everywhere
+async def test_what_is_written_when_a_closing_transport_says_that_there_is_room(world: World) -> None:
+    """asyncio's TLS says goodbye there."""
+    near, far = await world.pair()
+    far.transport.pause_reading()
+    near.on("resume", lambda protocol: protocol.transport.write(b"goodbye"))
+    written = await until_paused(world, near)
+    near.transport.close()
+    far.transport.resume_reading()
+    await world.until(lambda: near.lost and far.lost)
+    assert len(far.data) == written + 7
+    assert far.data.endswith(b"goodbye")
+    assert near.events == ["made", "pause", "resume", "lost"]
+
+
+@everywhere
+async def test_a_failed_write_closes_at_once(world: World) -> None:
+    """A writer that looks at is_closing() to know when to let the loop run must see it."""
+    near, far = await world.pair()
+    far.transport.abort()
+    await world.until(lambda: far.lost)
+    for _ in range(10_000):
+        near.transport.write(b"into the void")
+        if near.transport.is_closing():
+            break
+    assert near.transport.is_closing()
+    await world.until(lambda: near.lost)
+
+
+@everywhere
 async def test_close_ends_reading(world: World) -> None:
     near, far = await world.pair()
 
