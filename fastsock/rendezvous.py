@@ -15,11 +15,10 @@ import socket as stdlib
 import struct
 import time
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import attrs
 
-from fastsock import config
+from fastsock import addresses, config, regions
 from fastsock._native import connector
 from fastsock._native.vi import Endpoint, begin_undecided, install_beginning, set_beginning, set_poll_budget
 from fastsock.observability import INFO, WARNING, Path, detail, event, paths
@@ -50,6 +49,10 @@ class Reason:
     VIOLATION = "peer broke the protocol"
 
 
+class Violated(Exception):
+    """A peer broke the protocol. No error of the kernel's: those are also our own control connection's."""
+
+
 VERSION = 1
 HELLO = struct.Struct("=QIIQ16s")  # struct fs_hello of layout.h
 MAGIC = 0x6B636F7374736166
@@ -59,7 +62,6 @@ SEEK_INTERVAL = 0.002  # seconds between two look-ups, and
 SEEK_STRIDE = 256  # operations, at most: they double from one on
 SEEK_MEETINGS = 4  # that came to nothing, before there are no more
 MEETING_NAP = 0.0001  # seconds between two steps of an operation that may wait
-PARKED_PER_PEER = 8  # regions kept for the next connections to one process
 
 
 def _apply(settings: config.Settings) -> None:
@@ -69,171 +71,6 @@ def _apply(settings: config.Settings) -> None:
 
 
 config.on_change(_apply)
-
-
-# ---- names -------------------------------------------------------------------------------------------------
-
-Address = IPv4Address | IPv6Address
-
-
-def _canonical(packed: bytes) -> Address:
-    """An address as both sides see it: a mapped IPv4 address counts as IPv4."""
-    address = ip_address(packed)
-    return getattr(address, "ipv4_mapped", None) or address
-
-
-def _order(end: tuple[Address, int]) -> tuple[int, int, int]:
-    """Smaller for the usual server: it has the smaller port."""
-    return end[1], end[0].version, int(end[0])
-
-
-_local_addresses: dict[Address, bool] = {}
-
-
-def is_local(address: Address) -> bool:
-    """Whether an address is one of this host's: the kernel binds to it."""
-    if address.is_loopback:
-        return True
-    known = _local_addresses.get(address)
-    if known is None:
-        family = stdlib.AF_INET if address.version == 4 else stdlib.AF_INET6
-        try:
-            with _socket(family, stdlib.SOCK_DGRAM) as probe:
-                probe.bind((str(address), 0))
-            known = True
-        except OSError:
-            known = False
-        if len(_local_addresses) > 256:
-            _local_addresses.clear()
-        _local_addresses[address] = known
-    return known
-
-
-# ---- regions -----------------------------------------------------------------------------------------------
-
-
-@attrs.define(eq=False)
-class Kit:
-    """A region mapped here with its two eventfds, in the hands of one connection or parked for the next one.
-
-    `peer`: the publishing process, for the seeker's cache; None on the publisher's side, whose cache is the
-    connection thread's."""
-
-    memory: int
-    size: int
-    side: int
-    wake_fd: int
-    peer_fd: int
-    id: bytes
-    peer: int | None
-    window: int = 0  # known once attached
-    endpoint: Endpoint | None = None
-
-    def attach(self, endpoint: Endpoint, settings: config.Settings) -> None:
-        threshold = settings.ack_threshold if settings.delayed_ack else 1
-        combine = settings.combine_limit if settings.combine else 0
-        endpoint.attach(self.memory, self.size, self.side, self.wake_fd, self.peer_fd, threshold, combine)
-        endpoint.kit = self
-        self.endpoint = endpoint
-        self.window = endpoint.window
-        self.answer()
-
-    def answer(self) -> None:
-        """From now on the connection thread of this process answers the peer's requests."""
-        assert self.endpoint is not None
-        connector.answer_asks(self.endpoint, self.memory, self.side, self.id)
-
-    def ask_for_doorbell(self) -> None:
-        connector.ask(self.memory, self.side, self.id)
-
-    def before_end(self) -> None:
-        if self.endpoint is not None:
-            connector.ignore_asks(self.endpoint)
-            self.endpoint = None
-
-    def release(self, recyclable: bool) -> None:
-        """The connection has ended: parks the region if both sides may come back to it, else gives it back."""
-        if not recyclable:
-            self.discard()
-            return
-        connector.mark_done(self.memory, self.size, self.side, self.window)
-        if self.peer is None:
-            Memory.give_back(connector.park(self.memory, self.size, self.wake_fd, self.peer_fd, self.id))
-            return
-        kept = _parked.setdefault(self.peer, [])
-        kept.append(self)
-        if len(kept) > PARKED_PER_PEER:
-            kept.pop(0).discard()
-        while len(_parked) > PARKED_PER_PEER:
-            for kit in _parked.pop(next(iter(_parked))):
-                kit.discard()
-
-    def discard(self) -> None:
-        self.unmap()
-        Memory.give_back(self.size)
-
-    def unmap(self) -> None:
-        connector.unmap_region(self.memory, self.size)
-        os.close(self.wake_fd)
-        os.close(self.peer_fd)
-
-
-_parked: dict[int, list[Kit]] = {}
-
-
-class Memory:
-    """Shared memory mapped by this process, against the cap."""
-
-    used = 0
-
-    @classmethod
-    def take(cls, size: int) -> None:
-        if cls.used + size > config.active().memory_cap:
-            raise MemoryCapReached
-        cls.used += size
-
-    @classmethod
-    def give_back(cls, size: int) -> None:
-        cls.used -= size
-
-
-class Violated(Exception):
-    """A peer broke the protocol. No error of the kernel's: those are also our own control connection's."""
-
-
-class MemoryCapReached(Exception):
-    """The memory cap leaves no room for another region."""
-
-
-def _parked_kit(peer: int, settings: config.Settings) -> Kit | None:
-    """A region of an earlier connection to the same process, if both sides have finished with it and it has the
-    geometry of the settings."""
-    kept = _parked.get(peer, [])
-    geometry = settings.window, connector.region_size(settings.window, settings.chunk_size)
-    for kit in kept:
-        if (kit.window, kit.size) == geometry and connector.recycle_region(kit.memory, kit.window):
-            kept.remove(kit)
-            return kit
-    return None
-
-
-def _new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
-    """A fresh region for the seeker, and its memfd. Raises MemoryCapReached, MemoryError or OSError."""
-    size = connector.region_size(settings.window, settings.chunk_size)
-    Memory.take(size)
-    eventfds: list[int] = []
-    try:
-        for _ in range(2):
-            eventfds.append(connector.new_eventfd())
-        region_id = os.urandom(16)
-        memfd, memory, size = connector.create_region(settings.window, settings.chunk_size, region_id)
-    except BaseException:
-        for fd in eventfds:
-            os.close(fd)
-        Memory.give_back(size)
-        raise
-    wake_fd, peer_fd = eventfds
-    return Kit(memory, size, 0, wake_fd, peer_fd, region_id, peer), memfd
 
 
 # ---- the steps ---------------------------------------------------------------------------------------------
@@ -249,7 +86,7 @@ class Search:
     until: float = 0.0
     last_look: tuple[float, int] = (0.0, 0)
     handle: int | None = None
-    kit: Kit | None = None
+    kit: regions.Kit | None = None
     control: stdlib.socket | None = None
     reused: bool = False
     stepping: bool = False
@@ -266,7 +103,7 @@ class Search:
                 self._await_peer(endpoint, config.active().meeting_ms / 1000)
         except Violated:
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from None
-        except MemoryCapReached:
+        except regions.MemoryCapReached:
             decide(endpoint, Reason.MEMORY_CAP)
         except MemoryError:
             decide(endpoint, Reason.RESOURCES)
@@ -326,14 +163,7 @@ class Search:
         elif isinstance(found, str):
             violation(endpoint, found)
         else:
-            memory, size, wake_fd, peer_fd, region_id, reused = found
-            kit = Kit(memory, size, 1, wake_fd, peer_fd, region_id, None)
-            try:
-                Memory.take(0 if reused else size)
-            except MemoryCapReached:
-                kit.unmap()
-                raise
-            self._move(endpoint, kit)
+            self._move(endpoint, regions.arrived_kit(*found))
 
     def _seek(self, endpoint: Endpoint) -> None:
         if self.control is None:
@@ -369,12 +199,12 @@ class Search:
 
     def _say_hello(self, pid: int, settings: config.Settings) -> None:
         assert self.control is not None
-        kit = None if self.reused else _parked_kit(pid, settings)
+        kit = None if self.reused else regions.parked_kit(pid, settings)
         if kit is not None:
             self.kit, self.reused = kit, True
             self.control.send(HELLO.pack(MAGIC, VERSION, 1, kit.size, kit.id))
             return
-        self.kit, memfd = _new_kit(pid, settings)
+        self.kit, memfd = regions.new_kit(pid, settings)
         try:
             hello = HELLO.pack(MAGIC, VERSION, 0, self.kit.size, self.kit.id)
             stdlib.send_fds(self.control, [hello], [memfd, self.kit.wake_fd, self.kit.peer_fd])
@@ -422,7 +252,7 @@ class Search:
             self.kit = None
         self._close()
 
-    def _move(self, endpoint: Endpoint, kit: Kit) -> None:
+    def _move(self, endpoint: Endpoint, kit: regions.Kit) -> None:
         try:
             kit.attach(endpoint, config.active())
         except ValueError as error:
@@ -440,7 +270,7 @@ class Search:
     def withdraw(self, endpoint: Endpoint) -> None:
         """Ends the search: the name is taken back and a VI not yet taken is refused."""
         if self.handle is not None:
-            Memory.give_back(connector.withdraw(self.handle, endpoint))
+            regions.Memory.give_back(connector.withdraw(self.handle, endpoint))
             self.handle = None
         self._give_up_meeting()
 
@@ -475,11 +305,11 @@ def _when_connected(endpoint: Endpoint) -> None:
 def _start(endpoint: Endpoint) -> None:
     settings = config.active()
     try:
-        here, there = ((_canonical(address), port) for address, port in endpoint.ends())
+        here, there = ((addresses.canonical(address), port) for address, port in endpoint.ends())
     except OSError:
         decide(endpoint, Reason.PEER)  # reset already
         return
-    if not is_local(there[0]):
+    if not addresses.is_local(there[0]):
         endpoint.local = False
         decide(endpoint, Reason.REMOTE)
         return
@@ -487,7 +317,7 @@ def _start(endpoint: Endpoint) -> None:
     if not settings.permits((here[0], there[0]), (here[1], there[1])) or here == there:
         decide(endpoint, Reason.EXCLUDED)
         return
-    first, second = sorted((here, there), key=_order)
+    first, second = sorted((here, there), key=addresses.order)
     name = f"fastsock/{VERSION}/{first[0]}:{first[1]}-{second[0]}:{second[1]}"
     endpoint.search = Search(name.encode(), first == here)
     endpoint.step = endpoint.search.step
@@ -601,7 +431,7 @@ def after_fork_in_child(endpoints: list[Endpoint]) -> None:
     """What the parent was about to agree on is the parent's; the child starts over when it is the only holder."""
     global _thread_ran
     _thread_ran = False
-    Memory.give_back(connector.after_fork_in_child())
+    regions.Memory.give_back(connector.after_fork_in_child())
     for endpoint in endpoints:
         if endpoint.attached:
             endpoint.step, endpoint.next_step = _answer_for_child, endpoint.operations
@@ -615,7 +445,4 @@ def after_fork_in_child(endpoints: list[Endpoint]) -> None:
                 search.kit = None
             search.tries = 0
             endpoint.next_step = endpoint.operations
-    for kits in _parked.values():
-        for kit in kits:
-            kit.discard()
-    _parked.clear()
+    regions.drop_parked()

@@ -17,7 +17,7 @@ from typing import Any
 from pairs import SECONDS, KernelSocket, bind_beside, until
 
 import fastsock
-from fastsock import rendezvous
+from fastsock import regions
 from fastsock._native import connector
 
 MAGIC = int.from_bytes(b"fastsock", "little")
@@ -312,10 +312,7 @@ def violations(caplog: Any) -> list[str]:
 def drop_parked() -> None:
     """Gives back the regions that wait for a next connection, so that what is left can be counted."""
     connector.drop_parked()
-    for kits in rendezvous._parked.values():
-        for kit in kits:
-            kit.discard()
-    rendezvous._parked.clear()
+    regions.drop_parked()
 
 
 def holdings() -> tuple[int, int]:

@@ -135,18 +135,17 @@ def test_publisher_without_address_space_asks_to_come_again():
 # ---- killed
 
 STAGES = {
-    "published": (True, "connector.publish"),
-    "hello sent": (False, "Search._say_hello"),
-    "publisher attached": (True, "Kit.attach"),
-    "seeker attached": (False, "Kit.attach"),
+    "published": (True, "fastsock._native.connector.publish"),
+    "hello sent": (False, "fastsock.rendezvous.Search._say_hello"),
+    "publisher attached": (True, "fastsock.regions.Kit.attach"),
+    "seeker attached": (False, "fastsock.regions.Kit.attach"),
 }
 
 STOPS = """
-import functools
-from fastsock import rendezvous
+from pkgutil import resolve_name
 port, publishes, where = int(sys.argv[1]), sys.argv[2] == "True", sys.argv[3]
-owner, name = where.split(".")
-owner = getattr(rendezvous, owner)
+owner, _, name = where.rpartition(".")
+owner = resolve_name(owner)
 original = getattr(owner, name)
 
 def stops(*args):

@@ -13,7 +13,7 @@ from pairs import SECONDS, KernelSocket, Pair, deadline, path_of, read_exactly, 
 from processes import connect, running
 
 import fastsock
-from fastsock import Path, rendezvous
+from fastsock import Path, addresses, regions, rendezvous
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_ended_while_it_looked(monkeypatch):
         raise OSError(errno.ENOTCONN, "the connection is being closed")
 
     with pair_of(move_after=0) as pair:
-        monkeypatch.setattr(rendezvous.Kit, "attach", attach)
+        monkeypatch.setattr(regions.Kit, "attach", attach)
         until(lambda: exchange(pair, 4) or "ended before it could move" in reasons(pair), "a region comes")
 
 
@@ -188,7 +188,7 @@ def test_memory_cap_of_the_one_who_is_sent_the_region():
 
 def test_memory_cap_leaves_room_for_some():
     drop_parked()
-    rendezvous.Memory.used = 0
+    regions.Memory.used = 0
     with fastsock.configure(memory_cap=3 << 20), contextlib.ExitStack() as stack:
         paths = []
         for _ in range(3):
@@ -206,7 +206,7 @@ def test_disabled():
 
 
 def test_peer_on_another_host(monkeypatch):
-    monkeypatch.setattr(rendezvous, "is_local", lambda address: False)
+    monkeypatch.setattr(addresses, "is_local", lambda address: False)
     with pair_of(move_after=0) as pair:
         exchange(pair)
         assert reasons(pair) == ["peer on another host"] * 2
@@ -217,7 +217,7 @@ def test_which_addresses_are_local():
 
     for text, local in (("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("192.0.2.1", False),
                         ("2001:db8::1", False)):  # fmt: skip
-        assert rendezvous.is_local(ip_address(text)) is local, text
+        assert addresses.is_local(ip_address(text)) is local, text
 
 
 @pytest.mark.parametrize("option", [(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1), (socket.SOL_SOCKET, 60, 1)],

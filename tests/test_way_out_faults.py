@@ -35,7 +35,7 @@ from pairs import (
 )
 
 import fastsock
-from fastsock import rendezvous
+from fastsock import regions
 from fastsock._native import vi
 
 
@@ -397,12 +397,12 @@ def test_nothing_is_left_behind(closes: bool) -> None:
         once()
     gc.collect()
     before, mapped, endpoints = descriptors(), mappings(), len(vi.endpoints())
-    memory = rendezvous.Memory.used
+    memory = regions.Memory.used
     for _ in range(60):
         once()
     gc.collect()
     assert descriptors() <= before
-    assert rendezvous.Memory.used <= memory
+    assert regions.Memory.used <= memory
     assert len(vi.endpoints()) <= endpoints
     assert mappings() <= mapped + 5
 

@@ -1,0 +1,174 @@
+"""The memory that a connection shares with its peer: made or taken over, counted against the cap, and parked for the
+next connection.
+
+A region with what belongs to it is a `Kit`. The search (rendezvous.py) gets one from here and attaches the endpoint
+to it, and the endpoint releases it at its end. The seeker parks here by the peer's process, the publisher in the
+table of its connection thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+import attrs
+
+from fastsock import config
+from fastsock._native import connector
+from fastsock._native.vi import Endpoint
+
+__all__ = ["Kit", "Memory", "MemoryCapReached", "arrived_kit", "drop_parked", "new_kit", "park", "parked_kit"]
+
+
+# ---- the cap -----------------------------------------------------------------------------------------------
+
+
+class MemoryCapReached(Exception):
+    """The memory cap leaves no room for another region."""
+
+
+class Memory:
+    """Shared memory mapped by this process, against the cap."""
+
+    used = 0
+
+    @classmethod
+    def take(cls, size: int) -> None:
+        if cls.used + size > config.active().memory_cap:
+            raise MemoryCapReached
+        cls.used += size
+
+    @classmethod
+    def give_back(cls, size: int) -> None:
+        cls.used -= size
+
+
+# ---- one region --------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class Kit:
+    """A region mapped here with its two eventfds, in the hands of one connection or parked for the next one.
+
+    `peer`: the publishing process, for the seeker's cache; None on the publisher's side, whose cache is the
+    connection thread's."""
+
+    memory: int
+    size: int
+    side: int
+    wake_fd: int
+    peer_fd: int
+    id: bytes
+    peer: int | None
+    window: int = 0  # known once attached
+    endpoint: Endpoint | None = None
+
+    def attach(self, endpoint: Endpoint, settings: config.Settings) -> None:
+        threshold = settings.ack_threshold if settings.delayed_ack else 1
+        combine = settings.combine_limit if settings.combine else 0
+        endpoint.attach(self.memory, self.size, self.side, self.wake_fd, self.peer_fd, threshold, combine)
+        endpoint.kit = self
+        self.endpoint = endpoint
+        self.window = endpoint.window
+        self.answer()
+
+    def answer(self) -> None:
+        """From now on the connection thread of this process answers the peer's requests."""
+        assert self.endpoint is not None
+        connector.answer_asks(self.endpoint, self.memory, self.side, self.id)
+
+    def ask_for_doorbell(self) -> None:
+        connector.ask(self.memory, self.side, self.id)
+
+    def before_end(self) -> None:
+        if self.endpoint is not None:
+            connector.ignore_asks(self.endpoint)
+            self.endpoint = None
+
+    def release(self, recyclable: bool) -> None:
+        """The connection has ended: parks the region if both sides may come back to it, else gives it back."""
+        if not recyclable:
+            self.discard()
+            return
+        connector.mark_done(self.memory, self.size, self.side, self.window)
+        if self.peer is None:
+            Memory.give_back(connector.park(self.memory, self.size, self.wake_fd, self.peer_fd, self.id))
+        else:
+            park(self, self.peer)
+
+    def discard(self) -> None:
+        self.unmap()
+        Memory.give_back(self.size)
+
+    def unmap(self) -> None:
+        connector.unmap_region(self.memory, self.size)
+        os.close(self.wake_fd)
+        os.close(self.peer_fd)
+
+
+def new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
+    """A fresh region for the seeker, and its memfd. Raises MemoryCapReached, MemoryError or OSError."""
+    size = connector.region_size(settings.window, settings.chunk_size)
+    Memory.take(size)
+    eventfds: list[int] = []
+    try:
+        for _ in range(2):
+            eventfds.append(connector.new_eventfd())
+        region_id = os.urandom(16)
+        memfd, memory, size = connector.create_region(settings.window, settings.chunk_size, region_id)
+    except BaseException:
+        for fd in eventfds:
+            os.close(fd)
+        Memory.give_back(size)
+        raise
+    wake_fd, peer_fd = eventfds
+    return Kit(memory, size, 0, wake_fd, peer_fd, region_id, peer), memfd
+
+
+def arrived_kit(memory: int, size: int, wake_fd: int, peer_fd: int, region_id: bytes, reused: bool) -> Kit:
+    """The region that a seeker sent to the publisher, as `connector.arrived` tells it. Raises MemoryCapReached."""
+    kit = Kit(memory, size, 1, wake_fd, peer_fd, region_id, None)
+    try:
+        Memory.take(0 if reused else size)  # one that was parked is counted already
+    except MemoryCapReached:
+        kit.unmap()
+        raise
+    return kit
+
+
+# ---- parked by the seeker ----------------------------------------------------------------------------------
+
+PARKED_PER_PEER = 8
+"""Regions kept for the next connections to one process, and processes for which any are kept."""
+
+parked: dict[int, list[Kit]] = {}
+
+
+def park(kit: Kit, peer: int) -> None:
+    """Keeps a finished connection's region for the next one to the same process, in place of the oldest."""
+    kept = parked.setdefault(peer, [])
+    kept.append(kit)
+    if len(kept) > PARKED_PER_PEER:
+        kept.pop(0).discard()
+    while len(parked) > PARKED_PER_PEER:
+        for old in parked.pop(next(iter(parked))):
+            old.discard()
+
+
+def parked_kit(peer: int, settings: config.Settings) -> Kit | None:
+    """A region of an earlier connection to the same process, if both sides have finished with it and it has the
+    geometry of the settings."""
+    kept = parked.get(peer, [])
+    geometry = settings.window, connector.region_size(settings.window, settings.chunk_size)
+    for kit in kept:
+        if (kit.window, kit.size) == geometry and connector.recycle_region(kit.memory, kit.window):
+            kept.remove(kit)
+            return kit
+    return None
+
+
+def drop_parked() -> None:
+    """Gives back what the seeker has parked. The publisher's regions are `connector.drop_parked`'s."""
+    for kits in parked.values():
+        for kit in kits:
+            kit.discard()
+    parked.clear()
