@@ -30,4 +30,7 @@ cdef extern from "Python.h":
 include "driving.pxi"
 include "queue.pxi"
 include "transport.pxi"
+include "transport_reading.pxi"
+include "transport_protocol.pxi"
+include "transport_writing.pxi"
 include "shim.pxi"

@@ -58,10 +58,10 @@ cdef class Shim:
         if transport is None:
             return
         if transport.entered and transport.reading:
-            transport.drain()
+            drain(transport)
         transport.closing = transport.lost = True
         transport.end_endpoint()
-        transport.drop_backlog()
+        drop_backlog(transport)
         if self.origin.looks_closer:
             self.origin.policy.lost(transport)
         protocol = transport.protocol
@@ -80,13 +80,13 @@ cdef class Shim:
             mine = self.heard(len(data), &behind)
             late = data[len(data) - behind :] if behind else None
             if mine:
-                transport.deliver(data if mine == len(data) else data[:mine])
+                deliver(transport, data if mine == len(data) else data[:mine])
             if late:
-                transport.deliver_late(late)
+                deliver_late(transport, late)
         else:
             transport.operate()
             if not transport.closing:
-                transport.deliver(data)
+                deliver(transport, data)
 
     cdef Py_ssize_t heard(self, Py_ssize_t count, Py_ssize_t *behind) except -1:
         """`count` bytes came over the kernel connection of a transport with a region: how many of the first are the
@@ -99,7 +99,7 @@ cdef class Shim:
             transport.fail(mine)
             return 0
         if mine < count:
-            transport.hold_lower()
+            hold_lower(transport)
         if mine < count or switch_reached(transport.endpoint):
             transport.queue.heat(transport)
         return mine
@@ -111,13 +111,13 @@ cdef class Shim:
             if transport.closing or transport.ended:  # (uvloop may tell it twice)
                 return not transport.closing
             transport.ended = True
-            keep = transport.ask_to_keep_open()
+            keep = ask_to_keep_open(transport)
             if not keep:
                 transport.closing = True
             return keep
         transport.lower_ended = True
         if transport.reading:
-            transport.drain()
+            drain(transport)
         if transport.backlog_size:
             transport.queue.watch(transport)
         return True
@@ -126,13 +126,13 @@ cdef class Shim:
         cdef Transport transport = self.transport
         if not transport.protocol_paused:
             transport.protocol_paused = True
-            transport.call_protocol("pause_writing")
+            call_protocol(transport, "pause_writing")
 
     def resume_writing(self):
         cdef Transport transport = self.transport
         if transport.protocol_paused and not transport.backlog_size:
             transport.protocol_paused = False
-            transport.call_protocol("resume_writing")
+            call_protocol(transport, "resume_writing")
 
 
 cdef class ShimOfBuffered(Shim):
@@ -168,7 +168,7 @@ cdef class ShimOfBuffered(Shim):
         cdef bytes late = None
         if self.get_buffer_error is not None:
             error, self.get_buffer_error = self.get_buffer_error, None
-            transport.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
+            fatal(transport, error, "Fatal error: protocol.get_buffer() call failed.")
             return
         if transport.entered:
             filled = memoryview(self.buffer)[:count]
@@ -179,6 +179,6 @@ cdef class ShimOfBuffered(Shim):
         else:
             transport.operate()
         if count and not transport.closing:
-            transport.tell_updated(count)
+            tell_updated(transport, count)
         if late is not None:
-            transport.deliver_late(late)
+            deliver_late(transport, late)

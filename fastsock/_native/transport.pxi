@@ -1,8 +1,8 @@
-# The transport that the program's protocol sees.
+# The transport that the program's protocol sees: its state, its way to the ring, and asyncio's methods. What happens
+# to the bytes and to the protocol is in transport_*.pxi.
 
 cdef enum:
-    HIGH_WATER = 65536      # bytes: asyncio's default
-    DELIVERY = 262144       # bytes given to a protocol at once, at most: what asyncio's own transports read
+    HIGH_WATER = 65536  # bytes: asyncio's default
 
 
 cdef class Transport:
@@ -155,7 +155,11 @@ cdef class Transport:
             return any
         if not (self.lower_ended or self.endpoint.moved_receiving() or switch_reached(self.endpoint)):
             return any
-        return self.receive(self.lower_ended) or any
+        return receive(self, self.lower_ended) or any
+
+    cdef bint flush(self) except -1:
+        """Sends from the backlog what there is room for now. Whether anything was sent."""
+        return send_backlog(self)  # a method between: else the compiler puts it all into `progress`, which is hot
 
     cdef bint arm(self) except -1:
         """Says that we sleep until our eventfd is rung. True if something is there already."""
@@ -168,155 +172,6 @@ cdef class Transport:
         fs_disarm_receiver(&self.endpoint.vi)
 
     # ---- receiving ---------------------------------------------------------------------------------------
-
-    cdef bint receive(self, bint final) except -1:
-        """One delivery from the ring. Whether anything was delivered. `final`: the kernel's stream has ended, so what the
-        ring holds is all."""
-        cdef int64_t got
-        cdef object data
-        cdef Py_ssize_t room
-        if self.get_buffer is not None:
-            return self.receive_into(final)
-        room = fs_available(&self.endpoint.vi, DELIVERY)
-        if room == 0:
-            room = 1  # the end of the stream, or an error
-        data = PyBytes_FromStringAndSize(NULL, room)
-        got = self.endpoint.try_receive(PyBytes_AS_STRING(data), room, 0, final)
-        self.release_lower()
-        if got <= 0:
-            return self.received_nothing(got)
-        self.deliver(data if got == room else data[:got])
-        return True
-
-    cdef int deliver(self, data) except -1:
-        """Bytes to the program's Protocol."""
-        PyContext_Enter(self.context)
-        try:
-            self.data_received(data)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # reported here, with the transport and the protocol that the program knows
-            self.fatal(error, "Fatal error: protocol.data_received() call failed.")
-        finally:
-            PyContext_Exit(self.context)
-        return 0
-
-    cdef int tell_updated(self, Py_ssize_t count) except -1:
-        """To a BufferedProtocol: its buffer holds so many bytes."""
-        PyContext_Enter(self.context)
-        try:
-            self.buffer_updated(count)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal(error, "Fatal error: protocol.buffer_updated() call failed.")
-        finally:
-            PyContext_Exit(self.context)
-        return 0
-
-    cdef int deliver_late(self, bytes data) except -1:
-        """Bytes of a peer that has gone back to the kernel: they come after what is in the ring."""
-        cdef char nothing
-        self.late = data if self.late is None else self.late + data
-        while self.reading and not self.closing and self.endpoint is not None and fs_waiting(&self.endpoint.vi):
-            if not self.receive(False):
-                break
-        if self.closing or self.endpoint is None:
-            self.late = None
-        elif not self.reading:
-            self.lower.pause_reading()  # resume_reading comes back to this
-        else:
-            self.endpoint.try_receive(&nothing, 1, MSG_PEEK, False)  # sees BACK, if it was not seen yet
-            data, self.late = self.late, None
-            self.deliver_pieces(data)
-        return 0
-
-    cdef int deliver_pieces(self, bytes data) except -1:
-        """Bytes to a protocol of either kind."""
-        cdef Py_ssize_t at = 0, part
-        if self.get_buffer is None:
-            return self.deliver(data)
-        while at < len(data) and not self.closing:
-            try:
-                view = memoryview(self.get_buffer(len(data) - at)).cast("B")
-                part = min(len(view), len(data) - at)
-                view[:part] = data[at : at + part]
-            except Exception as error:
-                self.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
-                break
-            at += part
-            self.tell_updated(part)
-        return 0
-
-    cdef bint receive_into(self, bint final) except -1:
-        """As `receive`, for a BufferedProtocol: from the ring straight into its buffer."""
-        cdef Py_buffer view
-        cdef int64_t got
-        cdef Py_ssize_t room = fs_available(&self.endpoint.vi, DELIVERY)
-        if room == 0 and not fs_load_relaxed64(&self.endpoint.vi.rx.fin) and not final:
-            return False
-        PyContext_Enter(self.context)
-        try:
-            buffer = self.get_buffer(room if room else -1)
-            PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
-            try:
-                if not view.len:
-                    raise RuntimeError("get_buffer() returned an empty buffer")
-                if self.endpoint is None:
-                    return True  # the protocol has ended the connection
-                got = self.endpoint.try_receive(<char *>view.buf, view.len, 0, final)
-                self.release_lower()
-            finally:
-                PyBuffer_Release(&view)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal(error, "Fatal error: protocol.get_buffer() call failed.")
-            return True
-        finally:
-            PyContext_Exit(self.context)
-        if got <= 0:
-            return self.received_nothing(got)
-        self.tell_updated(got)
-        return True
-
-    cdef bint received_nothing(self, int64_t got) except -1:
-        if got == -EAGAIN:
-            return False
-        if got == 0 and was_reset(self.endpoint):
-            self.fail(-ECONNRESET)  # the loop's own transport has taken the error from the kernel already
-        elif got == 0:
-            self.tell_end()
-        else:
-            self.fail(got)
-        return True
-
-    cdef int drain(self) except -1:
-        """The kernel's stream has ended, or the connection is lost: what lies in the ring comes first."""
-        while self.endpoint is not None and not self.ended and not self.closing:
-            if not self.receive(True):
-                break
-        return 0
-
-    cdef int tell_end(self) except -1:
-        """The end of the stream, to the protocol."""
-        self.ended = True
-        if not self.ask_to_keep_open():
-            self.close()
-        return 0
-
-    cdef bint ask_to_keep_open(self) except -1:
-        """Whether the protocol goes on sending after the end of the stream."""
-        PyContext_Enter(self.context)
-        try:
-            return self.protocol.eof_received()
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal(error, "Fatal error: protocol.eof_received() call failed.")
-            return False
-        finally:
-            PyContext_Exit(self.context)
 
     def pause_reading(self):
         """As asyncio.ReadTransport.pause_reading."""
@@ -333,7 +188,7 @@ cdef class Transport:
         self.reading = True
         if self.late is not None:
             late, self.late = self.late, None
-            self.deliver_late(late)
+            deliver_late(self, late)
             if not self.reading or self.closing:
                 return
         if not self.receives_on_ring() and not self.lower.is_reading():
@@ -344,20 +199,6 @@ cdef class Transport:
     def is_reading(self):
         """As asyncio.ReadTransport.is_reading."""
         return self.reading and not self.closing and not self.ended
-
-    cdef int hold_lower(self) except -1:
-        """The loop's transport has read of a plug: leaves the rest where it is, until the plug is answered."""
-        if plugged(self.endpoint):
-            self.lower_held = True
-            self.lower.pause_reading()
-        return 0
-
-    cdef int release_lower(self) except -1:
-        if self.lower_held and not plugged(self.endpoint):
-            self.lower_held = False
-            if self.reading or self.receives_on_ring():
-                self.lower.resume_reading()
-        return 0
 
     cdef bint receives_on_ring(self) noexcept:
         return self.endpoint is not None and self.endpoint.moved_receiving()
@@ -372,17 +213,13 @@ cdef class Transport:
                 not self.backlog_size and not self.flushing and (self.closing or not self.sends_on_ring())):
             return self.write_lower(data)
         if PyBytes_CheckExact(data):
-            self.post(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            post(self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             return None
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            self.post(<const char *>view.buf, view.len)
+            post(self, <const char *>view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
-
-    def writelines(self, list_of_data):
-        """As asyncio.WriteTransport.writelines: one message."""
-        self.write(b"".join(list_of_data))
 
     cdef object write_lower(self, data):
         """A write that does not go to the ring."""
@@ -399,109 +236,9 @@ cdef class Transport:
             self.operate()
         return None
 
-    cdef int post(self, const char *data, Py_ssize_t length) except -1:
-        cdef int64_t sent = 0
-        if length == 0:
-            return 0
-        self.queue.writes += 1
-        if self.backlog_size == 0:
-            sent = self.endpoint.try_send(data, length, MSG_NOSIGNAL)
-            if sent == length:
-                return 0
-            if sent < 0:
-                if sent != -EAGAIN:
-                    self.fail(sent)
-                    return 0
-                sent = 0
-        if self.backlog is None:
-            self.backlog = _deque()
-        self.backlog.append(PyBytes_FromStringAndSize(data + sent, length - sent))
-        self.backlog_size += length - sent
-        self.queue.heat(self)  # which arms for credits when polling does not pay
-        if self.lower_ended:
-            self.queue.watch(self)
-        self.pause_protocol_if_full()
-        return 0
-
-    cdef bint flush(self) except -1:
-        """Sends from the backlog what there is room for now. Whether anything was sent."""
-        cdef int64_t sent
-        cdef bint any = False
-        cdef bytes piece
-        while self.backlog_size and self.endpoint is not None:
-            piece = self.backlog[0]
-            sent = self.endpoint.try_send(
-                PyBytes_AS_STRING(piece) + self.first_sent, PyBytes_GET_SIZE(piece) - self.first_sent, MSG_NOSIGNAL
-            )
-            if sent < 0:
-                if sent != -EAGAIN:
-                    self.fail(sent)
-                    return True
-                if not self.endpoint.moved_sending() and not waits_for_leaver(self.endpoint):
-                    self.hand_backlog_down()
-                    return True
-                break
-            any = True
-            self.backlog_size -= sent
-            self.first_sent += sent
-            if self.first_sent < PyBytes_GET_SIZE(piece):
-                break
-            self.backlog.popleft()
-            self.first_sent = 0
-        if any:
-            self.flushing = True
-            self.resume_protocol_if_empty()
-            self.flushing = False
-            if not self.backlog_size:
-                self.backlog_is_empty()
-        return any
-
-    cdef int hand_backlog_down(self) except -1:
-        """The peer has gone back to the kernel."""
-        cdef list pieces = list(self.backlog)
-        pieces[0] = pieces[0][self.first_sent :]
-        self.drop_backlog()
-        for piece in pieces:
-            self.lower.write(piece)
-        self.resume_protocol_if_empty()
-        self.backlog_is_empty()
-        return 0
-
-    cdef void drop_backlog(self) noexcept:
-        if self.backlog_size:
-            self.backlog.clear()
-            self.backlog_size = self.first_sent = 0
-
-    cdef int backlog_is_empty(self) except -1:
-        """What close and write_eof left for later."""
-        if self.closing:
-            self.end_endpoint()
-            self.lower.close()
-        elif self.write_ended:
-            self.end_sending()
-        return 0
-
-    cdef int pause_protocol_if_full(self) except -1:
-        if self.backlog_size > self.high_water and not self.protocol_paused:
-            self.protocol_paused = True
-            self.call_protocol("pause_writing")
-        return 0
-
-    cdef int resume_protocol_if_empty(self) except -1:
-        if self.protocol_paused and self.backlog_size <= self.low_water:
-            self.protocol_paused = False
-            self.call_protocol("resume_writing")
-        return 0
-
-    cdef int call_protocol(self, name) except -1:
-        # A copy of the context, as in the loops: pause_writing is called from within write(), perhaps inside our own.
-        try:
-            self.context.copy().run(getattr(self.protocol, name))
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.report(error, f"protocol.{name}() failed")
-        return 0
+    def writelines(self, list_of_data):
+        """As asyncio.WriteTransport.writelines: one message."""
+        self.write(b"".join(list_of_data))
 
     def can_write_eof(self):
         """As asyncio.WriteTransport.can_write_eof."""
@@ -513,13 +250,7 @@ cdef class Transport:
             return
         self.write_ended = True
         if not self.backlog_size:
-            self.end_sending()
-
-    cdef int end_sending(self) except -1:
-        if self.entered and self.endpoint is not None:
-            self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means death
-        self.lower.write_eof()
-        return 0
+            end_sending(self)
 
     def get_write_buffer_size(self):
         """As asyncio.WriteTransport.get_write_buffer_size."""
@@ -541,7 +272,7 @@ cdef class Transport:
             raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
         self.high_water = high
         self.low_water = low
-        self.pause_protocol_if_full()
+        pause_protocol_if_full(self)
 
     # ---- protocol and information ------------------------------------------------------------------------
 
@@ -631,7 +362,7 @@ cdef class Transport:
         if self.lost or self.lower is None:
             return
         self.closing = True
-        self.drop_backlog()
+        drop_backlog(self)
         self.end_endpoint()
         self.lower._force_close(error)
 
@@ -654,19 +385,4 @@ cdef class Transport:
             self.policy.violated(self.endpoint)
             result = -ECONNRESET
         self._force_close(OSError(<int>-result, _os.strerror(<int>-result)))
-        return 0
-
-    cdef int fatal(self, error, message) except -1:
-        """An exception of the protocol's: reported, and the connection ends."""
-        if not isinstance(error, OSError):
-            self.report(error, message)
-        elif self.loop.get_debug():
-            self.policy.debug(self, message)
-        self._force_close(error)
-        return 0
-
-    cdef int report(self, error, message) except -1:
-        self.loop.call_exception_handler(
-            {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
-        )
         return 0
