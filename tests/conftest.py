@@ -1,7 +1,9 @@
-"""Fixtures for every test that runs on a connected pair of sockets."""
+"""What many tests start from: connected pairs of sockets, and a certificate."""
 
 import socket
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +36,26 @@ def reference() -> Iterator[Pair]:
     """A second pair, always plain kernel TCP: what it does is right by definition."""
     with make_pair("kernel") as pair:
         yield pair
+
+
+@pytest.fixture
+def healthy() -> Iterator[Pair]:
+    """A connection on the ring in this process, that goes on whatever becomes of a hostile peer's."""
+    with make_pair("ring") as pair:
+        yield pair
+        for sender, receiver in (pair, reversed(tuple(pair))):
+            sender.sendall(b"healthy")
+            assert receiver.recv(7) == b"healthy"
+        pair.check_path()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for localhost that signs itself, and its key, in one file."""
+    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
+    request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    both = ["-keyout", str(path), "-out", str(path.with_suffix(".crt"))]
+    subprocess.run(["openssl", *request.split(), *names, *both], check=True, capture_output=True, timeout=30)
+    path.write_bytes(path.read_bytes() + path.with_suffix(".crt").read_bytes())
+    return path

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hostile import FIN, SEALS, Peer, Region, holdings, hostile, mapped_regions, open_descriptors, violations
-from pairs import KernelSocket, Pair, Task, deadline, make_pair, path_of, until
+from pairs import KernelSocket, Task, deadline, path_of, until
 
 import fastsock
 
@@ -19,17 +19,6 @@ import fastsock
 def bounded() -> Iterator[None]:
     with deadline(40):
         yield
-
-
-@pytest.fixture
-def healthy() -> Iterator[Pair]:
-    """A connection on the ring in this process, that goes on whatever becomes of the other one."""
-    with make_pair("ring") as pair:
-        yield pair
-        for sender, receiver in (pair, reversed(tuple(pair))):
-            sender.sendall(b"healthy")
-            assert receiver.recv(7) == b"healthy"
-        pair.check_path()
 
 
 def assert_reset(peer: Peer) -> None:

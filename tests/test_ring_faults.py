@@ -28,7 +28,6 @@ from pairs import (
     Pair,
     Task,
     deadline,
-    make_pair,
     path_of,
     poll_mask,
     raises_errno,
@@ -46,17 +45,6 @@ ROLES = pytest.mark.parametrize("publishes", [False, True], ids=["seeker", "publ
 def bounded() -> Iterator[None]:
     with deadline(40):
         yield
-
-
-@pytest.fixture
-def healthy() -> Iterator[Pair]:
-    """A connection on the ring in this process, that goes on whatever becomes of the other one."""
-    with make_pair("ring") as pair:
-        yield pair
-        for sender, receiver in (pair, reversed(tuple(pair))):
-            sender.sendall(b"healthy")
-            assert receiver.recv(7) == b"healthy"
-        pair.check_path()
 
 
 @pytest.fixture

@@ -192,11 +192,17 @@ def detached(peer: Peer) -> socket.socket:
     return raw
 
 
-@pytest.fixture
-def leaving(peer: Peer) -> "Iterator[Task]":
-    """The victim is being detached in another thread; its result is a raw socket."""
+def begin_to_leave(peer: Peer) -> Task:
+    """The victim is being detached in another thread; the result is a raw socket."""
     task = Task(detached, peer)
     until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    return task
+
+
+@pytest.fixture
+def leaving(peer: Peer) -> Iterator[Task]:
+    """The victim of a peer that had nothing more to say is leaving."""
+    task = begin_to_leave(peer)
     yield task
     with task.result():
         pass
@@ -237,8 +243,7 @@ def test_a_peer_that_does_nothing_is_left_behind_a_bridge(
 
 def test_unread_and_the_peer_does_not_send_it_again(peer: Peer) -> None:
     peer.post(payload(5_000))
-    leaving = Task(detached, peer)
-    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    leaving = begin_to_leave(peer)
     go_back(peer)
     with leaving.result() as raw:
         assert read_exactly(raw, 5_000) == payload(5_000)
@@ -250,8 +255,7 @@ def test_unread_and_the_peer_does_not_send_it_again(peer: Peer) -> None:
 def test_the_peer_began_and_never_said_how_much(peer: Peer) -> None:
     """Nor does it end: what the kernel has is read, the rest when it says so."""
     peer.post(payload(5_000))
-    leaving = Task(detached, peer)
-    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    leaving = begin_to_leave(peer)
     go_back(peer)
     until(lambda: peer.region.get(peer.side, "seen") == peer.posted, "the parcel is complete")
     peer.region.set(peer.side, "settled", RETURNING)
@@ -265,8 +269,7 @@ def test_the_peer_began_and_never_said_how_much(peer: Peer) -> None:
 
 def test_the_peer_began_and_died(peer: Peer) -> None:
     peer.post(payload(5_000))
-    leaving = Task(detached, peer)
-    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    leaving = begin_to_leave(peer)
     go_back(peer)
     until(lambda: peer.region.get(peer.side, "seen") == peer.posted, "the parcel is complete")
     peer.region.set(peer.side, "settled", RETURNING)
@@ -290,8 +293,7 @@ def test_too_late(peer: Peer) -> None:
 @pytest.mark.parametrize("lie", ["place of BACK", "kind", "more returned"])
 def test_lies_dissolve_the_connection(peer: Peer, lie: str, caplog: pytest.LogCaptureFixture) -> None:
     peer.post(payload(5_000))
-    leaving = Task(detached, peer)
-    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    leaving = begin_to_leave(peer)
     if lie == "more returned":
         peer.region.set(peer.side, "settled", RETURNING)
         peer.region.set(peer.side, "returned", 6_000)
@@ -315,8 +317,7 @@ def test_doorbell_bytes_that_never_come(peer: Peer) -> None:
     """The leaver waits for them for a second, the bridge until the peer ends."""
     peer.victim.fileno()
     assert peer.region.get(peer.side, "doorbell") & EXPOSED
-    leaving = Task(detached, peer)
-    until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
+    leaving = begin_to_leave(peer)
     peer.region.set(peer.side, "rung", 1_000)
     go_back(peer)
     with leaving.result() as raw:

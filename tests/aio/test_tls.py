@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -30,17 +29,6 @@ if sys.version_info < (3, 11):
 
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
-    request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    both = ["-keyout", str(path), "-out", str(path.with_suffix(".crt"))]
-    subprocess.run(["openssl", *request.split(), *names, *both], check=True, capture_output=True, timeout=30)
-    path.write_bytes(path.read_bytes() + path.with_suffix(".crt").read_bytes())
-    return path
 
 
 @pytest.fixture

@@ -1,12 +1,28 @@
-"""Bounds every differential test: one that blocks fails by itself and leaves the others to run."""
+"""Every differential test is bounded: one that blocks fails by itself and leaves the others to run."""
 
 from collections.abc import Iterator
 
 import pytest
-from pairs import deadline
+from pairs import KINDS, deadline
 
 
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
     with deadline(30):
         yield
+
+
+@pytest.fixture
+def patched(kind: str) -> Iterator[None]:
+    """The process is patched where one of the ends is fastsock's: only there is it seen that C code or
+    another process takes a descriptor."""
+    if kind == "kernel":
+        yield
+        return
+    import fastsock
+
+    fastsock.patch(**KINDS[kind].settings)
+    try:
+        yield
+    finally:
+        fastsock.unpatch()

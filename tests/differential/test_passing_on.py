@@ -22,21 +22,6 @@ SMALL, LARGE = 1_000, 300_000
 
 
 @pytest.fixture
-def patched(kind: str) -> Iterator[None]:
-    """The process is patched where one of the ends is fastsock's: that is where passing on is seen."""
-    if kind == "kernel":
-        yield
-        return
-    import fastsock
-
-    fastsock.patch(**KINDS[kind].settings)
-    try:
-        yield
-    finally:
-        fastsock.unpatch()
-
-
-@pytest.fixture
 def pair(patched: None, kind: str) -> Iterator[Pair]:
     with make_pair(kind) as pair:
         if KINDS[kind].moves and not KINDS[kind].moved:

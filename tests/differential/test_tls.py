@@ -4,27 +4,13 @@ import functools
 import select
 import socket
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pairs import KINDS, SECONDS, Pair, Task, make_pair, payload, read_exactly, read_to_eof
+from pairs import SECONDS, Pair, Task, make_pair, payload, read_exactly, read_to_eof
 
 SIZE = 400_000
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tls") / "self-signed.pem"
-    key = path.with_suffix(".key")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-keyout", str(key), "-out", str(path)],
-        check=True, capture_output=True, timeout=30,
-    )  # fmt: skip
-    path.write_bytes(path.read_bytes() + key.read_bytes())
-    return path
 
 
 @pytest.fixture
@@ -233,23 +219,8 @@ def test_a_class_of_one_s_own(pair: Pair, client_context: ssl.SSLContext, server
 # ---- pyOpenSSL ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def watched(kind: str) -> Iterator[None]:
-    """pyOpenSSL is seen where the process is patched."""
-    if kind == "kernel":
-        yield
-        return
-    import fastsock
-
-    fastsock.patch(**KINDS[kind].settings)
-    try:
-        yield
-    finally:
-        fastsock.unpatch()
-
-
 @pytest.mark.parametrize("unread", [False, True])
-def test_pyopenssl(watched: None, pair: Pair, certificate: Path, unread: bool) -> None:
+def test_pyopenssl(patched: None, pair: Pair, certificate: Path, unread: bool) -> None:
     SSL = pytest.importorskip("OpenSSL.SSL")
     near, far = pair
     for sock in pair:
