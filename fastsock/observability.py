@@ -24,18 +24,30 @@ _log: Any = None
 
 def event(level: int, what: str, /, **values: Any) -> None:
     """Logs an event, at no cost if nobody listens at that level."""
-    global _log
     if level < WARNING and "logging" not in sys.modules:
         return  # nobody can have asked for it
+    try:
+        log = _logger(level)
+    except OSError as error:  # an import needs a descriptor, and there may be none left
+        print(f"{what} {values} (not logged: {error})", file=sys.stderr)
+        return
+    if log is not None:
+        log.log(level, what, **values)
+
+
+def _logger(level: int) -> Any:
+    """The logger; None if nobody listens at that level."""
+    global _log
     import logging
 
     logger = logging.getLogger("fastsock")
-    if logger.isEnabledFor(level):
-        if _log is None:
-            import structlog
+    if not logger.isEnabledFor(level):
+        return None
+    if _log is None:
+        import structlog
 
-            _log = structlog.wrap_logger(logger, wrapper_class=structlog.stdlib.BoundLogger)
-        _log.log(level, what, **values)
+        _log = structlog.wrap_logger(logger, wrapper_class=structlog.stdlib.BoundLogger)
+    return _log
 
 
 def detail(what: str, /, **values: Any) -> None:

@@ -85,3 +85,17 @@ print(*({"logging", "structlog", "asyncio", "ssl"} & (set(sys.modules) - before)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert ended.stdout.strip() == ""
+
+
+def test_an_event_without_a_descriptor_to_import_the_logger_with():
+    """It is what tells that descriptors have run out, from within a call that must not fail for it."""
+    program = """if True:
+        import os, resource
+        from fastsock import observability
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, lowest))
+        observability.event(observability.WARNING, "fastsock.stays_on_ring", fd=7)
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert ended.stderr.startswith("fastsock.stays_on_ring {'fd': 7} (not logged: ")
