@@ -1,11 +1,13 @@
 """The way out: a connection that moved and whose descriptor goes to somebody who reads the kernel's stream."""
 
+import contextlib
 import logging
 import os
 import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,23 @@ def test_both_ends_detached(pair: Pair) -> None:
         assert read_exactly(raw_far, 5) == b"hello"
         raw_far.sendall(b"world")
         assert read_exactly(raw_near, 5) == b"world"
+
+
+def test_both_ends_leave_at_once() -> None:
+    """One may have read up to the other's BACK before it leaves as well; neither waits for what the other has no reason
+    to say. (A wait would be a second; so it is with STARTTLS.)"""
+    for _ in range(20):
+        with make_pair("ring") as (near, far):
+            far.sendall(b"go ahead")
+            assert read_exactly(near, 8) == b"go ahead"
+            leaving = Task(near.detach)
+            far.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while path_of(far) == "ring" or far.recv(1):
+                    far.recv(1, socket.MSG_PEEK)
+            began = time.monotonic()
+            with KernelSocket(fileno=far.detach()), KernelSocket(fileno=leaving.result()):
+                assert time.monotonic() - began < 0.5
 
 
 def test_a_peer_asleep_in_recv_follows(pair: Pair) -> None:

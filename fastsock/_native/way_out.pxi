@@ -303,6 +303,8 @@ cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nog
     go_back_sending(self, False)
     fs_unlock(&self.own.send_lock)
     if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+        # The peer left first, and we have read up to its BACK. It may still be at it, and wait for us by now.
+        settle_with_peer(self)
         return IN_KERNEL if take_doorbells(self, fs_now() + ANSWER_TIME) else NEEDS_BRIDGE
     if fs_load_sc(&self.vi.tx.ready) == FS_NOT_YET:
         # The peer has not attached: when it does it finds LEFT, and has never moved.
