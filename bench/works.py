@@ -107,6 +107,23 @@ def echo(name: str, title: str, ratio: float, eventloop: str = "uvloop", **order
     )
 
 
+def foreign_asyncio(name: str, title: str, order: dict[str, Any]) -> tuple[Work, ...]:
+    """A foreign server, then a foreign client: only the other end is patched."""
+    return tuple(
+        Work(
+            f"{name}-{end}",
+            f"{title}, foreign {end}",
+            REQUESTS,
+            order,
+            WITHIN_3_PERCENT,
+            measured_by="slices" if end == "server" else "server_slices",
+            expect="tcp",
+            cpus="two",
+        )
+        for end in ("server", "client")
+    )
+
+
 def asyncio_works(eventloop: str) -> tuple[Work, ...]:
     """The works of an event loop, each against the same loop on kernel TCP."""
     how = {"eventloop": eventloop}
@@ -142,18 +159,11 @@ def asyncio_works(eventloop: str) -> tuple[Work, ...]:
             kernel_order={"idle": 0},
             baseline="fastsock",
         ),
-        *(
-            Work(
-                f"{eventloop}-foreign-{end}",
-                f"{eventloop}: kernel TCP, 1 KiB, foreign {end}",
-                REQUESTS,
-                ten_connections,
-                WITHIN_3_PERCENT,
-                measured_by="slices" if end == "server" else "server_slices",
-                expect="tcp",
-                cpus="two",
-            )
-            for end in ("server", "client")
+        *foreign_asyncio(f"{eventloop}-foreign", f"{eventloop}: kernel TCP, 1 KiB", ten_connections),
+        *foreign_asyncio(
+            f"{eventloop}-http-foreign",
+            f"{eventloop}: uvicorn under aiohttp on kernel TCP",
+            {**http, "compute_us": 0},
         ),
         Work(f"{eventloop}-http", f"{eventloop}: HTTP, 200 us of computing", REQUESTS, http, NOT_SLOWER),
         Work(

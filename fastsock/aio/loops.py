@@ -12,6 +12,7 @@ import functools
 import os
 import ssl as tls
 import sys
+import types
 from asyncio import sslproto
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -111,6 +112,35 @@ class _Tls:
         )
 
 
+def _secures_itself(loop: Any) -> bool:
+    """Whether the loop's own methods put TLS above a transport of ours, and so see to their arguments: the stdlib's."""
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        return False
+    if "_make_ssl_transport" not in loop.__dict__:
+        loop._make_ssl_transport = types.MethodType(_make_ssl_transport, loop)  # type: ignore[attr-defined]
+    return True
+
+
+def _make_ssl_transport(
+    loop: Any,
+    rawsock: Any,
+    protocol: Any,
+    sslcontext: Any,
+    waiter: Any = None,
+    *,
+    server_side: bool = False,
+    server_hostname: str | None = None,
+    extra: Any = None,
+    server: Any = None,
+    **timeouts: Any,
+) -> Any:
+    """As that of the stdlib's selector loop, with a shim below the SSL protocol."""
+    security = _Tls(loop, sslcontext, server_side, server_hostname, timeouts)
+    above = security.protocol(protocol, waiter)
+    loop._make_socket_transport(rawsock, shim_factory(loop, lambda: above, rawsock)(), extra=extra, server=server)
+    return _transport_above(above)
+
+
 def _transport_above(ssl_protocol: Any) -> Any:
     if hasattr(ssl_protocol, "_get_app_transport"):
         return ssl_protocol._get_app_transport()
@@ -158,6 +188,9 @@ def _wrap_create_connection(original: Any) -> Any:
         if not config.active().enabled:
             options |= _without_nones(ssl=ssl, server_hostname=server_hostname, **timeouts)
             return await original(self, protocol_factory, host, port, **options)  # type: ignore[no-any-return]
+        if ssl and _secures_itself(self):
+            options |= _without_nones(ssl=ssl, server_hostname=server_hostname, **timeouts)
+            return await original(self, protocol_factory, host, port, **options)  # type: ignore[no-any-return]
         if not ssl:
             if not server_hostname is ssl_handshake_timeout is ssl_shutdown_timeout is None:
                 # Only meaningful with ssl: the loop's own method refuses it in its own words.
@@ -192,6 +225,9 @@ def _wrap_connect_accepted_socket(original: Any) -> Any:
     ) -> tuple[Any, Any]:
         timeouts = {"ssl_handshake_timeout": ssl_handshake_timeout, "ssl_shutdown_timeout": ssl_shutdown_timeout}
         if not config.active().enabled:
+            options = _without_nones(ssl=ssl, **timeouts)
+            return await original(self, protocol_factory, sock, **options)  # type: ignore[no-any-return]
+        if ssl and _secures_itself(self):
             options = _without_nones(ssl=ssl, **timeouts)
             return await original(self, protocol_factory, sock, **options)  # type: ignore[no-any-return]
         if not ssl:
@@ -242,6 +278,11 @@ def _wrap_create_server(original: Any) -> Any:
         if ssl is None:
             options |= _without_nones(**timeouts)
             factory = protocol_factory
+        elif _secures_itself(self):
+            options |= _without_nones(ssl=ssl, **timeouts)
+            server = await original(self, protocol_factory, host, port, **options)
+            rendezvous.ensure_thread()
+            return server
         else:
             security = _Tls(self, ssl, True, None, timeouts)
 
