@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsock import config, facade, greenlets, passing, rendezvous
-from fastsock._native import calls, connector, vi
+from fastsock._native import calls, vi
 from fastsock.imports import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
 
@@ -168,7 +168,5 @@ def _after_fork_in_child() -> None:
 
 # Independent of patch(): explicit fastsock.socket objects are inherited just the same.
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
-if sys.version_info < (3, 12):
+if sys.version_info < (3, 12):  # later versions would warn of the thread: there, os.fork is patched instead
     os.register_at_fork(after_in_parent=rendezvous.after_fork_in_parent)
-else:  # os.fork would warn of a thread that runs before it is over. (Our `_fork` helps where the main thread is busy.)
-    os.register_at_fork(after_in_parent=functools.partial(connector.call_soon, rendezvous.after_fork_in_parent))

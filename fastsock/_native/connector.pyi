@@ -1,6 +1,5 @@
 """The connection thread and its accept queue, and the mapping of regions. A region is named by its address here."""
 
-from collections.abc import Callable
 from typing import Literal
 
 from fastsock._native.vi import Endpoint
@@ -81,9 +80,6 @@ def ensure_thread() -> None:
 
 def stop_thread() -> bool:
     """Before a fork: a thread does not survive it, and its locks must be free. Whether it ran."""
-
-def call_soon(function: Callable[[], object]) -> None:
-    """Has the main thread call `function` as soon as it runs Python code. Only the last one is kept."""
 
 def after_fork_in_child() -> int:
     """What the parent published is the parent's, and so is its epoll. Bytes of parked regions that were unmapped."""

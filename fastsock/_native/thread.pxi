@@ -133,24 +133,6 @@ def stop_thread():
     return True
 
 
-cdef extern from "Python.h":
-    int Py_AddPendingCall(int (*function)(void *) except -1, void *argument)
-
-cdef object pending = None
-
-
-cdef int run_pending(void *nothing) except -1 with gil:
-    pending()
-    return 0
-
-
-def call_soon(function):
-    """Has the main thread call `function` as soon as it runs Python code. Only the last one is kept."""
-    global pending
-    pending = function
-    Py_AddPendingCall(run_pending, NULL)
-
-
 def after_fork_in_child():
     """What the parent published is the parent's, and so is its epoll. Bytes of parked regions that were unmapped."""
     global epoll, poke_fd, ask_fd, ask_token, queued, on_ring_count
