@@ -128,6 +128,7 @@ class Search:
             self.waited += time.monotonic() - before
 
     def _step(self, endpoint: Endpoint) -> None:
+        after_fork_in_parent()  # if nobody told us when a fork was over
         if endpoint.holders > 1:
             # Another process may read the kernel's stream raw: wait until it has let go.
             _change_reason(endpoint, Reason.FORKED)

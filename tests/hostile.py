@@ -11,14 +11,21 @@ import os
 import re
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from pairs import SECONDS, KernelSocket, bind_beside, until
 
 import fastsock
 from fastsock import regions
 from fastsock._native import connector
+
+LATER_IN_3_12 = pytest.mark.skipif(
+    sys.version_info >= (3, 12),
+    reason="os.fork warns of threads: without patch() the connection thread runs again with the next operation only",
+)
 
 MAGIC = int.from_bytes(b"fastsock", "little")
 VERSION = 1

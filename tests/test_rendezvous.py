@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from differential.processes import forked
-from hostile import hostile
+from hostile import LATER_IN_3_12, hostile
 from pairs import SECONDS, KernelSocket, Task, deadline, path_of, payload, read_exactly, until
 from processes import connect, running, settle
 
@@ -313,6 +313,7 @@ def test_servers(server, publishes):
         assert program.wait() == 0
 
 
+@LATER_IN_3_12
 def test_names_are_answered_after_a_fork():
     """The connection thread does not survive a fork, and the parent's must go on all the same."""
     with hostile() as peer:

@@ -185,6 +185,7 @@ def test_no_source_file_is_too_long() -> None:
 STUBTEST_BESIDE_THE_POINT = (
     "__test__ is not present in stub",  # Cython's own
     "__pyx_capi__ is not present in stub",
+    'stub does not have parameter "self"',  # as Python 3.13 sees native functions without parameters
     "is a disjoint base at runtime",  # nobody derives from Endpoint and from something else
     "has a default value but stub parameter does not",  # MISSING: left out, it raises what the stdlib raises
 )

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from hostile import hostile, violations
+from hostile import LATER_IN_3_12, hostile, violations
 from pairs import KernelSocket, deadline, until
 
 import fastsock
@@ -48,6 +48,7 @@ def as_nobody(function: Callable[[], None]) -> int:
     return pid
 
 
+@LATER_IN_3_12
 def test_visitor_of_another_user_is_not_answered(caplog):
     """It is sent away, and whoever comes next is met. Where the tests may not become another user, every visitor
     counts as one."""
