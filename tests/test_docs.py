@@ -9,7 +9,8 @@ COMPATIBILITY = TESTS.parent / "docs/compatibility.md"
 
 
 def defined_in(path: Path) -> set[str]:
-    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, functions)}
 
 
 def test_every_line_on_compatibility_names_tests_that_exist():

@@ -399,6 +399,12 @@ async def test_both_ends_half_close(world: World) -> None:
     assert near.events == ["made", "eof", "lost"]
 
 
+@everywhere
+async def test_is_an_asyncio_transport_where_the_loops_own_is(world: World) -> None:
+    near, _ = await world.pair()
+    assert isinstance(near.transport, asyncio.Transport) == (world.loop_kind == "asyncio")
+
+
 # ---- the end -------------------------------------------------------------------------------------------------
 
 
