@@ -175,10 +175,11 @@ cdef void move_receiving(Endpoint self) noexcept nogil:
 cdef void hold_receive_buffer(Endpoint self) noexcept nogil:
     """The kernel's queue is for doorbell bytes now. It would grow with plugs that are read fast, and so would the next
     plug; a size that was set does not grow. One that has grown shrinks once the window that it offered is used up."""
-    cdef int size = fs_option(self.fd, SOL_SOCKET, SO_RCVBUF)
+    cdef int size
     cdef uint32_t heard = fs_load_relaxed(&self.vi.rx.heard)
     if self.receive_limit:
-        return
+        return  # the program has set it
+    size = fs_option(self.fd, SOL_SOCKET, SO_RCVBUF)
     if size <= HELD_BUFFER or self.receive_buffer_grown and heard - self.held_from > <uint32_t>size:
         size = min(size, HELD_BUFFER)
         fs_set_option(self.fd, SOL_SOCKET, SO_RCVBUF, size // 2)  # (the kernel doubles it)
