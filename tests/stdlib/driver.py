@@ -51,6 +51,8 @@ class Record(unittest.TestResult):
 
     def stopTest(self, test):
         super().stopTest(test)
+        if self.current is None:  # Python 3.12.1 stops skipped tests that it has not started
+            return
         for outcome, why in self.trouble or [("ok", "")]:
             self.write(self.current, outcome=outcome, why=why)
             break
