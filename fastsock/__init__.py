@@ -70,4 +70,4 @@ def path_of(sock: _Any) -> Path:
             pass  # closed
     if endpoint is None:
         return Path("tcp", "no connection of fastsock's" if _active().enabled else "disabled by settings")
-    return _rendezvous.path_of_endpoint(endpoint)
+    return _rendezvous.path_from(endpoint.standing)

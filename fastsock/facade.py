@@ -6,7 +6,6 @@ is connected or taken over; everything else behaves as its parent does, and cost
 
 from __future__ import annotations
 
-import errno
 import os
 import socket as stdlib
 import struct
@@ -22,7 +21,6 @@ __all__ = ["fromfd", "socket"]
 
 _Kernel = stdlib.socket
 SO_RCVTIMEO, SO_SNDTIMEO = 20, 21  # asm-generic/socket.h; the stdlib names neither
-_FLOW = (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF, SO_RCVTIMEO, SO_SNDTIMEO)
 SENDFILE_PIECE = 262144  # bytes of a file read ahead of one send
 _TIMEVAL = struct.Struct("ll")
 # Options that change how data flows in a way the ring does not offer: the connection stays on kernel TCP.
@@ -34,6 +32,9 @@ _KEEPS_KERNEL = {
     (stdlib.IPPROTO_TCP, 19),  # TCP_REPAIR
     (stdlib.IPPROTO_TCP, stdlib.TCP_CORK),
 }
+# Options that also count on the ring.
+_FLOW = {(stdlib.SOL_SOCKET, option) for option in (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF, SO_RCVTIMEO, SO_SNDTIMEO)}
+_NOTED = _KEEPS_KERNEL | _FLOW
 # Options whose value on the ring is the endpoint's.
 _RING_VIEW = {
     (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE): "oob_inline",
@@ -78,6 +79,14 @@ class socket(_Kernel, metaclass=_Class):
         sendto = calls.sendto
         sendmsg = calls.sendmsg
         accept = calls.accept
+        connect = calls.connect
+        connect_ex = calls.connect_ex
+        fileno = calls.fileno
+        settimeout = calls.settimeout
+        setblocking = calls.setblocking
+        setsockopt = calls.setsockopt
+        getsockopt = calls.getsockopt
+        _real_close = calls.real_close
         __del__ = calls.finalize
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
@@ -91,11 +100,6 @@ class socket(_Kernel, metaclass=_Class):
             self._adopt()
 
     # ---- from socket to endpoint -------------------------------------------------------------------------
-
-    def _begin_connecting(self) -> None:
-        endpoint = calls.new_endpoint(self)
-        if endpoint is not None:
-            rendezvous.begin_connecting(endpoint)
 
     def _begin_listening(self) -> None:
         endpoint = calls.new_endpoint(self)
@@ -115,27 +119,7 @@ class socket(_Kernel, metaclass=_Class):
             known.expose()
             self._endpoint = known
         elif not _Kernel.getsockopt(self, stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN):
-            self._begin_connecting()
-
-    # ---- connecting and accepting ------------------------------------------------------------------------
-
-    def connect(self, address: Any, /) -> None:
-        """As socket.connect."""
-        try:
-            super().connect(address)
-        except BlockingIOError:
-            self._begin_connecting()
-            raise
-        calls.begin(self)
-
-    def connect_ex(self, address: Any, /) -> int:
-        """As socket.connect_ex."""
-        error = super().connect_ex(address)
-        if error in (0, errno.EISCONN):
-            calls.begin(self)
-        elif error == errno.EINPROGRESS:
-            self._begin_connecting()
-        return error
+            calls.begin_connecting(self)
 
     def listen(self, *args: Any) -> None:
         """As socket.listen; starts the connection thread."""
@@ -146,14 +130,6 @@ class socket(_Kernel, metaclass=_Class):
             rendezvous.ensure_thread()
 
     # ---- the rest of the descriptor's life ---------------------------------------------------------------
-
-    def fileno(self) -> int:
-        """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
-        self._handed_out = True
-        endpoint = self._endpoint
-        if endpoint is not None and not endpoint.exposed:
-            endpoint.expose()
-        return _Kernel.fileno(self)
 
     def dup(self) -> socket:
         """As socket.dup: both descriptors belong to the same connection."""
@@ -174,11 +150,6 @@ class socket(_Kernel, metaclass=_Class):
                 endpoint.expose()
         return super().detach()
 
-    def _real_close(self, *args: Any) -> None:
-        if self._endpoint is not None:
-            calls.let_go(self)
-        super()._real_close(*args)  # type: ignore[misc]
-
     def shutdown(self, how: int, /) -> None:
         """As socket.shutdown."""
         endpoint = self._endpoint
@@ -193,62 +164,56 @@ class socket(_Kernel, metaclass=_Class):
 
     # ---- options -----------------------------------------------------------------------------------------
 
-    def settimeout(self, value: float | None, /) -> None:
-        """As socket.settimeout."""
-        super().settimeout(value)
-        calls.note_timeout(self)
-
-    def setblocking(self, flag: bool, /) -> None:
-        """As socket.setblocking."""
-        super().setblocking(flag)
-        calls.note_timeout(self)
-
-    def setsockopt(self, level: int, option: int, *args: Any) -> None:
-        """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
+    def _set_option(self, level: int, option: int, *args: Any) -> None:
+        """As setsockopt, of a connection that has a region."""
         endpoint = self._endpoint
-        if endpoint is not None and endpoint.attached and not endpoint.left:
+        assert endpoint is not None
+        if not endpoint.left:
             if (level, option) == (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE):
                 endpoint.set_oob_inline(bool(args[0]))
                 return
             if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_CORK):
                 return  # holds nothing back on the ring, and must not hold back a doorbell byte
-        super().setsockopt(level, option, *args)
-        if (level, option) in _KEEPS_KERNEL:
-            if endpoint is not None:
-                rendezvous.decide(endpoint, rendezvous.Reason.OPTION)
-        elif level == stdlib.SOL_SOCKET and option in _FLOW:
-            self._note_option(option)
-        elif endpoint is not None and (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY):
+        _Kernel.setsockopt(self, level, option, *args)
+        if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY):
             endpoint.nodelay = bool(_Kernel.getsockopt(self, level, option))
-            if endpoint.attached and not endpoint.left:
+            if not endpoint.left:
                 _Kernel.setsockopt(self, level, option, 1)  # a doorbell byte waits for no ACK
+        elif (level, option) in _NOTED:
+            self._note_option(level, option)
 
-    def getsockopt(self, level: int, option: int, *args: Any) -> Any:
-        """As socket.getsockopt."""
+    def _option(self, level: int, option: int, *args: Any) -> Any:
+        """As getsockopt, of a connection that has a region."""
         endpoint = self._endpoint
-        if endpoint is not None and endpoint.attached and not endpoint.left and (level, option) in _RING_VIEW:
+        assert endpoint is not None
+        if not endpoint.left and (level, option) in _RING_VIEW:
             # The kernel's value serves the doorbell by now.
             value = getattr(endpoint, _RING_VIEW[level, option])
             if value is not None:
                 return int(value).to_bytes(4, sys.byteorder)[: args[0]] if args and args[0] else int(value)
-        return super().getsockopt(level, option, *args)
+        return _Kernel.getsockopt(self, level, option, *args)
 
-    def _note_option(self, option: int) -> None:
-        if option in (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF):
+    def _note_option(self, level: int, option: int) -> None:
+        """One of _NOTED was set."""
+        endpoint = self._endpoint
+        if (level, option) in _KEEPS_KERNEL:
+            if endpoint is not None:
+                rendezvous.decide(endpoint, rendezvous.Reason.OPTION)
+        elif option in (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF):
             limits = list(self._buffer_limits)
             limits[option == stdlib.SO_SNDBUF] = _Kernel.getsockopt(self, stdlib.SOL_SOCKET, option)
             self._buffer_limits = (limits[0], limits[1])
-            if self._endpoint is not None:
-                self._endpoint.limit_buffers(*self._buffer_limits)
-        elif self._endpoint is not None:
+            if endpoint is not None:
+                endpoint.limit_buffers(*self._buffer_limits)
+        elif endpoint is not None:
             seconds, micros = _TIMEVAL.unpack(
                 _Kernel.getsockopt(self, stdlib.SOL_SOCKET, option, _TIMEVAL.size)
             )
             nanoseconds = (seconds * 1_000_000 + micros) * 1000 or -1
             if option == SO_RCVTIMEO:
-                self._endpoint.receive_timeout = nanoseconds
+                endpoint.receive_timeout = nanoseconds
             else:
-                self._endpoint.send_timeout = nanoseconds
+                endpoint.send_timeout = nanoseconds
 
     # ---- files -------------------------------------------------------------------------------------------
 
@@ -295,4 +260,4 @@ def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
     return socket(family, type, proto, fileno=stdlib.dup(fd))
 
 
-calls.install(socket, rendezvous.report_violation, passing.leave_rights, _is_tls)
+calls.install(socket, rendezvous.report_violation, passing.leave_rights, _is_tls, _NOTED)

@@ -58,9 +58,9 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     *(((subprocess, "_fork_exec", passing.fork_exec),) if hasattr(subprocess, "_fork_exec") else ()),  # from 3.11 on
 )
 
-# Where methods of loop classes are replaced (`fastsock.aio.loops.WRAPPERS`), once the module has been imported.
+# Where methods of loop classes are replaced (`fastsock.aio.loops.methods_for`), once the module has been imported.
 LOOPS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-    ("asyncio", lambda asyncio: asyncio.base_events.BaseEventLoop),
+    ("asyncio", lambda asyncio: asyncio.selector_events.BaseSelectorEventLoop),
     ("uvloop", lambda uvloop: uvloop.Loop),
 )
 

@@ -20,10 +20,10 @@ import attrs
 
 from fastsock import addresses, config, regions
 from fastsock._native import connector
-from fastsock._native.vi import Endpoint, begin_undecided, install_beginning, set_beginning, set_poll_budget
+from fastsock._native.vi import Endpoint, install_beginning, set_beginning, set_poll_budget, when_connected
 from fastsock.observability import INFO, WARNING, Path, detail, event, paths
 
-__all__ = ["Reason", "begin_connecting", "begin_search", "decide", "path_of_endpoint"]
+__all__ = ["Reason", "begin_search", "decide", "path_from"]
 
 _socket = stdlib.socket  # the kernel's, whatever is patched later
 
@@ -281,26 +281,11 @@ class Search:
             self.control = None
 
 
-def begin_connecting(endpoint: Endpoint) -> None:
-    """A connect is under way: the undecided time begins with the first operation after it."""
-    endpoint.reason = Reason.FEW
-    endpoint.step = _when_connected
-
-
 def begin_search(endpoint: Endpoint) -> None:
     """Starts the search of a connection that was counted as opened before and has proved busy since."""
     endpoint.reason = Reason.FEW
     endpoint.step = _start
     endpoint.next_step = endpoint.operations
-
-
-def _when_connected(endpoint: Endpoint) -> None:
-    try:
-        endpoint.ends()
-    except OSError:
-        return  # not yet, or never: the kernel's answer to this operation says which
-    endpoint.step = None
-    begin_undecided(endpoint)
 
 
 def _start(endpoint: Endpoint) -> None:
@@ -339,7 +324,7 @@ def decide(endpoint: Endpoint, reason: str) -> None:
     search, endpoint.search = endpoint.search, None
     if search is not None:
         search.withdraw(endpoint)
-    counted, endpoint.step = endpoint.step is not _when_connected, None
+    counted, endpoint.step = endpoint.step is not when_connected, None
     if endpoint.attached:
         return
     if counted:
@@ -379,11 +364,11 @@ def report_violation(endpoint: Endpoint, what: str) -> None:
     event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
 
 
-def path_of_endpoint(endpoint: Endpoint) -> Path:
-    """The path of a connection: "ring" once a direction has moved."""
-    sending, receiving = endpoint.moved
+def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
+    """The path of a connection whose endpoint stands so (`Endpoint.standing`): "ring" once a direction has moved."""
+    sending, receiving, attached, reason = standing
     if not (sending or receiving):
-        return Path("tcp", endpoint.reason or (Reason.BACK if endpoint.attached else Reason.SEEKING))
+        return Path("tcp", reason or (Reason.BACK if attached else Reason.SEEKING))
     return Path("ring", "both directions" if sending and receiving else "sending" if sending else "receiving")
 
 

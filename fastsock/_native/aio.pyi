@@ -1,7 +1,7 @@
 """The asyncio layer: a transport on the virtual interface, whatever the loop."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from typing_extensions import Buffer
@@ -25,27 +25,40 @@ class CompletionQueue:
     def turn(self) -> None:
         """The queue's callback in a turn of the loop."""
 
-class Origin:
-    """What the transports of one call of a loop's method have in common."""
+def install(module: Any, plain: type[Shim], buffered: type[Shim]) -> None:
+    """Tells this module whom it asks about paths (fastsock.aio.transports), and the classes of the shims below a Protocol
+    and a BufferedProtocol."""
 
-    def __new__(
-        cls, loop: Any, policy: Any, queue: CompletionQueue, kind: type[Transport], looks_closer: bool
-    ) -> Origin: ...
+class Origin:
+    """What the transports of a loop have in common. `kind` is their class."""
+
+    def __new__(cls, loop: Any, queue: CompletionQueue, kind: type[Transport]) -> Origin: ...
     @property
     def loop(self) -> Any: ...
     @property
-    def policy(self) -> Any:
-        """The module that decides about paths: fastsock.aio.transports."""
-    @property
     def queue(self) -> CompletionQueue: ...
-    @property
-    def looks_closer(self) -> bool:
-        """The socket object may have an endpoint already, or a server keep account of the loop's transports."""
+
+def shim_of_socket(loop: Any, protocol: Any, sock: Any) -> Shim | None:
+    """The shim for a connection that the loop makes of a socket object; None if that cannot move."""
+
+class ShimFactory:
+    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
+    socket object that the connection is made of, if the program has it."""
+
+    def __new__(cls, loop: Any, protocol_factory: Callable[[], Any], sock: Any = None) -> ShimFactory: ...
+    def __call__(self) -> Shim: ...
+
+async def made_above(connecting: Coroutine[Any, Any, tuple[Any, Any]]) -> tuple[Transport, Any]:
+    """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol)."""
 
 class Shim:
     """Stands between the loop's transport and ours, as a protocol."""
 
-    def __new__(cls, origin: Origin, protocol: Any, transport: Transport | None, buffered: bool) -> Shim: ...
+    def __new__(
+        cls, origin: Origin, protocol: Any, transport: Transport | None, buffered: bool, sock: Any
+    ) -> Shim: ...
+    def above(self, lower: Any, clients: Any = None) -> Transport:
+        """Our transport above the loop's own. `clients`: the set in which a server of the loop keeps its transports."""
     @property
     def protocol(self) -> Any:
         """The program's, as the factory made it."""

@@ -14,13 +14,18 @@ from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport *
 from fastsock._native.vi cimport (
-    VIOLATED, Endpoint, count_beginning, learn, may_poll, operate, own_pid, poll_habit, shares_processor, take_up_polling, totals, waits_for_leaver,
+    VIOLATED, Endpoint, count_beginning, endpoint_at, is_connected, learn, may_begin, may_poll, operate, own_pid,
+    poll_habit, shares_processor, take_up_polling, totals, waits_for_leaver,
 )
 
 import contextvars as _contextvars
-
 import os as _os
+import _socket
+from asyncio import Protocol as _Protocol
 from collections import deque as _deque
+
+cdef extern from "<netinet/in.h>":
+    enum: AF_INET, AF_INET6
 
 cdef extern from "Python.h":
     int PyContext_Enter(object) except -1

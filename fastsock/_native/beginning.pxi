@@ -45,7 +45,30 @@ cpdef begin_undecided(Endpoint endpoint):
         return
     endpoint.next_step = endpoint.operations + after
     endpoint.reason = few_operations
+    endpoint.local = NOT_ASKED
     endpoint.step = first_step
-    endpoint.local = endpoint.on_this_host()
     if meets_at_once:
         first_step(endpoint)  # so that the other end's first operation finds the name
+
+
+cpdef begin_when_connected(Endpoint endpoint):
+    """A connect is under way: the undecided time begins with the first operation after it."""
+    endpoint.reason = few_operations
+    endpoint.step = when_connected
+
+
+def when_connected(Endpoint endpoint):
+    """The step of such an endpoint."""
+    cdef unsigned char address[16]
+    cdef int port
+    # If not: not yet, or never; the kernel's answer to this operation says which.
+    if fs_end_of(endpoint.fd, 1, address, &port) >= 0:
+        is_connected(endpoint)
+
+
+cdef int is_connected(Endpoint endpoint) except -1:
+    """Connected: if nobody has seen that before, the undecided time begins."""
+    if endpoint.step is when_connected:
+        endpoint.step = None
+        begin_undecided(endpoint)
+    return 0

@@ -1,7 +1,7 @@
 """The data calls of the facade and of `os`. Each does what the stdlib's call of the same name does; on a connection that
 is on the ring, or whose path is undecided, it is driven here. The first group are methods of the facade's class."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from socket import socket
 from typing import Any, TypeAlias
 
@@ -17,13 +17,12 @@ def install(
     violation: Callable[[Endpoint, str], None],
     rights: Callable[[list[Any]], None],
     tls: Callable[[socket], bool],
+    options: Collection[tuple[int, int]],
 ) -> None:
     """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns` (TypeError without them), whom to
-    tell of violations (called with the endpoint and what was wrong), whom of ancillary data about to be sent, and what
-    knows whether a socket of a derived class is TLS's."""
-
-def kind(self: socket) -> tuple[int, int, int]:
-    """(family, type, protocol) as plain numbers. TypeError if it is no fastsock.socket."""
+    tell of violations (called with the endpoint and what was wrong), whom of ancillary data about to be sent, what
+    knows whether a socket of a derived class is TLS's, and which options (level, number) its `_note_option` hears
+    of."""
 
 def may_move(self: socket) -> bool:
     """Whether a socket's connection may move: TCP over IP, no TLS, and fastsock is on. TypeError if it is no
@@ -35,14 +34,41 @@ def new_endpoint(self: socket) -> Endpoint | None:
 def begin(self: socket) -> None:
     """The socket is connected: it gets its endpoint if its connection may move."""
 
+def begin_connecting(self: socket) -> None:
+    """A connect is under way, or it is not known whether the socket is connected: as `begin`, once it is."""
+
+def connect(self: socket, address: _Address, /) -> None:
+    """As socket.connect."""
+
+def connect_ex(self: socket, address: _Address, /) -> int:
+    """As socket.connect_ex."""
+
+def fileno(self: socket) -> int:
+    """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
+
 def let_go(self: socket) -> None:
     """The descriptor is about to be closed."""
+
+def real_close(self: socket, *arguments: Any) -> None:
+    """As socket._real_close."""
 
 def finalize(self: socket) -> None:
     """As socket.__del__."""
 
 def note_timeout(self: socket) -> None:
     """The timeout has changed."""
+
+def settimeout(self: socket, value: float | None, /) -> None:
+    """As socket.settimeout."""
+
+def setblocking(self: socket, flag: bool, /) -> None:
+    """As socket.setblocking."""
+
+def setsockopt(self: socket, level: int, option: int, *arguments: Any) -> None:
+    """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
+
+def getsockopt(self: socket, level: int, option: int, *arguments: Any) -> Any:
+    """As socket.getsockopt."""
 
 def accept(self: socket) -> tuple[socket, Any]:
     """As socket.accept."""

@@ -15,7 +15,9 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport *
-from fastsock._native.vi cimport RECEIVE, SEND, VIOLATED, Endpoint, begin_undecided, endpoint_at, may_begin, operate
+from fastsock._native.vi cimport (
+    RECEIVE, SEND, VIOLATED, Endpoint, begin_undecided, begin_when_connected, endpoint_at, may_begin, operate,
+)
 
 import os
 import _socket

@@ -9,8 +9,7 @@ cdef class Endpoint:
         self.fd = fd
         self.descriptors = set()
         self.inode = inode_of(fd)
-        self.nodelay = fs_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0
-        self.receive_timeout = self.send_timeout = NOT_ASKED
+        self.local = self.receive_timeout = self.send_timeout = NOT_ASKED
         self.wake_fd = self.peer_fd = -1
         take_up_polling(&self.habit)
         self.own = <fs_side *>new_block(sizeof(fs_side))
@@ -102,9 +101,9 @@ cdef class Endpoint:
         return self.attached and fs_load_sc(&self.vi.tx.ready) != 0
 
     @property
-    def moved(self):
-        """(sending, receiving): which directions are on the ring."""
-        return self.moved_sending(), self.moved_receiving()
+    def standing(self):
+        """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
+        return self.moved_sending(), self.moved_receiving(), self.attached, self.reason
 
     cdef bint moved_receiving(self) noexcept nogil:
         return fs_load_acquire(&self.own.moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK) == FS_RECEIVING_MOVED
@@ -155,6 +154,7 @@ cdef class Endpoint:
                 memcpy(self.region_id, vi.region.id, 16)
                 self.wake_fd = wake_fd
                 self.peer_fd = peer_fd
+                self.nodelay = fs_option(self.fd, IPPROTO_TCP, TCP_NODELAY) != 0
                 # SYNC: attached - pairs with spin, by the locks.
                 self.attached = True
                 hold_receive_buffer(self)
@@ -282,11 +282,11 @@ cdef class Endpoint:
 
     cdef bint polls(self) noexcept nogil:
         """Whether polling is on and has been paying here."""
-        return poll_ns != 0 and self.habits().score >= SCORE_POLLS and (self.local or self.listens)
+        return poll_ns != 0 and self.habits().score >= SCORE_POLLS and (self.listens or self.on_this_host())
 
     cdef int64_t budget(self, int64_t now) noexcept nogil:
         """Nanoseconds that this wait may poll."""
-        if not self.local and not self.listens:
+        if not self.listens and not self.on_this_host():
             return 0
         return may_poll(self.habits(), now)
 
@@ -329,7 +329,7 @@ cdef class Endpoint:
     def describe(self):
         """Where this end stands, for reports of what went wrong: a dict of numbers."""
         cdef fs_side *own = self.own
-        state = dict(fd=self.fd, finished=self.finished, broken=self.broken, attached=self.attached, moved=self.moved, exposed=self.exposed, lost=self.lost,
+        state = dict(fd=self.fd, finished=self.finished, broken=self.broken, attached=self.attached, standing=self.standing, exposed=self.exposed, lost=self.lost,
                      operations=self.operations, holders=self.holders, kernel_taken=own.kernel_taken,
                      sleepers=(fs_load_sc(&own.recv_sleepers), fs_load_sc(&own.send_sleepers)),
                      locks=(fs_load_sc(&own.recv_lock), fs_load_sc(&own.send_lock)))
@@ -380,14 +380,17 @@ cdef class Endpoint:
             if receive:
                 self.vi.ack_threshold = 1
 
-    def on_this_host(self):
-        """Whether the peer is obviously here: both ends have one address, or the peer's is a loopback address."""
+    cdef bint on_this_host(self) noexcept nogil:
+        """Whether the peer is known to be on this host, or obviously so: both ends have one address, or the peer's is a loopback
+        address. Asked of the kernel by the first wait."""
         cdef unsigned char here[16]
         cdef unsigned char there[16]
-        cdef int port, length = fs_end_of(self.fd, 1, there, &port)
-        if length == 4 and there[0] == 127:
-            return True
-        return length > 0 and fs_end_of(self.fd, 0, here, &port) == length and memcmp(here, there, length) == 0
+        cdef int port, length
+        if self.local == NOT_ASKED:
+            length = fs_end_of(self.fd, 1, there, &port)
+            self.local = (length == 4 and there[0] == 127) or (
+                length > 0 and fs_end_of(self.fd, 0, here, &port) == length and memcmp(here, there, length) == 0)
+        return self.local != 0
 
     def ends(self):
         """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""

@@ -226,13 +226,12 @@ cdef extern from *:
     int sched_getcpu() nogil
     int sched_yield() nogil
     int sys_ioctl "ioctl"(int, unsigned long, ...) nogil
-    int getsockopt(int, int, int, void *, uint32_t *) nogil
-    int setsockopt(int, int, int, const void *, uint32_t) nogil
+    int sys_getsockopt "getsockopt"(int, int, int, void *, uint32_t *) nogil
     void *mmap(void *, size_t, int, int, int, int64_t) nogil
     int munmap(void *, size_t) nogil
     int madvise(void *, size_t, int) nogil
     enum: POLLIN, POLLOUT, POLLERR, POLLHUP, POLLRDHUP, POLLPRI
-    enum: EAGAIN, EINTR, EPIPE, ECONNRESET, EBADF, EINVAL, ENOTCONN, EMSGSIZE
+    enum: EAGAIN, EINTR, EPIPE, ECONNRESET, EBADF, EINVAL, EISCONN, EINPROGRESS, ENOTCONN, EMSGSIZE
     enum: MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_EOR, MSG_TRUNC, MSG_WAITALL, MSG_OOB, MSG_ERRQUEUE
     enum: SOL_SOCKET, SO_LINGER, SO_PEERCRED, SO_SNDBUF, SO_RCVBUF
     enum: IPPROTO_TCP, TCP_INFO, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_WINDOW_CLAMP, SIOCOUTQNSD, SIOCOUTQ

@@ -34,7 +34,7 @@ cdef enum:
     LOOKS = 64                      # at the ring between two looks at the clock
     PENALTY_MAX = 255               # waits without polling after polls that held the peer up
 
-cdef int64_t NOT_ASKED = -2  # a timeout option nobody has needed yet
+cdef int64_t NOT_ASKED = -2  # what no wait has needed yet
 cdef int64_t VIOLATED = -100_000
 cdef int64_t MOVED = -100_001
 
@@ -146,7 +146,7 @@ cdef bint tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) noe
     """Payload bytes that entered and left the kernel's stream since the connection began, exactly; its TCP state."""
     cdef char info[512]
     cdef uint32_t length = sizeof(info)
-    if getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 or length < TCPI_NEEDED:
+    if sys_getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 or length < TCPI_NEEDED:
         return False
     state[0] = info[0]
     sent[0] = ((<uint64_t *>(info + TCPI_BYTES_SENT))[0] - (<uint64_t *>(info + TCPI_BYTES_RETRANS))[0]

@@ -1,28 +1,86 @@
 # The protocol that the loop's own transport sees.
 
+cdef object policy = None  # the module that decides about paths: begin(), path_of(), ...
+cdef object plain_shim = None
+cdef object buffered_shim = None
+cdef object family_of = _socket.socket.family.__get__
+
+
+def install(module, plain, buffered):
+    """Tells this module whom it asks about paths, and the classes of the shims below a Protocol and a
+    BufferedProtocol."""
+    global policy, plain_shim, buffered_shim
+    policy, plain_shim, buffered_shim = module, plain, buffered
+
+
 cdef class Origin:
-    """What the transports of one call of a loop's method have in common. `looks_closer`: the socket object may have an
-    endpoint already, or a server keep account of the loop's transports."""
+    """What the transports of a loop have in common. `kind` is their class: Transport or one derived from it."""
 
     cdef readonly object loop
-    cdef readonly object policy
     cdef readonly CompletionQueue queue
-    cdef readonly bint looks_closer
-    cdef object kind  # of transport: Transport or a class derived from it
+    cdef object kind
 
-    def __cinit__(self, loop, policy, CompletionQueue queue not None, kind, bint looks_closer):
+    def __cinit__(self, loop, CompletionQueue queue not None, kind):
         self.loop = loop
-        self.policy = policy
         self.queue = queue
         self.kind = kind
-        self.looks_closer = looks_closer
+
+
+cdef Origin origin_of(loop):
+    origin = loop.__dict__.get("_fastsock_origin")
+    if origin is None:
+        origin = loop._fastsock_origin = policy.new_origin(loop)
+    return origin
+
+
+cdef bint is_buffered(protocol):
+    """Whether a protocol is a BufferedProtocol, by the rule of uvloop, whose SSLProtocol is one by its methods only."""
+    return not isinstance(protocol, _Protocol) and hasattr(protocol, "get_buffer")
+
+
+cdef Shim new_shim(Origin origin, protocol, Transport transport, sock):
+    cdef bint buffered = is_buffered(protocol)
+    return (buffered_shim if buffered else plain_shim)(origin, protocol, transport, buffered, sock)
+
+
+def shim_of_socket(loop, protocol, sock):
+    """The shim for a connection that the loop makes of a socket object; None if that cannot move."""
+    if not isinstance(sock, _socket.socket) or family_of(sock) not in (AF_INET, AF_INET6) or not may_begin():
+        return None
+    return new_shim(origin_of(loop), protocol, None, sock)
+
+
+cdef class ShimFactory:
+    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
+    socket object that the connection is made of, if the program has it."""
+
+    cdef Origin origin
+    cdef object protocol_factory
+    cdef object sock
+
+    def __cinit__(self, loop, protocol_factory, sock=None):
+        self.origin = origin_of(loop)
+        self.protocol_factory = protocol_factory
+        self.sock = sock
+
+    def __call__(self):
+        return new_shim(self.origin, self.protocol_factory(), None, self.sock)
+
+
+async def made_above(connecting):
+    """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol).
+    (Native, as the loop's own method is: run for every connection.)"""
+    cdef Shim shim
+    _, shim = await connecting
+    return shim.transport, shim.protocol
 
 
 cdef class Shim:
     """Stands between the loop's transport and ours. While the connection is on the kernel it passes on what comes, at the
     cost of one native call; after the move it hears doorbell bytes and the end of the lifeline.
 
-    Made by the protocol factory (`protocol`), or by a transport whose protocol changed its kind (`transport`).
+    Made with the connection, or for a transport whose protocol became one of the other kind (`transport`). `sock`: the
+    socket object that the connection is made of, if there is one.
     """
 
     cdef object __weakref__
@@ -30,21 +88,40 @@ cdef class Shim:
     cdef readonly object protocol
     cdef readonly Transport transport
     cdef readonly bint buffered
+    cdef object sock
 
-    def __cinit__(self, Origin origin not None, protocol, Transport transport, bint buffered):
+    def __cinit__(self, Origin origin not None, protocol, Transport transport, bint buffered, sock):
         self.origin = origin
         self.protocol = protocol
         self.transport = transport
         self.buffered = buffered
+        self.sock = sock
 
-    def connection_made(self, lower):
+    def above(self, lower, clients=None):
+        """Our transport above the loop's own. `clients`: the set in which a server of the loop keeps its transports, so that
+        it can close them: ours, from now on."""
         cdef Transport transport = self.origin.kind(self.origin, lower)
         self.transport = transport
         transport.shim = self
         transport.use_protocol(self.protocol, self.buffered)
-        endpoint = self.origin.policy.opened(transport, lower) if self.origin.looks_closer else None
+        if clients is not None:
+            clients.discard(lower)
+            clients.add(transport)
+            transport.clients = clients
+        return transport
+
+    def connection_made(self, lower):
+        cdef Transport transport = self.transport
+        cdef Endpoint endpoint = None
+        if transport is None:
+            transport = self.above(lower)
+        if self.sock is not None:
+            endpoint = take_endpoint(self.sock)
+            self.sock = None
         if endpoint is not None:
             transport.take_over(endpoint)
+        else:
+            transport.begins_at = count_beginning()
         PyContext_Enter(transport.context)
         try:
             self.protocol.connection_made(transport)
@@ -62,8 +139,8 @@ cdef class Shim:
         transport.closing = transport.lost = True
         transport.end_endpoint()
         drop_backlog(transport)
-        if self.origin.looks_closer:
-            self.origin.policy.lost(transport)
+        if transport.clients is not None:
+            transport.clients.discard(transport)
         protocol = transport.protocol
         PyContext_Enter(transport.context)
         try:
@@ -133,6 +210,17 @@ cdef class Shim:
         if transport.protocol_paused and not transport.backlog_size:
             transport.protocol_paused = False
             call_protocol(transport, "resume_writing")
+
+
+cdef Endpoint take_endpoint(sock):
+    """The endpoint that a socket object had before the loop got it; the object's methods, which the loop's transport calls,
+    are the kernel's from now on. None: there is none."""
+    cdef object endpoint = getattr(sock, "_endpoint", None)
+    if type(endpoint) is Endpoint:
+        sock._endpoint = None
+    else:
+        endpoint = endpoint_at(sock.fileno())
+    return None if endpoint is None or (<Endpoint>endpoint).finished else endpoint
 
 
 cdef class ShimOfBuffered(Shim):

@@ -1,19 +1,18 @@
-# A socket object gets its endpoint and loses it: run for every connection, one-shots too.
+# A socket object gets its endpoint and loses it, and what else is run for every connection, one-shots too.
 
 cdef object kernel_accept = _socket.socket._accept
 cdef object kernel_init = _socket.socket.__init__
 cdef object kernel_fileno = _socket.socket.fileno
 cdef object kernel_timeout = _socket.socket.gettimeout
+cdef object kernel_settimeout = _socket.socket.settimeout
 cdef object kernel_setblocking = _socket.socket.setblocking
+cdef object kernel_connect = _socket.socket.connect
+cdef object kernel_connect_ex = _socket.socket.connect_ex
+cdef object kernel_getsockopt = _socket.socket.getsockopt
+cdef object kernel_setsockopt = _socket.socket.setsockopt
+cdef object kernel_close = _socket.socket.close
 cdef object kernel_del = _socket.socket.__del__
 cdef object default_timeout = _socket.getdefaulttimeout
-
-
-def kind(self):
-    """(family, type, protocol) of a socket as plain numbers."""
-    if not PyObject_TypeCheck(self, facade):
-        raise TypeError("no fastsock.socket")
-    return member(self, family_member), member(self, type_member), member(self, protocol_member)
 
 
 def may_move(self):
@@ -47,19 +46,59 @@ def begin(self):
         begin_undecided(endpoint)
 
 
+def begin_connecting(self):
+    """A connect is under way, or it is not known whether the socket is connected."""
+    endpoint = new_endpoint(self)
+    if endpoint is not None:
+        begin_when_connected(endpoint)
+
+
+def connect(self, address, /):
+    """As socket.connect."""
+    try:
+        kernel_connect(self, address)
+    except BlockingIOError:
+        begin_connecting(self)
+        raise
+    begin(self)
+
+
+def connect_ex(self, address, /):
+    """As socket.connect_ex."""
+    error = kernel_connect_ex(self, address)
+    if error == 0 or error == EISCONN:
+        begin(self)
+    elif error == EINPROGRESS:
+        begin_connecting(self)
+    return error
+
+
+def fileno(self):
+    """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
+    cdef Endpoint endpoint = endpoint_in(self)
+    self._handed_out = True
+    if endpoint is not None and not endpoint.exposed:
+        endpoint.expose()
+    return kernel_fileno(self)
+
+
 def let_go(self):
     """The descriptor is about to be closed."""
-    endpoint = self._endpoint
+    cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is not None:
         self._endpoint = None
-        (<Endpoint>endpoint).forget(kernel_fileno(self))
+        endpoint.forget(kernel_fileno(self))
+
+
+def real_close(self, *arguments):
+    """As socket._real_close."""
+    let_go(self)
+    kernel_close(self)
 
 
 def finalize(self):
     """As socket.__del__."""
-    cdef PyObject *slot = (<PyObject **>((<char *><PyObject *>self) + endpoint_slot))[0]
-    if slot != NULL and slot != <PyObject *>None:
-        let_go(self)
+    let_go(self)
     kernel_del(self)
 
 
@@ -67,6 +106,37 @@ def note_timeout(self):
     """The timeout has changed."""
     timeout = kernel_timeout(self)
     self._timeout_ns = -1 if timeout is None else <int64_t>(<double>timeout * 1e9)
+
+
+def settimeout(self, value, /):
+    """As socket.settimeout."""
+    kernel_settimeout(self, value)
+    note_timeout(self)
+
+
+def setblocking(self, flag, /):
+    """As socket.setblocking."""
+    kernel_setblocking(self, flag)
+    note_timeout(self)
+
+
+def setsockopt(self, level, option, *arguments):
+    """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
+    cdef Endpoint endpoint = endpoint_in(self)
+    if endpoint is not None and endpoint.attached:
+        self._set_option(level, option, *arguments)
+        return
+    kernel_setsockopt(self, level, option, *arguments)
+    if (level, option) in noted:
+        self._note_option(level, option)
+
+
+def getsockopt(self, level, option, *arguments):
+    """As socket.getsockopt."""
+    cdef Endpoint endpoint = endpoint_in(self)
+    if endpoint is not None and endpoint.attached:
+        return self._option(level, option, *arguments)
+    return kernel_getsockopt(self, level, option, *arguments)
 
 
 def accept(self):

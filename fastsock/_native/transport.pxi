@@ -17,7 +17,7 @@ cdef class Transport:
     cdef readonly object lower        # the loop's own transport
     cdef CompletionQueue queue
     cdef object context
-    cdef object policy                # the module that decides about paths: begin(), path_of(), ...
+    cdef object clients               # the set of a server that may close us, or None
     # the program's protocol and its methods
     cdef object protocol
     cdef object data_received
@@ -50,16 +50,15 @@ cdef class Transport:
     # ending
     cdef bint closing
     cdef bint lost
-    cdef object last_path             # of a connection that has ended
+    cdef object last_standing         # the endpoint's, of a connection that has ended
     cdef int ignored_writes
 
     def __cinit__(self, Origin origin not None, lower):
         self.origin = origin
         self.loop = origin.loop
-        self.policy = origin.policy
         self.queue = origin.queue
         self.lower = lower
-        self.begins_at = count_beginning()
+        self.begins_at = -1
         self.reading = True
         self.high_water = HIGH_WATER
         self.low_water = HIGH_WATER // 4
@@ -92,7 +91,7 @@ cdef class Transport:
 
     cdef int begin(self) except -1:
         """The connection has proved busy: gives it an endpoint, unless it is none that could move."""
-        self.endpoint = self.policy.begin(self, self.operations)
+        self.endpoint = policy.begin(self, self.operations)
         if self.endpoint is not None:
             self.queue.begun.add(self)
             drive_by_loop(self.endpoint)
@@ -101,13 +100,13 @@ cdef class Transport:
     cdef int take_over(self, Endpoint endpoint) except -1:
         """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on."""
         self.endpoint = endpoint
-        self.begins_at = -1
         self.queue.begun.add(self)
         self.operations = endpoint.operations
         if endpoint.attached:
             self.enter()
         else:
             drive_by_loop(endpoint)
+            is_connected(endpoint)
         return 0
 
     cdef int enter(self) except -1:
@@ -228,7 +227,7 @@ cdef class Transport:
         if self.lower is None or self.lost or (self.closing and self.entered):
             with memoryview(data) as view:  # the type is checked all the same
                 if view.nbytes:
-                    self.policy.ignored_write(self.ignored_writes)
+                    policy.ignored_write(self.ignored_writes)
                     self.ignored_writes += 1
             return None
         self.lower.write(data)
@@ -283,9 +282,9 @@ cdef class Transport:
     def set_protocol(self, protocol):
         """As asyncio.BaseTransport.set_protocol."""
         cdef bint buffered = self.shim.buffered
-        self.use_protocol(protocol, self.policy.is_buffered(protocol))
+        self.use_protocol(protocol, is_buffered(protocol))
         if (self.get_buffer is not None) != buffered and self.lower is not None and not self.lost:
-            self.shim = self.policy.new_shim(self, self.get_buffer is not None)
+            self.shim = new_shim(self.origin, protocol, self, None)
             self.lower.set_protocol(self.shim)
             if not self.reading and not self.receives_on_ring():
                 self.lower.pause_reading()  # uvloop starts again with a new protocol
@@ -316,7 +315,7 @@ cdef class Transport:
 
     def path(self):
         """Which path the connection's bytes take, and why."""
-        return self.last_path if self.last_path is not None else self.policy.path_of(self.endpoint)
+        return policy.path_of(self.endpoint.standing if self.endpoint is not None else self.last_standing)
 
     @property
     def on_kernel(self):
@@ -371,7 +370,7 @@ cdef class Transport:
         cdef Endpoint endpoint = self.endpoint
         if endpoint is None:
             return 0
-        self.last_path = self.path()
+        self.last_standing = endpoint.standing
         self.queue.leave(self)
         self.entered = False
         self.endpoint = None
@@ -382,7 +381,7 @@ cdef class Transport:
     cdef int fail(self, int64_t result) except -1:
         """A negative result of the endpoint: the connection is lost."""
         if result == VIOLATED:
-            self.policy.violated(self.endpoint)
+            policy.violated(self.endpoint)
             result = -ECONNRESET
         self._force_close(OSError(<int>-result, _os.strerror(<int>-result)))
         return 0

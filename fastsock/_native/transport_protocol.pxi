@@ -84,7 +84,7 @@ cdef int fatal(Transport self, error, message) except -1:
     if not isinstance(error, OSError):
         report(self, error, message)
     elif self.loop.get_debug():
-        self.policy.debug(self, message)
+        policy.debug(self, message)
     self._force_close(error)
     return 0
 

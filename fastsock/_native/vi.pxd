@@ -35,7 +35,7 @@ cdef class Endpoint:
     cdef readonly bint broken
     cdef readonly bint finished
     cdef public bint nodelay
-    cdef public bint local
+    cdef public int64_t local
     cdef bint listens
     cdef public int64_t receive_timeout
     cdef public int64_t send_timeout
@@ -79,6 +79,7 @@ cdef class Endpoint:
     cdef bint spin(self, int what) noexcept nogil
     cdef int sleep(self, int what, int64_t deadline) noexcept nogil
     cdef bint nonblocking_by_flag(self) noexcept nogil
+    cdef bint on_this_host(self) noexcept nogil
     cdef bint moved_receiving(self) noexcept nogil
     cdef bint sender_waits(self) noexcept nogil
     cdef bint moved_sending(self) noexcept nogil
@@ -110,6 +111,8 @@ cdef Endpoint endpoint_at(object fd)
 cdef bint may_begin() except -1
 cdef int64_t count_beginning() except -2
 cpdef begin_undecided(Endpoint endpoint)
+cpdef begin_when_connected(Endpoint endpoint)
+cdef int is_connected(Endpoint endpoint) except -1
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil
 

@@ -43,8 +43,8 @@ class Endpoint:
     def peer_consents(self) -> bool:
         """Whether the other end is attached too."""
     @property
-    def moved(self) -> tuple[bool, bool]:
-        """(sending, receiving): which directions are on the ring."""
+    def standing(self) -> tuple[bool, bool, bool, str]:
+        """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
     @property
     def exposed(self) -> bool:
         """Whether somebody may poll the descriptor."""
@@ -66,8 +66,8 @@ class Endpoint:
     @property
     def window(self) -> int:
         """w of the region, descriptors; 0 before it is attached."""
-    local: bool
-    """Whether the peer is on this host."""
+    local: int
+    """Whether the peer is on this host; -2: no wait has asked for it yet."""
     # options
     nodelay: bool
     """TCP_NODELAY: nothing is combined."""
@@ -122,9 +122,6 @@ class Endpoint:
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
     def finish(self) -> None:
         """The connection ends in this process: FIN, or a reset if data lies unread."""
-    def on_this_host(self) -> bool:
-        """Whether the peer is obviously here."""
-
     def serve_listener(self) -> None:
         """This endpoint only polls for connections."""
 
@@ -169,3 +166,9 @@ def set_beginning(may_move: bool, move_after: int, at_once: bool) -> None:
 
 def begin_undecided(endpoint: Endpoint) -> None:
     """Starts the undecided time of a connected endpoint."""
+
+def begin_when_connected(endpoint: Endpoint) -> None:
+    """A connect is under way: the undecided time begins with the first operation after it."""
+
+def when_connected(endpoint: Endpoint) -> None:
+    """The step of such an endpoint."""

@@ -42,13 +42,14 @@ cdef Py_ssize_t protocol_member = fs_slot_offset(_socket.socket, b"proto")
 cdef object on_violation = None
 cdef object on_rights = None
 cdef object is_tls = None
+cdef object noted = None
 
 
-def install(type, violation, rights, tls):
+def install(type, violation, rights, tls, options):
     """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns`, whom to tell of violations
-    (called with the endpoint and what was wrong), whom of ancillary data about to be sent (a list), and what knows
-    whether a socket of a derived class is TLS's."""
-    global facade, facade_type, endpoint_slot, timeout_slot, on_violation, on_rights, is_tls
+    (called with the endpoint and what was wrong), whom of ancillary data about to be sent (a list), what knows
+    whether a socket of a derived class is TLS's, and which options (level, number) its `_note_option` hears of."""
+    global facade, facade_type, endpoint_slot, timeout_slot, on_violation, on_rights, is_tls, noted
     facade_type = type
     facade = <PyTypeObject *>type
     endpoint_slot = fs_slot_offset(type, b"_endpoint")
@@ -56,6 +57,7 @@ def install(type, violation, rights, tls):
     on_violation = violation
     on_rights = rights
     is_tls = tls
+    noted = options
     if endpoint_slot < 0 or timeout_slot < 0:
         raise TypeError("the facade's class has no slots _endpoint and _timeout_ns")
 
@@ -64,16 +66,20 @@ cdef inline int member(object sock, Py_ssize_t offset):
     return (<int *>((<char *><PyObject *>sock) + offset))[0]
 
 
-cdef inline Endpoint endpoint_of(object self):
-    """The socket's endpoint if this call is ours to drive, else None. Counts the operation, and lets an undecided
-    connection take its next step."""
+cdef inline Endpoint endpoint_in(object self):
+    """The socket's endpoint or None."""
     if not PyObject_TypeCheck(self, facade):
         raise TypeError(f"descriptor requires a 'fastsock.socket' object but received {type(self).__name__!r}")
     cdef PyObject *slot = (<PyObject **>((<char *><PyObject *>self) + endpoint_slot))[0]
-    if slot == NULL or slot == <PyObject *>None:
-        return None
-    cdef Endpoint endpoint = <Endpoint>slot
-    operate(endpoint)
+    return None if slot == NULL else <Endpoint>slot
+
+
+cdef inline Endpoint endpoint_of(object self):
+    """The socket's endpoint if this call is ours to drive, else None. Counts the operation, and lets an undecided
+    connection take its next step."""
+    cdef Endpoint endpoint = endpoint_in(self)
+    if endpoint is not None:
+        operate(endpoint)
     return endpoint
 
 
