@@ -31,11 +31,9 @@ def may_move(self: socket) -> bool:
 def new_endpoint(self: socket) -> Endpoint | None:
     """Gives the socket an endpoint and returns it; None if it has one, or its connection may not move."""
 
-def begin(self: socket) -> None:
-    """The socket is connected: it gets its endpoint if its connection may move."""
-
 def begin_connecting(self: socket) -> None:
-    """A connect is under way, or it is not known whether the socket is connected: as `begin`, once it is."""
+    """A connect is under way, or it is not known whether the socket is connected: it gets its endpoint if its connection may
+    move."""
 
 def connect(self: socket, address: _Address, /) -> None:
     """As socket.connect."""
@@ -45,9 +43,6 @@ def connect_ex(self: socket, address: _Address, /) -> int:
 
 def fileno(self: socket) -> int:
     """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
-
-def let_go(self: socket) -> None:
-    """The descriptor is about to be closed."""
 
 def real_close(self: socket, *arguments: Any) -> None:
     """As socket._real_close."""

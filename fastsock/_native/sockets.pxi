@@ -39,7 +39,7 @@ def new_endpoint(self):
     return endpoint
 
 
-def begin(self):
+cdef begin(self):
     """The socket is connected."""
     endpoint = new_endpoint(self)
     if endpoint is not None:
@@ -82,7 +82,7 @@ def fileno(self):
     return kernel_fileno(self)
 
 
-def let_go(self):
+cdef let_go(self):
     """The descriptor is about to be closed."""
     cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is not None:
