@@ -9,6 +9,7 @@ matter, so a socket may have come about in any way. Everything here runs a few t
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import socket as stdlib
@@ -20,7 +21,7 @@ import attrs
 
 from fastsock import addresses, config, regions
 from fastsock._native import connector
-from fastsock._native.vi import Endpoint, install_beginning, set_beginning, set_poll_budget, when_connected
+from fastsock._native.vi import Endpoint, claim, install_beginning, set_beginning, set_poll_budget, when_connected
 from fastsock.observability import INFO, WARNING, Path, detail, event, paths
 
 __all__ = ["Reason", "begin_search", "decide", "path_from"]
@@ -89,14 +90,13 @@ class Search:
     kit: regions.Kit | None = None
     control: stdlib.socket | None = None
     reused: bool = False
-    stepping: bool = False
+    stepping: _thread.LockType = attrs.field(factory=_thread.allocate_lock)
     meetings: int = 0
     waited: float = 0.0
 
     def step(self, endpoint: Endpoint) -> None:
-        if self.stepping:
+        if not self.stepping.acquire(blocking=False):
             return  # another thread's operation is at it
-        self.stepping = True
         try:
             self._step(endpoint)
             if endpoint.operations and config.active().meeting_ms:
@@ -114,7 +114,7 @@ class Search:
             detail("fastsock.rendezvous_failed", fd=endpoint.fd, error=repr(error))
             decide(endpoint, Reason.RESOURCES)
         finally:
-            self.stepping = False
+            self.stepping.release()
 
     def _await_peer(self, endpoint: Endpoint, seconds: float) -> None:
         """Goes on stepping while the other end may still join, and until it consents: for tests (`meeting_ms`)."""
@@ -289,6 +289,8 @@ def begin_search(endpoint: Endpoint) -> None:
 
 
 def _start(endpoint: Endpoint) -> None:
+    if not claim(endpoint, _start, _wait_for_start):
+        return
     settings = config.active()
     try:
         here, there = ((addresses.canonical(address), port) for address, port in endpoint.ends())
@@ -308,6 +310,10 @@ def _start(endpoint: Endpoint) -> None:
     endpoint.search = Search(name.encode(), first == here)
     endpoint.step = endpoint.search.step
     endpoint.search.step(endpoint)
+
+
+def _wait_for_start(endpoint: Endpoint) -> None:
+    """The step while another thread's operation is in `_start`."""
 
 
 install_beginning(Reason.FEW, paths.reasons, _start, config.active)
@@ -421,8 +427,10 @@ def after_fork_in_child(endpoints: list[Endpoint]) -> None:
     for endpoint in endpoints:
         if endpoint.attached:
             endpoint.step, endpoint.next_step = _answer_for_child, endpoint.operations
+        claim(endpoint, _wait_for_start, _start)  # the other thread is not in this process
         search = endpoint.search
         if search is not None:
+            search.stepping = _thread.allocate_lock()
             search.handle = None
             with suppress(OSError):
                 search._close()

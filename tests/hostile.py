@@ -318,7 +318,7 @@ def violations(caplog: Any) -> list[str]:
 
 def drop_parked() -> None:
     """Gives back the regions that wait for a next connection, so that what is left can be counted."""
-    connector.drop_parked()
+    regions.Memory.give_back(connector.drop_parked())
     regions.drop_parked()
 
 

@@ -1,13 +1,16 @@
 """Which connections move, however their sockets came about, and why the others stay on kernel TCP."""
 
 import contextlib
+import gc
 import os
 import socket
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 from differential.processes import forked
-from hostile import LATER_IN_3_12, hostile
+from hostile import LATER_IN_3_12, drop_parked, hostile, open_descriptors
 from pairs import SECONDS, KernelSocket, Task, deadline, path_of, payload, read_exactly, until
 from processes import connect, running, settle
 
@@ -55,6 +58,35 @@ def follow(near: socket.socket) -> None:
     settle(near)
     near.sendall(b"hello")
     assert near.recv(5) == b"hello"
+
+
+# ---- several threads ---------------------------------------------------------------------------------------
+
+
+def test_the_first_step_is_one_threads() -> None:
+    """A second one would search for itself, and leave a socket or a name behind."""
+    interval, before = sys.getswitchinterval(), open_descriptors()
+    sys.setswitchinterval(1e-6)
+    try:
+        with listening() as listener:
+            for _ in range(150):
+                with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+                    start = threading.Barrier(4)
+
+                    def use(sock: socket.socket, start: threading.Barrier = start) -> None:
+                        start.wait()
+                        for _ in range(3):
+                            sock.sendall(b"x")
+
+                    tasks = [Task(use, sock) for sock in (near, near, far, far)]
+                    for task in tasks:
+                        task.result()
+                    assert read_exactly(near, 6) == read_exactly(far, 6) == b"x" * 6
+            gc.collect()  # pytest makes a failure of a socket that is closed only here
+    finally:
+        sys.setswitchinterval(interval)
+    drop_parked()
+    assert open_descriptors() <= before + 4  # the connection thread's own
 
 
 # ---- however a socket came about

@@ -38,6 +38,9 @@ class Origin:
     @property
     def queue(self) -> CompletionQueue: ...
 
+def may_move(sock: Any) -> bool:
+    """Whether a connection that a loop makes of this object may move: a socket of an internet family, and fastsock is on."""
+
 def shim_of_socket(loop: Any, protocol: Any, sock: Any) -> Shim | None:
     """The shim for a connection that the loop makes of a socket object; None if that cannot move."""
 

@@ -14,8 +14,8 @@ from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport *
 from fastsock._native.vi cimport (
-    VIOLATED, Endpoint, count_beginning, endpoint_at, is_connected, learn, may_begin, may_poll, operate, own_pid,
-    poll_habit, shares_processor, take_up_polling, totals, waits_for_leaver,
+    VIOLATED, Endpoint, count_beginning, endpoint_at, is_connected, learn, let_loose, may_begin, may_poll, operate,
+    own_pid, poll_habit, shares_processor, take_up_polling, totals, waits_for_leaver,
 )
 
 import contextvars as _contextvars

@@ -51,6 +51,14 @@ cpdef begin_undecided(Endpoint endpoint):
         first_step(endpoint)  # so that the other end's first operation finds the name
 
 
+def claim(Endpoint endpoint not None, step, instead):
+    """Whether the endpoint's step is still `step`; it is `instead` from then on. True for one thread only."""
+    if endpoint.step is not step:
+        return False
+    endpoint.step = instead
+    return True
+
+
 cpdef begin_when_connected(Endpoint endpoint):
     """A connect is under way: the undecided time begins with the first operation after it."""
     endpoint.reason = few_operations

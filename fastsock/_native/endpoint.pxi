@@ -17,8 +17,10 @@ cdef class Endpoint:
         by_inode[self.inode] = self
 
     def __dealloc__(self):
-        if self.own != NULL and not self.finished:
-            let_go(self)
+        if self.own != NULL:
+            if not self.finished:
+                count_out(self)
+            free_own(self)
 
     # ---- descriptors -------------------------------------------------------------------------------------
 
@@ -76,10 +78,15 @@ cdef class Endpoint:
         self.active += 1
 
     cdef int end(self) except -1:
+        cdef int fd = self.fd
         self.active -= 1
-        if self.finishing and not self.active and not self.finished:
+        if self.active:
+            return 0
+        if self.finishing and not self.finished:
             end_here(self)
-            sys_close(self.fd)
+            sys_close(fd)
+        elif self.finished and not self.kept:
+            release(self)
         return 0
 
     # ---- attaching ---------------------------------------------------------------------------------------

@@ -16,11 +16,21 @@ cdef bint left_unread(Endpoint self) noexcept nogil:
 
 
 cdef int end_here(Endpoint self) except -1:
-    """The connection ends in this process. If it is the last holder: FIN, or a reset if data lies unread; the
-    doorbell bytes are taken out of the kernel's queue, where they would turn its FIN into a RST."""
-    cdef bint last, unread, left
+    """The connection ends in this process: says goodbye at once, and gives back the memory as soon as no call and no loop's
+    transport is inside any more."""
     if self.finished:
         return 0
+    say_goodbye(self)
+    if self.active or self.kept:
+        self.fd = -1  # its owner closes it now, and the number may mean another connection at once
+        return 0
+    return release(self)
+
+
+cdef int say_goodbye(Endpoint self) except -1:
+    """If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
+    queue, where they would turn its FIN into a RST."""
+    cdef bint last, unread, left
     self.finished = True
     self.step = None
     if self.search is not None:
@@ -32,6 +42,7 @@ cdef int end_here(Endpoint self) except -1:
         del by_inode[self.inode]
     last = self.holders == 1
     left = out(self) or self.bridged
+    self.recyclable = last and not self.broken and not left and not self.own_inherited
     if self.attached and last and not self.broken and not left:
         with nogil:
             fs_lock(&self.own.recv_lock, own_pid)
@@ -49,23 +60,41 @@ cdef int end_here(Endpoint self) except -1:
             fs_unlock(&self.own.send_lock)
             fs_unlock(&self.own.recv_lock)
             wake(self.peer_fd)
-    let_go(self)
-    if self.kit is not None:
-        kit, self.kit = self.kit, None
-        kit.release(last and not self.broken and not left and not self.own_inherited)
+    count_out(self)
+    return 0
 
 
-cdef void let_go(Endpoint self) noexcept:
-    """Gives back what this process holds of the side's memory."""
+cdef void count_out(Endpoint self) noexcept:
+    """This process holds the connection no longer."""
+    cdef int i
     self.add_counters(&totals)
     memset(&self.vi.count, 0, sizeof(fs_counters))
-    cdef int i
     for i in range(4):
         fs_swap_if32(&self.own.children[i], own_pid, 0)
     fs_add_sc(&self.own.holders, <uint32_t>-1)
-    if self.bridged:
-        if not self.bridged_inherited:
-            free_side(self.vi.own, fs_ends_size(self.vi.window))
+
+
+cdef int release(Endpoint self) except -1:
+    """Gives back the memory of an endpoint that has said goodbye."""
+    free_own(self)
+    if self.kit is not None:
+        kit, self.kit = self.kit, None
+        kit.release(self.recyclable)
+    return 0
+
+
+cdef int let_loose(Endpoint self) except -1:
+    """The loop's transport, which kept the endpoint's memory, is done with it."""
+    self.kept = False
+    return release(self) if self.finished and not self.active else 0
+
+
+cdef void free_own(Endpoint self) noexcept:
+    """Gives back what this process holds of the side's memory."""
+    if self.own == &nobody:
+        return
+    if self.bridged and not self.bridged_inherited:
+        free_side(self.vi.own, fs_ends_size(self.vi.window))
     if not self.own_inherited:
         free_side(self.own, fs_ends_size(self.vi.window) if self.attached else 0)
     self.own = &nobody

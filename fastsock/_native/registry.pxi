@@ -61,8 +61,9 @@ def after_fork_in_child():
 
 
 def before_exit():
-    """Lets go of every connection without closing a descriptor: for os._exit, which runs no destructors."""
+    """Says goodbye on every connection, for os._exit, which runs no destructors. Nothing is given back: other threads may
+    be inside calls, and loops look at regions without the GIL."""
     cdef Endpoint endpoint
     for endpoint in list(by_inode.values()):
-        if not endpoint.active:
-            endpoint.finish()
+        if not endpoint.finished:
+            say_goodbye(endpoint)

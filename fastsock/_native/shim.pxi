@@ -43,11 +43,15 @@ cdef Shim new_shim(Origin origin, protocol, Transport transport, sock):
     return (buffered_shim if buffered else plain_shim)(origin, protocol, transport, buffered, sock)
 
 
+def may_move(sock):
+    """Whether a connection that a loop makes of this object may move: a socket, and not a test's mock of one, of an internet
+    family, and fastsock is on."""
+    return issubclass(type(sock), _socket.socket) and family_of(sock) in (AF_INET, AF_INET6) and may_begin()
+
+
 def shim_of_socket(loop, protocol, sock):
     """The shim for a connection that the loop makes of a socket object; None if that cannot move."""
-    if not isinstance(sock, _socket.socket) or family_of(sock) not in (AF_INET, AF_INET6) or not may_begin():
-        return None
-    return new_shim(origin_of(loop), protocol, None, sock)
+    return new_shim(origin_of(loop), protocol, None, sock) if may_move(sock) else None
 
 
 cdef class ShimFactory:

@@ -111,6 +111,7 @@ cdef class Transport:
 
     cdef int enter(self) except -1:
         self.entered = True
+        self.endpoint.kept = True
         drive_by_loop(self.endpoint)
         try:
             self.queue.enter(self)
@@ -376,7 +377,7 @@ cdef class Transport:
         self.endpoint = None
         self.begins_at = -1
         endpoint.forget(endpoint.fd)
-        return 0
+        return let_loose(endpoint)
 
     cdef int fail(self, int64_t result) except -1:
         """A negative result of the endpoint: the connection is lost."""

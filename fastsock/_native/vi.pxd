@@ -49,6 +49,8 @@ cdef class Endpoint:
     cdef int active
     cdef int in_kernel
     cdef bint finishing
+    cdef bint kept  # by a loop's transport, which looks at the region
+    cdef bint recyclable  # the region, once this end has said goodbye
     cdef bint shut_receiving
     cdef bint shut_sending
     cdef bint lost
@@ -112,6 +114,7 @@ cdef bint may_begin() except -1
 cdef int64_t count_beginning() except -2
 cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
+cdef int let_loose(Endpoint self) except -1
 cdef int is_connected(Endpoint endpoint) except -1
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil

@@ -153,7 +153,7 @@ def after_fork_in_child() -> None:
     """The child's endpoints are inherited, and none of the threads that were inside them."""
 
 def before_exit() -> None:
-    """Lets go of every connection without closing a descriptor: for os._exit, which runs no destructors."""
+    """Says goodbye on every connection, for os._exit, which runs no destructors."""
 
 def install_beginning(
     reason: str, counts: Counter[str], step: Callable[[Endpoint], None], settings: Callable[[], object]
@@ -172,3 +172,6 @@ def begin_when_connected(endpoint: Endpoint) -> None:
 
 def when_connected(endpoint: Endpoint) -> None:
     """The step of such an endpoint."""
+
+def claim(endpoint: Endpoint, step: Callable[[Endpoint], None], instead: Callable[[Endpoint], None]) -> bool:
+    """Whether the endpoint's step is still `step`; it is `instead` from then on. True for one thread only."""

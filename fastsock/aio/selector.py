@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsock import config, rendezvous
-from fastsock._native.aio import shim_of_socket
+from fastsock._native.aio import may_move, shim_of_socket
 
 __all__ = ["WRAPPERS"]
 
@@ -40,8 +40,11 @@ def _wrap_make_ssl_transport(original: Any) -> Any:
         server: Any = None,
         **timeouts: Any,
     ) -> Any:
+        who: dict[str, Any] = {"server_side": server_side, "server_hostname": server_hostname}
+        if not may_move(rawsock):
+            return original(self, rawsock, protocol, sslcontext, waiter, **who, extra=extra, server=server, **timeouts)
         # As the original, which makes the transport below by its class.
-        above = sslproto.SSLProtocol(self, protocol, sslcontext, waiter, server_side, server_hostname, **timeouts)
+        above = sslproto.SSLProtocol(self, protocol, sslcontext, waiter, **who, **timeouts)
         self._make_socket_transport(rawsock, above, extra=extra, server=server)
         if hasattr(above, "_get_app_transport"):
             return above._get_app_transport()

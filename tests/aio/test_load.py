@@ -254,6 +254,82 @@ def test_forks_in_a_running_program(world: World) -> None:
         assert program.wait() == 0
 
 
+EXITING = PROGRAM + """
+import socket, threading
+
+def call(port):
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        for number in range(400):
+            sock.sendall(b"x")
+            assert sock.recv(1) == b"x"
+        path = fastsock.path_of(sock).path
+        say(path)  # and in the next moment its loop polls, without the GIL
+        sock.sendall(b"x")
+        os._exit(7)
+
+async def main():
+    def answer(protocol):
+        protocol.transport.write(bytes(protocol.data))
+        protocol.data.clear()
+
+    def factory():
+        protocol = Recorder(world)
+        protocol.on("data", answer)
+        return protocol
+
+    server = await asyncio.get_running_loop().create_server(factory, "127.0.0.1", 0)
+    threading.Thread(target=call, args=server.sockets[0].getsockname()[1:]).start()
+    await asyncio.sleep(60)
+
+fastsock.patch(move_after=0)
+world.run(main())
+"""
+
+
+@pytest.mark.parametrize("path", ["ring"])
+def test_a_thread_ends_the_process_while_the_loop_polls(world: World) -> None:
+    for _ in range(8):
+        with running(EXITING, world.loop_kind) as program:
+            assert program.line() == "ring"
+            assert program.wait() == 7
+
+
+CLOSED_BEHIND = PROGRAM + """
+import socket
+
+async def main():
+    near, far = await world.pair()
+    await exchange(world, near, far, 50)
+    assert world.on_ring(near, far)
+    fd = near.transport.get_extra_info("socket").fileno()
+    os.close(fd)
+    mine, stranger = socket.socketpair()
+    if mine.fileno() != fd:
+        mine, stranger = stranger, mine
+    assert mine.fileno() == fd
+    near.transport.write(b"x" * 100)
+    far.transport.write(b"y" * 100)
+    await asyncio.sleep(0.05)
+    try:
+        assert stranger.recv(1, socket.MSG_DONTWAIT) == b""  # the loop has closed `mine`
+    except BlockingIOError:
+        pass
+    say("nothing strayed")
+    os._exit(0)  # whose the number is now is anybody's guess, also for the loop
+
+fastsock.patch(move_after=0)
+world.run(main())
+"""
+
+
+@pytest.mark.parametrize("path", ["ring"])
+def test_a_descriptor_closed_behind_the_back_of_its_transport(world: World) -> None:
+    """A mistake, on kernel TCP too; but nothing of ours goes where the number leads."""
+    with running(CLOSED_BEHIND, world.loop_kind) as program:
+        assert program.line() == "nothing strayed"
+        assert program.wait() == 0
+
+
 WITHOUT_POLLING = PROGRAM + """
 async def main():
     near, far = await world.pair()
