@@ -98,6 +98,8 @@ class Search:
         if not self.stepping.acquire(blocking=False):
             return  # another thread's operation is at it
         try:
+            if endpoint.search is not self:
+                return  # another thread's operation has ended it since this one looked
             self._step(endpoint)
             if endpoint.operations and config.active().meeting_ms:
                 self._await_peer(endpoint, config.active().meeting_ms / 1000)
@@ -115,6 +117,8 @@ class Search:
             decide(endpoint, Reason.RESOURCES)
         finally:
             self.stepping.release()
+            if endpoint.search is not self:
+                self.withdraw(endpoint)
 
     def _await_peer(self, endpoint: Endpoint, seconds: float) -> None:
         """Goes on stepping while the other end may still join, and until it consents: for tests (`meeting_ms`)."""
@@ -254,6 +258,9 @@ class Search:
         self._close()
 
     def _move(self, endpoint: Endpoint, kit: regions.Kit) -> None:
+        if endpoint.search is not self:  # another thread has decided otherwise
+            kit.discard()
+            return
         try:
             kit.attach(endpoint, config.active())
         except ValueError as error:
@@ -269,11 +276,17 @@ class Search:
         detail("fastsock.path", path="ring", fd=endpoint.fd, name=self.name.decode())
 
     def withdraw(self, endpoint: Endpoint) -> None:
-        """Ends the search: the name is taken back and a VI not yet taken is refused."""
-        if self.handle is not None:
-            regions.Memory.give_back(connector.withdraw(self.handle, endpoint))
-            self.handle = None
-        self._give_up_meeting()
+        """The search, which the endpoint has forgotten, ends: the name is taken back and a VI not yet taken is refused.
+        If a step is under way, that does it when it is over."""
+        if not self.stepping.acquire(blocking=False):
+            return
+        try:
+            if self.handle is not None:
+                regions.Memory.give_back(connector.withdraw(self.handle, endpoint))
+                self.handle = None
+            self._give_up_meeting()
+        finally:
+            self.stepping.release()
 
     def _close(self) -> None:
         if self.control is not None:

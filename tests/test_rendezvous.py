@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -63,30 +64,49 @@ def follow(near: socket.socket) -> None:
 # ---- several threads ---------------------------------------------------------------------------------------
 
 
-def test_the_first_step_is_one_threads() -> None:
-    """A second one would search for itself, and leave a socket or a name behind."""
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns all the time; afterwards nothing is left behind."""
     interval, before = sys.getswitchinterval(), open_descriptors()
     sys.setswitchinterval(1e-6)
-    try:
-        with listening() as listener:
-            for _ in range(150):
-                with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
-                    start = threading.Barrier(4)
-
-                    def use(sock: socket.socket, start: threading.Barrier = start) -> None:
-                        start.wait()
-                        for _ in range(3):
-                            sock.sendall(b"x")
-
-                    tasks = [Task(use, sock) for sock in (near, near, far, far)]
-                    for task in tasks:
-                        task.result()
-                    assert read_exactly(near, 6) == read_exactly(far, 6) == b"x" * 6
-            gc.collect()  # pytest makes a failure of a socket that is closed only here
-    finally:
-        sys.setswitchinterval(interval)
+    yield
+    sys.setswitchinterval(interval)
+    gc.collect()  # pytest makes a failure of a socket that is closed only here
     drop_parked()
     assert open_descriptors() <= before + 4  # the connection thread's own
+
+
+def use(sock: socket.socket, start: threading.Barrier, count: int) -> None:
+    start.wait()
+    for _ in range(count):
+        sock.sendall(b"x")
+
+
+def test_the_first_step_is_one_threads(hasty: None) -> None:
+    """A second one would search for itself, and leave a socket or a name behind."""
+    with listening() as listener:
+        for _ in range(100):
+            with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+                start = threading.Barrier(4)
+                tasks = [Task(use, sock, start, 3) for sock in (near, near, far, far)]
+                for task in tasks:
+                    task.result()
+                assert read_exactly(near, 6) == read_exactly(far, 6) == b"x" * 6
+
+
+def test_a_close_in_another_thread_while_steps_are_taken(hasty: None) -> None:
+    with listening() as listener:
+        for number in range(100):
+            with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+                start = threading.Barrier(5)
+                tasks = [Task(use, sock, start, 20) for sock in (near, near, far, far)]
+                start.wait()
+                time.sleep(number * 1e-5)
+                near.close()
+                far.close()
+                for task in tasks:
+                    with contextlib.suppress(OSError):
+                        task.result()
 
 
 # ---- however a socket came about

@@ -51,6 +51,16 @@ cpdef begin_undecided(Endpoint endpoint):
         first_step(endpoint)  # so that the other end's first operation finds the name
 
 
+cdef int take_step(Endpoint endpoint) except -1:
+    """The next step of an undecided connection. Like a call: the endpoint does not end meanwhile."""
+    endpoint.begin()
+    try:
+        endpoint.step(endpoint)
+    finally:
+        endpoint.end()
+    return 0
+
+
 def claim(Endpoint endpoint not None, step, instead):
     """Whether the endpoint's step is still `step`; it is `instead` from then on. True for one thread only."""
     if endpoint.step is not step:

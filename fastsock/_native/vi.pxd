@@ -114,6 +114,7 @@ cdef bint may_begin() except -1
 cdef int64_t count_beginning() except -2
 cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
+cdef int take_step(Endpoint endpoint) except -1
 cdef int let_loose(Endpoint self) except -1
 cdef int is_connected(Endpoint endpoint) except -1
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
@@ -131,5 +132,5 @@ cdef inline int operate(Endpoint endpoint) except -1:
     if endpoint.step is not None and not endpoint.in_kernel and (
             endpoint.operations >= endpoint.next_step if endpoint.arrival == NULL
             else endpoint.arrival[0] != MEETING_WAITING):
-        endpoint.step(endpoint)
+        return take_step(endpoint)
     return 0
