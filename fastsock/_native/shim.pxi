@@ -27,7 +27,8 @@ cdef class Origin:
 
 
 cdef Origin origin_of(loop):
-    origin = loop.__dict__.get("_fastsock_origin")
+    # Not by loop.__dict__: an object whose dict was asked for has slower attributes from then on (Python 3.11 and later).
+    origin = getattr(loop, "_fastsock_origin", None)
     if origin is None:
         origin = loop._fastsock_origin = policy.new_origin(loop)
     return origin

@@ -61,8 +61,9 @@ def is_stdlib(loop: Any) -> bool:
 
 def close_queue(loop: Any) -> None:
     """The loop is about to be closed."""
-    origin: Origin | None = loop.__dict__.pop("_fastsock_origin", None)
+    origin: Origin | None = getattr(loop, "_fastsock_origin", None)
     if origin is not None:
+        del loop._fastsock_origin
         origin.queue.close()
 
 
