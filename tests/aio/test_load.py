@@ -255,7 +255,9 @@ def test_forks_in_a_running_program(world: World) -> None:
 
 
 EXITING = PROGRAM + """
-import socket, threading
+import socket, threading, time
+from fastsock import passing
+from fastsock._native import vi
 
 def call(port):
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -264,12 +266,20 @@ def call(port):
             sock.sendall(b"x")
             assert sock.recv(1) == b"x"
             settled += fastsock.path_of(sock).path == "ring"
-        say("ring")  # and in the next moment its loop polls, without the GIL
-        sock.sendall(b"x")
+        say("ring")
+        if sys.argv[2] == "after leaving":
+            sock.sendall(b"l")
+            assert sock.recv(1) == b"l"
+        sock.sendall(b"x")  # the loop looks at the region, perhaps without the GIL,
+        if sys.argv[2] != "at once":
+            vi.before_exit()
+            time.sleep(0.02)  # for sure after the goodbye
         os._exit(7)
 
 async def main():
     def answer(protocol):
+        if protocol.data == b"l":  # its region is no other connection's afterwards
+            passing.leave([protocol.transport.get_extra_info("socket").fileno()])
         protocol.transport.write(bytes(protocol.data))
         protocol.data.clear()
 
@@ -287,10 +297,11 @@ world.run(main())
 """
 
 
+@pytest.mark.parametrize("how", ["at once", "slowly", "after leaving"])
 @pytest.mark.parametrize("path", ["ring"])
-def test_a_thread_ends_the_process_while_the_loop_polls(world: World) -> None:
-    for _ in range(8):
-        with running(EXITING, world.loop_kind) as program:
+def test_a_thread_ends_the_process_while_the_loop_polls(world: World, how: str) -> None:
+    for _ in range(4):
+        with running(EXITING, world.loop_kind, how) as program:
             assert program.line() == "ring"
             assert program.wait() == 7
 
