@@ -101,7 +101,7 @@ def test_a_close_in_another_thread_while_steps_are_taken(hasty: None) -> None:
                 start = threading.Barrier(5)
                 tasks = [Task(use, sock, start, 20) for sock in (near, near, far, far)]
                 start.wait()
-                time.sleep(number * 1e-5)
+                time.sleep(number * 1e-5)  # so that one of the closes falls into each step
                 near.close()
                 far.close()
                 for task in tasks:

@@ -14,7 +14,7 @@ from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport *
 from fastsock._native.vi cimport (
-    VIOLATED, Endpoint, count_beginning, endpoint_at, is_connected, learn, let_loose, may_begin, may_poll, operate,
+    VIOLATED, Endpoint, count_beginning, endpoint_at, note_connected, learn, let_loose, may_begin, may_poll, operate,
     own_pid, poll_habit, shares_processor, take_up_polling, totals, waits_for_leaver,
 )
 

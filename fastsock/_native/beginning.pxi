@@ -81,10 +81,10 @@ def when_connected(Endpoint endpoint):
     cdef int port
     # If not: not yet, or never; the kernel's answer to this operation says which.
     if fs_end_of(endpoint.fd, 1, address, &port) >= 0:
-        is_connected(endpoint)
+        note_connected(endpoint)
 
 
-cdef int is_connected(Endpoint endpoint) except -1:
+cdef int note_connected(Endpoint endpoint) except -1:
     """Connected: if nobody has seen that before, the undecided time begins."""
     if endpoint.step is when_connected:
         endpoint.step = None

@@ -80,13 +80,11 @@ cdef class Endpoint:
     cdef int end(self) except -1:
         cdef int fd = self.fd
         self.active -= 1
-        if self.active:
-            return 0
-        if self.finishing and not self.finished:
+        if self.finished:
+            release(self)
+        elif self.finishing and not self.active:
             end_here(self)
             sys_close(fd)
-        elif self.finished and not self.kept:
-            release(self)
         return 0
 
     # ---- attaching ---------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ cdef int end_here(Endpoint self) except -1:
 cdef int say_goodbye(Endpoint self) except -1:
     """If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
     queue, where they would turn its FIN into a RST."""
-    cdef bint last, unread, left
+    cdef bint last, unread, whole
     self.finished = True
     self.step = None
     if self.search is not None:
@@ -41,9 +41,9 @@ cdef int say_goodbye(Endpoint self) except -1:
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]
     last = self.holders == 1
-    left = out(self) or self.bridged
-    self.recyclable = last and not self.broken and not left and not self.own_inherited
-    if self.attached and last and not self.broken and not left:
+    whole = last and not self.broken and not out(self) and not self.bridged
+    self.recyclable = whole and not self.own_inherited
+    if self.attached and whole:
         with nogil:
             fs_lock(&self.own.recv_lock, own_pid)
             fs_lock(&self.own.send_lock, own_pid)
@@ -75,7 +75,9 @@ cdef void count_out(Endpoint self) noexcept:
 
 
 cdef int release(Endpoint self) except -1:
-    """Gives back the memory of an endpoint that has said goodbye."""
+    """Gives back the memory of an endpoint that has said goodbye, once no call and no loop's transport is inside."""
+    if not self.finished or self.active or self.kept:
+        return 0
     free_own(self)
     if self.kit is not None:
         kit, self.kit = self.kit, None
@@ -86,7 +88,7 @@ cdef int release(Endpoint self) except -1:
 cdef int let_loose(Endpoint self) except -1:
     """The loop's transport, which kept the endpoint's memory, is done with it."""
     self.kept = False
-    return release(self) if self.finished and not self.active else 0
+    return release(self)
 
 
 cdef void free_own(Endpoint self) noexcept:

@@ -106,7 +106,7 @@ cdef class Transport:
             self.enter()
         else:
             drive_by_loop(endpoint)
-            is_connected(endpoint)
+            note_connected(endpoint)
         return 0
 
     cdef int enter(self) except -1:

@@ -116,7 +116,7 @@ cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
 cdef int take_step(Endpoint endpoint) except -1
 cdef int let_loose(Endpoint self) except -1
-cdef int is_connected(Endpoint endpoint) except -1
+cdef int note_connected(Endpoint endpoint) except -1
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil
 
