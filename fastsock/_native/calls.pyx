@@ -13,6 +13,7 @@ from cpython.buffer cimport (
 )
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 
 from fastsock._native.headers cimport *
 from fastsock._native.vi cimport (

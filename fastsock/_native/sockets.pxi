@@ -24,37 +24,50 @@ def may_move(self):
             and (type(self) is facade_type or not is_tls(self)))
 
 
-def new_endpoint(self):
+cdef Endpoint give_endpoint(self):
     """Gives the socket an endpoint and returns it; None if it has one, or its connection may not move."""
     cdef Endpoint endpoint
-    if self._endpoint is not None or not may_move(self):
+    if endpoint_in(self) is not None or not may_move(self):
         return None
     fd = kernel_fileno(self)
     endpoint = Endpoint(fd)
     endpoint.adopt(fd)
-    endpoint.receive_limit, endpoint.send_limit = self._buffer_limits
-    if self._handed_out:
+    endpoint.receive_limit, endpoint.send_limit = slot(self, limits_slot)
+    if slot(self, handed_out_slot):
         endpoint.expose()
-    self._endpoint = endpoint
+    set_slot(self, endpoint_slot, endpoint)
     return endpoint
 
 
-cdef begin(self):
+def new_endpoint(self):
+    return give_endpoint(self)
+
+
+cdef int begin(self) except -1:
     """The socket is connected."""
-    endpoint = new_endpoint(self)
+    endpoint = give_endpoint(self)
     if endpoint is not None:
         begin_undecided(endpoint)
+    return 0
 
 
-def begin_connecting(self):
+cpdef int begin_connecting(self) except -1:
     """A connect is under way, or it is not known whether the socket is connected."""
-    endpoint = new_endpoint(self)
+    endpoint = give_endpoint(self)
     if endpoint is not None:
         begin_when_connected(endpoint)
+    return 0
 
 
 def connect(self, address, /):
     """As socket.connect."""
+    global errno
+    if timeout_of(self) == 0:
+        # An error is the usual answer here, and as an exception of the kernel's method it would cost more than all else.
+        errno = try_connect(self, address)
+        if errno:
+            PyErr_SetFromErrno(OSError)
+        return
     try:
         kernel_connect(self, address)
     except BlockingIOError:
@@ -63,9 +76,8 @@ def connect(self, address, /):
     begin(self)
 
 
-def connect_ex(self, address, /):
-    """As socket.connect_ex."""
-    error = kernel_connect_ex(self, address)
+cdef int try_connect(self, address) except -1:
+    cdef int error = kernel_connect_ex(self, address)
     if error == 0 or error == EISCONN:
         begin(self)
     elif error == EINPROGRESS:
@@ -73,10 +85,15 @@ def connect_ex(self, address, /):
     return error
 
 
+def connect_ex(self, address, /):
+    """As socket.connect_ex."""
+    return try_connect(self, address)
+
+
 def fileno(self):
     """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
     cdef Endpoint endpoint = endpoint_in(self)
-    self._handed_out = True
+    set_slot(self, handed_out_slot, True)
     if endpoint is not None and not endpoint.exposed:
         endpoint.expose()
     return kernel_fileno(self)
@@ -86,7 +103,7 @@ cdef let_go(self):
     """The descriptor is about to be closed."""
     cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is not None:
-        self._endpoint = None
+        set_slot(self, endpoint_slot, None)
         endpoint.forget(kernel_fileno(self))
 
 
@@ -105,7 +122,7 @@ def finalize(self):
 def note_timeout(self):
     """The timeout has changed."""
     timeout = kernel_timeout(self)
-    self._timeout_ns = -1 if timeout is None else <int64_t>(<double>timeout * 1e9)
+    set_slot(self, timeout_slot, -1 if timeout is None else <int64_t>(<double>timeout * 1e9))
 
 
 def settimeout(self, value, /):
@@ -141,13 +158,18 @@ def getsockopt(self, level, option, *arguments):
 
 def accept(self):
     """As socket.accept. The endpoint of a listener only polls for it."""
-    if self._endpoint is None:
+    cdef Endpoint endpoint = endpoint_in(self)
+    if endpoint is None:
         self._begin_listening()
-    fd, address = accept_descriptor(self)
+        endpoint = endpoint_in(self)
+    if endpoint is None or timeout_of(self) == 0:
+        fd, address = kernel_accept(self)
+    else:
+        fd, address = accept_polling(self, endpoint)
     sock = facade_type.__new__(facade_type)
-    sock._endpoint = None
-    sock._buffer_limits = self._buffer_limits
-    sock._handed_out = False
+    set_slot(sock, endpoint_slot, None)
+    set_slot(sock, limits_slot, slot(self, limits_slot))
+    set_slot(sock, handed_out_slot, False)
     # As socket.__init__, without the look-ups that turn numbers into enum members and back.
     kernel_init(sock, member(self, family_member), member(self, type_member), member(self, protocol_member), fd)
     sock._io_refs = 0
@@ -159,14 +181,10 @@ def accept(self):
     return sock, address
 
 
-cdef accept_descriptor(self):
+cdef accept_polling(self, Endpoint endpoint):
     """As socket._accept, polling before it sleeps."""
-    cdef Endpoint endpoint = endpoint_of(self)
-    cdef int64_t began
+    cdef int64_t began = fs_now()
     cdef bint ready = False
-    if endpoint is None or timeout_of(self) == 0:
-        return kernel_accept(self)
-    began = fs_now()
     if endpoint.budget(began) == 0:
         result = kernel_accept(self)
         endpoint.settle(began, False, False)

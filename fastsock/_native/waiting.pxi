@@ -36,6 +36,8 @@ cdef PyTypeObject *facade = NULL
 cdef object facade_type = None
 cdef Py_ssize_t endpoint_slot = 0
 cdef Py_ssize_t timeout_slot = 0
+cdef Py_ssize_t limits_slot = 0
+cdef Py_ssize_t handed_out_slot = 0
 cdef Py_ssize_t family_member = fs_slot_offset(_socket.socket, b"family")
 cdef Py_ssize_t type_member = fs_slot_offset(_socket.socket, b"type")
 cdef Py_ssize_t protocol_member = fs_slot_offset(_socket.socket, b"proto")
@@ -46,32 +48,48 @@ cdef object noted = None
 
 
 def install(type, violation, rights, tls, options):
-    """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns`, whom to tell of violations
+    """Tells this module the facade's class, whose slots it reads and sets itself, whom to tell of violations
     (called with the endpoint and what was wrong), whom of ancillary data about to be sent (a list), what knows
     whether a socket of a derived class is TLS's, and which options (level, number) its `_note_option` hears of."""
-    global facade, facade_type, endpoint_slot, timeout_slot, on_violation, on_rights, is_tls, noted
+    global facade, facade_type, endpoint_slot, timeout_slot, limits_slot, handed_out_slot
+    global on_violation, on_rights, is_tls, noted
     facade_type = type
     facade = <PyTypeObject *>type
     endpoint_slot = fs_slot_offset(type, b"_endpoint")
     timeout_slot = fs_slot_offset(type, b"_timeout_ns")
+    limits_slot = fs_slot_offset(type, b"_buffer_limits")
+    handed_out_slot = fs_slot_offset(type, b"_handed_out")
     on_violation = violation
     on_rights = rights
     is_tls = tls
     noted = options
-    if endpoint_slot < 0 or timeout_slot < 0:
-        raise TypeError("the facade's class has no slots _endpoint and _timeout_ns")
+    if min(endpoint_slot, timeout_slot, limits_slot, handed_out_slot) < 0:
+        raise TypeError("the facade's class has not the slots that this module sets")
 
 
 cdef inline int member(object sock, Py_ssize_t offset):
     return (<int *>((<char *><PyObject *>sock) + offset))[0]
 
 
+cdef inline object slot(object sock, Py_ssize_t offset):
+    """What a slot of the class, found once, holds; None too if it was never set."""
+    cdef PyObject *value = (<PyObject **>((<char *><PyObject *>sock) + offset))[0]
+    return None if value == NULL else <object>value
+
+
+cdef inline void set_slot(object sock, Py_ssize_t offset, object value):
+    cdef PyObject **at = <PyObject **>((<char *><PyObject *>sock) + offset)
+    cdef PyObject *before = at[0]
+    Py_INCREF(value)
+    at[0] = <PyObject *>value
+    Py_XDECREF(before)
+
+
 cdef inline Endpoint endpoint_in(object self):
     """The socket's endpoint or None."""
     if not PyObject_TypeCheck(self, facade):
         raise TypeError(f"descriptor requires a 'fastsock.socket' object but received {type(self).__name__!r}")
-    cdef PyObject *slot = (<PyObject **>((<char *><PyObject *>self) + endpoint_slot))[0]
-    return None if slot == NULL else <Endpoint>slot
+    return <Endpoint>slot(self, endpoint_slot)
 
 
 cdef inline Endpoint endpoint_of(object self):
@@ -85,8 +103,8 @@ cdef inline Endpoint endpoint_of(object self):
 
 cdef inline int64_t timeout_of(object self) except -2:
     """Nanoseconds; -1: blocking, 0: non-blocking."""
-    cdef PyObject *slot = (<PyObject **>((<char *><PyObject *>self) + timeout_slot))[0]
-    return -1 if slot == NULL else <int64_t><object>slot
+    timeout = slot(self, timeout_slot)
+    return -1 if timeout is None else <int64_t>timeout
 
 
 cdef inline bint undecided(Endpoint endpoint):
