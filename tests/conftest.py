@@ -1,5 +1,6 @@
 """What many tests start from: connected pairs of sockets, and a certificate."""
 
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ import pytest
 pytest.register_assert_rewrite("pairs", "differential.processes", "programs.launch")
 
 from pairs import KINDS, Pair, make_pair  # noqa: E402 - after its registration
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # else the programs under test would not hear it either
 
 
 @pytest.fixture(params=KINDS)
