@@ -13,7 +13,8 @@ cdef enum:
     SLAB = 65536
     BLOCK = 256
 
-cdef dict free_blocks = {}   # block size -> addresses
+cdef list free_sides = []    # addresses
+cdef dict free_blocks = {}   # of another size -> addresses
 cdef list held_elsewhere = []  # (address, size of ends): let go here, still held by a forked process
 
 
@@ -21,10 +22,20 @@ cdef size_t rounded_to_block(size_t size):
     return (size + BLOCK - 1) // BLOCK * BLOCK
 
 
+cdef list free_of_size(size_t block):
+    cdef list addresses
+    if block == rounded_to_block(sizeof(fs_side)):
+        return free_sides
+    addresses = free_blocks.get(block)
+    if addresses is None:
+        addresses = free_blocks[block] = []
+    return addresses
+
+
 cdef void *new_block(size_t size) except NULL:
     """Zeroed memory that forked children share. MemoryError without address space."""
     cdef size_t block = rounded_to_block(size)
-    cdef list addresses = free_blocks.setdefault(block, [])
+    cdef list addresses = free_of_size(block)
     cdef void *slab
     cdef size_t length
     cdef uintptr_t address
@@ -42,7 +53,7 @@ cdef void *new_block(size_t size) except NULL:
 
 
 cdef void free_block(void *memory, size_t size):
-    (<list>free_blocks.setdefault(rounded_to_block(size), [])).append(<uintptr_t>memory)
+    free_of_size(rounded_to_block(size)).append(<uintptr_t>memory)
 
 
 cdef void free_side(fs_side *side, size_t ends_size):
@@ -63,5 +74,6 @@ cdef void reclaim():
 
 
 cdef void forget_blocks_after_fork():
+    free_sides.clear()
     free_blocks.clear()
     held_elsewhere.clear()
