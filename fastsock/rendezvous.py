@@ -59,8 +59,9 @@ HELLO = struct.Struct("=QIIQ16s")  # struct fs_hello of layout.h
 MAGIC = 0x6B636F7374736166
 SEEK_TRIES = 24  # look-ups, and
 SEEK_SECONDS = 2.0  # time, before a peer counts as foreign;
-SEEK_INTERVAL = 0.002  # seconds between two look-ups, and
-SEEK_STRIDE = 256  # operations, at most: they double from one on
+SEEK_INTERVAL = 0.002  # seconds between two look-ups, or
+SEEK_PATIENCE = 2  # one part in so many of the time that it has taken so far, if that is more; and
+SEEK_STRIDE = 1024  # operations, at most: they double from one on
 SEEK_MEETINGS = 4  # that came to nothing, before there are no more
 MEETING_NAP = 0.0001  # seconds between two steps of an operation that may wait
 
@@ -175,9 +176,7 @@ class Search:
             self.control = _socket(stdlib.AF_UNIX, stdlib.SOCK_SEQPACKET | stdlib.SOCK_NONBLOCK)
             self.until = time.monotonic() + SEEK_SECONDS
         control = self.control
-        try:
-            control.connect(b"\0" + self.name)
-        except OSError:
+        if control.connect_ex(b"\0" + self.name):  # (the usual case: no exception, which would cost as much again)
             self.tries += 1
             if self.tries > SEEK_TRIES and time.monotonic() > self.until:
                 decide(endpoint, Reason.PEER)
@@ -195,12 +194,14 @@ class Search:
             self._come_again(endpoint, Reason.PEER)
 
     def _stride(self, endpoint: Endpoint) -> int:
-        """Operations of this connection that take about SEEK_INTERVAL, as it has been going."""
+        """Operations of this connection until the next look-up, by the pace at which it has been going. The longer the
+        peer has not been found, the less a server with many foreign clients shall pay for each."""
         now = time.monotonic()
         then, operations = self.last_look
         self.last_look = (now, endpoint.operations)
         pace = (endpoint.operations - operations) / max(now - then, 1e-6)
-        return min(max(int(pace * SEEK_INTERVAL), 1), SEEK_STRIDE)
+        interval = max(SEEK_INTERVAL, (now - self.until + SEEK_SECONDS) / SEEK_PATIENCE)
+        return min(max(int(pace * interval), 1), SEEK_STRIDE)
 
     def _say_hello(self, pid: int, settings: config.Settings) -> None:
         assert self.control is not None

@@ -2,11 +2,13 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import socket
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator
 
 import pytest
@@ -395,3 +397,30 @@ def test_a_name_withdrawn_during_the_meeting_is_no_error_of_the_connection(error
     with listening() as listener, connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
         both_ways(near, far)
     assert len(met) == 2
+
+
+# ---- how often the seeker looks ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pace", [50, 1000, 14_000, 200_000])
+def test_a_foreign_peer_is_looked_for_ever_less_often(pace, monkeypatch):
+    """Each look costs a system call, and a server may have many foreign clients. `pace`: operations per second."""
+    clock = types.SimpleNamespace(monotonic=lambda: end.operations / pace)
+    end = types.SimpleNamespace(operations=0, next_step=0)
+    decided: list[str] = []
+    monkeypatch.setattr(rendezvous, "time", clock)
+    monkeypatch.setattr(rendezvous, "decide", lambda _, reason: decided.append(reason))
+    search = rendezvous.Search(b"fastsock/1/nobody", publishes=False)
+    looks = []
+    try:
+        while not decided:
+            end.operations = max(end.operations, end.next_step) + 1
+            looks.append(clock.monotonic())
+            search._seek(end)
+    finally:
+        search._close()
+    assert decided == [rendezvous.Reason.PEER]
+    assert rendezvous.SEEK_TRIES < len(looks) < 60 + 2 * pace * rendezvous.SEEK_SECONDS / rendezvous.SEEK_STRIDE
+    # A peer that publishes its name is found before it takes it back, and no later than half as long again.
+    gaps = [(after - before, before) for before, after in itertools.pairwise(looks)]
+    assert all(gap <= max(0.01, 40 / pace, 0.7 * before) for gap, before in gaps)
