@@ -100,7 +100,8 @@ class Stats:
 
 
 class PathCounts:
-    """How many connections took which path, and why. Called a few times in a connection's life."""
+    """How many connections took which path, and why: what has changed since they were opened, which is counted
+    natively. Called a few times in a connection's life."""
 
     def __init__(self) -> None:
         self.ring = 0
@@ -108,10 +109,6 @@ class PathCounts:
 
     def opened(self, reason: str) -> None:
         self.reasons[reason] += 1
-
-    def closed(self, reason: str) -> None:
-        """One less: the connection had been counted already."""
-        self.reasons[reason] -= 1
 
     def changed(self, old: str, new: str) -> None:
         self.reasons[old] -= 1
@@ -125,9 +122,10 @@ class PathCounts:
 paths = PathCounts()
 
 
-def snapshot(counters: Mapping[str, int]) -> Stats:
-    """The statistics, from the native counters and the path counts."""
-    reasons = {reason: count for reason, count in paths.reasons.items() if count > 0}
+def snapshot(counters: Mapping[str, int], opened: Mapping[str, int]) -> Stats:
+    """The statistics, from the native counters, the connections opened by the reason that they began with, and the path
+    counts."""
+    reasons = dict(paths.reasons + Counter(opened))  # (without those that are zero)
     return Stats(
         connections_ring=paths.ring,
         connections_tcp=sum(reasons.values()),

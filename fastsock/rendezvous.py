@@ -330,7 +330,7 @@ def _wait_for_start(endpoint: Endpoint) -> None:
     """The step while another thread's operation is in `_start`."""
 
 
-install_beginning(Reason.FEW, paths.reasons, _start, config.active)
+install_beginning(Reason.FEW, _start, config.active)
 
 
 def _change_reason(endpoint: Endpoint, reason: str) -> None:

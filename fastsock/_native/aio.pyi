@@ -25,14 +25,14 @@ class CompletionQueue:
     def turn(self) -> None:
         """The queue's callback in a turn of the loop."""
 
-def install(module: Any, plain: type[Shim], buffered: type[Shim]) -> None:
-    """Tells this module whom it asks about paths (fastsock.aio.transports), and the classes of the shims below a Protocol
-    and a BufferedProtocol."""
+def install(module: Any, buffered: type[ShimOfBuffered]) -> None:
+    """Tells this module whom it asks about paths (fastsock.aio.transports), and the class of the shims below a
+    BufferedProtocol."""
 
 class Origin:
-    """What the transports of a loop have in common. `kind` is their class."""
+    """What the transports of a loop have in common. `stdlib`: whether it is one of the stdlib's loops."""
 
-    def __new__(cls, loop: Any, queue: CompletionQueue, kind: type[Transport]) -> Origin: ...
+    def __new__(cls, loop: Any, queue: CompletionQueue, stdlib: bool) -> Origin: ...
     @property
     def loop(self) -> Any: ...
     @property
@@ -40,9 +40,6 @@ class Origin:
 
 def may_move(sock: Any) -> bool:
     """Whether a connection that a loop makes of this object may move: a socket of an internet family, and fastsock is on."""
-
-def shim_of_socket(loop: Any, protocol: Any, sock: Any) -> Shim | None:
-    """The shim for a connection that the loop makes of a socket object; None if that cannot move."""
 
 class ShimFactory:
     """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
@@ -54,25 +51,18 @@ class ShimFactory:
 async def made_above(connecting: Coroutine[Any, Any, tuple[Any, Any]]) -> tuple[Transport, Any]:
     """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol)."""
 
+def connecting(original: Any, secured: Any) -> Any:
+    """uvloop's create_connection, from its own, and from one for connections with TLS."""
+
+def making_of_socket(original: Any) -> Any:
+    """The stdlib loops' _make_socket_transport, from their own."""
+
 class Shim:
     """Stands between the loop's transport and ours, as a protocol."""
 
-    def __new__(
-        cls, origin: Origin, protocol: Any, transport: Transport | None, buffered: bool, sock: Any
-    ) -> Shim: ...
-    def above(self, lower: Any, clients: Any = None) -> Transport:
-        """Our transport above the loop's own. `clients`: the set in which a server of the loop keeps its transports."""
-    @property
-    def protocol(self) -> Any:
-        """The program's, as the factory made it."""
-    @property
-    def transport(self) -> Transport: ...
-    @property
-    def buffered(self) -> bool:
-        """Whether it is below a BufferedProtocol."""
-    def connection_made(self, lower: Any) -> None: ...
-    def connection_lost(self, error: BaseException | None) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
+    def connection_made(self, lower: Any, /) -> None: ...
+    def connection_lost(self, error: BaseException | None, /) -> None: ...
+    def data_received(self, data: bytes, /) -> None: ...
     def eof_received(self) -> bool | None: ...
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
@@ -80,17 +70,14 @@ class Shim:
 class ShimOfBuffered(Shim):
     """The same below a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
 
-    def get_buffer(self, hint: int) -> Buffer: ...
-    def buffer_updated(self, count: int) -> None: ...
+    def get_buffer(self, hint: int, /) -> Buffer: ...
+    def buffer_updated(self, count: int, /) -> None: ...
 
 class Transport:
     """One connection of a loop, on kernel TCP or on the ring. Its methods are asyncio.Transport's."""
 
-    def __new__(cls, origin: Origin, lower: Any) -> Transport: ...
-    @property
-    def origin(self) -> Origin: ...
-    @property
-    def loop(self) -> Any: ...
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """TypeError: the methods of event loops make transports."""
     @property
     def lower(self) -> Any:
         """The loop's own transport."""
@@ -126,3 +113,9 @@ class Transport:
     def close(self) -> None: ...
     def abort(self) -> None: ...
     def _force_close(self, error: BaseException | None) -> None: ...
+
+class StdlibTransport(Transport):
+    """On a stdlib loop: an instance of asyncio.Transport, as far as isinstance can tell."""
+
+    @property
+    def _start_tls_compatible(self) -> bool: ...

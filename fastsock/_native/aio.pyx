@@ -7,21 +7,23 @@ program's bytes go through the ring and the loop's transport stays as the lifeli
 queue*: it polls hot connections natively and delivers what came in batches; quiet ones are armed and left to epoll.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
+from cpython.ref cimport Py_DECREF
 
 from fastsock._native.headers cimport *
 from fastsock._native.vi cimport (
-    VIOLATED, Endpoint, count_beginning, endpoint_at, note_connected, learn, let_loose, may_begin, may_poll, operate,
-    own_pid, poll_habit, shares_processor, take_up_polling, totals, waits_for_leaver,
+    VIOLATED, Endpoint, acts_again_at, count_beginning, endpoint_at, note_connected, learn, let_loose, may_begin, may_poll, operate,
+    own_pid, poll_habit, shares_processor, standing_of, take_up_polling, totals, waits_for_leaver,
 )
 
 import contextvars as _contextvars
 import os as _os
 import _socket
-from asyncio import Protocol as _Protocol
+from asyncio import Protocol as _Protocol, Transport as _AsyncioTransport
 from collections import deque as _deque
 
 cdef extern from "<netinet/in.h>":
@@ -31,6 +33,7 @@ cdef extern from "Python.h":
     int PyContext_Enter(object) except -1
     int PyContext_Exit(object) except -1
     object PyContext_CopyCurrent()
+    PyObject *PyObject_CallOneArg(object, object)
 
 include "driving.pxi"
 include "queue.pxi"
@@ -39,3 +42,4 @@ include "transport_reading.pxi"
 include "transport_protocol.pxi"
 include "transport_writing.pxi"
 include "shim.pxi"
+include "making.pxi"

@@ -91,14 +91,8 @@ cdef class Endpoint:
 
     @property
     def holders(self):
-        """Processes that have this connection open. Strikes out forked children that have died unseen."""
-        cdef int i
-        cdef uint32_t child
-        for i in range(4):
-            child = fs_load_sc(&self.own.children[i])
-            if child and fs_is_dead(child) and fs_swap_if32(&self.own.children[i], child, 0):
-                fs_add_sc(&self.own.holders, <uint32_t>-1)
-        return fs_load_sc(&self.own.holders)
+        """Processes that have this connection open."""
+        return count_holders(self)
 
     @property
     def peer_consents(self):
@@ -108,7 +102,7 @@ cdef class Endpoint:
     @property
     def standing(self):
         """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
-        return self.moved_sending(), self.moved_receiving(), self.attached, self.reason
+        return standing_of(self)
 
     cdef bint moved_receiving(self) noexcept nogil:
         return fs_load_acquire(&self.own.moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK) == FS_RECEIVING_MOVED

@@ -1,29 +1,26 @@
 # The protocol that the loop's own transport sees.
 
 cdef object policy = None  # the module that decides about paths: begin(), path_of(), ...
-cdef object plain_shim = None
 cdef object buffered_shim = None
-cdef object family_of = _socket.socket.family.__get__
 
 
-def install(module, plain, buffered):
-    """Tells this module whom it asks about paths, and the classes of the shims below a Protocol and a
-    BufferedProtocol."""
-    global policy, plain_shim, buffered_shim
-    policy, plain_shim, buffered_shim = module, plain, buffered
+def install(module, buffered):
+    """Tells this module whom it asks about paths, and the class of the shims below a BufferedProtocol."""
+    global policy, buffered_shim
+    policy, buffered_shim = module, buffered
 
 
 cdef class Origin:
-    """What the transports of a loop have in common. `kind` is their class: Transport or one derived from it."""
+    """What the transports of a loop have in common. `stdlib`: whether it is one of the stdlib's loops."""
 
     cdef readonly object loop
     cdef readonly CompletionQueue queue
-    cdef object kind
+    cdef bint stdlib
 
-    def __cinit__(self, loop, CompletionQueue queue not None, kind):
+    def __cinit__(self, loop, CompletionQueue queue not None, bint stdlib):
         self.loop = loop
         self.queue = queue
-        self.kind = kind
+        self.stdlib = stdlib
 
 
 cdef Origin origin_of(loop):
@@ -40,82 +37,47 @@ cdef bint is_buffered(protocol):
 
 
 cdef Shim new_shim(Origin origin, protocol, Transport transport, sock):
+    """Made with the connection, or for a `transport` whose protocol became one of the other kind. `sock`: the socket object
+    that the connection is made of, if there is one."""
     cdef bint buffered = is_buffered(protocol)
-    return (buffered_shim if buffered else plain_shim)(origin, protocol, transport, buffered, sock)
+    cdef Shim shim = buffered_shim() if buffered else Shim.__new__(Shim)
+    shim.origin = origin
+    shim.protocol = protocol
+    shim.transport = transport
+    shim.buffered = buffered
+    shim.sock = sock
+    return shim
 
 
-def may_move(sock):
-    """Whether a connection that a loop makes of this object may move: a socket, and not a test's mock of one, of an internet
-    family, and fastsock is on."""
-    return issubclass(type(sock), _socket.socket) and family_of(sock) in (AF_INET, AF_INET6) and may_begin()
-
-
-def shim_of_socket(loop, protocol, sock):
-    """The shim for a connection that the loop makes of a socket object; None if that cannot move."""
-    return new_shim(origin_of(loop), protocol, None, sock) if may_move(sock) else None
-
-
-cdef class ShimFactory:
-    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
-    socket object that the connection is made of, if the program has it."""
-
-    cdef Origin origin
-    cdef object protocol_factory
-    cdef object sock
-
-    def __cinit__(self, loop, protocol_factory, sock=None):
-        self.origin = origin_of(loop)
-        self.protocol_factory = protocol_factory
-        self.sock = sock
-
-    def __call__(self):
-        return new_shim(self.origin, self.protocol_factory(), None, self.sock)
-
-
-async def made_above(connecting):
-    """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol).
-    (Native, as the loop's own method is: run for every connection.)"""
-    cdef Shim shim
-    _, shim = await connecting
-    return shim.transport, shim.protocol
-
-
+@cython.freelist(16)
 cdef class Shim:
     """Stands between the loop's transport and ours. While the connection is on the kernel it passes on what comes, at the
-    cost of one native call; after the move it hears doorbell bytes and the end of the lifeline.
-
-    Made with the connection, or for a transport whose protocol became one of the other kind (`transport`). `sock`: the
-    socket object that the connection is made of, if there is one.
+    cost of one native call and in the context in which the loop calls; after the move it hears doorbell bytes and the end
+    of the lifeline.
     """
 
     cdef object __weakref__
     cdef Origin origin
-    cdef readonly object protocol
-    cdef readonly Transport transport
-    cdef readonly bint buffered
+    cdef object protocol              # the program's, as the factory made it
+    cdef Transport transport
+    cdef bint buffered
     cdef object sock
 
-    def __cinit__(self, Origin origin not None, protocol, Transport transport, bint buffered, sock):
-        self.origin = origin
-        self.protocol = protocol
-        self.transport = transport
-        self.buffered = buffered
-        self.sock = sock
+    def __cinit__(self):
+        pass  # (no pickling: a shim without a transport is of no use)
 
-    def above(self, lower, clients=None):
-        """Our transport above the loop's own. `clients`: the set in which a server of the loop keeps its transports, so that
-        it can close them: ours, from now on."""
-        cdef Transport transport = self.origin.kind(self.origin, lower)
+    cdef Transport above(self, lower):
+        """Our transport above the loop's own."""
+        cdef Transport transport = (
+            StdlibTransport.__new__(StdlibTransport) if self.origin.stdlib else Transport.__new__(Transport))
+        transport.origin = self.origin
+        transport.lower = lower
         self.transport = transport
         transport.shim = self
         transport.use_protocol(self.protocol, self.buffered)
-        if clients is not None:
-            clients.discard(lower)
-            clients.add(transport)
-            transport.clients = clients
         return transport
 
-    def connection_made(self, lower):
+    def connection_made(self, lower, /):
         cdef Transport transport = self.transport
         cdef Endpoint endpoint = None
         if transport is None:
@@ -126,14 +88,14 @@ cdef class Shim:
         if endpoint is not None:
             transport.take_over(endpoint)
         else:
-            transport.begins_at = count_beginning()
-        PyContext_Enter(transport.context)
-        try:
+            transport.acts_at = count_beginning()
+        if transport.in_context:
+            run_in_context(transport, self.protocol.connection_made, transport)
+        else:
             self.protocol.connection_made(transport)
-        finally:
-            PyContext_Exit(transport.context)
+            transport.note_context()
 
-    def connection_lost(self, error):
+    def connection_lost(self, error, /):
         """The lifeline has ended. What the peer had posted before comes first, unless reading is paused: a reset throws away
         what nobody has read."""
         cdef Transport transport = self.transport
@@ -146,15 +108,15 @@ cdef class Shim:
         drop_backlog(transport)
         if transport.clients is not None:
             transport.clients.discard(transport)
-        protocol = transport.protocol
-        PyContext_Enter(transport.context)
         try:
-            protocol.connection_lost(error)
+            if transport.in_context:
+                run_in_context(transport, transport.protocol.connection_lost, error)
+            else:
+                transport.protocol.connection_lost(error)
         finally:
-            PyContext_Exit(transport.context)
             transport.forget_protocol()
 
-    def data_received(self, data):
+    def data_received(self, data, /):
         """Bytes of the kernel's stream: the program's, or, behind the switch, doorbell bytes."""
         cdef Transport transport = self.transport
         cdef Py_ssize_t mine, behind
@@ -162,12 +124,16 @@ cdef class Shim:
             mine = self.heard(len(data), &behind)
             late = data[len(data) - behind :] if behind else None
             if mine:
-                deliver(transport, data if mine == len(data) else data[:mine])
+                deliver_in_context(transport, data if mine == len(data) else data[:mine])
             if late:
                 deliver_late(transport, late)
         else:
-            transport.operate()
-            if not transport.closing:
+            transport.note_read()
+            if transport.closing:
+                return
+            if transport.in_context:
+                deliver_in_context(transport, data)
+            else:
                 deliver(transport, data)
 
     cdef Py_ssize_t heard(self, Py_ssize_t count, Py_ssize_t *behind) except -1:
@@ -183,7 +149,7 @@ cdef class Shim:
         if mine < count:
             hold_lower(transport)
         if mine < count or switch_reached(transport.endpoint):
-            transport.queue.heat(transport)
+            transport.origin.queue.heat(transport)
         return mine
 
     def eof_received(self):
@@ -201,7 +167,7 @@ cdef class Shim:
         if transport.reading:
             drain(transport)
         if transport.backlog_size:
-            transport.queue.watch(transport)
+            transport.origin.queue.watch(transport)
         return True
 
     def pause_writing(self):
@@ -217,28 +183,19 @@ cdef class Shim:
             call_protocol(transport, "resume_writing")
 
 
-cdef Endpoint take_endpoint(sock):
-    """The endpoint that a socket object had before the loop got it; the object's methods, which the loop's transport calls,
-    are the kernel's from now on. None: there is none."""
-    cdef object endpoint = getattr(sock, "_endpoint", None)
-    if type(endpoint) is Endpoint:
-        sock._endpoint = None
-    else:
-        endpoint = endpoint_at(sock.fileno())
-    return None if endpoint is None or (<Endpoint>endpoint).finished else endpoint
-
-
 cdef class ShimOfBuffered(Shim):
     """The same above a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
 
     cdef object get_buffer_error
     cdef object buffer
 
-    def get_buffer(self, hint):
+    def get_buffer(self, hint, /):
         cdef Transport transport = self.transport
-        PyContext_Enter(transport.context)
         try:
-            buffer = transport.get_buffer(hint)
+            if transport.in_context:
+                buffer = run_in_context(transport, transport.get_buffer, hint)
+            else:
+                buffer = transport.get_buffer(hint)
             if not len(buffer):
                 raise RuntimeError("get_buffer() returned an empty buffer")
             if transport.entered:
@@ -252,10 +209,8 @@ cdef class ShimOfBuffered(Shim):
             self.get_buffer_error = error
             self.buffer = bytearray(1)
             return self.buffer
-        finally:
-            PyContext_Exit(transport.context)
 
-    def buffer_updated(self, Py_ssize_t count):
+    def buffer_updated(self, Py_ssize_t count, /):
         cdef Transport transport = self.transport
         cdef Py_ssize_t behind = 0
         cdef bytes late = None
@@ -270,8 +225,11 @@ cdef class ShimOfBuffered(Shim):
                 late = bytes(filled[len(filled) - behind :])
             filled.release()
         else:
-            transport.operate()
+            transport.note_read()
         if count and not transport.closing:
-            tell_updated(transport, count)
+            if transport.in_context:
+                tell_updated_in_context(transport, count)
+            else:
+                tell_updated(transport, count)
         if late is not None:
             deliver_late(transport, late)

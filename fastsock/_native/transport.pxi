@@ -5,6 +5,7 @@ cdef enum:
     HIGH_WATER = 65536  # bytes: asyncio's default
 
 
+@cython.freelist(16)
 cdef class Transport:
     """One connection of a loop, on kernel TCP or on the ring. What asyncio asks of a transport, for one thread.
 
@@ -12,12 +13,12 @@ cdef class Transport:
     """
 
     cdef object __weakref__
-    cdef readonly Origin origin
-    cdef readonly object loop
+    cdef Origin origin
     cdef readonly object lower        # the loop's own transport
-    cdef CompletionQueue queue
-    cdef object context
+    cdef object write_to_lower        # its method, of a connection that has proved busy
     cdef object clients               # the set of a server that may close us, or None
+    cdef object context               # in which the protocol is called,
+    cdef bint in_context              # by us; until the move the loop's transport does that
     # the program's protocol and its methods
     cdef object protocol
     cdef object data_received
@@ -27,7 +28,7 @@ cdef class Transport:
     # the connection
     cdef Endpoint endpoint            # None until the connection has proved busy
     cdef readonly int64_t operations
-    cdef int64_t begins_at            # operations; -1: never
+    cdef int64_t acts_at              # operations, from which on there is something to do beside counting them
     cdef bint entered                 # the queue has it
     cdef bint hot
     cdef int64_t last_event
@@ -53,16 +54,14 @@ cdef class Transport:
     cdef object last_standing         # the endpoint's, of a connection that has ended
     cdef int ignored_writes
 
-    def __cinit__(self, Origin origin not None, lower):
-        self.origin = origin
-        self.loop = origin.loop
-        self.queue = origin.queue
-        self.lower = lower
-        self.begins_at = -1
+    def __cinit__(self):
+        self.acts_at = INT64_MAX
         self.reading = True
         self.high_water = HIGH_WATER
         self.low_water = HIGH_WATER // 4
-        self.context = PyContext_CopyCurrent()
+
+    def __init__(self):
+        raise TypeError("the methods of event loops make transports")
 
     def __repr__(self):
         state = "closed" if self.lost else "closing" if self.closing else "open"
@@ -70,51 +69,76 @@ cdef class Transport:
 
     # ---- from the kernel to the ring ---------------------------------------------------------------------
 
-    cdef int operate(self) except -1:
-        """One operation more: after some, the connection looks for its peer; when it finds it, it moves."""
+    cdef inline int note_read(self) except -1:
+        """An operation more, called by the loop's transport: so the context is the one in which the protocol is called."""
         self.operations += 1
+        if self.operations >= self.acts_at:
+            if not self.in_context:
+                self.context = PyContext_CopyCurrent()
+            self.operate()
+        return 0
+
+    cdef int note_context(self) except -1:
+        """The protocol is being called, or has just been, by the loop's transport. (What a context variable is set to later,
+        on the kernel, is noted with the reads that the connection looks for its peer with.)"""
+        if self.context is None:
+            self.context = PyContext_CopyCurrent()
+        return 0
+
+    cdef int operate(self) except -1:
+        """One operation more of a connection that has proved busy: it looks for its peer; when it finds it, it moves."""
         if self.endpoint is None:
-            if self.operations < self.begins_at or self.begins_at < 0:
-                return 0
-            self.begins_at = -1
             self.begin()
             if self.endpoint is None:
                 return 0
+        self.endpoint.operations = self.operations - 1
         try:
             operate(self.endpoint)
         except ConnectionResetError as error:
             self._force_close(error)
             return 0
-        if self.endpoint is not None and self.endpoint.attached and not self.entered:
-            self.enter()
+        if self.endpoint is None:
+            return 0
+        if self.endpoint.attached:
+            self.acts_at = 0
+            if not self.entered:
+                self.enter()
+        else:
+            self.acts_at = acts_again_at(self.endpoint)
         return 0
 
     cdef int begin(self) except -1:
         """The connection has proved busy: gives it an endpoint, unless it is none that could move."""
-        self.endpoint = policy.begin(self, self.operations)
-        if self.endpoint is not None:
-            self.queue.begun.add(self)
-            drive_by_loop(self.endpoint)
+        self.acts_at = INT64_MAX
+        self.write_to_lower = self.lower.write
+        self.drive(policy.begin(self, self.operations))
+        return 0
+
+    cdef int drive(self, Endpoint endpoint) except -1:
+        self.endpoint = endpoint
+        if endpoint is not None:
+            self.acts_at = 0
+            self.origin.queue.begun.add(self)
+            drive_by_loop(endpoint)
         return 0
 
     cdef int take_over(self, Endpoint endpoint) except -1:
         """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on."""
-        self.endpoint = endpoint
-        self.queue.begun.add(self)
         self.operations = endpoint.operations
+        self.drive(endpoint)
         if endpoint.attached:
             self.enter()
         else:
-            drive_by_loop(endpoint)
             note_connected(endpoint)
         return 0
 
     cdef int enter(self) except -1:
-        self.entered = True
+        self.entered = self.in_context = True
+        self.note_context()
         self.endpoint.kept = True
         drive_by_loop(self.endpoint)
         try:
-            self.queue.enter(self)
+            self.origin.queue.enter(self)
         except OSError as error:  # no descriptors for the queue: the ring cannot be waited for
             self._force_close(error)
         return 0
@@ -194,7 +218,7 @@ cdef class Transport:
         if not self.receives_on_ring() and not self.lower.is_reading():
             self.lower.resume_reading()
         if self.entered:
-            self.queue.heat(self)
+            self.origin.queue.heat(self)
 
     def is_reading(self):
         """As asyncio.ReadTransport.is_reading."""
@@ -231,8 +255,12 @@ cdef class Transport:
                     policy.ignored_write(self.ignored_writes)
                     self.ignored_writes += 1
             return None
-        self.lower.write(data)
-        if data and not self.closing:
+        if self.write_to_lower is not None:
+            self.write_to_lower(data)
+        else:
+            self.lower.write(data)
+        self.operations += 1
+        if self.operations >= self.acts_at and not self.closing:
             self.operate()
         return None
 
@@ -282,15 +310,14 @@ cdef class Transport:
 
     def set_protocol(self, protocol):
         """As asyncio.BaseTransport.set_protocol."""
-        cdef bint buffered = self.shim.buffered
         self.use_protocol(protocol, is_buffered(protocol))
-        if (self.get_buffer is not None) != buffered and self.lower is not None and not self.lost:
+        if not self.lost and (self.get_buffer is not None) != self.shim.buffered:
             self.shim = new_shim(self.origin, protocol, self, None)
             self.lower.set_protocol(self.shim)
             if not self.reading and not self.receives_on_ring():
                 self.lower.pause_reading()  # uvloop starts again with a new protocol
         if self.entered:
-            self.queue.heat(self)
+            self.origin.queue.heat(self)
 
     cdef int use_protocol(self, protocol, bint buffered) except -1:
         self.protocol = protocol
@@ -306,7 +333,7 @@ cdef class Transport:
     cdef void forget_protocol(self) noexcept:
         """The connection is lost: leaves no circle for the garbage collector to find."""
         self.protocol = self.data_received = self.get_buffer = self.buffer_updated = self.late = None
-        self.shim = None
+        self.shim = self.write_to_lower = None
 
     def get_extra_info(self, name, default=None):
         """As asyncio.BaseTransport.get_extra_info. "fastsock" is the connection's path (fastsock.Path)."""
@@ -347,7 +374,7 @@ cdef class Transport:
         if self.lower is None:
             return
         if self.backlog_size:
-            self.queue.heat(self)  # closes when it is sent
+            self.origin.queue.heat(self)  # closes when it is sent
             return
         if self.entered:
             self.end_endpoint()
@@ -371,11 +398,11 @@ cdef class Transport:
         cdef Endpoint endpoint = self.endpoint
         if endpoint is None:
             return 0
-        self.last_standing = endpoint.standing
-        self.queue.leave(self)
+        self.last_standing = standing_of(endpoint)
+        self.origin.queue.leave(self)
         self.entered = False
         self.endpoint = None
-        self.begins_at = -1
+        self.acts_at = INT64_MAX
         endpoint.forget(endpoint.fd)
         return let_loose(endpoint)
 
@@ -386,3 +413,16 @@ cdef class Transport:
             result = -ECONNRESET
         self._force_close(OSError(<int>-result, _os.strerror(<int>-result)))
         return 0
+
+
+cdef class StdlibTransport(Transport):
+    """On a stdlib loop, whose own transports are instances of asyncio.Transport; uvloop's are not."""
+
+    @property
+    def __class__(self):
+        return _AsyncioTransport
+
+    @property
+    def _start_tls_compatible(self):
+        """The loop's own start_tls may put TLS above it."""
+        return True

@@ -1,24 +1,73 @@
 # Calls of the program's protocol: in its context, and what it raises is reported as the loops do.
 
+cdef extern from *:
+    """
+    /* Raises the exception that a call has left. */
+    static inline int fs_raise(void) { return -1; }
+    """
+    int fs_raise() except -1
+
+
 cdef int deliver(Transport self, data) except -1:
-    """Bytes to the program's Protocol."""
+    """Bytes to the program's Protocol, in the context of the caller. (No `try`, which costs as much as the rest.)"""
+    method = self.data_received
+    cdef PyObject *result = PyObject_CallOneArg(method, data)
+    if result == NULL:
+        return failed(self, "data_received")
+    Py_DECREF(<object>result)
+    return 0
+
+
+cdef int deliver_in_context(Transport self, data) except -1:
     PyContext_Enter(self.context)
     try:
-        self.data_received(data)
-    except (SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # reported here, with the transport and the protocol that the program knows
-        fatal(self, error, "Fatal error: protocol.data_received() call failed.")
+        return deliver(self, data)
     finally:
         PyContext_Exit(self.context)
+
+
+cdef int tell_updated(Transport self, Py_ssize_t count) except -1:
+    """To a BufferedProtocol: its buffer holds so many bytes."""
+    method = self.buffer_updated
+    cdef PyObject *result = PyObject_CallOneArg(method, count)
+    if result == NULL:
+        return failed(self, "buffer_updated")
+    Py_DECREF(<object>result)
     return 0
+
+
+cdef int tell_updated_in_context(Transport self, Py_ssize_t count) except -1:
+    PyContext_Enter(self.context)
+    try:
+        return tell_updated(self, count)
+    finally:
+        PyContext_Exit(self.context)
+
+
+cdef int failed(Transport self, str method) except -1:
+    """A method of the protocol's has raised: reported here, with the transport and the protocol that the program knows."""
+    try:
+        fs_raise()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        fatal(self, error, f"Fatal error: protocol.{method}() call failed.")
+    return 0
+
+
+cdef object run_in_context(Transport self, method, argument):
+    PyContext_Enter(self.context)
+    try:
+        return method(argument)
+    finally:
+        PyContext_Exit(self.context)
 
 
 cdef int deliver_pieces(Transport self, bytes data) except -1:
     """Bytes to a protocol of either kind."""
     cdef Py_ssize_t at = 0, part
     if self.get_buffer is None:
-        return deliver(self, data)
+        return deliver_in_context(self, data)
     while at < len(data) and not self.closing:
         try:
             view = memoryview(self.get_buffer(len(data) - at)).cast("B")
@@ -28,21 +77,7 @@ cdef int deliver_pieces(Transport self, bytes data) except -1:
             fatal(self, error, "Fatal error: protocol.get_buffer() call failed.")
             break
         at += part
-        tell_updated(self, part)
-    return 0
-
-
-cdef int tell_updated(Transport self, Py_ssize_t count) except -1:
-    """To a BufferedProtocol: its buffer holds so many bytes."""
-    PyContext_Enter(self.context)
-    try:
-        self.buffer_updated(count)
-    except (SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        fatal(self, error, "Fatal error: protocol.buffer_updated() call failed.")
-    finally:
-        PyContext_Exit(self.context)
+        tell_updated_in_context(self, part)
     return 0
 
 
@@ -56,22 +91,25 @@ cdef int tell_end(Transport self) except -1:
 
 cdef bint ask_to_keep_open(Transport self) except -1:
     """Whether the protocol goes on sending after the end of the stream."""
-    PyContext_Enter(self.context)
     try:
+        if self.in_context:
+            return self.context.run(self.protocol.eof_received)
         return self.protocol.eof_received()
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
         fatal(self, error, "Fatal error: protocol.eof_received() call failed.")
         return False
-    finally:
-        PyContext_Exit(self.context)
 
 
 cdef int call_protocol(Transport self, name) except -1:
-    # A copy of the context, as in the loops: pause_writing is called from within write(), perhaps inside our own.
     try:
-        self.context.copy().run(getattr(self.protocol, name))
+        method = getattr(self.protocol, name)
+        if self.in_context:
+            # A copy, as in uvloop: pause_writing is called from within write(), perhaps inside our own.
+            self.context.copy().run(method)
+        else:
+            method()
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -83,14 +121,14 @@ cdef int fatal(Transport self, error, message) except -1:
     """An exception of the protocol's: reported, and the connection ends."""
     if not isinstance(error, OSError):
         report(self, error, message)
-    elif self.loop.get_debug():
+    elif self.origin.loop.get_debug():
         policy.debug(self, message)
     self._force_close(error)
     return 0
 
 
 cdef int report(Transport self, error, message) except -1:
-    self.loop.call_exception_handler(
+    self.origin.loop.call_exception_handler(
         {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
     )
     return 0

@@ -5,7 +5,7 @@ cdef int post(Transport self, const char *data, Py_ssize_t length) except -1:
     cdef int64_t sent = 0
     if length == 0:
         return 0
-    self.queue.writes += 1
+    self.origin.queue.writes += 1
     if self.backlog_size == 0:
         sent = self.endpoint.try_send(data, length, MSG_NOSIGNAL)
         if sent == length:
@@ -19,9 +19,9 @@ cdef int post(Transport self, const char *data, Py_ssize_t length) except -1:
         self.backlog = _deque()
     self.backlog.append(PyBytes_FromStringAndSize(data + sent, length - sent))
     self.backlog_size += length - sent
-    self.queue.heat(self)  # which arms for credits when polling does not pay
+    self.origin.queue.heat(self)  # which arms for credits when polling does not pay
     if self.lower_ended:
-        self.queue.watch(self)
+        self.origin.queue.watch(self)
     pause_protocol_if_full(self)
     return 0
 

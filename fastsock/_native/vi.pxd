@@ -1,6 +1,6 @@
 # The endpoint: one end of one connection, on kernel TCP, on the virtual interface, or on its way.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from fastsock._native.headers cimport fs_counters, fs_side, fs_vi
 
@@ -111,11 +111,12 @@ cdef uint32_t own_pid
 cdef fs_counters totals
 cdef Endpoint endpoint_at(object fd)
 cdef bint may_begin() except -1
-cdef int64_t count_beginning() except -2
+cdef int64_t count_beginning() except -1
 cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
 cdef int take_step(Endpoint endpoint) except -1
 cdef int let_loose(Endpoint self) except -1
+cdef tuple standing_of(Endpoint self)
 cdef int note_connected(Endpoint endpoint) except -1
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil
@@ -124,6 +125,13 @@ cdef void take_up_polling(poll_habit *habit) noexcept nogil
 cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil
 cdef bint shares_processor(uint32_t peer_processor) noexcept nogil
 cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid) noexcept nogil
+
+
+cdef inline int64_t acts_again_at(Endpoint endpoint) noexcept:
+    """The number of the operation from which on `operate` has something to do but counting."""
+    if endpoint.step is None:
+        return INT64_MAX
+    return endpoint.next_step if endpoint.arrival == NULL else 0
 
 
 cdef inline int operate(Endpoint endpoint) except -1:

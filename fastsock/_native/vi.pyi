@@ -1,6 +1,5 @@
 """The endpoint: one end of one connection, whichever path its bytes take."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -155,11 +154,12 @@ def after_fork_in_child() -> None:
 def before_exit() -> None:
     """Says goodbye on every connection, for os._exit, which runs no destructors."""
 
-def install_beginning(
-    reason: str, counts: Counter[str], step: Callable[[Endpoint], None], settings: Callable[[], object]
-) -> None:
-    """Tells this module why a connection is on kernel TCP at first, where such reasons are counted, what its first step
-    is, and what reads the settings, which calls `set_beginning`."""
+def install_beginning(reason: str, step: Callable[[Endpoint], None], settings: Callable[[], object]) -> None:
+    """Tells this module why a connection is on kernel TCP at first, what its first step is, and what reads the settings,
+    which calls `set_beginning`."""
+
+def connections_opened() -> int:
+    """Connections of this process so far, connected plus accepted."""
 
 def set_beginning(may_move: bool, move_after: int, at_once: bool) -> None:
     """The settings `enabled` and `move_after`, and whether the first step is taken at once."""

@@ -7,23 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsock import config, rendezvous
-from fastsock._native.aio import may_move, shim_of_socket
+from fastsock._native.aio import making_of_socket, may_move
 
 __all__ = ["WRAPPERS"]
-
-
-def _wrap_make_socket_transport(original: Any) -> Any:
-    def _make_socket_transport(
-        self: Any, sock: Any, protocol: Any, waiter: Any = None, *, extra: Any = None, server: Any = None
-    ) -> Any:
-        shim = shim_of_socket(self, protocol, sock)
-        if shim is None:
-            return original(self, sock, protocol, waiter, extra=extra, server=server)
-        lower = original(self, sock, shim, waiter, extra=extra, server=server)
-        # From Python 3.13 on a server knows its transports.
-        return shim.above(lower, None if server is None else getattr(server, "_clients", None))
-
-    return _make_socket_transport
 
 
 def _wrap_make_ssl_transport(original: Any) -> Any:
@@ -64,7 +50,7 @@ def _wrap_create_server(original: Any) -> Any:
 
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
-    "_make_socket_transport": _wrap_make_socket_transport,
+    "_make_socket_transport": making_of_socket,
     "_make_ssl_transport": _wrap_make_ssl_transport,
     "create_server": _wrap_create_server,
 }

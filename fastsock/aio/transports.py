@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from fastsock import rendezvous
-from fastsock._native.aio import CompletionQueue, Origin, Shim, ShimOfBuffered, Transport, install
+from fastsock._native.aio import CompletionQueue, Origin, ShimOfBuffered, Transport, install
 from fastsock._native.vi import Endpoint
 from fastsock.observability import Path
 
@@ -22,36 +22,15 @@ _log = logging.getLogger("asyncio")  # what the loops themselves say goes there
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
 
 
-class PlainShim(Shim, asyncio.Protocol):
-    """Below a Protocol."""
-
-    __slots__ = ()
-
-
 class BufferedShim(ShimOfBuffered, asyncio.BufferedProtocol):
-    """Below a BufferedProtocol: asyncio tells the two apart by their class."""
+    """Below a BufferedProtocol, which asyncio tells by its class."""
 
     __slots__ = ()
-
-
-class StdlibTransport(Transport):
-    """On a stdlib loop, whose own transports are instances of asyncio.Transport; uvloop's are not."""
-
-    __slots__ = ()
-    _start_tls_compatible = True  # the loop's own start_tls may put TLS above it
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:  # (asyncio.Transport as a base has a slot, which a native class cannot take in)
-        return _StdlibTransport
-
-
-class _StdlibTransport(asyncio.Transport):
-    """What a `StdlibTransport` says that it is."""
 
 
 def new_origin(loop: Any) -> Origin:
     """At a loop's first connection: what its transports have in common, and with it the completion queue."""
-    return Origin(loop, CompletionQueue(loop), StdlibTransport if is_stdlib(loop) else Transport)
+    return Origin(loop, CompletionQueue(loop), is_stdlib(loop))
 
 
 def is_stdlib(loop: Any) -> bool:
@@ -104,4 +83,4 @@ def debug(transport: Transport, message: str) -> None:
     _log.debug("%r: %s", transport, message, exc_info=True)
 
 
-install(sys.modules[__name__], PlainShim, BufferedShim)
+install(sys.modules[__name__], BufferedShim)

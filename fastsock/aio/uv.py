@@ -9,7 +9,7 @@ from typing import Any
 from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
 from fastsock import config, rendezvous
-from fastsock._native.aio import ShimFactory, made_above
+from fastsock._native.aio import ShimFactory, connecting, made_above
 from fastsock.aio.transports import Transport
 
 __all__ = ["WRAPPERS"]
@@ -68,18 +68,15 @@ def _without_nones(**arguments: Any) -> dict[str, Any]:
 
 
 def _wrap_create_connection(original: Any) -> Any:
-    def create_connection(
-        self: Any, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **options: Any
-    ) -> Coroutine[Any, Any, tuple[Any, Any]]:
-        if not config.active().enabled:
-            return original(self, protocol_factory, host, port, ssl=ssl, **options)  # type: ignore[no-any-return]
-        if ssl:
-            return create_secured(self, protocol_factory, host, port, ssl, **options)
-        factory = ShimFactory(self, protocol_factory, options.get("sock"))
-        return made_above(original(self, factory, host, port, **options))
-
     async def create_secured(
-        self: Any, protocol_factory: Any, host: Any, port: Any, ssl: Any, server_hostname: Any = None, **options: Any
+        self: Any,
+        protocol_factory: Any,
+        host: Any = None,
+        port: Any = None,
+        *,
+        ssl: Any,
+        server_hostname: Any = None,
+        **options: Any,
     ) -> tuple[Any, Any]:
         if server_hostname is None and not host:
             raise ValueError("You must set server_hostname when using ssl without a host")
@@ -89,7 +86,7 @@ def _wrap_create_connection(original: Any) -> Any:
             protocol_factory, options.get("sock"), lambda factory: original(self, factory, host, port, **options)
         )
 
-    return create_connection
+    return connecting(original, create_secured)
 
 
 def _timeouts_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -298,6 +298,44 @@ async def test_what_a_callback_sets_does_not_leak_out(world: World) -> None:
         assert seen == ["outside"]
 
 
+@everywhere
+async def test_what_a_callback_sets_is_there_in_the_next(world: World) -> None:
+    """Also when the connection moves between the two."""
+    near, far = await world.pair(Recorder, Noting)
+    far.on("data", lambda _: where.set("inside"))
+    near.transport.write(b"x")
+    await world.received(far, 1)
+    far.hooks.clear()
+    far.seen.clear()
+    for _ in range(40):
+        near.transport.write(b"ping")
+        await world.received(far, 4)
+        far.transport.write(b"pong")
+        await world.received(near, 4)
+    await world.check_path(near, far)
+    assert far.seen["data"] == {"inside"}
+
+
+@everywhere
+async def test_the_context_of_a_writer_is_not_the_connections(world: World) -> None:
+    """A connection that only writes moves in one of its writes, wherever that is called."""
+    where.set("connection")
+    near, far = await world.pair(Noting, settle=False)
+
+    async def write() -> None:
+        where.set("writer")
+        for number in range(40):
+            near.transport.write(b"%04d" % number)
+            assert await world.received(far, 4) == b"%04d" % number
+
+    await asyncio.create_task(write())
+    far.transport.write(b"answer")
+    await world.received(near, 6)
+    near.transport.close()
+    await world.until(lambda: near.lost)
+    assert near.seen["data"] == near.seen["lost"] == {"connection"}
+
+
 # ---- debug mode ----------------------------------------------------------------------------------------------
 
 

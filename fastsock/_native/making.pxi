@@ -1,0 +1,96 @@
+# Making connections: what the wrapped methods of the loops do natively, for every connection, one-shots too.
+
+cdef object kernel_socket = _socket.socket
+cdef object family_of = _socket.socket.family.__get__
+
+
+def may_move(sock):
+    """Whether a connection that a loop makes of this object may move: a socket, and not a test's mock of one, of an internet
+    family, and fastsock is on."""
+    cdef int family
+    if not PyObject_TypeCheck(sock, <PyTypeObject *>kernel_socket):
+        return False
+    family = family_of(sock)
+    return (family == AF_INET or family == AF_INET6) and may_begin()
+
+
+cdef Endpoint take_endpoint(sock):
+    """The endpoint that a socket object had before the loop got it; the object's methods, which the loop's transport calls,
+    are the kernel's from now on. None: there is none."""
+    cdef object endpoint = getattr(sock, "_endpoint", None)
+    if type(endpoint) is Endpoint:
+        sock._endpoint = None
+    else:
+        endpoint = endpoint_at(sock.fileno())
+    return None if endpoint is None or (<Endpoint>endpoint).finished else endpoint
+
+
+# ---- uvloop: connections are made natively, inside the methods that a program calls --------------------------
+
+
+@cython.freelist(16)
+cdef class ShimFactory:
+    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
+    socket object that the connection is made of, if the program has it."""
+
+    cdef Origin origin
+    cdef object protocol_factory
+    cdef object sock
+
+    def __cinit__(self, loop, protocol_factory, sock=None):
+        self.origin = origin_of(loop)
+        self.protocol_factory = protocol_factory
+        self.sock = sock
+
+    def __call__(self):
+        return new_shim(self.origin, self.protocol_factory(), None, self.sock)
+
+
+async def made_above(connecting):
+    """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol)."""
+    cdef Shim shim
+    _, shim = await connecting
+    return shim.transport, shim.protocol
+
+
+def connecting(original, secured):
+    """uvloop's create_connection, from its own, and from one for connections with TLS."""
+
+    @cython.binding(True)
+    def create_connection(self, protocol_factory, host=None, port=None, **options):
+        if not may_begin():
+            return original(self, protocol_factory, host, port, **options)
+        if not options:
+            return made_above(original(self, ShimFactory(self, protocol_factory), host, port))
+        if options.get("ssl"):
+            return secured(self, protocol_factory, host, port, **options)
+        return made_above(
+            original(self, ShimFactory(self, protocol_factory, options.get("sock")), host, port, **options))
+
+    return create_connection
+
+
+# ---- the stdlib's loops: all stream connections are made by one method ----------------------------------------
+
+
+def making_of_socket(original):
+    """The stdlib loops' _make_socket_transport, from their own."""
+
+    @cython.binding(True)
+    def _make_socket_transport(self, sock, protocol, *arguments, **options):
+        cdef Shim shim
+        cdef Transport transport
+        if not may_move(sock):
+            return original(self, sock, protocol, *arguments, **options)
+        shim = new_shim(origin_of(self), protocol, None, sock)
+        lower = original(self, sock, shim, *arguments, **options)
+        transport = shim.above(lower)
+        # From Python 3.13 on a server knows its transports, and can close them: ours, from now on.
+        clients = getattr(options.get("server"), "_clients", None)
+        if clients is not None:
+            clients.discard(lower)
+            clients.add(transport)
+            transport.clients = clients
+        return transport
+
+    return _make_socket_transport
