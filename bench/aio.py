@@ -216,12 +216,14 @@ async def connect_all(address: Address, order: Order, count: int, context: ssl.S
 
 async def _drive_echo(address: Address, order: Order, role: Role) -> Report:
     context = client_context() if order.get("tls") else None
-    busy = await connect_all(address, order, order["connections"], context)
-    idle = await connect_all(address, order, order.get("idle", 0), context)
-    for some in (busy, idle):
+    callers: dict[str, list[Any]] = {}
+    for kind in ("connections", "idle"):
+        callers[kind] = some = await connect_all(address, order, order.get(kind, 0), context)
         for start in range(0, len(some), 100):
             await asyncio.gather(*(caller.call(BEFORE) for caller in some[start : start + 100]))
-    await call_for(busy, order["warm"])
+        # The busy ones have moved before the idle ones, of which there may be more than the memory cap allows.
+        await call_for(callers["connections"], order["warm"])
+    busy, idle = callers["connections"], callers["idle"]
     cpu = process_time()
     count, elapsed = await call_for(busy, order["seconds"])
     cpu = process_time() - cpu

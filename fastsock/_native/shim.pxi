@@ -124,16 +124,12 @@ cdef class Shim:
             mine = self.heard(len(data), &behind)
             late = data[len(data) - behind :] if behind else None
             if mine:
-                deliver_in_context(transport, data if mine == len(data) else data[:mine])
+                deliver(transport, data if mine == len(data) else data[:mine])
             if late:
                 deliver_late(transport, late)
         else:
             transport.note_read()
-            if transport.closing:
-                return
-            if transport.in_context:
-                deliver_in_context(transport, data)
-            else:
+            if not transport.closing:
                 deliver(transport, data)
 
     cdef Py_ssize_t heard(self, Py_ssize_t count, Py_ssize_t *behind) except -1:
@@ -227,9 +223,6 @@ cdef class ShimOfBuffered(Shim):
         else:
             transport.note_read()
         if count and not transport.closing:
-            if transport.in_context:
-                tell_updated_in_context(transport, count)
-            else:
-                tell_updated(transport, count)
+            tell_updated(transport, count)
         if late is not None:
             deliver_late(transport, late)

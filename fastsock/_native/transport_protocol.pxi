@@ -9,39 +9,34 @@ cdef extern from *:
 
 
 cdef int deliver(Transport self, data) except -1:
-    """Bytes to the program's Protocol, in the context of the caller. (No `try`, which costs as much as the rest.)"""
-    method = self.data_received
-    cdef PyObject *result = PyObject_CallOneArg(method, data)
-    if result == NULL:
-        return failed(self, "data_received")
-    Py_DECREF(<object>result)
-    return 0
-
-
-cdef int deliver_in_context(Transport self, data) except -1:
+    """Bytes to the program's Protocol."""
+    if not self.in_context:
+        return tell(self, self.data_received, data, "data_received")
     PyContext_Enter(self.context)
     try:
-        return deliver(self, data)
+        return tell(self, self.data_received, data, "data_received")
     finally:
         PyContext_Exit(self.context)
 
 
 cdef int tell_updated(Transport self, Py_ssize_t count) except -1:
     """To a BufferedProtocol: its buffer holds so many bytes."""
-    method = self.buffer_updated
-    cdef PyObject *result = PyObject_CallOneArg(method, count)
-    if result == NULL:
-        return failed(self, "buffer_updated")
-    Py_DECREF(<object>result)
-    return 0
-
-
-cdef int tell_updated_in_context(Transport self, Py_ssize_t count) except -1:
+    if not self.in_context:
+        return tell(self, self.buffer_updated, count, "buffer_updated")
     PyContext_Enter(self.context)
     try:
-        return tell_updated(self, count)
+        return tell(self, self.buffer_updated, count, "buffer_updated")
     finally:
         PyContext_Exit(self.context)
+
+
+cdef inline int tell(Transport self, method, argument, str name) except -1:
+    # No `try`, which would cost as much as the rest.
+    cdef PyObject *result = PyObject_CallOneArg(method, argument)
+    if result == NULL:
+        return failed(self, name)
+    Py_DECREF(<object>result)
+    return 0
 
 
 cdef int failed(Transport self, str method) except -1:
@@ -67,7 +62,7 @@ cdef int deliver_pieces(Transport self, bytes data) except -1:
     """Bytes to a protocol of either kind."""
     cdef Py_ssize_t at = 0, part
     if self.get_buffer is None:
-        return deliver_in_context(self, data)
+        return deliver(self, data)
     while at < len(data) and not self.closing:
         try:
             view = memoryview(self.get_buffer(len(data) - at)).cast("B")
@@ -77,7 +72,7 @@ cdef int deliver_pieces(Transport self, bytes data) except -1:
             fatal(self, error, "Fatal error: protocol.get_buffer() call failed.")
             break
         at += part
-        tell_updated_in_context(self, part)
+        tell_updated(self, part)
     return 0
 
 

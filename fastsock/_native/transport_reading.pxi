@@ -19,7 +19,7 @@ cdef bint receive(Transport self, bint final) except -1:
     release_lower(self)
     if got <= 0:
         return received_nothing(self, got)
-    deliver_in_context(self, data if got == room else data[:got])
+    deliver(self, data if got == room else data[:got])
     return True
 
 
@@ -52,7 +52,7 @@ cdef bint receive_into(Transport self, bint final) except -1:
         PyContext_Exit(self.context)
     if got <= 0:
         return received_nothing(self, got)
-    tell_updated_in_context(self, got)
+    tell_updated(self, got)
     return True
 
 
