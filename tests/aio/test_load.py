@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import resource
@@ -435,3 +436,34 @@ def test_a_patched_loop_is_not_wrapped_twice(world: World, order: str) -> None:
         assert program.line() == "once"
         assert program.process.stdout is not None
         assert program.process.stdout.readline() == b"again\n"
+
+
+READS = """
+import asyncio, ctypes
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Info
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+
+async def main():
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    before = libc.mallinfo2().hblks
+    libc.malloc(262144 + 33)
+    say(libc.mallinfo2().hblks - before)
+    writer.close()
+    server.close()
+
+fastsock.run(main(), loop="asyncio")
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without mallinfo2")
+def test_a_stdlib_loops_reads_do_not_map_memory_each_time() -> None:
+    """They allocate so much that glibc maps it, unless something as large has been freed before."""
+    with running(READS) as program:
+        assert program.line() == "0"
