@@ -313,6 +313,12 @@ class Task(threading.Thread):
         until_asleep(os.getpid(), self.native_id)
         return self
 
+    def blocks(self) -> bool:
+        """Waits until the thread is blocked in the kernel, or its call is over: whether it is blocked."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            self.until_asleep()
+        return self.is_alive()
+
     def result(self) -> Any:
         self.join(SECONDS)
         assert not self.is_alive(), f"the thread is still running after {SECONDS} s"
