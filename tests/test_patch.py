@@ -467,3 +467,52 @@ def test_multiprocessing_and_subprocess():
     with running(source) as program:
         assert [program.line() for _ in range(3)] == ["ring", "subprocess", "55"]
         assert program.wait() == 0
+
+
+METHODS = {
+    "recv": (1,),
+    "recv_into": (bytearray(1),),
+    "recvfrom": (1,),
+    "recvfrom_into": (bytearray(1),),
+    "recvmsg": (1,),
+    "recvmsg_into": ([bytearray(1)],),
+    "send": (b"x",),
+    "sendall": (b"x",),
+    "sendto": (b"x", ("127.0.0.1", 1)),
+    "sendmsg": ([b"x"],),
+    "accept": (),
+    "connect": (("127.0.0.1", 1),),
+    "connect_ex": (("127.0.0.1", 1),),
+    "fileno": (),
+    "settimeout": (1.0,),
+    "setblocking": (False,),
+    "setsockopt": (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    "getsockopt": (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    "_real_close": (),
+    "__del__": (),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_the_class_refuse_other_objects(name):
+    """They are native and know where the slots of their own sockets lie."""
+    method = getattr(fastsock.socket, name)
+    with KernelSocket() as other:
+        for anything in (other, object(), None):
+            with pytest.raises(TypeError, match=r"requires a 'fastsock\.socket' object"):
+                method(anything, *METHODS[name])
+        assert other.gettimeout() is None
+
+
+def test_a_derived_class_without_our_init():
+    class Bare(fastsock.socket):
+        def __init__(self):
+            KernelSocket.__init__(self)
+
+    with KernelSocket() as listener, Bare() as near:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        near.connect(listener.getsockname())
+        with listener.accept()[0] as far:
+            near.sendall(b"x")
+            assert far.recv(1) == b"x"

@@ -17,8 +17,7 @@ cdef object default_timeout = _socket.getdefaulttimeout
 
 def may_move(self):
     """Whether a socket's connection may move: TCP over IP, no TLS, and fastsock is on."""
-    if not PyObject_TypeCheck(self, facade):
-        raise TypeError("no fastsock.socket")
+    check(self)
     return (member(self, family_member) in (AF_INET, AF_INET6) and member(self, type_member) == SOCK_STREAM
             and member(self, protocol_member) in (0, IPPROTO_TCP) and may_begin()
             and (type(self) is facade_type or not is_tls(self)))
@@ -32,7 +31,9 @@ cdef Endpoint give_endpoint(self):
     fd = kernel_fileno(self)
     endpoint = Endpoint(fd)
     endpoint.adopt(fd)
-    endpoint.receive_limit, endpoint.send_limit = slot(self, limits_slot)
+    limits = slot(self, limits_slot)
+    if limits is not None:  # (None: a derived class has an __init__ that does not call ours)
+        endpoint.receive_limit, endpoint.send_limit = limits
     if slot(self, handed_out_slot):
         endpoint.expose()
     set_slot(self, endpoint_slot, endpoint)
@@ -62,6 +63,7 @@ cpdef int begin_connecting(self) except -1:
 def connect(self, address, /):
     """As socket.connect."""
     global errno
+    check(self)
     if timeout_of(self) == 0:
         # An error is the usual answer here, and as an exception of the kernel's method it would cost more than all else.
         errno = try_connect(self, address)
@@ -87,6 +89,7 @@ cdef int try_connect(self, address) except -1:
 
 def connect_ex(self, address, /):
     """As socket.connect_ex."""
+    check(self)
     return try_connect(self, address)
 
 
@@ -121,18 +124,21 @@ def finalize(self):
 
 def note_timeout(self):
     """The timeout has changed."""
+    check(self)
     timeout = kernel_timeout(self)
     set_slot(self, timeout_slot, -1 if timeout is None else <int64_t>(<double>timeout * 1e9))
 
 
 def settimeout(self, value, /):
     """As socket.settimeout."""
+    check(self)
     kernel_settimeout(self, value)
     note_timeout(self)
 
 
 def setblocking(self, flag, /):
     """As socket.setblocking."""
+    check(self)
     kernel_setblocking(self, flag)
     note_timeout(self)
 

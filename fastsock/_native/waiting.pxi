@@ -71,8 +71,16 @@ cdef inline int member(object sock, Py_ssize_t offset):
     return (<int *>((<char *><PyObject *>sock) + offset))[0]
 
 
+cdef inline int check(object sock) except -1:
+    """TypeError unless it is a facade's socket: what calls a method by the class may pass anything, and the slots of any other
+    object are somewhere else."""
+    if not PyObject_TypeCheck(sock, facade):
+        raise TypeError(f"descriptor requires a 'fastsock.socket' object but received {type(sock).__name__!r}")
+    return 0
+
+
 cdef inline object slot(object sock, Py_ssize_t offset):
-    """What a slot of the class, found once, holds; None too if it was never set."""
+    """What a slot of a socket that was checked holds; None too if it was never set."""
     cdef PyObject *value = (<PyObject **>((<char *><PyObject *>sock) + offset))[0]
     return None if value == NULL else <object>value
 
@@ -87,8 +95,7 @@ cdef inline void set_slot(object sock, Py_ssize_t offset, object value):
 
 cdef inline Endpoint endpoint_in(object self):
     """The socket's endpoint or None."""
-    if not PyObject_TypeCheck(self, facade):
-        raise TypeError(f"descriptor requires a 'fastsock.socket' object but received {type(self).__name__!r}")
+    check(self)
     return <Endpoint>slot(self, endpoint_slot)
 
 
