@@ -19,8 +19,8 @@ def install(
     tls: Callable[[socket], bool],
     options: Collection[tuple[int, int]],
 ) -> None:
-    """Tells this module the facade's class, with slots `_endpoint` and `_timeout_ns` (TypeError without them), whom to
-    tell of violations (called with the endpoint and what was wrong), whom of ancillary data about to be sent, what
+    """Tells this module the facade's class, whose slots it reads and sets itself (TypeError without them), whom to tell
+    of violations (called with the endpoint and what was wrong), whom of ancillary data about to be sent, what
     knows whether a socket of a derived class is TLS's, and which options (level, number) its `_note_option` hears
     of."""
 

@@ -52,12 +52,11 @@ cdef int begin(self) except -1:
     return 0
 
 
-cpdef int begin_connecting(self) except -1:
+cpdef begin_connecting(self):
     """A connect is under way, or it is not known whether the socket is connected."""
     endpoint = give_endpoint(self)
     if endpoint is not None:
         begin_when_connected(endpoint)
-    return 0
 
 
 def connect(self, address, /):
