@@ -200,6 +200,7 @@ def drive_echo(address: Address, order: Order, role: Role) -> Report:
 
 
 async def connect_all(address: Address, order: Order, count: int, context: ssl.SSLContext | None) -> list[Any]:
+    """Callers, each after BEFORE round trips."""
     message, callers = b"m" * order["size"], []
     loop = asyncio.get_running_loop()
     hostname = {"server_hostname": "localhost"} if context is not None else {}
@@ -211,19 +212,17 @@ async def connect_all(address: Address, order: Order, count: int, context: ssl.S
         else:
             _, caller = await loop.create_connection(lambda: kind(message), *address, ssl=context, **hostname)
             callers.append(caller)
+    for start in range(0, count, 100):
+        await asyncio.gather(*(caller.call(BEFORE) for caller in callers[start : start + 100]))
     return callers
 
 
 async def _drive_echo(address: Address, order: Order, role: Role) -> Report:
     context = client_context() if order.get("tls") else None
-    callers: dict[str, list[Any]] = {}
-    for kind in ("connections", "idle"):
-        callers[kind] = some = await connect_all(address, order, order.get(kind, 0), context)
-        for start in range(0, len(some), 100):
-            await asyncio.gather(*(caller.call(BEFORE) for caller in some[start : start + 100]))
-        # The busy ones have moved before the idle ones, of which there may be more than the memory cap allows.
-        await call_for(callers["connections"], order["warm"])
-    busy, idle = callers["connections"], callers["idle"]
+    busy = await connect_all(address, order, order["connections"], context)
+    await call_for(busy, order["warm"])  # so that they move before the idle ones, which may reach the memory cap
+    idle = await connect_all(address, order, order.get("idle", 0), context)
+    await call_for(busy, order["warm"])
     cpu = process_time()
     count, elapsed = await call_for(busy, order["seconds"])
     cpu = process_time() - cpu

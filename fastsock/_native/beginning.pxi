@@ -32,9 +32,9 @@ cdef bint may_begin() except -1:
 
 cdef int64_t count_beginning() except -1:
     """Counts a connection as opened. After how many operations it shall look for its peer; INT64_MAX: never."""
+    global opened
     if not may_begin():
         return INT64_MAX
-    global opened
     opened += 1
     return operations_before
 

@@ -431,6 +431,22 @@ cdef class Endpoint:
             target[i] += source[i]
 
 
+cdef uint32_t count_holders(Endpoint self) noexcept:
+    """Processes that have this connection open. Strikes out forked children that have died unseen."""
+    cdef int i
+    cdef uint32_t child
+    for i in range(4):
+        child = fs_load_sc(&self.own.children[i])
+        if child and fs_is_dead(child) and fs_swap_if32(&self.own.children[i], child, 0):
+            fs_add_sc(&self.own.holders, <uint32_t>-1)
+    return fs_load_sc(&self.own.holders)
+
+
+cdef tuple standing_of(Endpoint self):
+    """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
+    return self.moved_sending(), self.moved_receiving(), self.attached, self.reason
+
+
 def counters():
     """The counters of this process: of endpoints that are gone and of those that live, a dict."""
     cdef fs_counters sum = totals

@@ -1,20 +1,5 @@
 # How an endpoint ends in this process.
 
-cdef uint32_t count_holders(Endpoint self) noexcept:
-    """Processes that have this connection open. Strikes out forked children that have died unseen."""
-    cdef int i
-    cdef uint32_t child
-    for i in range(4):
-        child = fs_load_sc(&self.own.children[i])
-        if child and fs_is_dead(child) and fs_swap_if32(&self.own.children[i], child, 0):
-            fs_add_sc(&self.own.holders, <uint32_t>-1)
-    return fs_load_sc(&self.own.holders)
-
-
-cdef tuple standing_of(Endpoint self):
-    return self.moved_sending(), self.moved_receiving(), self.attached, self.reason
-
-
 cdef bint left_unread(Endpoint self) noexcept nogil:
     """Whether bytes of the peer lie here that the program has not read."""
     cdef int waiting = 0

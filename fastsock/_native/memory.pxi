@@ -13,8 +13,7 @@ cdef enum:
     SLAB = 65536
     BLOCK = 256
 
-cdef list free_sides = []    # addresses
-cdef dict free_blocks = {}   # of another size -> addresses
+cdef list free_blocks = []   # by size, in BLOCKs: lists of addresses
 cdef list held_elsewhere = []  # (address, size of ends): let go here, still held by a forked process
 
 
@@ -23,13 +22,10 @@ cdef size_t rounded_to_block(size_t size):
 
 
 cdef list free_of_size(size_t block):
-    cdef list addresses
-    if block == rounded_to_block(sizeof(fs_side)):
-        return free_sides
-    addresses = free_blocks.get(block)
-    if addresses is None:
-        addresses = free_blocks[block] = []
-    return addresses
+    cdef Py_ssize_t blocks = block // BLOCK
+    while len(free_blocks) <= blocks:
+        free_blocks.append([])
+    return <list>free_blocks[blocks]
 
 
 cdef void *new_block(size_t size) except NULL:
@@ -74,6 +70,5 @@ cdef void reclaim():
 
 
 cdef void forget_blocks_after_fork():
-    free_sides.clear()
     free_blocks.clear()
     held_elsewhere.clear()

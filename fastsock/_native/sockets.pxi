@@ -23,7 +23,7 @@ def may_move(self):
             and (type(self) is facade_type or not is_tls(self)))
 
 
-cdef Endpoint give_endpoint(self):
+cpdef Endpoint new_endpoint(self):
     """Gives the socket an endpoint and returns it; None if it has one, or its connection may not move."""
     cdef Endpoint endpoint
     if endpoint_in(self) is not None or not may_move(self):
@@ -40,13 +40,9 @@ cdef Endpoint give_endpoint(self):
     return endpoint
 
 
-def new_endpoint(self):
-    return give_endpoint(self)
-
-
 cdef int begin(self) except -1:
     """The socket is connected."""
-    endpoint = give_endpoint(self)
+    endpoint = new_endpoint(self)
     if endpoint is not None:
         begin_undecided(endpoint)
     return 0
@@ -54,7 +50,7 @@ cdef int begin(self) except -1:
 
 cpdef begin_connecting(self):
     """A connect is under way, or it is not known whether the socket is connected."""
-    endpoint = give_endpoint(self)
+    endpoint = new_endpoint(self)
     if endpoint is not None:
         begin_when_connected(endpoint)
 

@@ -10,27 +10,25 @@ cdef extern from *:
 
 cdef int deliver(Transport self, data) except -1:
     """Bytes to the program's Protocol."""
-    if not self.in_context:
-        return tell(self, self.data_received, data, "data_received")
-    PyContext_Enter(self.context)
-    try:
-        return tell(self, self.data_received, data, "data_received")
-    finally:
-        PyContext_Exit(self.context)
+    return tell(self, self.data_received, data, "data_received")
 
 
 cdef int tell_updated(Transport self, Py_ssize_t count) except -1:
     """To a BufferedProtocol: its buffer holds so many bytes."""
+    return tell(self, self.buffer_updated, count, "buffer_updated")
+
+
+cdef int tell(Transport self, method, argument, str name) except -1:
     if not self.in_context:
-        return tell(self, self.buffer_updated, count, "buffer_updated")
+        return call(self, method, argument, name)
     PyContext_Enter(self.context)
     try:
-        return tell(self, self.buffer_updated, count, "buffer_updated")
+        return call(self, method, argument, name)
     finally:
         PyContext_Exit(self.context)
 
 
-cdef inline int tell(Transport self, method, argument, str name) except -1:
+cdef inline int call(Transport self, method, argument, str name) except -1:
     # No `try`, which would cost as much as the rest.
     cdef PyObject *result = PyObject_CallOneArg(method, argument)
     if result == NULL:

@@ -5,7 +5,7 @@ import socket
 import time
 
 import pytest
-from pairs import Pair, Task, fill, pattern, payload, raises_errno, read_exactly
+from pairs import KINDS, Pair, Task, fill, pattern, payload, raises_errno, read_exactly
 
 RECEIVES = {
     "recv": lambda sock: sock.recv(10),
@@ -53,7 +53,8 @@ def test_no_room_to_send(pair: Pair, name: str) -> None:
     assert (caught.value.args, caught.value.errno) == (("timed out",), None)
     near.settimeout(None)
     while not (waiting := Task(SENDS[name], near)).blocks():
-        waiting.result()  # on a busy machine: a zero-window probe, 0.2 s after the last byte, has made room
+        assert not KINDS[pair.kind].moved  # a full ring takes nothing; the kernel may move bytes on, on a busy machine
+        waiting.result()
     assert read_exactly(far, sent) == pattern(sent)
     waiting.result()
     assert far.recv(1) == b"x"
