@@ -27,6 +27,7 @@ from fastsock.observability import INFO, WARNING, Path, detail, event, paths
 __all__ = ["Reason", "begin_search", "decide", "path_from"]
 
 _socket = stdlib.socket  # the kernel's, whatever is patched later
+SEQPACKET = stdlib.SOCK_SEQPACKET | stdlib.SOCK_NONBLOCK
 
 
 class Reason:
@@ -57,11 +58,7 @@ class Violated(Exception):
 VERSION = 1
 HELLO = struct.Struct("=QIIQ16s")  # struct fs_hello of layout.h
 MAGIC = 0x6B636F7374736166
-SEEK_TRIES = 24  # look-ups, and
-SEEK_SECONDS = 2.0  # time, before a peer counts as foreign;
-SEEK_INTERVAL = 0.002  # seconds between two look-ups, or
-SEEK_PATIENCE = 2  # one part in so many of the time that it has taken so far, if that is more; and
-SEEK_STRIDE = 1024  # operations, at most: they double from one on
+SEEK_SECONDS = 2.0  # that a name is looked up for before the peer counts as foreign, and an answer is waited for
 SEEK_MEETINGS = 4  # that came to nothing, before there are no more
 MEETING_NAP = 0.0001  # seconds between two steps of an operation that may wait
 
@@ -83,13 +80,12 @@ class Search:
     """The undecided time of one connection: its `step` method is called by the endpoint's operations."""
 
     name: bytes
-    publishes: bool
-    tries: int = 0
-    until: float = 0.0
-    last_look: tuple[float, int] = (0.0, 0)
+    lookup: connector.Lookup | None = None  # None: this end publishes
     handle: int | None = None
     kit: regions.Kit | None = None
     control: stdlib.socket | None = None
+    until: float = 0.0
+    looks: int = 0
     reused: bool = False
     stepping: _thread.LockType = attrs.field(factory=_thread.allocate_lock)
     meetings: int = 0
@@ -144,10 +140,10 @@ class Search:
             return
         _change_reason(endpoint, Reason.SEEKING)
         endpoint.next_step = endpoint.operations + 1
-        if self.publishes:
+        if self.lookup is None:
             self._publish(endpoint)
         elif self.kit is None:
-            self._seek(endpoint)
+            self._seek(endpoint, self.lookup)
         else:
             self._await_wakeup(endpoint)
 
@@ -171,18 +167,13 @@ class Search:
         else:
             self._move(endpoint, regions.arrived_kit(*found))
 
-    def _seek(self, endpoint: Endpoint) -> None:
-        if self.control is None:
-            self.control = _socket(stdlib.AF_UNIX, stdlib.SOCK_SEQPACKET | stdlib.SOCK_NONBLOCK)
-            self.until = time.monotonic() + SEEK_SECONDS
-        control = self.control
-        if control.connect_ex(b"\0" + self.name):  # (the usual case: no exception, which would cost as much again)
-            self.tries += 1
-            if self.tries > SEEK_TRIES and time.monotonic() > self.until:
+    def _seek(self, endpoint: Endpoint, lookup: connector.Lookup) -> None:
+        if not lookup.finds(endpoint):
+            if lookup.over:
                 decide(endpoint, Reason.PEER)
-            else:
-                endpoint.next_step = endpoint.operations + min(1 << (self.tries // 2), self._stride(endpoint))
             return
+        control = self.control = _socket(stdlib.AF_UNIX, SEQPACKET, 0, lookup.take())
+        self.until = time.monotonic() + SEEK_SECONDS
         pid, uid, _ = struct.unpack("3i", control.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_PEERCRED, 12))
         settings = config.active()
         if settings.trust != "any" and uid not in (os.geteuid(), 0):
@@ -192,16 +183,6 @@ class Search:
             self._say_hello(pid, settings)
         except ConnectionError:
             self._come_again(endpoint, Reason.PEER)
-
-    def _stride(self, endpoint: Endpoint) -> int:
-        """Operations of this connection until the next look-up, by the pace at which it has been going. The longer the
-        peer has not been found, the less a server with many foreign clients shall pay for each."""
-        now = time.monotonic()
-        then, operations = self.last_look
-        self.last_look = (now, endpoint.operations)
-        pace = (endpoint.operations - operations) / max(now - then, 1e-6)
-        interval = max(SEEK_INTERVAL, (now - self.until + SEEK_SECONDS) / SEEK_PATIENCE)
-        return min(max(int(pace * interval), 1), SEEK_STRIDE)
 
     def _say_hello(self, pid: int, settings: config.Settings) -> None:
         assert self.control is not None
@@ -224,8 +205,8 @@ class Search:
             kit, self.kit = self.kit, None
             self._move(endpoint, kit)
             return
-        self.tries += 1
-        if self.tries % 4:
+        self.looks += 1
+        if self.looks % 4:
             return
         try:
             answer = self.control.recv(1)
@@ -293,6 +274,8 @@ class Search:
         if self.control is not None:
             self.control.close()
             self.control = None
+        if self.lookup is not None:
+            self.lookup.close()
 
 
 def begin_search(endpoint: Endpoint) -> None:
@@ -321,9 +304,12 @@ def _start(endpoint: Endpoint) -> None:
         return
     first, second = sorted((here, there), key=addresses.order)
     name = f"fastsock/{VERSION}/{first[0]}:{first[1]}-{second[0]}:{second[1]}"
-    endpoint.search = Search(name.encode(), first == here)
-    endpoint.step = endpoint.search.step
-    endpoint.search.step(endpoint)
+    lookup = None if first == here else connector.Lookup(name.encode(), Reason.SEEKING, SEEK_SECONDS)
+    endpoint.search = search = Search(name.encode(), lookup)
+    if claim(endpoint, _wait_for_start, search.step if lookup is None or settings.meeting_ms else lookup):
+        search.step(endpoint)
+    else:  # another thread has decided otherwise
+        endpoint.search = None
 
 
 def _wait_for_start(endpoint: Endpoint) -> None:
@@ -451,6 +437,5 @@ def after_fork_in_child(endpoints: list[Endpoint]) -> None:
             if search.kit is not None:
                 search.kit.discard()
                 search.kit = None
-            search.tries = 0
             endpoint.next_step = endpoint.operations
     regions.drop_parked()

@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 import time
-import types
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +18,7 @@ from processes import connect, running, settle
 
 import fastsock
 from fastsock import Path, rendezvous
+from fastsock._native import connector
 
 
 @pytest.fixture(autouse=True)
@@ -403,24 +403,63 @@ def test_a_name_withdrawn_during_the_meeting_is_no_error_of_the_connection(error
 
 
 @pytest.mark.parametrize("pace", [50, 1000, 14_000, 200_000])
-def test_a_foreign_peer_is_looked_for_ever_less_often(pace, monkeypatch):
+def test_a_foreign_peer_is_looked_for_ever_less_often(pace):
     """Each look costs a system call, and a server may have many foreign clients. `pace`: operations per second."""
-    clock = types.SimpleNamespace(monotonic=lambda: end.operations / pace)
-    end = types.SimpleNamespace(operations=0, next_step=0)
-    decided: list[str] = []
-    monkeypatch.setattr(rendezvous, "time", clock)
-    monkeypatch.setattr(rendezvous, "decide", lambda _, reason: decided.append(reason))
-    search = rendezvous.Search(b"fastsock/1/nobody", publishes=False)
-    looks = []
-    try:
-        while not decided:
-            end.operations = max(end.operations, end.next_step) + 1
-            looks.append(clock.monotonic())
-            search._seek(end)
-    finally:
-        search._close()
-    assert decided == [rendezvous.Reason.PEER]
-    assert rendezvous.SEEK_TRIES < len(looks) < 60 + 2 * pace * rendezvous.SEEK_SECONDS / rendezvous.SEEK_STRIDE
-    # A peer that publishes its name is found before it takes it back, and no later than half as long again.
+    seconds = 2.0
+    lookup = connector.Lookup(b"fastsock/1/nobody", rendezvous.Reason.SEEKING, seconds)
+    operations, looks = 1, []
+    while not lookup.over:
+        looks.append(operations / pace)
+        operations += lookup.pause(operations * 1_000_000_000 // pace, operations)
+    assert looks[-1] > seconds
+    assert 24 < len(looks) < 40 + 3 * pace * seconds / 1024
+    # A peer that publishes its name is found before it takes it back, and no later than as long again.
     gaps = [(after - before, before) for before, after in itertools.pairwise(looks)]
-    assert all(gap <= max(0.01, 40 / pace, 0.7 * before) for gap, before in gaps)
+    assert all(gap <= max(0.01, 40 / pace, 1.1 * before) for gap, before in gaps)
+
+
+def test_looking_in_vain_runs_no_python(monkeypatch):
+    steps = []
+    original = rendezvous.Search.step
+    monkeypatch.setattr(rendezvous.Search, "step", lambda *its: (steps.append(its), original(*its)))
+    with hostile() as peer:
+        for _ in range(300):
+            peer.chat()
+        assert fastsock.path_of(peer.victim) == Path("tcp", "looking for the peer")
+    assert len(steps) == 1
+
+
+def test_a_name_published_late_is_found():
+    with (
+        listening() as listener,
+        connect(listener.getsockname()[1], publishes=False) as near,
+        fastsock.configure(move_after=300),
+        listener.accept()[0] as far,
+    ):
+        for _ in range(140):
+            far.sendall(b"!")
+            assert near.recv(1) == b"!"
+            assert path_of(near) == path_of(far) == "tcp"
+        both_ways(near, far)
+
+
+def test_two_threads_of_a_seeker_find_one_peer(hasty):
+    """One thread may look the name up while another one is with the peer that it has found."""
+    for _ in range(20):
+        with (
+            listening() as listener,
+            connect(listener.getsockname()[1], publishes=False) as near,
+            fastsock.configure(move_after=60),
+            listener.accept()[0] as far,
+        ):
+
+            def chat(far: socket.socket = far) -> None:
+                until(lambda: far.send(b"?") and far.recv(1) and path_of(far) == "ring", "on the ring")
+                far.shutdown(socket.SHUT_WR)
+
+            def echo(near: socket.socket = near) -> None:
+                while data := near.recv(1):
+                    near.sendall(data)
+
+            for task in [Task(echo), Task(echo), Task(chat)]:
+                task.result()

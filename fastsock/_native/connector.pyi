@@ -1,4 +1,4 @@
-"""The connection thread and its accept queue, and the mapping of regions. A region is named by its address here."""
+"""The connection thread and its accept queue, the look-up of the other end, and the mapping of regions. A region is named by its address here."""
 
 from typing import Literal
 
@@ -61,6 +61,29 @@ def arrived(handle: int, endpoint: Endpoint) -> tuple[int, int, int, int, bytes,
 
 def withdraw(handle: int, endpoint: Endpoint) -> int:
     """Takes a name back, and refuses a VI that was not yet taken."""
+
+class Lookup:
+    """The step of a seeker until its peer is found: looks `name` up, ever less often. Whatever else there is to do is
+    left to the step of the endpoint's search: at first, when the name was found, when it was looked for long enough, and
+    while the connection is on kernel TCP for another reason than `reason`."""
+
+    over: bool
+    """Whether the name was looked for often enough, and for `seconds`."""
+
+    def __new__(cls, name: bytes, reason: str, seconds: float) -> Lookup: ...
+    def __call__(self, endpoint: Endpoint) -> None: ...
+    def finds(self, endpoint: Endpoint) -> bool:
+        """One look-up. If the name is not there, the endpoint's next step is the next one. OSError without a
+        descriptor."""
+
+    def pause(self, now: int, operations: int) -> int:
+        """Operations until the next look-up, after one that was in vain `now` (monotonic ns)."""
+
+    def take(self) -> int:
+        """The descriptor of the socket that is connected to the peer, the caller's from now on."""
+
+    def close(self) -> None:
+        """Ends the look-up; the next one starts over."""
 
 # ---- requests for a doorbell byte
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The connection thread and its accept queue, and the mapping of regions.
+"""The connection thread and its accept queue, the look-up of the other end, and the mapping of regions.
 
 A process that waits to be found publishes a name for each connection (`publish`); its connection thread answers
 while the program computes: it checks who asks, receives the region, validates and maps it, says WAKEUP and leaves
@@ -10,4 +10,5 @@ stops before a fork and starts again with the next use.
 
 include "regions.pxi"
 include "meetings.pxi"
+include "lookup.pxi"
 include "thread.pxi"

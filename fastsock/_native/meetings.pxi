@@ -14,12 +14,18 @@ cdef extern from *:
     #include <sys/un.h>
     #include <unistd.h>
 
+    /* The address of an abstract unix socket. Its size; 0: the name is too long. */
+    static socklen_t fs_abstract_address(struct sockaddr_un *address, const char *name, size_t length) {
+        if (length > sizeof address->sun_path - 1) return 0;
+        *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+        memcpy(address->sun_path + 1, name, length);
+        return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+    }
     /* A bound abstract unix socket, listening if it is one of connections. -errno on failure. */
     static int fs_abstract_socket(int type, const char *name, size_t length) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        socklen_t size = offsetof(struct sockaddr_un, sun_path) + 1 + length;
-        if (length > sizeof address.sun_path - 1) return -ENAMETOOLONG;
-        memcpy(address.sun_path + 1, name, length);
+        struct sockaddr_un address;
+        socklen_t size = fs_abstract_address(&address, name, length);
+        if (!size) return -ENAMETOOLONG;
         int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0) return -errno;
         if (bind(fd, (struct sockaddr *)&address, size) < 0 || (type == SOCK_SEQPACKET && listen(fd, 4) < 0)) {

@@ -72,11 +72,17 @@ cdef class Transport:
     cdef inline int note_read(self) except -1:
         """An operation more, called by the loop's transport: so the context is the one in which the protocol is called."""
         self.operations += 1
-        if self.operations >= self.acts_at:
+        if self.acts():
             if not self.in_context:
                 self.context = PyContext_CopyCurrent()
             self.operate()
         return 0
+
+    cdef inline bint acts(self) noexcept:
+        """Whether there is something to do for the operation just counted. (Nothing, while a name is published of which
+        nothing has come.)"""
+        return self.operations >= self.acts_at and (
+            self.endpoint is None or self.endpoint.arrival == NULL or self.endpoint.arrival[0] != MEETING_WAITING)
 
     cdef int note_context(self) except -1:
         """The protocol is being called, or has just been, by the loop's transport. (What a context variable is set to later,
@@ -260,7 +266,7 @@ cdef class Transport:
         else:
             self.lower.write(data)
         self.operations += 1
-        if self.operations >= self.acts_at and not self.closing:
+        if self.acts() and not self.closing:
             self.operate()
         return None
 
