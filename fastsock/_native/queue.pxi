@@ -186,19 +186,21 @@ cdef class CompletionQueue:
         self.scheduled = False
         if self.closed:
             return
-        if not self.sweep_all() and self.hot:
-            now = fs_now()
-            if not self.quiet_since:
-                self.quiet_since = now
-                self.budget = may_poll(&self.habit, now)
-            if now - self.quiet_since >= self.budget:
-                self.arm_all()
-            elif not loop_works and self.spin(min(now + SPIN, self.quiet_since + self.budget)):
-                self.sweep_all()
-        if self.hot:
-            self.scheduled = True
-            self.left_at = fs_now()
-            self.call_soon(self.turn_method, context=self.context)
+        try:
+            if not self.sweep_all() and self.hot:
+                now = fs_now()
+                if not self.quiet_since:
+                    self.quiet_since = now
+                    self.budget = may_poll(&self.habit, now)
+                if now - self.quiet_since >= self.budget:
+                    self.arm_all()
+                elif not loop_works and self.spin(min(now + SPIN, self.quiet_since + self.budget)):
+                    self.sweep_all()
+        finally:  # also when an interrupt leaves the loop: the program may run it again
+            if self.hot:
+                self.scheduled = True
+                self.left_at = fs_now()
+                self.call_soon(self.turn_method, context=self.context)
 
     cdef bint sweep_all(self) except -1:
         """Sweeps until nothing comes, or a protocol has left something for the loop to do, or the slice is over. Whether

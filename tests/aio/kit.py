@@ -13,7 +13,7 @@ import importlib
 import socket
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 import uvloop
@@ -147,11 +147,17 @@ class World:
         after = PATHS[self.path]
         return contextlib.nullcontext() if after is None else fastsock.configure(**{"move_after": after, **more})
 
-    def run(self, body: Coroutine[Any, Any, Any], seconds: float = SECONDS) -> Any:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Callable[..., Any]]:
+        """What runs a coroutine in the world's loop; afterwards it is cleaned up and closed."""
+
+        def run(body: Coroutine[Any, Any, Any], seconds: float = SECONDS) -> Any:
+            return loop.run_until_complete(asyncio.wait_for(body, seconds))
+
         with self.configured():
             self.loop = loop = self.new_loop()
             try:
-                return loop.run_until_complete(asyncio.wait_for(body, seconds))
+                yield run
             finally:
                 try:
                     loop.run_until_complete(self._clean_up())
@@ -160,6 +166,10 @@ class World:
                         warnings.simplefilter("ignore", ResourceWarning)
                         loop.close()
                     assert vi.endpoints() == []
+
+    def run(self, body: Coroutine[Any, Any, Any], seconds: float = SECONDS) -> Any:
+        with self.running() as run:
+            return run(body, seconds)
 
     async def _clean_up(self) -> None:
         for close in reversed(self._closers):

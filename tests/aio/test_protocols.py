@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pairs import payload
+from pairs import SECONDS, payload
 
 from aio.kit import HOST, Buffered, Recorder, World, everywhere
 
@@ -219,6 +219,57 @@ async def test_an_os_error_ends_the_connection_without_a_report(world: World) ->
     near.transport.write(b"data")
     await world.until(lambda: far.lost and near.lost)
     assert isinstance(far.error, ConnectionResetError)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_loop_that_was_interrupted_can_be_run_again(
+    world: World, kind: Callable[[], Any], error: type[BaseException]
+) -> None:
+    """As a program does that catches it and shuts down in order."""
+    if world.loop_kind == "uvloop" and world.path != "ring":
+        pytest.skip("uvloop makes it an error of the connection")
+
+    def interrupt(_: Any) -> None:
+        raise error
+
+    async def meet() -> Any:
+        made: list[Any] = []
+        server = await world.server(lambda: made.append(kind()) or made[-1])
+        await world.loop.run_in_executor(None, near.connect, (HOST, world.port(server)))
+        await world.until(lambda: made and made[0].transport)
+        for _ in range(20):
+            await ask(made[0])
+        while world.path == "ring" and not world.on_ring(*made):
+            await ask(made[0])
+        return made[0]
+
+    async def ask(far: Any) -> None:
+        near.sendall(b"ping")
+        assert await world.received(far, 4) == b"ping"
+        far.transport.write(b"pong")
+        assert await world.loop.run_in_executor(None, near.recv, 100) == b"pong"
+
+    async def shout(far: Any) -> None:
+        await ask(far)
+        near.sendall(b"ping")
+        assert await world.received(far, 4) == b"ping"
+        far.on("data", interrupt)
+        near.sendall(b"!")  # the connection is still hot
+        await asyncio.sleep(SECONDS)
+
+    where.set("outside")
+    with world.running() as run, world.socket() as near:
+        near.settimeout(SECONDS)
+        far = run(meet())
+        with pytest.raises(error):
+            run(shout(far))
+        far.on("data", lambda _: where.set("inside"))
+        far.data.clear()
+        run(ask(far))
+        assert where.get() == "outside"
+        far.transport.abort()
+    assert world.problems == []
 
 
 # ---- context -------------------------------------------------------------------------------------------------
