@@ -53,6 +53,7 @@ cdef class CompletionQueue:
     cdef object turn_method
     cdef object context
     cdef readonly int epoll
+    cdef Transport inside   # whose context is the current one, during a sweep
     cdef list hot
     cdef dict by_eventfd    # eventfd -> transport on the ring
     cdef readonly set begun  # transports with an endpoint
@@ -205,6 +206,28 @@ cdef class CompletionQueue:
     cdef bint sweep_all(self) except -1:
         """Sweeps until nothing comes, or a protocol has left something for the loop to do, or the slice is over. Whether
         anything came."""
+        try:
+            return self.sweep_while_answered()
+        finally:
+            self.step_out()
+
+    cdef int step_into(self, Transport transport) except -1:
+        """The sweep goes on in this transport's context. (To enter and leave it for every message would cost as much as
+        the ring does.)"""
+        if self.inside is not transport:
+            self.step_out()
+            PyContext_Enter(transport.context)
+            self.inside = transport
+        return 0
+
+    cdef int step_out(self) except -1:
+        cdef Transport transport = self.inside
+        if transport is not None:
+            self.inside = None
+            PyContext_Exit(transport.context)
+        return 0
+
+    cdef bint sweep_while_answered(self) except -1:
         cdef int64_t began = fs_now()
         cdef int64_t now = began
         cdef int sweeps = 0
@@ -259,6 +282,7 @@ cdef class CompletionQueue:
                 continue
             if transport.something():
                 writes = self.writes
+                self.step_into(transport)
                 if transport.progress():
                     any = True
                     transport.last_event = now

@@ -106,11 +106,8 @@ cdef class Shim:
             transport.take_over(endpoint)
         else:
             transport.acts_at = count_beginning()
-        if transport.in_context:
-            run_in_context(transport, self.protocol.connection_made, transport)
-        else:
-            self.protocol.connection_made(transport)
-            transport.note_context()
+        run_in_context(transport, self.protocol.connection_made, transport)
+        transport.note_context()
 
     def connection_lost(self, error, /):
         """The lifeline has ended. What the peer had posted before comes first, unless reading is paused: a reset throws away
@@ -126,10 +123,7 @@ cdef class Shim:
         if transport.clients is not None:
             transport.clients.discard(transport)
         try:
-            if transport.in_context:
-                run_in_context(transport, transport.protocol.connection_lost, error)
-            else:
-                transport.protocol.connection_lost(error)
+            run_in_context(transport, transport.protocol.connection_lost, error)
         finally:
             transport.forget_protocol()
 
@@ -205,10 +199,7 @@ cdef class ShimOfBuffered(Shim):
     def get_buffer(self, hint, /):
         cdef Transport transport = self.transport
         try:
-            if transport.in_context:
-                buffer = run_in_context(transport, transport.get_buffer, hint)
-            else:
-                buffer = transport.get_buffer(hint)
+            buffer = run_in_context(transport, transport.get_buffer, hint)
             if not len(buffer):
                 raise RuntimeError("get_buffer() returned an empty buffer")
             if transport.entered:

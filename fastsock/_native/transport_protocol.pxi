@@ -18,8 +18,13 @@ cdef int tell_updated(Transport self, Py_ssize_t count) except -1:
     return tell(self, self.buffer_updated, count, "buffer_updated")
 
 
+cdef inline bint steps_in(Transport self) noexcept:
+    """Whether a call of the protocol has to enter its context: not on the kernel, and not in a sweep, which has done so."""
+    return self.in_context and self.origin.queue.inside is not self
+
+
 cdef int tell(Transport self, method, argument, str name) except -1:
-    if not self.in_context:
+    if not steps_in(self):
         return call(self, method, argument, name)
     PyContext_Enter(self.context)
     try:
@@ -49,6 +54,9 @@ cdef int failed(Transport self, str method) except -1:
 
 
 cdef object run_in_context(Transport self, method, argument):
+    """A call of the protocol's method whose result is wanted, or whose exception is the caller's."""
+    if not steps_in(self):
+        return method(argument)
     PyContext_Enter(self.context)
     try:
         return method(argument)
@@ -63,7 +71,7 @@ cdef int deliver_pieces(Transport self, bytes data) except -1:
         return deliver(self, data)
     while at < len(data) and not self.closing:
         try:
-            view = memoryview(self.get_buffer(len(data) - at)).cast("B")
+            view = memoryview(run_in_context(self, self.get_buffer, len(data) - at)).cast("B")
             part = min(len(view), len(data) - at)
             view[:part] = data[at : at + part]
         except Exception as error:
@@ -85,7 +93,7 @@ cdef int tell_end(Transport self) except -1:
 cdef bint ask_to_keep_open(Transport self) except -1:
     """Whether the protocol goes on sending after the end of the stream."""
     try:
-        if self.in_context:
+        if steps_in(self):
             return self.context.run(self.protocol.eof_received)
         return self.protocol.eof_received()
     except (SystemExit, KeyboardInterrupt):

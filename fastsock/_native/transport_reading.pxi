@@ -30,9 +30,8 @@ cdef bint receive_into(Transport self, bint final) except -1:
     cdef Py_ssize_t room = fs_available(&self.endpoint.vi, DELIVERY)
     if room == 0 and not fs_load_relaxed64(&self.endpoint.vi.rx.fin) and not final:
         return False
-    PyContext_Enter(self.context)
     try:
-        buffer = self.get_buffer(room if room else -1)
+        buffer = run_in_context(self, self.get_buffer, room if room else -1)
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             if not view.len:
@@ -48,8 +47,6 @@ cdef bint receive_into(Transport self, bint final) except -1:
     except BaseException as error:
         fatal(self, error, "Fatal error: protocol.get_buffer() call failed.")
         return True
-    finally:
-        PyContext_Exit(self.context)
     if got <= 0:
         return received_nothing(self, got)
     tell_updated(self, got)
