@@ -4,6 +4,7 @@ import contextlib
 import gc
 import itertools
 import os
+import select
 import socket
 import sys
 import threading
@@ -268,6 +269,29 @@ def test_moves_inside_one_big_sendall(publishes):
             far.sendall(bytes(100_000_000))
             assert fastsock.path_of(far) == Path("ring", "sending")
         assert program.line() == "100000000 ring"
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_descriptor_exposed_while_bytes_wait_on_both_paths(publishes):
+    """When those of the kernel are read, those of the ring keep it readable."""
+    with listening() as listener, connect(listener.getsockname()[1], publishes) as near, listener.accept()[0] as far:
+        sent = 0
+
+        def moved() -> bool:
+            nonlocal sent
+            far.sendall(b"?")
+            assert near.recv(1) == b"?"
+            near.sendall(b"ring")
+            sent += 4
+            return fastsock.path_of(near) in (Path("ring", "sending"), Path("ring", "both directions"))
+
+        until(moved, "near sends on the ring")
+        near.sendall(b"ring" * 1000)
+        data = b""
+        while len(data) < sent + 4000:
+            assert select.select([far], [], [], SECONDS)[0] == [far], f"{len(data)} of {sent + 4000} bytes"
+            data += far.recv(100)
+        assert data == b"ring" * (sent // 4 + 1000)
 
 
 # ---- servers of many kinds, started patched

@@ -201,12 +201,21 @@ cdef class Endpoint:
         # What was posted before was posted without a doorbell byte. Only the peer can put one into our queue.
         if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
             return
-        if fs_readable(&self.vi) and not fs_events_now(self.fd, POLLIN) and self.kit is not None:
+        if self.kit is not None and self.lacks_doorbell_byte():
             self.kit.ask_for_doorbell()
             with nogil:
-                while tries < 400 and fs_readable(&self.vi) and not fs_events_now(self.fd, POLLIN):
+                while tries < 400 and self.lacks_doorbell_byte():
                     tries += 1
                     fs_nap()
+
+    cdef bint lacks_doorbell_byte(self) noexcept nogil:
+        """Whether something waits in the ring and no doorbell byte says so. While the kernel's part of the stream is not
+        read to its end, POLLIN does not tell: the byte, which comes behind it, is told by its count."""
+        if not fs_readable(&self.vi):
+            return False
+        if self.moved_receiving():
+            return not fs_events_now(self.fd, POLLIN)
+        return fs_load_acquire(&self.vi.rx.rung) == fs_load_relaxed(&self.vi.rx.heard)
 
     cdef void ring_for_asker(self) noexcept nogil:
         """The peer exposed its descriptor with data already posted and asks for a doorbell byte; or it has left."""

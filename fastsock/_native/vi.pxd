@@ -87,6 +87,7 @@ cdef class Endpoint:
     cdef bint moved_sending(self) noexcept nogil
     cdef bint may_switch(self) noexcept nogil
     cdef bint gone(self) noexcept nogil
+    cdef bint lacks_doorbell_byte(self) noexcept nogil
     cdef bint plug_if_full(self) noexcept nogil
     cdef int64_t timeout_option(self, int what) noexcept
     cdef bint ask_peer(self) noexcept nogil
