@@ -60,11 +60,12 @@ cpdef begin_undecided(Endpoint endpoint):
 
 cdef int take_step(Endpoint endpoint) except -1:
     """The next step of an undecided connection. Like a call: the endpoint does not end meanwhile."""
-    endpoint.begin()
-    try:
-        endpoint.step(endpoint)
-    finally:
-        endpoint.end()
+    cdef fs_call call
+    if endpoint.begin(&call):
+        try:
+            endpoint.step(endpoint)
+        finally:
+            endpoint.end(&call)
     return 0
 
 

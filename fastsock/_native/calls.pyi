@@ -125,7 +125,13 @@ def sendfile(out_fd: int, in_fd: int, offset: int | None, count: int, *args: Any
     """As os.sendfile."""
 
 def close(fd: int) -> None:
-    """As os.close: a ring connection's last descriptor says FIN first."""
+    """As os.close."""
+
+def close_socket(fd: int, /) -> None:
+    """As the function socket.close, which takes a number."""
+
+def closerange(fd_low: int, fd_high: int, /) -> None:
+    """As os.closerange."""
 
 def dup(fd: int, /) -> int:
     """As os.dup: the new descriptor belongs to the same endpoint."""

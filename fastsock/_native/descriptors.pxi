@@ -12,6 +12,8 @@ cdef object os_readv = os.readv
 cdef object os_writev = os.writev
 cdef object os_sendfile = os.sendfile
 cdef object os_close = os.close
+cdef object os_closerange = os.closerange
+cdef object socket_close = _socket.close
 cdef object os_dup = os.dup
 cdef object os_dup2 = os.dup2
 
@@ -39,7 +41,8 @@ def read(fd, Py_ssize_t n, /):
     cdef Endpoint endpoint = ring_endpoint(fd, RECEIVE)
     if endpoint is None or n < 0:
         return os_read(fd, n)
-    return receive_bytes(endpoint, descriptor_timeout(fd), n, 0)
+    data = receive_bytes(endpoint, descriptor_timeout(fd), n, 0)
+    return os_read(fd, n) if data is None else data
 
 
 def readv(fd, buffers, /):
@@ -48,7 +51,8 @@ def readv(fd, buffers, /):
     cdef list views = writable_views(buffers) if endpoint is not None else None
     if views is None:
         return os_readv(fd, buffers)
-    return receive_scattered(endpoint, descriptor_timeout(fd), views, 0)
+    got = receive_scattered(endpoint, descriptor_timeout(fd), views, 0)
+    return os_readv(fd, buffers) if got == USE_KERNEL else got
 
 
 def write(fd, data, /):
@@ -56,7 +60,8 @@ def write(fd, data, /):
     cdef Endpoint endpoint = ring_endpoint(fd, SEND)
     if endpoint is None:
         return os_write(fd, data)
-    return transmit_buffer(endpoint, descriptor_timeout(fd), data, 0, False)
+    sent = transmit_buffer(endpoint, descriptor_timeout(fd), data, 0, False)
+    return os_write(fd, data) if sent == USE_KERNEL else sent
 
 
 def writev(fd, buffers, /):
@@ -65,7 +70,8 @@ def writev(fd, buffers, /):
     cdef bytes piece = gathered(buffers) if endpoint is not None else None
     if piece is None:
         return os_writev(fd, buffers)
-    return transmit_buffer(endpoint, descriptor_timeout(fd), piece, 0, False)
+    sent = transmit_buffer(endpoint, descriptor_timeout(fd), piece, 0, False)
+    return os_writev(fd, buffers) if sent == USE_KERNEL else sent
 
 
 def sendfile(out_fd, in_fd, offset, count, *args, **kwargs):
@@ -76,19 +82,41 @@ def sendfile(out_fd, in_fd, offset, count, *args, **kwargs):
     at = os.lseek(in_fd, 0, os.SEEK_CUR) if offset is None else offset
     data = os.pread(in_fd, min(count, SENDFILE_PIECE), at)
     sent = transmit_buffer(endpoint, descriptor_timeout(out_fd), data, 0, False) if data else 0
+    if sent == USE_KERNEL:
+        return os_sendfile(out_fd, in_fd, offset, count)
     if offset is None:
         os.lseek(in_fd, at + sent, os.SEEK_SET)
     return sent
 
 
-def close(fd):
-    """As os.close: a ring connection's last descriptor says FIN first."""
+cdef int forget_number(object fd) except -1:
+    """The descriptor is about to be closed, or replaced: a ring connection's last one says FIN first."""
     cdef Endpoint endpoint
     if fd in tracked:
         endpoint = endpoint_at(fd)
         if endpoint is not None:
             endpoint.forget(fd)
+    return 0
+
+
+def close(fd):
+    """As os.close."""
+    forget_number(fd)
     os_close(fd)
+
+
+def close_socket(fd, /):
+    """As the function socket.close, which takes a number."""
+    forget_number(fd)
+    socket_close(fd)
+
+
+def closerange(fd_low, fd_high, /):
+    """As os.closerange."""
+    if tracked and isinstance(fd_low, int) and isinstance(fd_high, int):
+        for fd in [fd for fd in tracked if fd_low <= fd < fd_high]:
+            forget_number(fd)
+    os_closerange(fd_low, fd_high)
 
 
 def dup(fd, /):
@@ -102,11 +130,9 @@ def dup(fd, /):
 
 def dup2(fd, fd2, inheritable=True):
     """As os.dup2: fd2's connection, if it was one, loses a descriptor, and fd's gains one."""
-    cdef Endpoint old, endpoint = endpoint_at(fd) if fd in tracked else None
-    if fd2 in tracked and fd2 != fd:
-        old = endpoint_at(fd2)
-        if old is not None:
-            old.forget(fd2)
+    cdef Endpoint endpoint = endpoint_at(fd) if fd in tracked else None
+    if fd2 != fd:
+        forget_number(fd2)
     new = os_dup2(fd, fd2, inheritable)
     if endpoint is not None:
         endpoint.adopt(new)

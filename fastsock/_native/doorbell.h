@@ -10,7 +10,7 @@
  *     the sender     fs_arm_sender: credit_wait |= WAITS, then looks at the ACK
  *                    fs_acknowledge: ACK, then fs_peer_credit_wait
  *     the descriptor fs_hush: heard = rung, then looks at the next commit word
- *     (EXPOSED)      fs_post, then fs_must_ring: enough rung that is not heard?
+ *     (EXPOSED)      fs_post, then fs_all_heard: is a byte left that tells of it?
  */
 #ifndef FASTSOCK_DOORBELL_H
 #define FASTSOCK_DOORBELL_H
@@ -89,21 +89,11 @@ static inline uint32_t fs_answer_sender(struct fs_vi *vi, uint32_t keep) {
 
 /* ---- doorbell bytes: POLLIN on the kernel's descriptor ---------------------------------------------- */
 
-/* A doorbell byte more makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
-#define FS_EDGES 16
-
-/* True if a doorbell byte is to be sent; it is accounted here. Call under the send lock, after a post that found
- * the peer EXPOSED. */
-static inline int fs_must_ring(struct fs_vi *vi) {
-    uint32_t rung = fs_load_relaxed(&vi->tx->rung);
-    if (rung - fs_load_sc(&vi->tx->heard) >= FS_EDGES) return 0;
-    fs_store_sc(&vi->tx->rung, rung + 1);
-    return 1;
-}
-
-/* A receiver that polls may take a post before the doorbell byte for it is sent, and the byte would then lie there
- * with nothing behind it. So the sender says that it is at it, from before the post until after the byte, and
- * the receiver that has drained the ring waits for the end of that (a system call) before it takes the bytes. */
+/* A post to an EXPOSED receiver, its doorbell byte accounted (fs_post), and the look whether that byte was heard before the
+ * post could be seen, belong together: a receiver that took the post in between might take the byte for an older
+ * post's, and another byte would come with nothing behind it. So the sender says that it is at it, for as long as
+ * that takes, and the receiver that has drained the ring waits for the end of it before it takes bytes. The system call
+ * that sends the byte comes afterwards: the receiver knows of the byte by its count. */
 static inline int fs_begin_ringing(struct fs_vi *vi) {
     if (!(fs_load_relaxed(&vi->tx->doorbell) & FS_EXPOSED)) return 0;
     fs_store_relaxed(&vi->tx->ringing, 1); /* the post's release orders it */

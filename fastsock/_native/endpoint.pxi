@@ -25,7 +25,10 @@ cdef class Endpoint:
     # ---- descriptors -------------------------------------------------------------------------------------
 
     def adopt(self, int fd):
-        """Adds a descriptor of this connection."""
+        """Adds a descriptor of this connection. One that had the number before was closed behind our back."""
+        before = by_descriptor.get(fd)
+        if before is not None and before is not self:
+            before.forget(fd)
         self.descriptors.add(fd)
         by_descriptor[fd] = self
 
@@ -39,6 +42,10 @@ cdef class Endpoint:
         if self.descriptors:
             if fd == self.fd:
                 self.point_to(next(iter(self.descriptors)))
+        elif self.attached and fs_inode(fd) != self.inode:
+            # Closed behind our back: the number may be somebody else's, and the kernel has ended the connection.
+            self.point_to(-1)
+            end_here(self)
         elif self.active:
             # Like the kernel, which keeps a connection open while somebody is inside a call on it.
             spare = sys_fcntl(fd, F_DUPFD_CLOEXEC, 0)
@@ -74,17 +81,24 @@ cdef class Endpoint:
             self.send_timeout = fs_option_ns(self.fd, SO_SNDTIMEO)
         return self.send_timeout
 
-    cdef void begin(self) noexcept:
+    cdef bint begin(self, fs_call *call) noexcept:
+        """Whether a call may touch this endpoint: it has not ended. It does not end then before `end`, with the same `call`,
+        which stays where it is meanwhile. The one place that says so; with the GIL."""
+        if self.finished:
+            return False
+        call.endpoint = <PyObject *>self
+        call.outer = fs_innermost_call()
+        fs_set_innermost_call(call)
         self.active += 1
+        return True
 
-    cdef int end(self) except -1:
-        cdef int fd = self.fd
+    cdef int end(self, fs_call *call) except -1:
+        fs_set_innermost_call(call.outer)
         self.active -= 1
         if self.finished:
             release(self)
         elif self.finishing and not self.active:
-            end_here(self)
-            sys_close(fd)
+            end_last_call(self)
         return 0
 
     # ---- attaching ---------------------------------------------------------------------------------------
@@ -111,7 +125,8 @@ cdef class Endpoint:
         return self.attached and fs_peer_credit_wait(&self.vi)
 
     cdef bint gone(self) noexcept nogil:
-        """Whether nobody reads our half any more: what is sent gets the kernel's answer."""
+        """Whether nobody reads our half any more, as far as was seen (peer_lost looks): what is sent gets the kernel's
+        answer."""
         return self.lost or fs_load_sc(&self.vi.tx.doorbell) & FS_GONE
 
     cdef bint may_switch(self) noexcept nogil:
@@ -158,7 +173,7 @@ cdef class Endpoint:
                 self.attached = True
                 hold_receive_buffer(self)
                 # A thread that sleeps on the kernel's descriptor knows nothing of the eventfd: ring it there.
-                if self.exposed or fs_load_sc(&self.own.recv_sleepers):
+                if self.exposed or fs_load_sc(&self.recv_sleepers):
                     fs_or_sc(&self.vi.rx.doorbell, FS_EXPOSED)
                 fs_store_sc(&self.vi.rx.limit, self.receive_limit)
                 # SYNC: consent - pairs with try_send: the peer that sees it finds our doorbell state and limit.
@@ -191,7 +206,7 @@ cdef class Endpoint:
 
     def expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
-        cdef int tries = 0
+        cdef int64_t deadline
         if self.exposed or self.driven:
             return
         self.exposed = True
@@ -204,9 +219,12 @@ cdef class Endpoint:
         if self.kit is not None and self.lacks_doorbell_byte():
             self.kit.ask_for_doorbell()
             with nogil:
-                while tries < 400 and self.lacks_doorbell_byte():
-                    tries += 1
-                    fs_nap()
+                deadline = fs_now() + EXPOSE_NS
+                while self.lacks_doorbell_byte() and fs_now() < deadline:
+                    # (The byte is an event, unless bytes of the kernel's part lie in front of it.)
+                    if not fs_events_within(self.fd, POLLIN, 1):
+                        continue
+                    sched_yield()
 
     cdef bint lacks_doorbell_byte(self) noexcept nogil:
         """Whether something waits in the ring and no doorbell byte says so. While the kernel's part of the stream is not
@@ -274,13 +292,8 @@ cdef class Endpoint:
         switch_sending(self)
 
     cdef bint ask_peer(self) noexcept nogil:
-        """Whether the peer is dead. If not, asks with a doorbell byte: a dead one's kernel answers with RST. Under the
-        send lock."""
-        if fs_events_now(self.fd, 0) & POLLERR or (not fs_load_sc64(&self.vi.rx.fin) and peer_ended(self)):
-            self.lost = True
-        elif self.moved_sending():
-            ring(self, FS_EXPOSED)
-        return self.gone()
+        """Whether a peer whose end of stream was seen is dead. Under the send lock."""
+        return probe_peer(self)
 
     # ---- waiting -----------------------------------------------------------------------------------------
 
@@ -330,7 +343,7 @@ cdef class Endpoint:
                 fs_post_fin(&self.vi, FS_FIN)  # also before the switch: a FIN of the kernel alone means death
                 ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
             if self.shut_receiving and self.shut_sending:
-                fs_or_sc(&self.vi.rx.doorbell, FS_GONE)
+                fs_or_sc(&self.vi.rx.doorbell, FS_SHUT)
                 wake(self.peer_fd)
             fs_unlock(&self.own.send_lock)
 
@@ -339,7 +352,7 @@ cdef class Endpoint:
         cdef fs_side *own = self.own
         state = dict(fd=self.fd, finished=self.finished, broken=self.broken, attached=self.attached, standing=self.standing, exposed=self.exposed, lost=self.lost,
                      operations=self.operations, holders=self.holders, kernel_taken=own.kernel_taken,
-                     sleepers=(fs_load_sc(&own.recv_sleepers), fs_load_sc(&own.send_sleepers)),
+                     sleepers=(fs_load_sc(&self.recv_sleepers), fs_load_sc(&self.send_sleepers)),
                      locks=(fs_load_sc(&own.recv_lock), fs_load_sc(&own.send_lock)))
         if self.attached and not self.finished:
             state.update(

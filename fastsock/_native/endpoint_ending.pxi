@@ -27,6 +27,14 @@ cdef int end_here(Endpoint self) except -1:
     return release(self)
 
 
+cdef int end_last_call(Endpoint self) except -1:
+    """The program has closed the connection, and the last call is over that was inside then."""
+    cdef int fd = self.fd
+    end_here(self)
+    sys_close(fd)
+    return 0
+
+
 cdef int say_goodbye(Endpoint self) except -1:
     """If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
     queue, where they would turn its FIN into a RST."""
@@ -79,6 +87,7 @@ cdef int release(Endpoint self) except -1:
     if not self.finished or self.active or self.kept:
         return 0
     free_own(self)
+    self.attached = False
     if self.kit is not None:
         kit, self.kit = self.kit, None
         kit.release(self.recyclable)

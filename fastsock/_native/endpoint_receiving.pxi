@@ -72,44 +72,6 @@ cdef int64_t take_error(Endpoint self) noexcept nogil:
     return error
 
 
-cdef bint peer_ended(Endpoint self) noexcept nogil:
-    """Whether the peer's FIN or RST has come. (POLLRDHUP would also tell of our own SHUT_RD.)"""
-    cdef uint64_t sent, received
-    cdef char state
-    return (not tcp_bytes(self.fd, &state, &sent, &received) or state == TCP_CLOSE or state == TCP_CLOSE_WAIT
-            or state == TCP_LAST_ACK or state == TCP_CLOSING or state == TCP_TIME_WAIT)
-
-
-cdef int64_t death(Endpoint self) noexcept nogil:
-    """The kernel connection has ended. TCP resets it when a process dies with bytes unread; here they lay in the
-    ring, where the kernel did not see them: -ECONNRESET once, then 0."""
-    if self.death_told or fs_waiting(&self.vi) or not fs_left_unread(&self.vi):
-        return 0
-    self.death_told = True
-    return -ECONNRESET
-
-
-cdef int64_t look_at_lifeline(Endpoint self) noexcept nogil:
-    """0 if the kernel connection has ended, -errno if it failed, -EAGAIN if it lives."""
-    cdef char byte
-    cdef int64_t got
-    cdef int looks
-    for looks in range(3):
-        got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
-        if got == 0:
-            if not peer_ended(self):
-                return 0  # after our own SHUT_RD
-            if not fs_load_sc64(&self.vi.rx.fin):
-                self.lost = True  # died: what is sent from here on gets the kernel's answer
-            return death(self)
-        if got < 0:
-            return -errno
-        self.quiet()
-        if fs_readable(&self.vi):
-            break
-    return -EAGAIN
-
-
 cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noexcept nogil:
     """The part of the stream that came before the peer's switch. MOVED when it is exhausted."""
     cdef uint64_t switch_at, left, limit
@@ -220,24 +182,29 @@ cdef void answer_credit_wait(Endpoint self) noexcept nogil:
 
 cdef void take_doorbell_bytes(Endpoint self) noexcept nogil:
     """After a read: the kernel's queue then holds doorbell bytes exactly while something waits in the ring."""
-    cdef int tries = 0
-    cdef int64_t deadline
     if fs_ringing(&self.vi):
-        deadline = fs_now() + (1_000_000 if self.peer_late else RINGING_MS * 1_000_000)
-        while fs_ringing(&self.vi):
-            tries += 1
-            if tries < 200:
-                fs_pause()
-                continue
-            if fs_now() > deadline:
-                self.peer_late = True  # stopped, killed or hostile: once is enough
-                break
-            fs_nap()  # the sender was interrupted, perhaps by us: it needs a processor
+        await_ringing(self)
     if fs_peer_credit_wait(&self.vi) & FS_PLUGGED and fs_waiting(&self.vi):
         return  # a plug, perhaps a new one: for answer_credit_wait
     swallow(self, fs_hush(&self.vi))
     if self.receive_buffer_grown:
         hold_receive_buffer(self)
+
+
+cdef void await_ringing(Endpoint self) noexcept nogil:
+    """The sender is within a few instructions of the end of a post, or in a plug. If it does not get there soon it was
+    interrupted, perhaps by us: it needs a processor."""
+    cdef int tries = 0
+    cdef int64_t deadline = fs_now() + (LATE_NS if self.peer_late else RINGING_NS)
+    while fs_ringing(&self.vi):
+        tries += 1
+        if tries < 200:
+            fs_pause()
+        elif fs_now() > deadline:
+            self.peer_late = True  # stopped, killed or hostile: once is enough
+            break
+        else:
+            sched_yield()
 
 
 cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:

@@ -18,7 +18,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     without MSG_NOSIGNAL a broken connection raises SIGPIPE."""
     cdef int64_t done = 0, part
     cdef uint32_t doorbell, ready
-    cdef int combine, ringing
+    cdef int combine
     cdef fs_side *own = self.own  # (a bridge may change it)
     fs_lock(&own.send_lock, own_pid)
     if not self.attached:  # under the lock: another thread may have moved the connection meanwhile
@@ -35,34 +35,29 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
             return -EAGAIN if length else 0
     elif ready == FS_READY and length and not fs_load_relaxed(&own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK):
         switch_sending(self)
+    if fs_load_relaxed64(&self.vi.rx.fin) and fs_events_now(self.fd, 0):
+        peer_lost(self)  # a half-closed peer has died: its FIN was no news, but leave_byte made the kernel find out
+    doorbell = fs_load_relaxed(&self.vi.tx.doorbell)
+    if doorbell & (FS_SHUT | FS_GONE) == FS_SHUT and self.moved_sending() and not self.lost:
+        if not fs_writable(&self.vi):
+            fs_unlock(&own.send_lock)
+            return -EAGAIN if length else 0
+        self.lost = True  # there is room, and what is sent now draws a reset
     if (not self.moved_sending() or self.lost or self.own.fin_sent or self.broken
-            or fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
-            or fs_load_relaxed(&self.vi.tx.doorbell) & FS_GONE):
+            or fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK or doorbell & FS_GONE):
         # Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer.
         part = -EPIPE if self.broken or self.death_told else death(self) if self.lost and not self.own.fin_sent else 0
         if part == 0:
             part = kernel_send(self, data, length, flags)
-        fs_unlock(&own.send_lock)
-        return part
-    if fs_load_relaxed64(&self.vi.rx.fin) and fs_events_now(self.fd, 0):
-        # A half-closed peer has died: its FIN was no news. Doorbell bytes make the kernel find out.
-        self.lost = True
-        part = kernel_send(self, data, length, flags)
+            if self.lost:
+                part = tell_of_kernel(self, part)
         fs_unlock(&own.send_lock)
         return part
     combine = self.vi.combine_limit and not self.nodelay and length <= self.vi.combine_limit
     while done < <int64_t>length:
-        ringing = fs_begin_ringing(&self.vi)
-        part = fs_post(&self.vi, data + done, length - <size_t>done, FS_DATA, combine)
+        part = post_and_ring(self, data + done, length - <size_t>done, combine)
         if part > 0:
             done += part
-            doorbell = fs_peer_doorbell(&self.vi)
-            if fs_load_relaxed64(&self.vi.rx.fin):
-                doorbell |= FS_EXPOSED
-            if doorbell:
-                ring(self, doorbell)
-        if ringing:
-            fs_end_ringing(&self.vi)
         if part < 0:
             done = VIOLATED
         if part <= 0:
@@ -76,6 +71,32 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     return done if done or not length else -EAGAIN
 
 
+cdef int64_t post_and_ring(Endpoint self, const char *data, size_t length, int combine) noexcept nogil:
+    """Posts one descriptor's worth, and tells a receiver that sleeps or whose descriptor may be polled. As fs_post."""
+    cdef int counted = 0
+    cdef bint lacks = False
+    cdef uint32_t doorbell = 0
+    cdef int ringing = fs_begin_ringing(&self.vi)
+    cdef int64_t part = fs_post(&self.vi, data, length, FS_DATA, combine, &counted if ringing else NULL)
+    if part > 0:
+        doorbell = fs_peer_doorbell(&self.vi)
+        # (A peer that has ended its stream: see leave_byte.)
+        lacks = (doorbell & FS_EXPOSED or fs_load_relaxed64(&self.vi.rx.fin)) and fs_all_heard(&self.vi)
+    if ringing and not lacks:
+        fs_end_ringing(&self.vi)
+    if counted:
+        send_doorbell_byte(self)
+    if doorbell:
+        doorbell &= ~<uint32_t>FS_EXPOSED
+    if lacks:
+        doorbell |= FS_EXPOSED
+    if doorbell:
+        ring(self, doorbell)
+    if ringing and lacks:
+        fs_end_ringing(&self.vi)
+    return part
+
+
 cdef bint plug_full_ring(Endpoint self) noexcept nogil:
     """At the end of a send on an exposed descriptor. True if the ring is full and POLLOUT is false now."""
     cdef bint full = False
@@ -86,19 +107,6 @@ cdef bint plug_full_ring(Endpoint self) noexcept nogil:
         fs_end_ringing(&self.vi)
     fs_unlock(&self.own.send_lock)
     return full
-
-
-cdef void watch_lifeline(Endpoint self) noexcept nogil:
-    """Nothing was acknowledged for a while: see now and then whether the peer still lives."""
-    cdef int64_t now
-    self.unacknowledged_sends += 1
-    if self.unacknowledged_sends % 4:
-        return
-    now = fs_now()
-    if now - self.last_look >= LOOK_INTERVAL:
-        self.last_look = now
-        if not fs_load_sc64(&self.vi.rx.fin) and peer_ended(self):
-            self.lost = True
 
 
 cdef int64_t kernel_send(Endpoint self, const char *data, size_t length, int flags) noexcept nogil:
@@ -115,7 +123,7 @@ cdef int64_t send_byte(Endpoint self, const char *byte, int flags) noexcept nogi
         if self.plugs:
             fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
         part = kernel_send(self, byte, 1, flags)
-        deadline = fs_now() + RINGING_MS * 1_000_000
+        deadline = fs_now() + BYTE_NS
         while part == -EAGAIN and fs_now() < deadline:  # the system is short of memory, or may widen nothing
             fs_nap()
             part = kernel_send(self, byte, 1, flags)
@@ -148,9 +156,9 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
         fs_unlock(&self.own.send_lock)
         return part
     if length > 1:
-        part = fs_post(&self.vi, data, length - 1, FS_DATA, 0)
+        part = fs_post(&self.vi, data, length - 1, FS_DATA, 0, NULL)
     else:
-        part = fs_post(&self.vi, data, 1, FS_OOB, 0)
+        part = fs_post(&self.vi, data, 1, FS_OOB, 0, NULL)
         if part == 1:
             fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + 1)
             send_byte(self, data, MSG_OOB | MSG_NOSIGNAL)
@@ -177,18 +185,25 @@ cdef void switch_sending(Endpoint self) noexcept nogil:
 
 cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
     """The peer sleeps, polls its descriptor, or has closed. Under the send lock."""
-    if doorbell & FS_EXPOSED and fs_must_ring(&self.vi):
-        self.vi.count.doorbells_rung += 1
-        if send_byte(self, junk, MSG_NOSIGNAL) == -EAGAIN:
-            # One byte at a time, and the queue is full: it counts as taken what it does not take.
-            self.vi.violation = b"stopped reading its doorbell"
+    if doorbell & FS_EXPOSED and fs_count_ring(&self.vi):
+        send_doorbell_byte(self)
     # After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards.
     if doorbell & FS_ASLEEP and fs_wakes_receiver(&self.vi):
         wake(self.peer_fd)
         self.vi.count.doorbells_rung += 1
     if doorbell & FS_GONE:
         self.lost = True
-        kernel_send(self, junk, 1, MSG_NOSIGNAL)  # draws the RST that data to a closed socket draws
+        # Draws the RST that data to a closed socket draws. (Counted: it may be about to close, and reads the byte.)
+        fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + 1)
+        kernel_send(self, junk, 1, MSG_NOSIGNAL)
+
+
+cdef void send_doorbell_byte(Endpoint self) noexcept nogil:
+    """The byte that was accounted."""
+    self.vi.count.doorbells_rung += 1
+    if send_byte(self, junk, MSG_NOSIGNAL) == -EAGAIN:
+        # One byte at a time, and the queue is full: it counts as taken what it does not take.
+        self.vi.violation = b"stopped reading its doorbell"
 
 
 cdef void wake(int fd) noexcept nogil:

@@ -62,11 +62,11 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     none) has passed, -EINTR: a signal came."""
     cdef pollfd fds[2]
     cdef int64_t began = fs_now(), rest
-    cdef bint attached, moved, ready = False, probe = False, polled = self.spun, waits = False
+    cdef bint attached, moved, ready = False, probe = False, looks = False, polled = self.spun, waits = False
     cdef int events
     cdef uint64_t drained
     cdef fs_word32 *lock = &self.own.recv_lock if what == RECEIVE else &self.own.send_lock
-    cdef fs_word32 *sleepers = &self.own.recv_sleepers if what == RECEIVE else &self.own.send_sleepers
+    cdef fs_word32 *sleepers = &self.recv_sleepers if what == RECEIVE else &self.send_sleepers
     rest = -1 if deadline < 0 else (deadline - began if deadline > began else 0)
 
     fs_lock(lock, own_pid)
@@ -80,7 +80,8 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     fds[1].events = POLLRDHUP if moved else (POLLRDHUP | POLLIN if what == RECEIVE else POLLOUT)
     fds[1].revents = 0
     if attached and what == RECEIVE:
-        if not self.exposed and fs_load_relaxed(&self.vi.rx.doorbell) & FS_EXPOSED and not fs_load_sc(sleepers):
+        if (not self.exposed and fs_load_relaxed(&self.vi.rx.doorbell) & FS_EXPOSED and not fs_load_sc(sleepers)
+                and not shared(self)):
             fs_and_sc(&self.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)  # nobody sleeps on the kernel's any more
             self.quiet()
         answer_credit_wait(self)  # the acknowledgements delayed so far, before we sleep on them
@@ -100,9 +101,17 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
             # A half-closed connection: its end is no news, so ask now and then whether the peer is still there.
             fds[1].events = 0
             probe = rest < 0 or rest > PROBE_INTERVAL
+            if not ready:
+                leave_byte(self)
+    if probe:
+        rest = PROBE_INTERVAL
+    elif shared(self) and (rest < 0 or rest > SHARED_INTERVAL):
+        # A sleeper of another process may take the wakeup that was for us, and be killed with it.
+        probe = looks = True
+        rest = SHARED_INTERVAL
     fs_unlock(lock)
 
-    events = 1 if ready else fs_poll2(fds, PROBE_INTERVAL if probe else rest)
+    events = 1 if ready else fs_poll2(fds, rest)
     if events < 0:
         events = -errno
     fs_add_sc(sleepers, <uint32_t>-1)
@@ -110,17 +119,15 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         sys_read(fds[0].fd, &drained, 8)
     if attached and what == RECEIVE:
         fs_disarm_receiver(&self.vi)
-    elif waits:
-        if probe and events == 0:
-            events = 1
-    elif moved:
-        if not ready and (fds[1].revents & POLLERR or fds[1].revents & (POLLHUP | POLLRDHUP) and peer_ended(self)):
-            self.lost = True
-        if probe and events == 0:
+    elif moved and not waits:
+        if not ready and fds[1].revents & (POLLERR | POLLHUP | POLLRDHUP) and not peer_lost(self) and lifeline(self) == ALIVE:
+            self.shut_receiving = True  # by somebody who knows the number
+        if probe and not looks and events == 0:
             fs_lock(lock, own_pid)
-            ring(self, FS_EXPOSED)
+            probe_peer(self)
             fs_unlock(lock)
-            events = 1
+    if probe and events == 0:
+        events = 1
     if attached or waits:
         hand_over(self)
     if events > 0:
@@ -129,14 +136,19 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     return events if events == -EINTR else 0
 
 
+cdef bint shared(Endpoint self) noexcept nogil:
+    """Whether another process holds the connection as well, and perhaps sleeps on it."""
+    return fs_load_relaxed(&self.own.holders) > 1
+
+
 cdef void hand_over(Endpoint self) noexcept nogil:
     """A wakeup may have been meant for several sleepers of this side, and one has taken it: arm again for the
     others and pass it on if there is something for them."""
-    cdef bint more = False
+    cdef bint more = False, others = shared(self)
     cdef fs_side *own = self.own
-    if fs_load_sc(&self.own.recv_sleepers):
+    if others or fs_load_sc(&self.recv_sleepers):
         more = fs_arm_receiver(&self.vi)
-    if fs_load_sc(&self.own.send_sleepers):
+    if others or fs_load_sc(&self.send_sleepers):
         fs_lock(&own.send_lock, own_pid)
         if fs_load_relaxed(&own.moved) & FS_SENDING_BACK:
             more = more or not waits_for_leaver(self)

@@ -28,7 +28,7 @@ cdef extern from "doorbell.h" nogil:
 
     enum: FS_LINE, FS_INLINE, FS_WINDOW_MIN, FS_WINDOW_MAX, FS_CHUNK_MIN, FS_CHUNK_MAX
     enum: FS_DATA, FS_OOB
-    enum: FS_ASLEEP, FS_EXPOSED, FS_GONE
+    enum: FS_ASLEEP, FS_EXPOSED, FS_GONE, FS_SHUT
     enum: FS_WAITS, FS_PLUGGED, FS_HURRY
     enum: FS_UNANSWERED, FS_TAKEN
     enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK, FS_SENDING_HELD, FS_OUT
@@ -77,8 +77,6 @@ cdef extern from "doorbell.h" nogil:
         fs_word32 children[4]
         fs_word32 send_lock
         fs_word32 recv_lock
-        fs_word32 recv_sleepers
-        fs_word32 send_sleepers
         fs_word32 moved
         uint32_t posted
         uint32_t credited
@@ -129,7 +127,9 @@ cdef extern from "doorbell.h" nogil:
     void fs_region_format(void *, uint32_t window, uint32_t chunk, const unsigned char *id)
     void fs_region_recycle(fs_region *, uint32_t window)
     const char *fs_vi_attach(fs_vi *, void *, size_t, int side)
-    int64_t fs_post(fs_vi *, const char *, size_t, int type, int combine)
+    int64_t fs_post(fs_vi *, const char *, size_t, int type, int combine, int *counted)
+    int fs_count_ring(fs_vi *)
+    bint fs_all_heard(fs_vi *)
     void fs_post_fin(fs_vi *, uint64_t kind)
     void fs_seal(fs_vi *)
     uint32_t fs_peer_doorbell(fs_vi *)
@@ -149,7 +149,6 @@ cdef extern from "doorbell.h" nogil:
     int fs_writable(fs_vi *)
     int fs_arm_sender(fs_vi *, uint32_t)
     uint32_t fs_answer_sender(fs_vi *, uint32_t)
-    int fs_must_ring(fs_vi *)
     uint32_t fs_hush(fs_vi *)
     int fs_begin_ringing(fs_vi *)
     int fs_begin_plug(fs_vi *)

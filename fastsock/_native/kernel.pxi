@@ -19,6 +19,7 @@ cdef enum:
     # all in nanoseconds
     LOOK_INTERVAL = 1_000_000       # between looks at the lifeline while the peer acknowledges nothing
     PROBE_INTERVAL = 500_000_000    # between probes of a half-closed peer that does not read
+    SHARED_INTERVAL = 100_000_000   # between looks of a sleeper whose side is several processes
     AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed
     PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
     PLUG_PIECE = 16384              # of it at most in one segment, which has to fit into a window that opens again
@@ -27,7 +28,10 @@ cdef enum:
     FREED_BUFFER = 1 << 20          # bytes of receive buffer, about, after the way out
     WAKE_COST = 60_000              # that a sleep adds to a wait, generously (docs/design.md)
     SWALLOW_MS = 10                 # that doorbell bytes may be late, in milliseconds
-    RINGING_MS = 100                # that a sender may be in a post that it rings for, in milliseconds
+    RINGING_NS = 5_000_000          # that a sender may be in a post that it rings for,
+    LATE_NS = 100_000               # or one that was late before
+    EXPOSE_NS = 20_000_000          # that the peer gets to ring for a descriptor that was handed out
+    BYTE_NS = 100_000_000           # that a doorbell byte may find no room in the kernel
     # whether polling pays on a connection: starts in the middle, polls from SCORE_POLLS on
     SCORE_MAX = 16
     SCORE_POLLS = 4
@@ -59,6 +63,10 @@ cdef extern from *:
     #include <netinet/in.h>
     #include <sched.h>
     #include <sys/stat.h>
+    /* The calls of this thread that are inside an endpoint, the innermost first: `struct fs_call` of vi.pxd. */
+    static __thread void *fs_calls_of_thread;
+    #define fs_innermost_call() fs_calls_of_thread
+    #define fs_set_innermost_call(call) (fs_calls_of_thread = (call))
     /* What the kernel calls the thing behind a descriptor; 0: no open descriptor. */
     static inline uint64_t fs_inode(int fd) {
         struct stat s;
@@ -120,6 +128,8 @@ cdef extern from *:
         return getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
     }
     """
+    fs_call *fs_innermost_call() nogil
+    void fs_set_innermost_call(fs_call *) nogil
     uint64_t fs_inode(int) nogil
     int fs_usable_processors() nogil
     bint fs_is_dead(uint32_t) nogil

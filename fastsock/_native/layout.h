@@ -69,6 +69,7 @@ enum fs_doorbell {
     FS_ASLEEP = 1,  /* the receiver sleeps on its eventfd: write to it */
     FS_EXPOSED = 2, /* somebody may poll the receiver's descriptor: keep a doorbell byte in its queue */
     FS_GONE = 4,    /* the receiver has closed: nothing will be read any more */
+    FS_SHUT = 8,    /* it has shut both directions: it reads what is there, and more draws a reset */
 };
 
 /* Sender's credit wait, read by the receiver after each ACK. */
@@ -107,7 +108,7 @@ struct fs_half {
     fs_word32 rung;                  /* doorbell bytes sent on the kernel connection, ever */
     fs_word32 processor;             /* 1 + the processor the sender's side last ran on, as a hint for polling */
     fs_word32 returned;              /* 0, or 1 + bytes of the parcel that were sent again (the way out) */
-    fs_word32 ringing;               /* 1: in a post that a doorbell byte may follow */
+    fs_word32 ringing;               /* 1: in a post or a plug that a doorbell byte may follow */
     /* receiver's line */
     _Alignas(FS_LINE) fs_word32 acked; /* packet ACK: descriptors consumed, ever */
     fs_word32 doorbell;                /* enum fs_doorbell; ASLEEP is cleared by the sender that rings */

@@ -29,28 +29,30 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
     cdef int64_t got = -EAGAIN, began = fs_now(), until
     cdef int looks = 0
     until = began + endpoint.budget(began)
-    endpoint.in_kernel += 1
-    try:
-        if until != began:
-            with nogil:
-                while got == -EAGAIN and (looks == 0 or fs_now() < until):
-                    got = sys_recv(endpoint.fd, into, room, flags | MSG_DONTWAIT)
-                    looks += 1
-                    if got < 0:
-                        got = -errno
-                        sched_yield()  # we cannot tell whether the peer waits for this very processor
-            if got != -EAGAIN:
-                if looks > 1:
-                    endpoint.settle(began, True, True)
-                return got
-            PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
-            began = fs_now()
+    if until != began:
+        endpoint.in_kernel += 1
         with nogil:
-            got = sys_recv(endpoint.fd, into, room, flags)
-            if got < 0:
-                got = -errno
-    finally:
+            while got == -EAGAIN and (looks == 0 or fs_now() < until):
+                got = sys_recv(endpoint.fd, into, room, flags | MSG_DONTWAIT)
+                looks += 1
+                if got < 0:
+                    got = -errno
+                    sched_yield()  # we cannot tell whether the peer waits for this very processor
         endpoint.in_kernel -= 1
+        if got != -EAGAIN:
+            if looks > 1:
+                endpoint.settle(began, True, True)
+            return got
+        PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
+        if not sleeps_in_kernel(endpoint, -1):
+            return -EINTR  # its handler has moved the connection: look again
+        began = fs_now()
+    endpoint.in_kernel += 1
+    with nogil:
+        got = sys_recv(endpoint.fd, into, room, flags)
+        if got < 0:
+            got = -errno
+    endpoint.in_kernel -= 1
     if got == -EINTR:
         PyErr_CheckSignals()
     else:
@@ -63,11 +65,13 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
     cdef int64_t got, deadline = -1
     cdef Py_ssize_t filled = 0
     cdef bint whole, quiet = False, waited = False, slept
+    cdef fs_call call
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
     whole = flags & MSG_WAITALL and timeout < 0
     flags &= ~MSG_WAITALL
-    endpoint.begin()
+    if not endpoint.begin(&call):
+        return USE_KERNEL
     try:
         while True:
             slept = sleeps_in_kernel(endpoint, timeout) and not flags & MSG_PEEK and room > 0
@@ -119,7 +123,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                     return filled  # as the kernel does: what came before the signal is delivered
                 raise
     finally:
-        endpoint.end()
+        endpoint.end(&call)
 
 
 cdef bint more_to_peek(Endpoint endpoint) except? True:
@@ -143,20 +147,21 @@ cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, in
     """None: USE_KERNEL."""
     cdef bytes data
     cdef Py_ssize_t got, room = size
+    cdef fs_call call
     if endpoint.attached and endpoint.moved_receiving() and not flags & MSG_WAITALL:
-        room = fs_available(&endpoint.vi, size)
-        if room == 0:
-            # Nothing there yet: wait first, so that the bytes object gets its right size.
-            endpoint.begin()
-            try:
-                if not flags & MSG_DONTWAIT and timeout != 0:
-                    with nogil:
-                        endpoint.spin(RECEIVE)
+        if not endpoint.begin(&call):
+            return None
+        try:
+            room = fs_available(&endpoint.vi, size)
+            if room == 0 and not flags & MSG_DONTWAIT and timeout != 0:
+                # Nothing there yet: wait first, so that the bytes object gets its right size.
+                with nogil:
+                    endpoint.spin(RECEIVE)
                 room = fs_available(&endpoint.vi, size)
-            finally:
-                endpoint.end()
-            if room == 0:
-                room = size if size < UNGUARDED else UNGUARDED
+        finally:
+            endpoint.end(&call)
+        if room == 0:
+            room = size if size < UNGUARDED else UNGUARDED
     data = PyBytes_FromStringAndSize(NULL, room)
     got = receive(endpoint, timeout, PyBytes_AS_STRING(data), room, flags)
     if got == USE_KERNEL:

@@ -28,7 +28,6 @@ struct fs_side {
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
     fs_word32 send_lock, recv_lock; /* 0, or the process id of the holder */
-    fs_word32 recv_sleepers, send_sleepers;
     fs_word32 moved; /* enum fs_moved */
     /* sender */
     uint32_t posted;   /* descriptors posted, ever */
@@ -242,9 +241,29 @@ static inline void fs_seal(struct fs_vi *vi) {
     own->is_open = 0;
 }
 
+/* A doorbell byte more makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
+#define FS_EDGES 16
+
+/* Accounts one doorbell byte, which the caller sends, unless enough of them are unheard: true if it did. Under the send
+ * lock. */
+static inline int fs_count_ring(struct fs_vi *vi) {
+    uint32_t rung = fs_load_relaxed(&vi->tx->rung);
+    if (rung - fs_load_sc(&vi->tx->heard) >= FS_EDGES) return 0;
+    fs_store_sc(&vi->tx->rung, rung + 1);
+    return 1;
+}
+
+/* Whether all doorbell bytes are heard: after a post to an EXPOSED receiver there must be one that is not. */
+static inline int fs_all_heard(const struct fs_vi *vi) {
+    return fs_load_relaxed(&vi->tx->rung) == fs_load_sc(&vi->tx->heard);
+}
+
 /* Posts the first bytes of `data`, at most one descriptor's worth. Bytes posted, 0 without credit or room,
- * FS_VIOLATION. The caller then asks fs_peer_doorbell. `combine` says this send is small enough and allowed. */
-static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length, int type, int combine) {
+ * FS_VIOLATION. The caller then asks fs_peer_doorbell. `combine` says this send is small enough and allowed.
+ * `counted`: set to whether a doorbell byte was accounted, which the caller sends at once, also if nothing was posted.
+ * NULL: the receiver is not EXPOSED. The byte is accounted before the commit word, so a receiver that takes the
+ * post knows that a byte belongs to it, and takes that too, however late it comes. */
+static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length, int type, int combine, int *counted) {
     struct fs_side *own = vi->own;
     /* The last quarter of the window is always combined: where TCP would buffer a burst of small sends, the ring
      * must not block after w of them. It delays nothing, since a starved receiver claims the open descriptor. */
@@ -253,6 +272,7 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
     if (type != FS_DATA) combine = 0; /* out-of-band data keeps its place */
     if (own->is_open) {
         if (combine) {
+            if (counted) *counted = fs_count_ring(vi);
             uint32_t added = fs_append(vi, data, length < vi->chunk ? (uint32_t)length : vi->chunk);
             if (added) return added;
         }
@@ -293,6 +313,7 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
         vi->count.acks_piggybacked++;
     }
     own->posted = number + 1;
+    if (counted && !*counted) *counted = fs_count_ring(vi);
     /* SYNC: payload visible - pairs with fs_look. Sequentially consistent because fs_peer_doorbell follows:
      * either the receiver that arms sees this descriptor or we see it armed. */
     fs_store_sc(&d->commit, FS_COMMIT(number + 1, part, type, state));

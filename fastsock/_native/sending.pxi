@@ -30,13 +30,16 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
 
 cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, Py_ssize_t length, int flags,
                          bint all) except -1:
-    """One send call. Everything if the socket blocks or `all` is set, else what there is room for."""
+    """One send call. Everything if the socket blocks or `all` is set, else what there is room for. USE_KERNEL when the endpoint
+    has ended: the number is closed, or means something else."""
     cdef int64_t part, deadline = -1
     cdef Py_ssize_t sent = 0
     cdef bint quiet = False, waited = False, full, asleep
+    cdef fs_call call
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
-    endpoint.begin()
+    if not endpoint.begin(&call):
+        return USE_KERNEL
     try:
         while True:
             asleep = sleeps_in_kernel(endpoint, timeout)
@@ -95,7 +98,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                 endpoint.plug_if_full()
         return sent
     finally:
-        endpoint.end()
+        endpoint.end(&call)
 
 
 cdef inline bint sends_ours(Endpoint endpoint, int flags):
@@ -141,8 +144,11 @@ def send(self, data=MISSING, flags=0, /):
     """As socket.send."""
     cdef int bits
     cdef Endpoint endpoint = endpoint_of(self)
+    cdef Py_ssize_t sent
     if data is not MISSING and gives(endpoint, flags, &bits):
-        return transmit_buffer(endpoint, timeout_of(self), data, bits, False)
+        sent = transmit_buffer(endpoint, timeout_of(self), data, bits, False)
+        if sent != USE_KERNEL:
+            return sent
     return kernel_send(self) if data is MISSING else kernel_send(self, data, flags)
 
 
@@ -151,25 +157,29 @@ def sendall(self, data=MISSING, flags=0, /):
     cdef int bits
     cdef Endpoint endpoint = endpoint_of(self)
     if data is not MISSING and gives(endpoint, flags, &bits):
-        transmit_buffer(endpoint, timeout_of(self), data, bits, True)
-        return None
+        if transmit_buffer(endpoint, timeout_of(self), data, bits, True) != USE_KERNEL:
+            return None
     return kernel_sendall(self) if data is MISSING else kernel_sendall(self, data, flags)
 
 
 def sendto(self, *args):
     """As socket.sendto: on a connected TCP socket the address is not looked at."""
     cdef int bits
+    cdef Py_ssize_t sent
     cdef Endpoint endpoint = endpoint_of(self)
     if len(args) in (2, 3) and isinstance(args[len(args) - 1], tuple) and gives(
             endpoint, args[1] if len(args) == 3 else 0, &bits):
         kernel_sendto(self, b"", *args[1:])  # it objects to an address that is none
-        return transmit_buffer(endpoint, timeout_of(self), args[0], bits, False)
+        sent = transmit_buffer(endpoint, timeout_of(self), args[0], bits, False)
+        if sent != USE_KERNEL:
+            return sent
     return kernel_sendto(self, *args)
 
 
 def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
     """As socket.sendmsg: a TCP stream carries no ancillary data, which the stdlib's call says in its own words."""
     cdef int bits
+    cdef Py_ssize_t sent
     cdef Endpoint endpoint = endpoint_of(self)
     if ancdata and endpoint is None:
         if not isinstance(ancdata, (list, tuple)):
@@ -189,5 +199,7 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
             kernel_sendmsg(self, (), ancdata, flags, address)  # no bytes, but it objects to what is wrong with the rest
         piece = gathered(buffers) if plain or endpoint.attached else None
         if piece is not None:
-            return transmit_buffer(endpoint, timeout_of(self), piece, bits, False)
+            sent = transmit_buffer(endpoint, timeout_of(self), piece, bits, False)
+            if sent != USE_KERNEL:
+                return sent
     return kernel_sendmsg(self) if buffers is MISSING else kernel_sendmsg(self, buffers, ancdata, flags, address)

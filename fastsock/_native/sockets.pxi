@@ -186,16 +186,17 @@ cdef accept_polling(self, Endpoint endpoint):
     """As socket._accept, polling before it sleeps."""
     cdef int64_t began = fs_now()
     cdef bint ready = False
+    cdef fs_call call
     if endpoint.budget(began) == 0:
         result = kernel_accept(self)
         endpoint.settle(began, False, False)
         return result
-    endpoint.begin()
-    try:
-        with nogil:
-            ready = endpoint.spin(RECEIVE)
-    finally:
-        endpoint.end()
+    if endpoint.begin(&call):
+        try:
+            with nogil:
+                ready = endpoint.spin(RECEIVE)
+        finally:
+            endpoint.end(&call)
     result = kernel_accept(self)
     if not ready:
         endpoint.settle(began, True, False)

@@ -1,8 +1,9 @@
 # The endpoint: one end of one connection, on kernel TCP, on the virtual interface, or on its way.
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from cpython.object cimport PyObject
 
-from fastsock._native.headers cimport fs_counters, fs_side, fs_vi
+from fastsock._native.headers cimport fs_counters, fs_side, fs_vi, fs_word32
 
 cdef enum:
     RECEIVE = 1
@@ -14,6 +15,12 @@ cdef struct poll_habit:
     int score
     int skip
     int penalty
+
+# A call of this process that is inside an endpoint. A thread's calls form a chain, since a signal handler that runs inside
+# of one may make another one, or fork: the child has this thread's calls and no others.
+cdef struct fs_call:
+    PyObject *endpoint
+    fs_call *outer
 
 cdef class Endpoint:
     cdef object __weakref__
@@ -46,8 +53,9 @@ cdef class Endpoint:
     cdef bint own_inherited
     cdef int wake_fd
     cdef int peer_fd
-    cdef int active
-    cdef int in_kernel
+    cdef int active      # calls inside, of all threads of this process
+    cdef int in_kernel   # of those, in the kernel's own blocking call
+    cdef fs_word32 recv_sleepers, send_sleepers  # threads of this process
     cdef bint finishing
     cdef bint kept  # by a loop's transport, which looks at the region
     cdef bint recyclable  # the region, once this end has said goodbye
@@ -91,8 +99,8 @@ cdef class Endpoint:
     cdef bint plug_if_full(self) noexcept nogil
     cdef int64_t timeout_option(self, int what) noexcept
     cdef bint ask_peer(self) noexcept nogil
-    cdef void begin(self) noexcept
-    cdef int end(self) except -1
+    cdef bint begin(self, fs_call *call) noexcept
+    cdef int end(self, fs_call *call) except -1
 
     cdef void move_sending(self) noexcept nogil
     cdef bint count_received(self, uint64_t *taken) noexcept nogil

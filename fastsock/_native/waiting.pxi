@@ -11,6 +11,7 @@ cdef extern from *:
         Py_DECREF(d);
         return offset;
     }
+    static int fs_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
     /* Whether no other thread of this interpreter can run Python code. */
     static int fs_only_thread(void) {
         PyThreadState *own = PyThreadState_Get();
@@ -19,6 +20,7 @@ cdef extern from *:
     """
     Py_ssize_t fs_slot_offset(object, const char *) except? -1
     bint fs_only_thread()
+    bint fs_open(int)
     int errno
 
 cdef extern from "Python.h":
@@ -32,6 +34,7 @@ cdef extern from "<netinet/in.h>":
 cdef enum:
     KERNEL_STRIDE = 262144  # bytes of a large send between two looks at whether the connection may move
 
+cdef object kernel_number = _socket.socket.fileno
 cdef PyTypeObject *facade = NULL
 cdef object facade_type = None
 cdef Py_ssize_t endpoint_slot = 0
@@ -95,8 +98,24 @@ cdef inline void set_slot(object sock, Py_ssize_t offset, object value):
 
 cdef inline Endpoint endpoint_in(object self):
     """The socket's endpoint or None."""
+    cdef Endpoint endpoint
     check(self)
-    return <Endpoint>slot(self, endpoint_slot)
+    endpoint = <Endpoint>slot(self, endpoint_slot)
+    return endpoint if endpoint is None or not endpoint.finished else find_again(self)
+
+
+cdef Endpoint find_again(object self):
+    """The endpoint of a socket whose own one has ended while the object lived: its number was closed, and means nothing or
+    another connection now. As on TCP, the object is what its number means."""
+    cdef int fd = kernel_number(self)
+    endpoint = _vi.find(fd) if fd >= 0 and fs_open(fd) else None
+    if endpoint is not None and (endpoint.driven or endpoint.finished):
+        endpoint = None
+    set_slot(self, endpoint_slot, endpoint)
+    if endpoint is not None:
+        endpoint.adopt(fd)
+        endpoint.expose()
+    return endpoint
 
 
 cdef inline Endpoint endpoint_of(object self):

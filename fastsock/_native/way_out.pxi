@@ -362,10 +362,12 @@ cdef bint leave(Endpoint self) except -1:
     cdef parcel_t parcel
     cdef int outcome
     cdef int64_t process
+    cdef fs_call call
     parcel.fd = -1
     parcel.size = parcel.returned = parcel.crossed = 0
     parcel.unknown = False
-    self.begin()
+    if not self.begin(&call):
+        return True
     try:
         with nogil:
             outcome = leave_ring(self, &parcel)
@@ -383,5 +385,5 @@ cdef bint leave(Endpoint self) except -1:
     finally:
         if parcel.fd >= 0:
             sys_close(parcel.fd)
-        self.end()
+        self.end(&call)
     return True

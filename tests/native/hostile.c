@@ -167,7 +167,7 @@ static void look(struct victim *victim, uint64_t *random) {
 static void post(struct victim *victim, uint64_t *random, const char *data) {
     struct fs_vi *vi = &victim->vi;
     size_t length = 1 + below(random, one_in(random, 2) ? 64 : LARGEST);
-    int64_t part = fs_post(vi, data, length, one_in(random, 16) ? FS_OOB : FS_DATA, one_in(random, 2));
+    int64_t part = fs_post(vi, data, length, one_in(random, 16) ? FS_OOB : FS_DATA, one_in(random, 2), NULL);
     check(part == FS_VIOLATION || (part >= 0 && part <= (int64_t)length && part <= vi->chunk), "fs_post: %" PRId64,
           part);
     fs_store_relaxed(&victim->posted, victim->own.posted);
@@ -191,7 +191,7 @@ static void operate(struct victim *victim, uint64_t *random, const char *data) {
     case 4: if (fs_arm_sender(vi, FS_WAITS) && vi->violation) reset_after(victim); break;
     case 5: (void)fs_answer_sender(vi, below(random, 2) ? FS_PLUGGED : 0); break;
     case 6: (void)fs_hush(vi); break;
-    case 7: if (fs_peer_doorbell(vi) & FS_EXPOSED) (void)fs_must_ring(vi); break;
+    case 7: if (fs_peer_doorbell(vi) & FS_EXPOSED) (void)fs_count_ring(vi); break;
     case 8: if (fs_peer_doorbell(vi) & FS_ASLEEP) (void)fs_wakes_receiver(vi); break;
     case 9: (void)fs_left_unread(vi); break;
     case 10: look(victim, random); break;

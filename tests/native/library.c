@@ -100,7 +100,7 @@ void end_free(struct end *end) {
 void end_never_piggybacked(struct end *end) { fs_store_relaxed(&end->own.ack_seen, 0); }
 
 int64_t end_post(struct end *end, const char *data, size_t length, int type, int combine) {
-    return fs_post(&end->vi, data, length, type, combine);
+    return fs_post(&end->vi, data, length, type, combine, NULL);
 }
 int64_t end_take(struct end *end, char *into, size_t room, int how) { return fs_take(&end->vi, into, room, how); }
 void end_post_fin(struct end *end, uint64_t kind) { fs_post_fin(&end->vi, kind); }
@@ -121,7 +121,7 @@ void end_disarm_receiver(struct end *end) { fs_disarm_receiver(&end->vi); }
 int end_wakes_receiver(struct end *end) { return fs_wakes_receiver(&end->vi); }
 int end_arm_sender(struct end *end, uint32_t how) { return fs_arm_sender(&end->vi, how); }
 uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi, 0); }
-int end_must_ring(struct end *end) { return fs_must_ring(&end->vi); }
+int end_count_ring(struct end *end) { return fs_count_ring(&end->vi); }
 uint32_t end_hush(struct end *end) { return fs_hush(&end->vi); }
 uint32_t end_peer_doorbell(struct end *end) { return fs_peer_doorbell(&end->vi); }
 

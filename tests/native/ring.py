@@ -69,7 +69,7 @@ def library() -> ctypes.CDLL:
         *((f"end_{name}", None, pointer) for name in ("seal", "disarm_receiver")),
         *((f"end_{name}", u32, pointer) for name in ("posted", "credited", "consumed", "hush", "peer_doorbell")),
         *((f"end_{name}", ctypes.c_int, pointer) for name in ("waiting", "readable", "writable", "left_unread")),
-        *((f"end_{name}", ctypes.c_int, pointer) for name in ("arm_receiver", "wakes_receiver", "must_ring")),
+        *((f"end_{name}", ctypes.c_int, pointer) for name in ("arm_receiver", "wakes_receiver", "count_ring")),
         ("end_answer_sender", u32, pointer),
     ):
         function = getattr(lib, name)

@@ -30,7 +30,7 @@ struct side {
     int line;             /* the kernel connection: carries doorbell bytes */
     int exposed;
     uint32_t way;
-    fs_word32 slept, polled;
+    fs_word32 slept, polled, recv_sleepers, send_sleepers;
 };
 
 struct worker {
@@ -64,12 +64,12 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
                 " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, sleepers %u\n", it->out->sent,
                 it->out->target, it->out->lead, own->posted, own->credited, fs_load_relaxed(&tx->acked),
                 fs_load_relaxed(&own->ack_seen), own->head - own->tail, fs_load_relaxed(&tx->credit_wait),
-                fs_load_relaxed(&tx->rung), fs_load_relaxed(&own->send_sleepers));
+                fs_load_relaxed(&tx->rung), fs_load_relaxed(&it->send_sleepers));
         fprintf(stderr, "  receives: consumed %u, acknowledged %u, doorbell %u, heard %u, owed %u, end %d,"
                 " sleepers %u\n",
                 fs_load_relaxed(&own->consumed), fs_load_relaxed(&own->acknowledged), fs_load_relaxed(&rx->doorbell),
                 fs_load_relaxed(&rx->heard), own->doorbell_debt, own->fin_taken != 0,
-                fs_load_relaxed(&own->recv_sleepers));
+                fs_load_relaxed(&it->recv_sleepers));
     }
     fail("a %s of side %d was never woken", who, side->vi.side);
 }
@@ -83,7 +83,7 @@ static void ring(struct side *side) {
         wake(side->peer_fd);
         side->vi.count.doorbells_rung++;
     }
-    if (doorbell & FS_EXPOSED && fs_must_ring(&side->vi)) {
+    if (doorbell & FS_EXPOSED && fs_count_ring(&side->vi)) {
         long sent = syscall(SYS_sendto, side->line, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
         check(sent == 1, "no room for a doorbell byte: %m");
         side->vi.count.doorbells_rung++;
@@ -113,8 +113,8 @@ static void serve_sender(struct side *side) {
 
 /* A wakeup may have been meant for several sleepers of this side, and one has taken it. */
 static void hand_over(struct side *side) {
-    int more = fs_load_sc(&side->own.recv_sleepers) && fs_arm_receiver(&side->vi);
-    if (fs_load_sc(&side->own.send_sleepers)) {
+    int more = fs_load_sc(&side->recv_sleepers) && fs_arm_receiver(&side->vi);
+    if (fs_load_sc(&side->send_sleepers)) {
         fs_lock(&side->own.send_lock, (uint32_t)getpid());
         more |= fs_arm_sender(&side->vi, FS_WAITS);
         fs_unlock(&side->own.send_lock);
@@ -148,11 +148,11 @@ static void await_credit(struct worker *me) {
         plug(side);
         how |= FS_PLUGGED;
     }
-    if (!spins) fs_add_sc(&side->own.send_sleepers, 1);
+    if (!spins) fs_add_sc(&side->send_sleepers, 1);
     ready = fs_arm_sender(&side->vi, spins ? FS_HURRY : how);
     fs_unlock(&side->own.send_lock);
     if (!spins) {
-        sleep_unless(ready, side, &side->own.send_sleepers, -1, "sender");
+        sleep_unless(ready, side, &side->send_sleepers, -1, "sender");
         hand_over(side);
         return;
     }
@@ -184,7 +184,7 @@ static void *send_stream(void *argument) {
         fs_lock(&side->own.send_lock, (uint32_t)getpid());
         if (length > allowed(side) - out->sent) length = (uint32_t)(allowed(side) - out->sent);
         while (done < length) {
-            int64_t part = fs_post(&side->vi, (const char *)pattern_at(out->sent), length - done, FS_DATA, combine);
+            int64_t part = fs_post(&side->vi, (const char *)pattern_at(out->sent), length - done, FS_DATA, combine, NULL);
             check(part >= 0, "posting: %s", side->vi.violation);
             if (part == 0) break;
             out->sent += (uint64_t)part;
@@ -216,10 +216,10 @@ static void await_data(struct worker *me) {
     case SLEEPS:
         fs_lock(&side->own.recv_lock, (uint32_t)getpid());
         serve_sender(side);
-        fs_add_sc(&side->own.recv_sleepers, 1);
+        fs_add_sc(&side->recv_sleepers, 1);
         int ready = fs_arm_receiver(&side->vi);
         fs_unlock(&side->own.recv_lock);
-        sleep_unless(ready, side, &side->own.recv_sleepers, side->over_fd, "receiver");
+        sleep_unless(ready, side, &side->recv_sleepers, side->over_fd, "receiver");
         fs_disarm_receiver(&side->vi);
         hand_over(side);
         break;
