@@ -193,5 +193,6 @@ cdef int64_t look_at_lifeline(Endpoint self) noexcept nogil:
                 and fs_load_acquire(&self.vi.rx.rung) == fs_load_relaxed(&self.vi.rx.heard)):
             # Bytes that the peer never counted: of a peer that took us for gone, or of a stranger who has the number. In
             # front of the end of the connection they would hide it for ever.
-            sys_recv(self.fd, junk, <size_t>1 << 30, MSG_TRUNC | MSG_DONTWAIT)
+            while sys_recv(self.fd, junk, sizeof(junk), MSG_TRUNC | MSG_DONTWAIT) > 0:
+                pass
     return -EAGAIN

@@ -10,8 +10,9 @@ from socket import SHUT_RD, SHUT_RDWR, SHUT_WR
 from typing import Any
 
 import pytest
-from differential.processes import follow_move, forked, spawn  # noqa: F401 - follow_move: for the children
 from pairs import KINDS, Pair, Task, payload, read_to_eof
+
+from differential.processes import forked, spawn
 
 SIZE = 12 << 20
 """Bytes that no connection of these tests takes without a reader."""
