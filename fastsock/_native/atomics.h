@@ -33,6 +33,10 @@ _Static_assert(sizeof(fs_word32) == 4 && sizeof(fs_word64) == 8, "atomics must n
 #define fs_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define fs_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 
+/* Keeps the compiler from moving a thread's accesses across: for whoever sees them between two of its instructions, be it a
+ * signal's end of the process. Costs nothing. */
+static inline void fs_in_order(void) { atomic_signal_fence(memory_order_seq_cst); }
+
 /* Replaces `expected` by `desired`; true if the word held `expected`. */
 static inline int fs_swap_if32(fs_word32 *p, uint32_t expected, uint32_t desired) {
     return atomic_compare_exchange_strong_explicit(p, &expected, desired, memory_order_seq_cst,

@@ -320,13 +320,18 @@ cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far) noexcept nogi
 
 cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
     """The endpoint's descriptors become `near`, a kernel TCP connection like any other, with `new` as its state."""
-    cdef int flags
-    cdef fs_side *old = self.own
-    with nogil:
-        # Under both locks, so that no call is under way on the connection.
-        fs_lock(&old.recv_lock, own_pid)
-        fs_lock(&old.send_lock, own_pid)
-    for fd in self.descriptors:
+    cdef int flags, fd
+    cdef fs_side *old
+    cdef tuple numbers
+    # Under both locks, so that no call is under way on the connection; and with the GIL, which nobody may wait for who
+    # holds one. (A new object may run the garbage collector, and so anything: none is made under the locks.)
+    while True:
+        numbers = tuple(self.descriptors)
+        old = try_both(self)
+        if old != NULL:
+            break
+        await_both(self)
+    for fd in numbers:
         flags = sys_fcntl(fd, F_GETFD)
         sys_dup3(near, fd, O_CLOEXEC if flags & FD_CLOEXEC else 0)
     if self.shut_receiving:
@@ -339,8 +344,7 @@ cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
     self.bridged_inherited = self.own_inherited
     self.own = new
     self.own_inherited = False
-    fs_unlock(&old.send_lock)
-    fs_unlock(&old.recv_lock)
+    unlock_both(old)
     fs_add_sc(&old.holders, <uint32_t>-1)
     wake(self.wake_fd)
     self.wake_fd = self.peer_fd = -1  # the bridge's by now

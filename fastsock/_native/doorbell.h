@@ -1,4 +1,4 @@
-/* Waiting without losing a wakeup, and taking turns within a side.
+/* Waiting without losing a wakeup.
  *
  * The lost-wakeup argument, once for both directions. The one that waits writes "I wait" and then looks for
  * what it waits for; the other one writes what is waited for and then looks for "I wait". All four are
@@ -15,32 +15,7 @@
 #ifndef FASTSOCK_DOORBELL_H
 #define FASTSOCK_DOORBELL_H
 
-#include <errno.h>
-#include <sched.h>
-#include <signal.h>
-
 #include "ring.h"
-
-/* ---- taking turns within a side -------------------------------------------------------------------- */
-
-/* Held for a few hundred nanoseconds (a copy at most) and never across a wait or a call into Python. The word
- * holds the process id, so that a turn is not lost with a killed child: who waits long asks whether the
- * holder lives. Two threads of one process are told apart by the word being taken at all. */
-static inline void fs_lock(fs_word32 *lock, uint32_t self) {
-    /* SYNC: turn - pairs with fs_unlock. */
-    for (uint32_t tries = 1; !fs_swap_if32(lock, 0, self); tries++) {
-        fs_pause();
-        if (tries % 64 == 0) sched_yield();
-        if (tries % 65536 == 0) {
-            uint32_t holder = fs_load_relaxed(lock);
-            if (holder && holder != self && kill((pid_t)holder, 0) < 0 && errno == ESRCH)
-                if (fs_swap_if32(lock, holder, self)) return;
-        }
-    }
-}
-
-/* SYNC: turn - pairs with the swap in fs_lock. */
-static inline void fs_unlock(fs_word32 *lock) { fs_store_release(lock, 0); }
 
 /* ---- the receiver waits ---------------------------------------------------------------------------- */
 

@@ -3,15 +3,16 @@
 
 cdef void drive_by_loop(Endpoint endpoint) noexcept:
     """From now on the ring is polled, not the descriptor: no doorbell bytes any more."""
+    cdef fs_side *own
     endpoint.driven = True
     endpoint.exposed = False
     endpoint.nodelay = False  # asyncio sets TCP_NODELAY everywhere; combining on the ring delays nothing
     if endpoint.attached:
         with nogil:
-            fs_lock(&endpoint.own.recv_lock, own_pid)
+            own = lock_receiving(endpoint)
             fs_and_sc(&endpoint.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)
             endpoint.quiet()
-            fs_unlock(&endpoint.own.recv_lock)
+            end_turn(&own.recv_lock)
 
 
 cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behind) noexcept nogil:
@@ -19,8 +20,9 @@ cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behin
     behind the switch are doorbell bytes; behind those, `behind` bytes are the program's again, because the peer has gone
     back to the kernel: they come after what is in the ring."""
     cdef uint64_t switch_at, left, mine = 0
+    cdef fs_side *own
     behind[0] = 0
-    fs_lock(&endpoint.own.recv_lock, own_pid)
+    own = lock_receiving(endpoint)
     if not fs_load_relaxed(&endpoint.own.moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK):
         # The bytes were read before this look: doorbell bytes only ever follow the switch, so without one all of them
         # are the program's.
@@ -30,12 +32,12 @@ cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behin
         mine = min(left, count) if switch_at else count
         if switch_at and left > <uint64_t>1 << 62:
             endpoint.vi.violation = b"switch offset in the past"
-            fs_unlock(&endpoint.own.recv_lock)
+            end_turn(&own.recv_lock)
             return VIOLATED
         endpoint.own.kernel_taken += mine
     if mine < count:
         behind[0] = count - mine - hear(endpoint, count - mine)
-    fs_unlock(&endpoint.own.recv_lock)
+    end_turn(&own.recv_lock)
     return <int64_t>mine
 
 
@@ -75,10 +77,11 @@ cdef bint may_move_sending(Endpoint endpoint) noexcept nogil:
 
 cdef bint move_now(Endpoint endpoint) noexcept nogil:
     """Everything that was written is in the kernel: what follows may go to the ring. Whether it will."""
-    fs_lock(&endpoint.own.send_lock, own_pid)
+    cdef fs_side *own
+    own = lock_sending(endpoint)
     if may_move_sending(endpoint) and not endpoint.own.fin_sent:
         endpoint.move_sending()
-    fs_unlock(&endpoint.own.send_lock)
+    end_turn(&own.send_lock)
     return endpoint.moved_sending()
 
 
@@ -97,22 +100,24 @@ cdef bint was_reset(Endpoint endpoint) noexcept nogil:
 cdef bint lost_peer(Endpoint endpoint) noexcept nogil:
     """Whether a peer whose end of stream was seen is dead. If not, a doorbell byte asks: to a dead one it draws a RST."""
     cdef bint lost
-    fs_lock(&endpoint.own.send_lock, own_pid)
+    cdef fs_side *own
+    own = lock_sending(endpoint)
     lost = endpoint.ask_peer()
-    fs_unlock(&endpoint.own.send_lock)
+    end_turn(&own.send_lock)
     return lost
 
 
 cdef bint arm(Endpoint endpoint, bint receiver, bint sender) noexcept nogil:
     """Says that the loop sleeps on the eventfd. True if something is there already."""
     cdef bint there = False
-    fs_lock(&endpoint.own.recv_lock, own_pid)
+    cdef fs_side *own
+    own = lock_receiving(endpoint)
     endpoint.serve_sender()  # the acknowledgements delayed so far
     if receiver and fs_arm_receiver(&endpoint.vi):
         there = endpoint.moved_receiving() or switch_reached(endpoint)
-    fs_unlock(&endpoint.own.recv_lock)
+    end_turn(&own.recv_lock)
     if sender:
-        fs_lock(&endpoint.own.send_lock, own_pid)
+        own = lock_sending(endpoint)
         there = fs_arm_sender(&endpoint.vi, FS_WAITS) or endpoint.gone() or there
-        fs_unlock(&endpoint.own.send_lock)
+        end_turn(&own.send_lock)
     return there

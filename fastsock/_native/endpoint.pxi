@@ -63,12 +63,11 @@ cdef class Endpoint:
 
     cdef void point_to(self, int fd) noexcept:
         # Under both locks: no call on the old number may be under way when its owner closes it.
+        cdef fs_side *own
         with nogil:
-            fs_lock(&self.own.recv_lock, own_pid)
-            fs_lock(&self.own.send_lock, own_pid)
+            own = lock_both(self)
             self.fd = fd
-            fs_unlock(&self.own.send_lock)
-            fs_unlock(&self.own.recv_lock)
+            unlock_both(own)
         wake(self.wake_fd)
 
     cdef int64_t timeout_option(self, int what) noexcept:
@@ -149,6 +148,7 @@ cdef class Endpoint:
         cdef fs_vi vi
         cdef const char *wrong = fs_vi_attach(&vi, <void *>memory, size, side)
         cdef bint counted
+        cdef fs_side *own
         if wrong != NULL:
             raise ValueError((<bytes>wrong).decode())
         vi.ack_threshold = 1 if self.receive_limit else min(<uint32_t>ack_threshold, vi.window - 1)  # a small buffer waits for no others
@@ -158,8 +158,7 @@ cdef class Endpoint:
         self.own.send_limit = self.send_limit
         with nogil:
             # Under both locks: what other threads receive and send meanwhile must be counted on one side or the other.
-            fs_lock(&self.own.recv_lock, own_pid)
-            fs_lock(&self.own.send_lock, own_pid)
+            own = lock_both(self)
             counted = self.count_received(&self.own.kernel_taken)
             if counted:
                 vi.count = self.vi.count
@@ -178,8 +177,7 @@ cdef class Endpoint:
                 fs_store_sc(&self.vi.rx.limit, self.receive_limit)
                 # SYNC: consent - pairs with try_send: the peer that sees it finds our doorbell state and limit.
                 fs_store_sc(&self.vi.rx.ready, FS_READY)
-            fs_unlock(&self.own.send_lock)
-            fs_unlock(&self.own.recv_lock)
+            unlock_both(own)
         if not counted:
             free_block(self.own.ends, fs_ends_size(vi.window))
             self.own.ends = NULL
@@ -245,11 +243,14 @@ cdef class Endpoint:
         """Bytes received, 0 at the end of the stream, or -errno. `final`: the caller has nothing else to try and
         wants to know of a lost peer (a system call)."""
         cdef int64_t got
-        cdef fs_side *own = self.own
+        cdef fs_side *own
         if room == 0:
             return 0
-        fs_lock(&own.recv_lock, own_pid)
-        got = take_stream(self, into, room, flags, final)
+        own = take_turn(self, False, PATIENCE)
+        if own == NULL:
+            return -EAGAIN  # a stopped process has the turn: the caller looks for signals, and tries again
+        # What a dead holder left cannot always be mended.
+        got = VIOLATED if self.vi.violation != NULL and not self.broken else take_stream(self, into, room, flags, final)
         fs_unlock(&own.recv_lock)
         return got
 
@@ -333,27 +334,28 @@ cdef class Endpoint:
     def shutdown(self, bint receiving, bint sending):
         """Before the kernel's shutdown. Packet FIN for a half-close; and a peer that sends to a socket shut in both
         directions must find nobody there, as in TCP."""
+        cdef fs_side *own
         self.shut_receiving |= receiving
         self.shut_sending |= sending
         if not self.attached or self.broken:
             return
         with nogil:
-            fs_lock(&self.own.send_lock, own_pid)
+            own = lock_sending(self)
             if sending and not self.own.fin_sent:
                 fs_post_fin(&self.vi, FS_FIN)  # also before the switch: a FIN of the kernel alone means death
                 ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
             if self.shut_receiving and self.shut_sending:
                 fs_or_sc(&self.vi.rx.doorbell, FS_SHUT)
                 wake(self.peer_fd)
-            fs_unlock(&self.own.send_lock)
+            fs_unlock(&own.send_lock)
 
     def describe(self):
         """Where this end stands, for reports of what went wrong: a dict of numbers."""
         cdef fs_side *own = self.own
-        state = dict(fd=self.fd, finished=self.finished, broken=self.broken, attached=self.attached, standing=self.standing, exposed=self.exposed, lost=self.lost,
+        state = dict(fd=self.fd, side=<uintptr_t>own, finished=self.finished, broken=self.broken, attached=self.attached, standing=self.standing, exposed=self.exposed, lost=self.lost,
                      operations=self.operations, holders=self.holders, kernel_taken=own.kernel_taken,
                      sleepers=(fs_load_sc(&self.recv_sleepers), fs_load_sc(&self.send_sleepers)),
-                     locks=(fs_load_sc(&own.recv_lock), fs_load_sc(&own.send_lock)))
+                     locks=(fs_load_sc(&own.recv_lock.word), fs_load_sc(&own.send_lock.word)))
         if self.attached and not self.finished:
             state.update(
                 posted=own.posted, credited=own.credited,
@@ -383,12 +385,13 @@ cdef class Endpoint:
 
     def set_oob_inline(self, bint inline):
         """The ring's option; the kernel's too, until the kernel's part of the stream has been read."""
+        cdef fs_side *own
         with nogil:
-            fs_lock(&self.own.recv_lock, own_pid)
+            own = lock_receiving(self)
             self.vi.oob_inline = inline
             if not self.moved_receiving():
                 fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, inline)
-            fs_unlock(&self.own.recv_lock)
+            fs_unlock(&own.recv_lock)
 
     def limit_buffers(self, uint32_t receive, uint32_t send):
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""

@@ -39,6 +39,7 @@ cdef int say_goodbye(Endpoint self) except -1:
     """If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
     queue, where they would turn its FIN into a RST."""
     cdef bint last, unread, whole
+    cdef fs_side *own
     self.finished = True
     self.step = None
     if self.search is not None:
@@ -53,8 +54,7 @@ cdef int say_goodbye(Endpoint self) except -1:
     self.recyclable = whole and not self.own_inherited
     if self.attached and whole:
         with nogil:
-            fs_lock(&self.own.recv_lock, own_pid)
-            fs_lock(&self.own.send_lock, own_pid)
+            own = lock_both(self)
             # GONE first, then the look: a sender that posts later than our look finds GONE.
             fs_or_sc(&self.vi.rx.doorbell, FS_GONE)
             unread = left_unread(self)
@@ -65,8 +65,7 @@ cdef int say_goodbye(Endpoint self) except -1:
             elif self.moved_receiving():
                 fs_store_relaxed(&self.own.fin_taken, 1)
                 self.quiet()
-            fs_unlock(&self.own.send_lock)
-            fs_unlock(&self.own.recv_lock)
+            unlock_both(own)
             wake(self.peer_fd)
     count_out(self)
     return 0

@@ -6,11 +6,11 @@ cdef enum:  # TCP_NOTSENT_LOWAT: POLLOUT is true, and a send possible, with this
 
 cdef void answer_ask(Endpoint self) noexcept nogil:
     """The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left."""
-    fs_lock(&self.own.send_lock, own_pid)
+    cdef fs_side *own = lock_sending(self)
     answer_leaver(self)
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK and self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
         ring(self, fs_peer_doorbell(&self.vi) & FS_EXPOSED)
-    fs_unlock(&self.own.send_lock)
+    fs_unlock(&own.send_lock)
 
 
 cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int flags) noexcept nogil:
@@ -19,8 +19,9 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     cdef int64_t done = 0, part
     cdef uint32_t doorbell, ready
     cdef int combine
-    cdef fs_side *own = self.own  # (a bridge may change it)
-    fs_lock(&own.send_lock, own_pid)
+    cdef fs_side *own = take_turn(self, True, PATIENCE)
+    if own == NULL:
+        return -EAGAIN  # a stopped process has the turn: the caller looks for signals, and tries again
     if not self.attached:  # under the lock: another thread may have moved the connection meanwhile
         part = kernel_send(self, data, length, flags)
         fs_unlock(&own.send_lock)
@@ -100,12 +101,14 @@ cdef int64_t post_and_ring(Endpoint self, const char *data, size_t length, int c
 cdef bint plug_full_ring(Endpoint self) noexcept nogil:
     """At the end of a send on an exposed descriptor. True if the ring is full and POLLOUT is false now."""
     cdef bint full = False
-    fs_lock(&self.own.send_lock, own_pid)
+    cdef fs_side *own = take_turn(self, True, PATIENCE)
+    if own == NULL:
+        return True
     if self.moved_sending() and not self.lost and not fs_writable(&self.vi):
         if fs_begin_plug(&self.vi):
             full = plug(self)
         fs_end_ringing(&self.vi)
-    fs_unlock(&self.own.send_lock)
+    fs_unlock(&own.send_lock)
     return full
 
 
@@ -146,14 +149,17 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
     on the kernel connection as urgent, which gives the peer its POLLPRI and SIGURG."""
     cdef int64_t part
     cdef uint32_t doorbell
+    cdef fs_side *own
     if length == 0:
         return -EAGAIN
-    fs_lock(&self.own.send_lock, own_pid)
+    own = take_turn(self, True, PATIENCE)
+    if own == NULL:
+        return -EAGAIN
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_MOVED and fs_load_sc(&self.vi.tx.ready) == FS_READY:
         self.move_sending()
     if not self.moved_sending() or self.own.fin_sent or self.gone():
         part = kernel_send(self, data, length, MSG_OOB)
-        fs_unlock(&self.own.send_lock)
+        fs_unlock(&own.send_lock)
         return part
     if length > 1:
         part = fs_post(&self.vi, data, length - 1, FS_DATA, 0, NULL)
@@ -166,7 +172,7 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
         doorbell = fs_peer_doorbell(&self.vi)
         if doorbell:
             ring(self, doorbell)
-    fs_unlock(&self.own.send_lock)
+    fs_unlock(&own.send_lock)
     return part if part > 0 else (-EAGAIN if part == 0 else VIOLATED)
 
 

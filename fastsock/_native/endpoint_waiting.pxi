@@ -12,7 +12,7 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
     cdef int64_t began = fs_now(), until, now
     cdef bint ready = False
     cdef int turn, turns
-    cdef fs_side *own = self.own
+    cdef fs_side *own
     if what == SEND and waits_for_leaver(self):
         self.spun = False
         return False
@@ -22,7 +22,9 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
         return False
     # SYNC: attached - a moved bit is only ever set under the locks that attach held.
     if what == SEND and self.moved_sending():
-        fs_lock(&own.send_lock, own_pid)
+        own = take_turn(self, True, PATIENCE)
+        if own == NULL:
+            return False
         fs_arm_sender(&self.vi, FS_HURRY)
         fs_unlock(&own.send_lock)
     while not ready:
@@ -30,7 +32,9 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
         if now >= until:
             break
         if not (self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()):
-            fs_lock(&own.recv_lock, own_pid)  # under a lock, so that the descriptor is not closed meanwhile
+            own = take_turn(self, False, PATIENCE)  # under a lock, so that the descriptor is not closed meanwhile
+            if own == NULL:
+                break
             ready = fs_events_now(self.fd, POLLIN if what == RECEIVE else POLLOUT) != 0
             if not ready and what == RECEIVE and self.may_switch():
                 ready = fs_load_sc64(&self.vi.rx.switch_at) != 0
@@ -65,11 +69,14 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     cdef bint attached, moved, ready = False, probe = False, looks = False, polled = self.spun, waits = False
     cdef int events
     cdef uint64_t drained
-    cdef fs_word32 *lock = &self.own.recv_lock if what == RECEIVE else &self.own.send_lock
+    cdef fs_side *own = take_turn(self, what == SEND, PATIENCE)
+    cdef fs_lock_t *lock
     cdef fs_word32 *sleepers = &self.recv_sleepers if what == RECEIVE else &self.send_sleepers
+    if own == NULL:
+        return -EINTR  # a stopped process has the turn: the caller looks for signals, and whether its time is up
+    lock = &own.recv_lock if what == RECEIVE else &own.send_lock
     rest = -1 if deadline < 0 else (deadline - began if deadline > began else 0)
 
-    fs_lock(lock, own_pid)
     attached = self.attached and not fs_load_relaxed(&self.own.moved) & (
         FS_RECEIVING_BACK if what == RECEIVE else FS_SENDING_BACK)
     moved = self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()
@@ -123,9 +130,9 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         if not ready and fds[1].revents & (POLLERR | POLLHUP | POLLRDHUP) and not peer_lost(self) and lifeline(self) == ALIVE:
             self.shut_receiving = True  # by somebody who knows the number
         if probe and not looks and events == 0:
-            fs_lock(lock, own_pid)
+            own = lock_sending(self)
             probe_peer(self)
-            fs_unlock(lock)
+            fs_unlock(&own.send_lock)
     if probe and events == 0:
         events = 1
     if attached or waits:
@@ -145,11 +152,11 @@ cdef void hand_over(Endpoint self) noexcept nogil:
     """A wakeup may have been meant for several sleepers of this side, and one has taken it: arm again for the
     others and pass it on if there is something for them."""
     cdef bint more = False, others = shared(self)
-    cdef fs_side *own = self.own
+    cdef fs_side *own
     if others or fs_load_sc(&self.recv_sleepers):
         more = fs_arm_receiver(&self.vi)
     if others or fs_load_sc(&self.send_sleepers):
-        fs_lock(&own.send_lock, own_pid)
+        own = lock_sending(self)
         if fs_load_relaxed(&own.moved) & FS_SENDING_BACK:
             more = more or not waits_for_leaver(self)
         elif fs_arm_sender(&self.vi, FS_WAITS):

@@ -72,11 +72,14 @@ cdef extern from "doorbell.h" nogil:
         fs_word32 settled
         fs_word32 seen
 
+    struct fs_lock_t "fs_lock":
+        fs_word32 word
+
     struct fs_side:
         fs_word32 holders
         fs_word32 children[4]
-        fs_word32 send_lock
-        fs_word32 recv_lock
+        fs_lock_t send_lock
+        fs_lock_t recv_lock
         fs_word32 moved
         uint32_t posted
         uint32_t credited
@@ -89,6 +92,8 @@ cdef extern from "doorbell.h" nogil:
         uint32_t doorbell_debt
         uint64_t kernel_taken
         uint32_t fin_sent
+        uint32_t sending_step
+        uint32_t receiving_step
         fs_word32 fin_taken
         uint64_t *ends
 
@@ -140,8 +145,15 @@ cdef extern from "doorbell.h" nogil:
     uint32_t fs_peer_credit_wait(fs_vi *)
     int64_t fs_take(fs_vi *, char *, size_t, int how)
     size_t fs_available(fs_vi *, size_t)
-    void fs_lock(fs_word32 *, uint32_t)
-    void fs_unlock(fs_word32 *)
+    # (What a thread knows of itself is kept in each extension module: who takes a turn in one ends it there.)
+    enum: FS_BUSY, FS_TAKEN_OVER, FS_INHERITED
+    int fs_try_lock(fs_lock_t *, uint32_t)
+    int fs_lock(fs_lock_t *, uint32_t)
+    void fs_unlock(fs_lock_t *)
+    void fs_disclaim(fs_lock_t *)
+    void fs_keep(fs_lock_t *)
+    void fs_unkeep(fs_lock_t *)
+    void fs_await_turn(fs_lock_t *)
     int fs_readable(fs_vi *)
     int fs_arm_receiver(fs_vi *)
     void fs_disarm_receiver(fs_vi *)

@@ -60,8 +60,10 @@ memset(junk, 0, sizeof(junk))
 cdef extern from *:
     """
     #include <arpa/inet.h>
+    #include <errno.h>
     #include <netinet/in.h>
     #include <sched.h>
+    #include <signal.h>
     #include <sys/stat.h>
     /* The calls of this thread that are inside an endpoint, the innermost first: `struct fs_call` of vi.pxd. */
     static __thread void *fs_calls_of_thread;

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "layout.h"
+#include "turns.h"
 
 #define FS_VIOLATION (-1)
 
@@ -27,7 +28,7 @@
 struct fs_side {
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
-    fs_word32 send_lock, recv_lock; /* 0, or the process id of the holder */
+    struct fs_lock send_lock, recv_lock;
     fs_word32 moved; /* enum fs_moved */
     /* sender */
     uint32_t posted;   /* descriptors posted, ever */
@@ -41,13 +42,14 @@ struct fs_side {
     fs_word32 consumed; /* descriptors consumed, ever */
     fs_word32 acknowledged; /* of those, told to the sender */
     fs_word32 taken;     /* bytes taken of descriptor number `consumed`, and its length once it is begun */
-    uint32_t begun_length;
+    uint32_t begun_length, begun; /* of the descriptor that `taken` is a part of: its length and its number */
     uint32_t oob_waiting;
     unsigned char oob_byte;
     uint32_t doorbell_debt; /* doorbell bytes accounted as heard that had not arrived yet */
     uint64_t kernel_taken;  /* bytes of the kernel's stream consumed so far */
     uint32_t fin_sent;
     fs_word32 fin_taken; /* 1: told as the end, 2: a reset, which the kernel tells */
+    uint32_t sending_step, receiving_step; /* 1: in the middle of what cannot be mended, should its process die (mending.pxi) */
     uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
 };
 
@@ -297,7 +299,6 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
         state = FS_SEALED;
         if (open && part == length) {
             state = FS_OPEN;
-            own->is_open = 1;
             own->open_offset = offset;
             own->open_length = part;
         }
@@ -317,6 +318,7 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
     /* SYNC: payload visible - pairs with fs_look. Sequentially consistent because fs_peer_doorbell follows:
      * either the receiver that arms sees this descriptor or we see it armed. */
     fs_store_sc(&d->commit, FS_COMMIT(number + 1, part, type, state));
+    own->is_open = state == FS_OPEN; /* after it is there: see mending.h */
     vi->count.messages_sent++;
     vi->count.bytes_sent += part;
     return part;
@@ -461,16 +463,20 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
         }
         taken += (uint32_t)part;
         if (taken < view.length) {
-            if (how == FS_CONSUME) own->begun_length = view.length;
+            if (how == FS_CONSUME) {
+                own->begun_length = view.length;
+                own->begun = number;
+            }
             break;
         }
         taken = 0;
         number++;
         if (how == FS_CONSUME) {
             if ((int32_t)(view.ack - fs_load_relaxed(&own->ack_seen)) > 0) fs_store_release(&own->ack_seen, view.ack);
-            fs_store_relaxed(&own->taken, 0);
             /* SYNC: consumed - pairs with fs_post and fs_acknowledge. */
             fs_store_release(&own->consumed, number);
+            fs_in_order(); /* a process killed here has not taken a part of the next one: see mending.h */
+            fs_store_relaxed(&own->taken, 0);
             fs_store_relaxed(&vi->rx->seen, number);
             vi->count.messages_received++;
             /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. */
@@ -480,6 +486,7 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
         }
     }
     if (how == FS_CONSUME) {
+        fs_in_order();
         fs_store_relaxed(&own->taken, taken);
         vi->count.bytes_received += got;
     }

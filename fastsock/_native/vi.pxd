@@ -3,7 +3,7 @@
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
 
-from fastsock._native.headers cimport fs_counters, fs_side, fs_vi, fs_word32
+from fastsock._native.headers cimport fs_counters, fs_lock_t, fs_side, fs_vi, fs_word32
 
 cdef enum:
     RECEIVE = 1
@@ -118,6 +118,9 @@ cdef class Endpoint:
 cdef int64_t VIOLATED
 cdef uint32_t own_pid
 cdef fs_counters totals
+cdef fs_side *lock_receiving(Endpoint self) noexcept nogil
+cdef fs_side *lock_sending(Endpoint self) noexcept nogil
+cdef void end_turn(fs_lock_t *lock) noexcept nogil
 cdef Endpoint endpoint_at(object fd)
 cdef bint may_begin() except -1
 cdef int64_t count_beginning() except -1

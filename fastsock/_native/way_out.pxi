@@ -66,6 +66,7 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
     lock."""
     if fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK:
         return
+    self.own.sending_step = 1
     fs_or_sc(&self.own.moved, FS_SENDING_BACK | (FS_SENDING_HELD if held and not self.own.fin_sent else 0))
     if not self.own.fin_sent:
         # SYNC: end of stream - by fs_post_fin.
@@ -80,6 +81,7 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
     if 0 < self.send_buffer_before < WIDENED:
         fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
     self.send_buffer_before = 0
+    self.own.sending_step = 0
     fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, self.nodelay)
     wake(self.wake_fd)  # senders of this side that sleep until credits come
 
@@ -113,14 +115,16 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil:
     side sends next."""
     cdef int64_t size = fs_parcel_size(parcel), sent
     cdef char *bytes
+    cdef fs_side *own
     if not 0 < size <= PARCEL_MAX:
         return
     bytes = <char *>malloc(<size_t>size)
     if bytes == NULL:
         return
     if sys_pread(parcel, bytes, <size_t>size, 0) == size:
-        fs_lock(&self.own.send_lock, own_pid)
+        own = lock_sending(self)
         answer_leaver(self)
+        own.sending_step = 1
         # SYNC: settled - pairs with give_back, which may have stopped waiting.
         if (self.attached and fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
                 and fs_load_sc(&self.vi.tx.ready) == FS_LEFT
@@ -129,7 +133,8 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil:
             # SYNC: returned - pairs with give_back.
             fs_store_sc(&self.vi.tx.returned, 1 + <uint32_t>(sent if sent > 0 else 0))
             fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
-        fs_unlock(&self.own.send_lock)
+        own.sending_step = 0
+        fs_unlock(&own.send_lock)
         wake(self.wake_fd)
         wake(self.peer_fd)
     free(bytes)
@@ -275,6 +280,7 @@ cdef void let_peer_leave(Endpoint self) noexcept nogil:
     """The peer may be leaving as well, and want bytes of ours again: before anybody else writes to the descriptor, it
     gets them, or is told that it is too late."""
     cdef int64_t deadline
+    cdef fs_side *own
     # SYNC: left - pairs with leave_ring.
     if (fs_swap_if32(&self.vi.tx.ready, FS_READY, FS_TOO_LATE)
             or fs_swap_if32(&self.vi.tx.ready, FS_NOT_YET, FS_TOO_LATE)):
@@ -287,21 +293,22 @@ cdef void let_peer_leave(Endpoint self) noexcept nogil:
             return
         fs_nap()
     # (A parcel that is being returned is returned under the send lock.)
-    fs_lock(&self.own.send_lock, own_pid)
-    fs_unlock(&self.own.send_lock)
+    own = lock_sending(self)
+    fs_unlock(&own.send_lock)
 
 
 cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nogil:
     cdef bint returns
     cdef int outcome
     cdef uint64_t switch_at
+    cdef fs_side *own
     if fs_load_relaxed(&self.own.moved) & FS_OUT:
         return IN_KERNEL
     # SYNC: left - pairs with answer_leaver and let_peer_leave.
     returns = fs_swap_if32(&self.vi.rx.ready, FS_READY, FS_LEFT) or fs_load_sc(&self.vi.rx.ready) == FS_LEFT
-    fs_lock(&self.own.send_lock, own_pid)
+    own = lock_sending(self)
     go_back_sending(self, False)
-    fs_unlock(&self.own.send_lock)
+    fs_unlock(&own.send_lock)
     if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
         # The peer left first, and we have read up to its BACK. It may still be at it, and wait for us by now.
         settle_with_peer(self)
@@ -328,12 +335,17 @@ cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nog
 cdef int leave_ring(Endpoint self, parcel_t *parcel) noexcept nogil:
     """Takes both directions back to the kernel."""
     cdef int outcome
+    cdef fs_side *own
     cdef char *piece = <char *>malloc(PIECE)
     if piece == NULL:
         return NEEDS_BRIDGE
-    fs_lock(&self.own.recv_lock, own_pid)
+    own = lock_receiving(self)
+    fs_keep(&own.recv_lock)
+    own.receiving_step = 1
     outcome = leave_locked(self, parcel, piece)
-    fs_unlock(&self.own.recv_lock)
+    own.receiving_step = 0
+    fs_unkeep(&own.recv_lock)
+    fs_unlock(&own.recv_lock)
     free(piece)
     if outcome != DISSOLVED and not fs_load_relaxed(&self.own.moved) & FS_OUT:
         let_peer_leave(self)

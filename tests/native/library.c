@@ -132,3 +132,13 @@ uint32_t end_credited(struct end *end) { return end->own.credited; }
 uint32_t end_consumed(struct end *end) { return fs_load_relaxed(&end->own.consumed); }
 uint64_t end_arena_used(struct end *end) { return end->own.head - end->own.tail; }
 const struct fs_counters *end_counters(struct end *end) { return &end->vi.count; }
+
+/* ---- turns ------------------------------------------------------------------------------------------ */
+
+/* The lock of a side that a live endpoint uses (its `describe` tells where). */
+static struct fs_lock *lock_of(struct fs_side *side, int sends) { return sends ? &side->send_lock : &side->recv_lock; }
+
+int turn_try(struct fs_side *side, int sends) { return fs_try_lock(lock_of(side, sends), (uint32_t)getpid()); }
+void turn_end(struct fs_side *side, int sends) { fs_unlock(lock_of(side, sends)); }
+void turn_keep(struct fs_side *side, int sends) { fs_keep(lock_of(side, sends)); }
+uint32_t turn_word(struct fs_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }

@@ -1,0 +1,303 @@
+"""Taking turns on one side of a connection: holders that are killed or stopped in the middle of a turn, and bridges
+that come between."""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from differential.processes import Gate, forked
+from native.ring import library
+from pairs import SECONDS, Pair, Task, deadline, make_pair, payload, read_exactly, until
+
+from fastsock._native import vi
+
+RECEIVING, SENDING = 0, 1
+EXPOSED = pytest.mark.parametrize("exposed", [False, True], ids=["hidden", "exposed"])
+BOTH = pytest.mark.parametrize("turn", [RECEIVING, SENDING], ids=["receiving", "sending"])
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(50):
+        yield
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with make_pair("ring") as made:
+        yield made
+
+
+@dataclass
+class Side:
+    """The locks of one end's side, taken as the endpoint takes them."""
+
+    address: int
+
+    def take(self, turn: int) -> None:
+        until(lambda: library().turn_try(self.address, turn), "the turn")
+
+    def end(self, turn: int) -> None:
+        library().turn_end(self.address, turn)
+
+    def free(self, turn: int) -> bool:
+        return int(library().turn_word(self.address, turn)) == 0
+
+
+def side_of(sock: socket.socket) -> Side:
+    library()
+    endpoint = vi.find(sock.fileno())
+    assert endpoint is not None
+    return Side(endpoint.describe()["side"])
+
+
+def exchange(pair: Pair) -> None:
+    for sender, receiver in (tuple(pair), tuple(pair)[::-1]):
+        for number in range(20):
+            sender.sendall(payload(500, number))
+            assert read_exactly(receiver, 500) == payload(500, number)
+
+
+def state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+def dies_with(side: Side, *turns: int) -> Callable[[], None]:
+    """For a child: takes turns, all but the last one while it takes the next, and is killed."""
+
+    def run() -> None:
+        for turn in turns:
+            side.take(turn)
+            if turn != turns[-1]:
+                library().turn_keep(side.address, turn)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return run
+
+
+@pytest.mark.parametrize("turns", [(RECEIVING,), (SENDING,), (RECEIVING, SENDING)], ids=["receive", "send", "both"])
+def test_a_holder_that_was_killed_and_not_reaped_has_no_turn(pair: Pair, turns: tuple[int, ...]) -> None:
+    side = side_of(pair.near)
+    with forked(dies_with(side, *turns)) as pid:
+        until(lambda: state(pid) == "Z", "the zombie")
+        exchange(pair)
+        assert all(side.free(turn) for turn in turns)
+
+
+@BOTH
+def test_a_thread_that_ended_has_no_turn(pair: Pair, turn: int) -> None:
+    """Its process lives, and so does its number's."""
+    side = side_of(pair.near)
+    thread = threading.Thread(target=side.take, args=(turn,))
+    thread.start()
+    thread.join()
+    exchange(pair)
+
+
+@BOTH
+def test_a_holder_that_execs_has_no_turn(pair: Pair, turn: int) -> None:
+    side = side_of(pair.near)
+
+    def child() -> None:
+        side.take(turn)
+        os.execv("/bin/sleep", ["sleep", str(SECONDS)])
+
+    with forked(child) as pid:
+        until(lambda: os.readlink(f"/proc/{pid}/exe") != os.readlink("/proc/self/exe"), "exec")
+        exchange(pair)
+        os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def stopped_with(side: Side, turn: int) -> Iterator[int]:
+    """A forked holder that has the turn and is stopped until the block ends."""
+
+    def child() -> None:
+        side.take(turn)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        side.end(turn)
+
+    with forked(child) as pid:
+        until(lambda: state(pid) == "T", "the stop")
+        try:
+            yield pid
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+@BOTH
+def test_a_stopped_holder_keeps_its_turn_and_nobody_spins_for_it(pair: Pair, turn: int) -> None:
+    """The caller waits without the interpreter's lock, keeps its timeout and hears of signals."""
+    near, far = pair
+    side = side_of(near)
+    far.sendall(b"x")
+    heard = []
+    signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+
+    def call() -> None:
+        if turn == SENDING:
+            near.sendall(b"y")
+        else:
+            assert near.recv(1) == b"x"
+
+    with stopped_with(side, turn):
+        near.settimeout(0.3)
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        before = time.process_time()
+        with pytest.raises(TimeoutError):
+            call()
+        assert heard
+        assert time.process_time() - before < 0.25
+        timer.join()
+        near.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            call()
+        near.setblocking(True)
+        task = Task(call)
+        assert task.blocks()
+    task.result()
+    if turn == SENDING:
+        assert far.recv(1) == b"y"
+
+
+def test_a_bridge_comes_while_others_call(pair: Pair) -> None:
+    """The descriptor goes over to a bridge while threads receive and send on it. Nobody hangs, and no turn on the side
+    that the bridge has now stays taken."""
+    for number in range(10):
+        with make_pair("ring") as (near, far):
+            side = side_of(near)
+            over = threading.Event()
+            far.sendall(payload(1000, number))
+            far.shutdown(socket.SHUT_WR)
+            near.setblocking(False)
+
+            def call(function: Callable[[], object], over: threading.Event = over) -> None:
+                while not over.is_set():
+                    with contextlib.suppress(OSError):
+                        function()
+
+            callers = [
+                Task(call, lambda near=near: near.recv(0)),
+                Task(call, lambda near=near: near.recv(1, socket.MSG_PEEK)),
+                Task(call, lambda near=near: near.send(b"u", socket.MSG_OOB)),
+                Task(call, lambda near=near: near.send(b"z")),
+            ]
+            endpoint = vi.find(near.fileno())
+            assert endpoint is not None
+            time.sleep(random.random() / 100)
+            assert endpoint.leave()
+            over.set()
+            for caller in callers:
+                caller.result()
+            for turn in (RECEIVING, SENDING):
+                until(lambda turn=turn, side=side: side.free(turn), "the end of the turn")
+            assert near.recv(1000) == payload(1000, number)
+
+
+@EXPOSED
+def test_senders_that_are_killed_at_any_moment(pair: Pair, exposed: bool) -> None:
+    """What each sent arrives whole, once and in its order, and who lives goes on."""
+    near, far = pair
+    size = 64
+    if exposed:
+        assert near.fileno() != far.fileno()
+
+    def record(who: int, number: int) -> bytes:
+        return who.to_bytes(4, "big") + number.to_bytes(4, "big") + payload(size - 8, who * 100_000 + number)
+
+    def send(who: int) -> None:
+        number = 0
+        while True:
+            near.sendall(record(who, number))
+            number += 1
+
+    newest: dict[int, int] = {}
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set() or vi_waits(far):
+            try:
+                data = read_exactly(far, size)
+            except TimeoutError:
+                continue
+            who, number = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:8], "big")
+            assert data == record(who, number)
+            assert number == newest.get(who, -1) + 1
+            newest[who] = number
+
+    far.settimeout(1)
+    reader = Task(read)
+    for who in range(1, 41):
+        with Gate() as ready:
+
+            def child(who: int = who, ready: Gate = ready) -> None:
+                ready.open()
+                send(who)
+
+            with forked(child) as pid:
+                ready.wait()
+                for number in range(10):
+                    near.sendall(record(1000 + who, number))
+                time.sleep(random.random() / 50)
+                os.kill(pid, signal.SIGKILL)
+                for number in range(10, 20):
+                    near.sendall(record(1000 + who, number))
+    over.set()
+    reader.result()
+    assert all(newest[1000 + who] == 19 for who in range(1, 41))
+
+
+def vi_waits(sock: socket.socket) -> bool:
+    endpoint = vi.find(sock.fileno())
+    assert endpoint is not None
+    return bool(endpoint.describe()["waiting"])
+
+
+@EXPOSED
+def test_receivers_that_are_killed_at_any_moment(pair: Pair, exposed: bool) -> None:
+    """Whoever reads next finds the stream in order: whole bytes may be gone with the dead, none comes twice."""
+    near, far = pair
+    over = threading.Event()
+    if exposed:
+        assert near.fileno() != far.fileno()
+
+    def send() -> None:
+        number = 0
+        while not over.is_set():
+            far.sendall(number.to_bytes(8, "big") * 13)
+            number += 1
+        far.shutdown(socket.SHUT_WR)
+
+    sender = Task(send)
+    newest = -1
+    for _ in range(40):
+        with Gate() as ready:
+
+            def child(ready: Gate = ready) -> None:
+                ready.open()
+                while True:
+                    near.recv(8)
+
+            with forked(child) as pid:
+                ready.wait()
+                time.sleep(random.random() / 50)
+                os.kill(pid, signal.SIGKILL)
+                until(lambda pid=pid: state(pid) == "Z", "the zombie")
+                for _ in range(50):
+                    data = read_exactly(near, 8)
+                    assert int.from_bytes(data, "big") >= newest
+                    newest = int.from_bytes(data, "big")
+    over.set()
+    while data := near.recv(8):
+        assert int.from_bytes(data, "big") >= newest
+        newest = int.from_bytes(data, "big")
+    sender.result()
