@@ -202,7 +202,8 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far) noexcept nogil:
     cdef pollfd fds[3]
     cdef int64_t part
     cdef uint64_t drained
-    cdef bint progress, armed, wants
+    cdef bint progress, armed, wants, ready
+    cdef fs_side *own
     cdef int patience
     inward.bytes = <char *>malloc(BUFFER)
     outward.bytes = <char *>malloc(BUFFER)
@@ -279,8 +280,12 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far) noexcept nogil:
         fds[2].events = (POLLOUT if inward.done < inward.length else 0) | (
             POLLIN if outward.done == outward.length and not outward.ended else 0)
         if armed:
+            # In our turn: another holder may read, and an ACK that is older than its own would step back.
+            own = lock_receiving(self)
             answer_credit_wait(self)
-            if fs_arm_receiver(&self.vi) and self.moved_receiving():
+            ready = fs_arm_receiver(&self.vi) and self.moved_receiving()
+            fs_unlock(&own.recv_lock)
+            if ready:
                 continue
             if not self.moved_receiving() and fs_load_sc64(&self.vi.rx.switch_at):
                 patience = HELD_LOOK  # the kernel's part is still on its way
