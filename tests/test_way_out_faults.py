@@ -33,6 +33,7 @@ from pairs import (
     read_exactly,
     read_to_eof,
 )
+from processes import running as spawned
 
 import fastsock
 from fastsock import regions
@@ -438,3 +439,29 @@ def test_a_bridge_of_a_program_that_ends() -> None:
             assert program.stdout.read() == b""  # nobody holds the pipe
             assert program.wait(SECONDS) == 0
             assert read_to_eof(far) == payload(100_000)
+
+
+def test_a_bridge_needs_no_lock_of_the_allocator() -> None:
+    """Threads that allocate all the time, from the one arena that there is, when the bridge's process is made."""
+    program = """
+        import ctypes
+        from native.ring import library
+        over = ctypes.c_uint32(0)
+        library()
+        threads = [threading.Thread(target=library().churn, args=(ctypes.byref(over),)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(60):
+                with make_pair("ring") as (near, far):
+                    far.sendall(payload(30_000, number))
+                    far.shutdown(socket.SHUT_WR)
+                    with KernelSocket(fileno=near.detach()) as raw:
+                        raw.settimeout(5)
+                        assert read_to_eof(raw) == payload(30_000, number)
+        finally:
+            over.value = 1
+        print("crossed")
+    """
+    with spawned(program, MALLOC_ARENA_MAX="1") as process:
+        assert process.line() == "crossed"

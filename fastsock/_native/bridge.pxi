@@ -196,8 +196,8 @@ cdef void dissolve(Endpoint self) noexcept nogil:
     wake(self.peer_fd)
 
 
-cdef void cross(Endpoint self, parcel_t *parcel, int far) noexcept nogil:
-    """Copies both ways until both have ended."""
+cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcept nogil:
+    """Copies both ways until both have ended. `buffers`: twice BUFFER bytes."""
     cdef lane inward, outward
     cdef pollfd fds[3]
     cdef int64_t part
@@ -205,13 +205,10 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far) noexcept nogil:
     cdef bint progress, armed, wants, ready
     cdef fs_side *own
     cdef int patience
-    inward.bytes = <char *>malloc(BUFFER)
-    outward.bytes = <char *>malloc(BUFFER)
+    inward.bytes = buffers
+    outward.bytes = buffers + BUFFER
     inward.length = inward.done = outward.length = outward.done = 0
     inward.ended = outward.ended = False
-    if inward.bytes == NULL or outward.bytes == NULL:
-        dissolve(self)
-        return
     while not (inward.ended and outward.ended and outward.done == outward.length):
         progress = False
         if inward.done == inward.length and not inward.ended:
@@ -296,8 +293,9 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far) noexcept nogil:
             fs_disarm_receiver(&self.vi)
 
 
-cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far) noexcept nogil:
-    """Starts the process. Its process id, or -errno."""
+cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcept nogil:
+    """Starts the process. Its process id, or -errno. The process allocates nothing: another thread may have had the
+    allocator's lock when it was made."""
     global own_pid
     cdef int64_t pid
     cdef int i
@@ -315,7 +313,7 @@ cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far) noexcept nogi
             break
     if parcel.fd >= 0:
         sys_lseek(parcel.fd, <int64_t>parcel.returned, SEEK_SET)
-    cross(self, parcel, far)
+    cross(self, parcel, far, buffers)
     for i in range(4):
         fs_swap_if32(&self.own.children[i], own_pid, 0)
     fs_add_sc(&self.own.holders, <uint32_t>-1)
@@ -363,16 +361,19 @@ cdef int64_t bridge(Endpoint self, parcel_t *parcel) except? -1:
     """Puts a bridge under the endpoint's descriptors. Its process id, or -errno if there are no resources for one."""
     cdef int ends[2]
     cdef int64_t pid
+    cdef char *buffers
     cdef fs_side *new = <fs_side *>new_block(sizeof(fs_side))
     fs_store_sc(&new.holders, 1)
-    pid = fs_tcp_pair(self.fd, ends)
+    buffers = <char *>malloc(2 * BUFFER)
+    pid = -ENOMEM if buffers == NULL else fs_tcp_pair(self.fd, ends)
     if pid == 0:
         with nogil:
-            pid = fork_bridge(self, parcel, ends[1])
+            pid = fork_bridge(self, parcel, ends[1], buffers)
         if pid > 0:
             change_over(self, ends[0], new)
         sys_close(ends[0])
         sys_close(ends[1])
+    free(buffers)
     if pid < 0:
         free_block(new, sizeof(fs_side))
     return pid

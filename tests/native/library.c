@@ -1,5 +1,6 @@
 /* The ring as a shared library, for tests/test_native.py: one end of a region behind plain functions, the layout as
  * a table of numbers, and a way to let the peer act between a function's look at a commit word and its swap of it. */
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "atomics.h"
@@ -142,3 +143,12 @@ int turn_try(struct fs_side *side, int sends) { return fs_try_lock(lock_of(side,
 void turn_end(struct fs_side *side, int sends) { fs_unlock(lock_of(side, sends)); }
 void turn_keep(struct fs_side *side, int sends) { fs_keep(lock_of(side, sends)); }
 uint32_t turn_word(struct fs_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
+
+/* Has the allocator's lock most of the time, until *over. */
+void churn(fs_word32 *over) {
+    while (!fs_load_relaxed(over)) {
+        void *volatile block = malloc(3000);
+        malloc_trim(0); /* long, and under the lock */
+        free(block);
+    }
+}
