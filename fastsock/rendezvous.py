@@ -19,7 +19,7 @@ from contextlib import suppress
 
 import attrs
 
-from fastsock import addresses, config, regions
+from fastsock import addresses, config, regions, sessions
 from fastsock._native import connector
 from fastsock._native.vi import Endpoint, claim, install_beginning, set_beginning, set_poll_budget, when_connected
 from fastsock.observability import INFO, WARNING, Path, detail, event, paths
@@ -42,6 +42,7 @@ class Reason:
     NAME = "name held by somebody else"
     REFUSED = "peer refused"
     OPTION = "socket option"
+    POLLED = "descriptor may be polled"
     DETACHED = "descriptor detached"
     BACK = "taken back to the kernel, or not moved yet"
     FORKED = "shared with another process"
@@ -137,6 +138,9 @@ class Search:
             return
         if endpoint.reason != Reason.SEEKING and endpoint.needs_kernel():
             decide(endpoint, Reason.OPTION)
+            return
+        if endpoint.exposed and not _moves_polled():
+            decide(endpoint, Reason.POLLED)
             return
         _change_reason(endpoint, Reason.SEEKING)
         endpoint.next_step = endpoint.operations + 1
@@ -302,6 +306,12 @@ def _start(endpoint: Endpoint) -> None:
     if not settings.permits((here[0], there[0]), (here[1], there[1])) or here == there:
         decide(endpoint, Reason.EXCLUDED)
         return
+    if endpoint.exposed and not _moves_polled():
+        decide(endpoint, Reason.POLLED)
+        return
+    if settings.move_after and sessions.delay(endpoint, (here[1], there[1])):
+        claim(endpoint, _wait_for_start, _start)
+        return
     first, second = sorted((here, there), key=addresses.order)
     name = f"fastsock/{VERSION}/{first[0]}:{first[1]}-{second[0]}:{second[1]}"
     lookup = None if first == here else connector.Lookup(name.encode(), Reason.SEEKING, SEEK_SECONDS)
@@ -310,6 +320,12 @@ def _start(endpoint: Endpoint) -> None:
         search.step(endpoint)
     else:  # another thread has decided otherwise
         endpoint.search = None
+
+
+def _moves_polled() -> bool:
+    """Whether a connection whose descriptor may be polled moves."""
+    settings = config.active()
+    return settings.move_polled or not settings.move_after
 
 
 def _wait_for_start(endpoint: Endpoint) -> None:

@@ -62,7 +62,7 @@ KINDS = {
     "kernel": Kind(),
     "ring": Kind(True, True, {"move_after": 0}, moved=True, moves=True),
     "ring-nopoll": Kind(True, True, {"move_after": 0, "poll_us": 0}, moved=True, moves=True),
-    "midstream": Kind(True, True, {"move_after": 2}, moves=True),
+    "midstream": Kind(True, True, {"move_after": 2, "move_polled": 1}, moves=True),
     "kernel-facade": Kind(True, False, {"move_after": 0}),
 }
 

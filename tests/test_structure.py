@@ -37,7 +37,7 @@ LAYERS = (
     {"_native.headers"},
     {"_native.vi"},
     {"_native.aio", "_native.calls", "_native.connector"},
-    {"addresses", "regions"},
+    {"addresses", "regions", "sessions"},
     {"rendezvous"},
     {"passing"},
     {"facade", "greenlets"},

@@ -45,6 +45,10 @@ cdef int say_goodbye(Endpoint self) except -1:
     if self.search is not None:
         search, self.search = self.search, None
         search.withdraw(self)
+    if self.session is not None:
+        session, self.session = self.session, None
+        # (A loop's transport on the ring counts no operations, but each is a message at least now and then.)
+        session.note(self.operations + <int64_t>(self.vi.count.messages_sent + self.vi.count.messages_received))
     if self.kit is not None:
         self.kit.before_end()
     if by_inode.get(self.inode) is self:

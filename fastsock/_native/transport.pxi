@@ -405,6 +405,7 @@ cdef class Transport:
         if endpoint is None:
             return 0
         self.last_standing = standing_of(endpoint)
+        endpoint.operations = self.operations
         self.origin.queue.leave(self)
         self.entered = False
         self.endpoint = None

@@ -29,6 +29,8 @@ class Endpoint:
     reason: str
     """Why the connection is on kernel TCP; None until its undecided time begins."""
     kit: Any
+    session: Any
+    """Its `note` is called with the number of operations when the endpoint ends; None: nobody's."""
     """The region, once attached: has `ask_for_doorbell()`, `before_end()` and `release(recyclable)`."""
     operations: int
     """Operations through the facade, ever."""
