@@ -159,8 +159,8 @@ def _imported_before() -> list[str]:
 
 
 def _before_fork() -> None:
-    rendezvous.before_fork(vi.endpoints())
     vi.before_fork()
+    rendezvous.before_fork(vi.endpoints())
 
 
 def _after_fork_in_child() -> None:

@@ -247,6 +247,10 @@ class Search:
         if endpoint.search is not self:  # another thread has decided otherwise
             kit.discard()
             return
+        if not endpoint.begin_attaching():  # a fork since this step began
+            kit.discard()
+            decide(endpoint, Reason.FORKED)
+            return
         try:
             kit.attach(endpoint, config.active())
         except ValueError as error:
@@ -255,9 +259,12 @@ class Search:
         except OSError:
             kit.discard()
             raise
-        paths.moved(endpoint.reason)
-        endpoint.reason = ""
-        endpoint.step = endpoint.search = None
+        else:
+            paths.moved(endpoint.reason)
+            endpoint.reason = ""
+            endpoint.step = endpoint.search = None
+        finally:
+            endpoint.end_attaching()
         self._close()
         detail("fastsock.path", path="ring", fd=endpoint.fd, name=self.name.decode())
 

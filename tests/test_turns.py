@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from differential.processes import Gate, forked
+from differential.processes import Gate, forked, spawn
 from native.ring import library
 from pairs import SECONDS, Pair, Task, deadline, make_pair, payload, read_exactly, until
 
+from fastsock import config, regions
 from fastsock._native import vi
 
 RECEIVING, SENDING = 0, 1
@@ -301,3 +302,38 @@ def test_receivers_that_are_killed_at_any_moment(pair: Pair, exposed: bool) -> N
         assert int.from_bytes(data, "big") >= newest
         newest = int.from_bytes(data, "big")
     sender.result()
+
+
+def echo(sock: socket.socket) -> None:
+    while chunk := sock.recv(65536):
+        sock.sendall(chunk)
+
+
+def test_a_fork_waits_for_a_connection_that_is_just_moving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child knows which way the bytes go: its own arrive, and it reads no doorbell bytes as data."""
+    inside = threading.Event()
+    original = regions.Kit.attach
+
+    def attach(self: regions.Kit, endpoint: vi.Endpoint, settings: config.Settings) -> None:
+        inside.set()
+        time.sleep(0.3)
+        original(self, endpoint, settings)
+
+    monkeypatch.setattr(regions.Kit, "attach", attach)
+    with spawn("midstream", echo) as (near, _), Gate() as moved:
+
+        def drive() -> None:
+            for number in range(60):
+                near.sendall(payload(100, number))
+                assert read_exactly(near, 100) == payload(100, number)
+
+        def child() -> None:
+            moved.wait()
+            drive()
+
+        driver = Task(drive)
+        assert inside.wait(SECONDS)
+        with forked(child):
+            driver.result()
+            moved.open()
+        drive()

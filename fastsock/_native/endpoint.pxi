@@ -139,6 +139,17 @@ cdef class Endpoint:
         """This endpoint is a listener's: it only polls for connections."""
         self.listens = True
 
+    def begin_attaching(self):
+        """Whether the endpoint may attach now, and no other process will share it before `end_attaching`."""
+        if self.attaching or count_holders(self) > 1:
+            return False
+        self.attaching = PyThread_get_thread_ident()
+        return True
+
+    def end_attaching(self):
+        """It is attached, with everything that belongs to it, or will not be."""
+        self.attaching = 0
+
     def attach(self, uintptr_t memory, size_t size, int side, int wake_fd, int peer_fd,
                int ack_threshold, int combine_limit):
         """Takes a region and gives consent: what the peer posts after its switch will be read here.
@@ -159,7 +170,7 @@ cdef class Endpoint:
         with nogil:
             # Under both locks: what other threads receive and send meanwhile must be counted on one side or the other.
             own = lock_both(self)
-            counted = self.count_received(&self.own.kernel_taken)
+            counted = fs_load_sc(&own.holders) == 1 and self.count_received(&own.kernel_taken)
             if counted:
                 vi.count = self.vi.count
                 vi.oob_inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
@@ -181,7 +192,7 @@ cdef class Endpoint:
         if not counted:
             free_block(self.own.ends, fs_ends_size(vi.window))
             self.own.ends = NULL
-            raise OSError(ENOTCONN, "the connection is being closed, or the kernel does not count its bytes")
+            raise OSError(ENOTCONN, "the connection is being closed or shared, or the kernel does not count its bytes")
 
     cdef bint count_received(self, uint64_t *taken) noexcept nogil:
         """Bytes of the kernel's stream that were received so far. False if the connection is no longer whole, or the

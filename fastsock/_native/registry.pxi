@@ -1,5 +1,8 @@
 # Which endpoint a descriptor belongs to (the papers' descriptor tracking), and what a fork does to them.
 
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
 
@@ -38,10 +41,24 @@ cdef uint64_t inode_of(int fd) except? 0:
     return inode
 
 
+cdef bint is_any_attaching():
+    """In another thread. (What forks in a signal handler cannot wait for the thread that it interrupted.)"""
+    cdef Endpoint endpoint
+    cdef unsigned long here = PyThread_get_thread_ident()
+    for endpoint in by_inode.values():
+        if endpoint.attaching and endpoint.attaching != here:
+            return True
+    return False
+
+
 def before_fork():
     """Counts the child in as a holder of every connection, before it exists, so that neither side can believe
-    for a moment that it is the last."""
+    for a moment that it is the last. Waits first for endpoints that are just attaching: the child would believe itself on
+    kernel TCP, and its parent and the peer be on the ring. One that has not begun to finds that it is shared."""
     cdef Endpoint endpoint
+    while is_any_attaching():
+        with nogil:
+            fs_nap()
     for endpoint in by_inode.values():
         fs_add_sc(&endpoint.own.holders, 1)
 
@@ -55,6 +72,7 @@ def after_fork_in_child():
     cdef fs_call *call = fs_innermost_call()
     for endpoint in by_inode.values():
         endpoint.own_inherited = endpoint.bridged_inherited = True
+        endpoint.attaching = 0
         endpoint.active = endpoint.in_kernel = 0  # the threads that were inside are not in this process,
         fs_store_sc(&endpoint.recv_sleepers, 0)
         fs_store_sc(&endpoint.send_sleepers, 0)

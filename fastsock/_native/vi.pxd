@@ -38,6 +38,7 @@ cdef class Endpoint:
     cdef public int64_t next_step
     # state
     cdef readonly bint attached
+    cdef unsigned long attaching  # the thread that is at it; 0: none
     cdef readonly bint exposed
     cdef readonly bint driven
     cdef readonly bint broken

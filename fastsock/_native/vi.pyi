@@ -121,6 +121,10 @@ class Endpoint:
         """After a shutdown: threads that sleep in a call on this connection look again."""
     def reset(self) -> str:
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
+    def begin_attaching(self) -> bool:
+        """Whether the endpoint may attach now, and no other process will share it before `end_attaching`."""
+    def end_attaching(self) -> None:
+        """It is attached, with everything that belongs to it, or will not be."""
     def finish(self) -> None:
         """The connection ends in this process: FIN, or a reset if data lies unread."""
     def serve_listener(self) -> None:
