@@ -337,3 +337,12 @@ def test_a_fork_waits_for_a_connection_that_is_just_moving(monkeypatch: pytest.M
             driver.result()
             moved.open()
         drive()
+
+
+def test_a_child_that_was_killed_and_not_reaped_holds_nothing() -> None:
+    """A connection that only the dead one shared moves."""
+    with make_pair("midstream") as pair, forked(lambda: os.kill(os.getpid(), signal.SIGKILL)) as pid:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        for _ in range(10):
+            exchange(pair)
+        pair.check_path()

@@ -74,7 +74,16 @@ cdef extern from *:
         struct stat s;
         return fstat(fd, &s) == 0 ? s.st_ino : 0;
     }
-    static inline int fs_is_dead(uint32_t process) { return kill((pid_t)process, 0) < 0 && errno == ESRCH; }
+    /* Whether a process has ended, a zombie too: its descriptors are closed, whether somebody waits for it or not. */
+    static inline int fs_is_dead(uint32_t process) {
+        struct pollfd ended = {-1, POLLIN, 0};
+        int dead;
+        if (kill((pid_t)process, 0) < 0 && errno == ESRCH) return 1;
+        ended.fd = (int)syscall(434 /* pidfd_open, Linux 5.3 */, (pid_t)process, 0);
+        dead = ended.fd >= 0 && poll(&ended, 1, 0) > 0;
+        if (ended.fd >= 0) close(ended.fd);
+        return dead;
+    }
     static inline int fs_usable_processors(void) {
         cpu_set_t set;
         return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
