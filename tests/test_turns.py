@@ -201,7 +201,8 @@ def test_a_bridge_comes_while_others_call(pair: Pair) -> None:
                 caller.result()
             for turn in (RECEIVING, SENDING):
                 until(lambda turn=turn, side=side: side.free(turn), "the end of the turn")
-            assert near.recv(1000) == payload(1000, number)
+            near.setblocking(True)
+            assert read_exactly(near, 1000) == payload(1000, number)
 
 
 @EXPOSED
@@ -346,3 +347,29 @@ def test_a_child_that_was_killed_and_not_reaped_holds_nothing() -> None:
         for _ in range(10):
             exchange(pair)
         pair.check_path()
+
+
+def idle(sock: socket.socket) -> None:
+    assert sock.recv(1) == b""
+
+
+def test_calls_do_not_wait_for_one_that_takes_the_connection_out() -> None:
+    """It has the turn for a second when the peer is stopped. A call beside it keeps its timeout; other threads run."""
+    with spawn("ring", idle) as (near, child):
+        side = side_of(near)
+        endpoint = vi.find(near.fileno())
+        assert endpoint is not None
+        os.kill(child.pid, signal.SIGSTOP)
+        until(lambda: state(child.pid) == "T", "the stop")
+        leaver = Task(endpoint.leave)
+        until(lambda: not (side.free(RECEIVING) and leaver.is_alive()), "the leaver's turn")
+        assert leaver.is_alive(), leaver.result()
+        near.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            near.recv(1)
+        assert not side.free(RECEIVING)
+        near.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            near.recv(1)
+        os.kill(child.pid, signal.SIGCONT)
+        assert leaver.result()
