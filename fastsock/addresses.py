@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket as stdlib
+import sys
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-__all__ = ["Address", "canonical", "is_local", "order"]
+__all__ = ["Address", "canonical", "is_local", "order", "owner"]
 
 Address = IPv4Address | IPv6Address
 
@@ -43,3 +44,32 @@ def is_local(address: Address) -> bool:
             _local_addresses.clear()
         _local_addresses[address] = known
     return known
+
+
+def owner(here: tuple[Address, int], there: tuple[Address, int]) -> int | None:
+    """The user of the TCP socket of this network namespace with these two ends, as the kernel tells it (proc(5):
+    /proc/net/tcp). None: there is none, or it is not told."""
+    wanted = {_in_table(here, version) + " " + _in_table(there, version) for version in (4, 6)}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as lines:
+                for line in lines:
+                    _, local, remote, state, _, _, _, uid, *_ = line.split()
+                    if f"{local} {remote}" in wanted and state == ESTABLISHED:
+                        return int(uid)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+ESTABLISHED = "01"
+
+
+def _in_table(end: tuple[Address, int], version: int) -> str:
+    """An end as the kernel prints it for sockets of one IP version: words of the address in the host's byte order."""
+    address, port = end
+    packed = address.packed
+    if version == 6 and address.version == 4:
+        packed = bytes(10) + b"\xff\xff" + packed
+    words = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
+    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

@@ -6,6 +6,7 @@ is connected or taken over; everything else behaves as its parent does, and cost
 
 from __future__ import annotations
 
+import errno
 import os
 import socket as stdlib
 import struct
@@ -94,7 +95,12 @@ class socket(_Kernel, metaclass=_Class):
         self._buffer_limits = (0, 0)
         self._timeout_ns = -1
         self._handed_out = fileno is not None
-        super().__init__(family, type, proto, fileno)
+        try:
+            super().__init__(family, type, proto, fileno)
+        except OSError as error:
+            if not _made_room(error):
+                raise
+            super().__init__(family, type, proto, fileno)
         calls.note_timeout(self)
         if fileno is not None:
             self._adopt()
@@ -133,7 +139,7 @@ class socket(_Kernel, metaclass=_Class):
 
     def dup(self) -> socket:
         """As socket.dup: both descriptors belong to the same connection."""
-        fd = stdlib.dup(_Kernel.fileno(self))
+        fd = _dup(_Kernel.fileno(self))
         sock = self.__class__(self.family, self.type, self.proto, fileno=fd)
         sock.settimeout(self.gettimeout())
         return sock
@@ -257,7 +263,25 @@ def _is_tls(sock: _Kernel) -> bool:
 
 def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
     """As socket.fromfd: a socket on a duplicate of `fd`."""
-    return socket(family, type, proto, fileno=stdlib.dup(fd))
+    return socket(family, type, proto, fileno=_dup(fd))
 
 
-calls.install(socket, rendezvous.report_violation, passing.leave_rights, _is_tls, _NOTED)
+def _give_back() -> bool:
+    return rendezvous.give_back_descriptors(vi.endpoints())
+
+
+def _made_room(error: OSError) -> bool:
+    """Whether a call of the program that failed for want of a descriptor may be tried again: ours are given back."""
+    return error.errno in (errno.EMFILE, errno.ENFILE) and _give_back()
+
+
+def _dup(fd: int) -> int:
+    try:
+        return stdlib.dup(fd)
+    except OSError as error:
+        if not _made_room(error):
+            raise
+    return stdlib.dup(fd)
+
+
+calls.install(socket, rendezvous.report_violation, passing.leave_rights, _is_tls, _NOTED, _give_back)

@@ -30,9 +30,14 @@ def _exit(status: int) -> Any:
 
 def _fork() -> int:
     """As os.fork: starts the connection thread again afterwards, when Python has looked for threads to warn of."""
-    pid: int = _beneath[os, "fork"]()
+    try:
+        pid: int = _beneath[os, "fork"]()
+    except OSError:
+        vi.fork_failed()
+        rendezvous.start_thread_again()
+        raise
     if pid:
-        rendezvous.after_fork_in_parent()
+        rendezvous.start_thread_again()
     return pid
 
 
@@ -159,8 +164,8 @@ def _imported_before() -> list[str]:
 
 
 def _before_fork() -> None:
-    vi.before_fork()
     rendezvous.before_fork(vi.endpoints())
+    vi.before_fork()
 
 
 def _after_fork_in_child() -> None:
@@ -169,6 +174,6 @@ def _after_fork_in_child() -> None:
 
 
 # Independent of patch(): explicit fastsock.socket objects are inherited just the same.
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
-if sys.version_info < (3, 12):  # later versions would warn of the thread: there, os.fork is patched instead
-    os.register_at_fork(after_in_parent=rendezvous.after_fork_in_parent)
+os.register_at_fork(
+    before=_before_fork, after_in_child=_after_fork_in_child, after_in_parent=rendezvous.after_fork_in_parent
+)

@@ -16,7 +16,10 @@ from fastsock import config
 from fastsock._native import connector
 from fastsock._native.vi import Endpoint
 
-__all__ = ["Kit", "Memory", "MemoryCapReached", "arrived_kit", "drop_parked", "new_kit", "park", "parked_kit"]
+__all__ = [
+    "Kit", "Memory", "MemoryCapReached", "arrived_kit", "drop_parked", "drop_parked_by_seeker", "new_kit", "park",
+    "parked_kit",
+]  # fmt: skip
 
 
 # ---- the cap -----------------------------------------------------------------------------------------------
@@ -112,7 +115,7 @@ def new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
     eventfds: list[int] = []
     try:
         for _ in range(2):
-            eventfds.append(connector.new_eventfd())
+            eventfds.append(_new_eventfd())
         region_id = os.urandom(16)
         memfd, memory, size = connector.create_region(settings.window, settings.chunk_size, region_id)
     except BaseException:
@@ -122,6 +125,16 @@ def new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
         raise
     wake_fd, peer_fd = eventfds
     return Kit(memory, size, 0, wake_fd, peer_fd, region_id, peer), memfd
+
+
+def _new_eventfd() -> int:
+    """An eventfd. Parked regions give way to it."""
+    try:
+        return connector.new_eventfd()
+    except OSError:
+        if not drop_parked():
+            raise
+    return connector.new_eventfd()
 
 
 def arrived_kit(memory: int, size: int, wake_fd: int, peer_fd: int, region_id: bytes, reused: bool) -> Kit:
@@ -166,9 +179,17 @@ def parked_kit(peer: int, settings: config.Settings) -> Kit | None:
     return None
 
 
-def drop_parked() -> None:
-    """Gives back what the seeker has parked. The publisher's regions are `connector.drop_parked`'s."""
-    for kits in parked.values():
-        for kit in kits:
-            kit.discard()
+def drop_parked_by_seeker() -> bool:
+    """Gives back what the seeker has parked. Whether there was anything."""
+    kits = [kit for kept in parked.values() for kit in kept]
     parked.clear()
+    for kit in kits:
+        kit.discard()
+    return bool(kits)
+
+
+def drop_parked() -> bool:
+    """Gives back all parked regions with their descriptors. Whether there were any."""
+    freed = connector.drop_parked()
+    Memory.give_back(freed)
+    return drop_parked_by_seeker() or freed > 0

@@ -14,6 +14,7 @@ import errno
 import os
 import socket as stdlib
 import struct
+import sys
 import time
 from contextlib import suppress
 
@@ -56,11 +57,13 @@ class Violated(Exception):
     """A peer broke the protocol. No error of the kernel's: those are also our own control connection's."""
 
 
-VERSION = 1
+VERSION = 2
 HELLO = struct.Struct("=QIIQ16s")  # struct fs_hello of layout.h
 MAGIC = 0x6B636F7374736166
 SEEK_SECONDS = 2.0  # that a name is looked up for before the peer counts as foreign, and an answer is waited for
 SEEK_MEETINGS = 4  # that came to nothing, before there are no more
+TURN_OPERATIONS = 64  # until a connection that waits for its turn to meet comes again; doubled so many times at most:
+TURN_DOUBLINGS = 8
 MEETING_NAP = 0.0001  # seconds between two steps of an operation that may wait
 
 
@@ -90,6 +93,7 @@ class Search:
     reused: bool = False
     stepping: _thread.LockType = attrs.field(factory=_thread.allocate_lock)
     meetings: int = 0
+    turns: int = 0
     waited: float = 0.0
 
     def step(self, endpoint: Endpoint) -> None:
@@ -130,7 +134,7 @@ class Search:
             self.waited += time.monotonic() - before
 
     def _step(self, endpoint: Endpoint) -> None:
-        after_fork_in_parent()  # if nobody told us when a fork was over
+        start_thread_again()  # if nobody told us when a fork was over
         if endpoint.holders > 1:
             # Another process may read the kernel's stream raw: wait until it has let go.
             _change_reason(endpoint, Reason.FORKED)
@@ -156,9 +160,11 @@ class Search:
             try:
                 self.handle = connector.publish(self.name, endpoint, config.active().meeting_ms > 0)
             except BlockingIOError:
-                endpoint.next_step = endpoint.operations + 64
+                self._wait_its_turn(endpoint)
             except OSError as error:
-                decide(endpoint, Reason.NAME if error.errno == errno.EADDRINUSE else Reason.RESOURCES)
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                decide(endpoint, Reason.NAME)
             return
         found = connector.arrived(self.handle, endpoint)
         if found is None:
@@ -171,8 +177,18 @@ class Search:
         else:
             self._move(endpoint, regions.arrived_kit(*found))
 
+    def _wait_its_turn(self, endpoint: Endpoint) -> None:
+        """Others use all descriptors that there are for meetings: comes again, ever later."""
+        endpoint.next_step = endpoint.operations + (TURN_OPERATIONS << min(self.turns, TURN_DOUBLINGS))
+        self.turns += 1
+
     def _seek(self, endpoint: Endpoint, lookup: connector.Lookup) -> None:
-        if not lookup.finds(endpoint):
+        try:
+            found = lookup.finds(endpoint)
+        except BlockingIOError:
+            self._wait_its_turn(endpoint)
+            return
+        if not found:
             if lookup.over:
                 decide(endpoint, Reason.PEER)
             return
@@ -180,25 +196,27 @@ class Search:
         self.until = time.monotonic() + SEEK_SECONDS
         pid, uid, _ = struct.unpack("3i", control.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_PEERCRED, 12))
         settings = config.active()
-        if settings.trust != "any" and uid not in (os.geteuid(), 0):
+        # Under trust="any" a stranger may hold the name. A hello brings things that are for the other end only.
+        if uid not in (os.geteuid(), 0) and not (settings.trust == "any" and _owns_other_end(endpoint, uid)):
             decide(endpoint, Reason.UNTRUSTED)
             return
         try:
-            self._say_hello(pid, settings)
+            self._say_hello(pid, settings, endpoint.fd)
         except ConnectionError:
             self._come_again(endpoint, Reason.PEER)
 
-    def _say_hello(self, pid: int, settings: config.Settings) -> None:
+    def _say_hello(self, pid: int, settings: config.Settings, fd: int) -> None:
+        """`fd`, the connection, goes along: it proves to the publisher who is there."""
         assert self.control is not None
         kit = None if self.reused else regions.parked_kit(pid, settings)
         if kit is not None:
             self.kit, self.reused = kit, True
-            self.control.send(HELLO.pack(MAGIC, VERSION, 1, kit.size, kit.id))
+            stdlib.send_fds(self.control, [HELLO.pack(MAGIC, VERSION, 1, kit.size, kit.id)], [fd])
             return
         self.kit, memfd = regions.new_kit(pid, settings)
         try:
             hello = HELLO.pack(MAGIC, VERSION, 0, self.kit.size, self.kit.id)
-            stdlib.send_fds(self.control, [hello], [memfd, self.kit.wake_fd, self.kit.peer_fd])
+            stdlib.send_fds(self.control, [hello], [memfd, self.kit.wake_fd, self.kit.peer_fd, fd])
         finally:
             os.close(memfd)
 
@@ -227,7 +245,7 @@ class Search:
         elif answer == b"":
             self._come_again(endpoint, Reason.PEER)
         else:
-            decide(endpoint, Reason.UNTRUSTED if answer == b"u" else Reason.REFUSED)
+            decide(endpoint, {b"u": Reason.UNTRUSTED, b"!": Reason.RESOURCES}.get(answer, Reason.REFUSED))
 
     def _come_again(self, endpoint: Endpoint, otherwise: str) -> None:
         """This meeting came to nothing: tries another one, with a new region. The publisher may have withdrawn its name
@@ -247,7 +265,7 @@ class Search:
         if endpoint.search is not self:  # another thread has decided otherwise
             kit.discard()
             return
-        if not endpoint.begin_attaching():  # a fork since this step began
+        if connector.forks_under_way() or not endpoint.begin_attaching():  # a fork since this step began
             kit.discard()
             decide(endpoint, Reason.FORKED)
             return
@@ -287,6 +305,26 @@ class Search:
             self.control = None
         if self.lookup is not None:
             self.lookup.close()
+
+
+def _owns_other_end(endpoint: Endpoint, uid: int) -> bool:
+    """Whether the other end of the connection is a socket of this user, by what the kernel says."""
+    try:
+        here, there = ((addresses.canonical(address), port) for address, port in endpoint.ends())
+    except OSError:
+        return False
+    return addresses.owner(there, here) == uid
+
+
+def give_back_descriptors(endpoints: list[Endpoint]) -> bool:
+    """The program is out of descriptors: gives back those of ours that no moved connection needs. Whether there were
+    any."""
+    gave = regions.drop_parked()
+    for endpoint in endpoints:
+        if endpoint.search is not None and not endpoint.attached:
+            decide(endpoint, Reason.RESOURCES)
+            gave = True
+    return gave
 
 
 def begin_search(endpoint: Endpoint) -> None:
@@ -409,43 +447,52 @@ def ensure_thread() -> None:
         event(WARNING, "fastsock.no_connection_thread", error=repr(error))
 
 
-_thread_ran = False
-
-
 def before_fork(endpoints: list[Endpoint]) -> None:
     """Threads do not survive a fork, and Python 3.12 and later warn of any."""
-    global _thread_ran
-    _thread_ran = connector.stop_thread() or _thread_ran
+    connector.stop_thread()
     for endpoint in endpoints:
-        if endpoint.attached:  # if nobody tells us when the fork is over, an operation does
-            endpoint.step, endpoint.next_step = _thread_again, endpoint.operations
+        # If nobody starts the thread when the fork is over, an operation does. (Any other step does it by itself.)
+        if endpoint.attached and claim(endpoint, None, _thread_again):
+            endpoint.next_step = endpoint.operations
 
 
 def _thread_again(endpoint: Endpoint) -> None:
-    endpoint.step = None
-    after_fork_in_parent()
+    if connector.forks_under_way():
+        endpoint.next_step = endpoint.operations + 1  # another thread's; the child must not find the thread running
+        return
+    claim(endpoint, _thread_again, None)
+    start_thread_again()
+
+
+def start_thread_again() -> None:
+    """Starts the connection thread if a fork has stopped it and is over."""
+    try:
+        connector.start_again()
+    except OSError as error:
+        event(WARNING, "fastsock.no_connection_thread", error=repr(error))
 
 
 def after_fork_in_parent() -> None:
-    """Starts the connection thread again if the fork stopped it."""
-    global _thread_ran
-    if _thread_ran:
-        _thread_ran = False
-        ensure_thread()
+    """The fork is over, whether or not there is a child. From Python 3.12 on the thread starts later: the interpreter
+    warns of the threads that it finds after this."""
+    connector.fork_is_over()
+    if sys.version_info < (3, 12):
+        start_thread_again()
 
 
 def _answer_for_child(endpoint: Endpoint) -> None:
     """An inherited connection is used: its requests are answered here too, since the parent may let go of it."""
+    if connector.forks_under_way():
+        endpoint.next_step = endpoint.operations + 1
+        return
     endpoint.step = None
-    with suppress(OSError):
+    with suppress(OSError, MemoryError):
         if endpoint.kit is not None:
             endpoint.kit.answer()
 
 
 def after_fork_in_child(endpoints: list[Endpoint]) -> None:
     """What the parent was about to agree on is the parent's; the child starts over when it is the only holder."""
-    global _thread_ran
-    _thread_ran = False
     regions.Memory.give_back(connector.after_fork_in_child())
     for endpoint in endpoints:
         if endpoint.attached:
@@ -461,4 +508,4 @@ def after_fork_in_child(endpoints: list[Endpoint]) -> None:
                 search.kit.discard()
                 search.kit = None
             endpoint.next_step = endpoint.operations
-    regions.drop_parked()
+    regions.drop_parked_by_seeker()

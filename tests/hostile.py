@@ -12,7 +12,7 @@ import re
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from pairs import SECONDS, KernelSocket, bind_beside, until
 
 import fastsock
 from fastsock import regions
-from fastsock._native import connector
+from fastsock._native import connector, vi
 
 LATER_IN_3_12 = pytest.mark.skipif(
     sys.version_info >= (3, 12),
@@ -28,7 +28,7 @@ LATER_IN_3_12 = pytest.mark.skipif(
 )
 
 MAGIC = int.from_bytes(b"fastsock", "little")
-VERSION = 1
+VERSION = 2
 HELLO = struct.Struct("=QIIQ16s")  # magic, version, reuse, size, id
 LINE = 64
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -208,12 +208,13 @@ class Peer:
         self.eventfds = [os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)]
         return self.eventfds
 
-    def say_hello(self, fds: list[int], **lies: Any) -> None:
-        """A hello, sound but for the ``lies`` about its magic, version, reuse, size and id."""
+    def say_hello(self, fds: list[int], proof: socket.socket | None = None, **lies: Any) -> None:
+        """A hello, sound but for the ``lies`` about its magic, version, reuse, size and id. ``proof`` goes along as
+        this end of the connection, which it is unless told otherwise."""
         assert self.control is not None
         said = {"magic": MAGIC, "version": VERSION, "reuse": 0, "size": self.region.size if self.region else 0,
                 "id": self.id, **lies}  # fmt: skip
-        socket.send_fds(self.control, [HELLO.pack(*said.values())], fds)
+        socket.send_fds(self.control, [HELLO.pack(*said.values())], [*fds, (proof or self.tcp).fileno()])
 
     def answered(self) -> bool:
         """Whether the victim's connection thread took the region."""
@@ -249,7 +250,10 @@ class Peer:
         self.control.settimeout(SECONDS)
         data, fds, _, _ = socket.recv_fds(self.control, 100, 4)
         _, _, _, size, self.id = HELLO.unpack(data)
-        memfd, *self.eventfds = fds
+        memfd, *self.eventfds, tcp = fds
+        assert os.fstat(tcp).st_ino != os.fstat(self.tcp.fileno()).st_ino
+        with KernelSocket(fileno=tcp) as theirs:
+            assert theirs.getsockname() == self.tcp.getpeername()
         header = os.pread(memfd, 24, 0)
         self.window, _, self.chunk = struct.unpack_from("=III", header, 12)
         self.region = Region(memfd, size, self.window, self.chunk)
@@ -278,13 +282,12 @@ class Peer:
         self.posted += 1
         self.wake()
 
-    def ask(self, *fds: int) -> None:
-        """A request to the victim's connection thread."""
+    def ask(self, *fds: int, said: bytes | None = None) -> None:
+        """A request to the victim's connection thread, or something else that is `said` there."""
         victim = 1 - self.side
-        token = self.region[f"asks{victim}"]
         with KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.connect(f"\0fastsock/{VERSION}/ask/{token:016x}")
-            socket.send_fds(sender, [self.id + bytes([victim])], fds)
+            sender.connect(f"\0fastsock/{VERSION}/ask/{self.region[f'asks{victim}']:016x}")
+            socket.send_fds(sender, [self.id + bytes([victim]) if said is None else said], fds)
 
     def close(self) -> None:
         self.victim.close()
@@ -342,3 +345,31 @@ def mapped_regions(pid: int | str = "self") -> int:
                 low, high = line.split()[0].split("-")
                 total += int(high, 16) - int(low, 16)
     return total
+
+
+NOBODY = 65534
+"""Another user's id."""
+
+
+def forked_child(function: Callable[[], None]) -> int:
+    """Starts `function` in a child and returns its process id."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            vi.before_exit()  # the child has no part in this process's connections
+            function()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def as_nobody(function: Callable[[], None]) -> int:
+    """Starts `function` in a child of another user and returns its process id; only root may."""
+
+    def changed() -> None:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        function()
+
+    return forked_child(changed)

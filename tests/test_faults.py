@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from hostile import FIN, SEALS, Peer, Region, holdings, hostile, mapped_regions, open_descriptors, violations
+from hostile import FIN, SEALS, VERSION, Peer, Region, holdings, hostile, mapped_regions, open_descriptors, violations
 from pairs import KernelSocket, Task, deadline, path_of, until
 
 import fastsock
@@ -151,7 +151,7 @@ HELLOS = [
     (raw("one_byte", b"\0"), "garbage"),
     (raw("long", b"x" * 60_000), "garbage"),
     (saying("wrong_magic", magic=0), "garbage"),
-    (saying("wrong_version", version=2), "version"),
+    (saying("wrong_version", version=VERSION + 1), "version"),
     (saying("version_0", version=0), "version"),
     (no_seals, "sealed"),
     (no_size_seals, "sealed"),

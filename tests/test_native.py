@@ -46,7 +46,7 @@ def test_fields_stand_where_the_protocol_says() -> None:
 
 def test_sizes_and_constants() -> None:
     assert {name: value for name, value in layout().items() if "." not in name} == {
-        "FS_MAGIC": int.from_bytes(b"fastsock", "little"), "FS_VERSION": 1, "FS_LINE": 64, "FS_INLINE": 48,
+        "FS_MAGIC": int.from_bytes(b"fastsock", "little"), "FS_VERSION": 2, "FS_LINE": 64, "FS_INLINE": 48,
         "FS_WINDOW_MIN": 2, "FS_WINDOW_MAX": 1024, "FS_CHUNK_MIN": 1024, "FS_CHUNK_MAX": 32768,
         "FS_DATA": 1, "FS_OOB": 2, "FS_INLINED": 1, "FS_SEALED": 2, "FS_OPEN": 3,
         "FS_FIN": 1 << 32, "FS_RESET": 2 << 32, "FS_BACK": 3 << 32, "FS_NOT_YET": 0, "FS_READY": 1, "FS_LEFT": 2,
@@ -121,7 +121,7 @@ def wrong_header(field: str, value: int) -> None:
     [
         ("magic", 0, "region without the magic number"),
         ("magic", int.from_bytes(b"fastsock", "big"), "region without the magic number"),
-        ("version", 2, "region of another version"),
+        ("version", 1, "region of another version"),
         ("window", 0, "window out of range"),
         ("window", 1, "window out of range"),
         ("window", 1025, "window out of range"),

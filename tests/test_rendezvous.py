@@ -430,7 +430,7 @@ def test_a_name_withdrawn_during_the_meeting_is_no_error_of_the_connection(error
 def test_a_foreign_peer_is_looked_for_ever_less_often(pace):
     """Each look costs a system call, and a server may have many foreign clients. `pace`: operations per second."""
     seconds = 2.0
-    lookup = connector.Lookup(b"fastsock/1/nobody", rendezvous.Reason.SEEKING, seconds)
+    lookup = connector.Lookup(b"fastsock/2/nobody", rendezvous.Reason.SEEKING, seconds)
     operations, looks = 1, []
     while not lookup.over:
         looks.append(operations / pace)

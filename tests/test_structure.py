@@ -260,6 +260,46 @@ def test_every_setting_has_words_and_a_variable(name: str) -> None:
     assert caught.value.setting == name
 
 
+# ---- locks -------------------------------------------------------------------------------------------------
+
+
+def enclosing(lines: list[str], number: int) -> list[str]:
+    """The heads of the blocks that a line is in."""
+    heads, depth = [], len(lines[number]) - len(lines[number].lstrip())
+    for line in reversed(lines[:number]):
+        indent = len(line) - len(line.lstrip())
+        if line.strip() and indent < depth:
+            heads.append(line.strip())
+            depth = indent
+    return heads
+
+
+def test_the_table_lock_is_not_waited_for_with_the_gil() -> None:
+    """The connection thread has it while it answers, and a process that waits with the GIL stands still."""
+    waits = 0
+    for path in NATIVE.glob("*.pxi"):
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if "pthread_mutex_lock(&" not in line or "int pthread_mutex_lock" in line:
+                continue
+            waits += 1
+            heads = enclosing(lines, number)
+            assert any(re.search(r"\bnogil:$", head) for head in heads), f"{path.name}:{number + 1}"
+    assert waits > 3
+
+
+def test_a_parcel_is_sent_without_the_table_lock() -> None:
+    """It may be as long as 64 MiB, and takes the endpoint's own lock."""
+    text = (NATIVE / "requests.pxi").read_text()
+    body = text[text.index("cdef void answer_requests") :].split("\ncdef ")[0].split("\ndef ")[0]
+    steps = re.findall(r"pthread_mutex_(lock|unlock)|(put_back|ring_for_asker)\(", body)
+    held = False
+    for lock, answer in steps:
+        assert not (answer and held)
+        held = lock == "lock" if lock else held
+    assert [answer for _, answer in steps if answer] == ["put_back", "ring_for_asker"]
+
+
 # ---- what a program finds ------------------------------------------------------------------------------------
 
 IMPORT_EVERYTHING = """

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from hostile import (
     BACK,
     EXPOSED,
     GO_ON,
+    LATER_IN_3_12,
     LEFT,
     READY,
     REFUSED,
     RETURNING,
     TOO_LATE,
+    VERSION,
     Peer,
+    as_nobody,
     events,
     holdings,
     hostile,
@@ -323,3 +327,96 @@ def test_doorbell_bytes_that_never_come(peer: Peer) -> None:
     with leaving.result() as raw:
         peer.tcp.sendall(bytes(1_000) + b"kernel")
         assert read_exactly(raw, 6) == b"kernel"
+
+
+# ---- what is no request ----------------------------------------------------------------------------------------
+
+
+def until_heard(peer: Peer) -> None:
+    """Until the victim's connection thread has taken all that was sent to it."""
+    exit_, entry = os.pipe()
+    peer.ask(entry, said=b"")
+    os.close(entry)
+    assert Task(os.read, exit_, 1).result() == b""  # it closes what it did not ask for
+    os.close(exit_)
+
+
+MESSAGES = {
+    "empty": lambda peer: b"",
+    "the id alone": lambda peer: peer.id,
+    "too long": lambda peer: peer.id + bytes([1 - peer.side]) + b"x",
+    "very long": lambda peer: peer.id + bytes([1 - peer.side]) + bytes(60_000),
+    "another region's": lambda peer: bytes(16) + bytes([1 - peer.side]),
+    "for the asking side": lambda peer: peer.id + bytes([peer.side]),
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_parcel_without_a_request_is_not_sent(peer: Peer, message: str) -> None:
+    """Nor is the request before it taken for its own."""
+    leave(peer)
+    with parcel(memfd(b"stranger's")) as fd:
+        peer.ask(fd, said=MESSAGES[message](peer))
+    until_heard(peer)
+    assert peer.region.get(theirs(peer), "settled") == 0
+    with parcel(memfd(b"parcel")) as fd:
+        peer.ask(fd)
+    peer.victim.sendall(b"later")
+    assert read_exactly(peer.tcp, 11) == b"parcellater"
+
+
+def test_several_parcels_are_none(peer: Peer) -> None:
+    leave(peer)
+    with parcel(memfd(b"one")) as one, parcel(memfd(b"two")) as two:
+        peer.ask(one, two)
+        peer.ask(*[one] * 8)
+    until_heard(peer)
+    assert peer.region.get(theirs(peer), "settled") == 0
+    peer.region.set(theirs(peer), "settled", GO_ON)
+    peer.victim.sendall(b"later")
+    assert read_exactly(peer.tcp, 5) == b"later"
+
+
+@LATER_IN_3_12
+def test_a_request_of_another_user_is_not_answered(peer: Peer) -> None:
+    """Even if it knew the region's id."""
+    if os.geteuid():
+        pytest.skip("only root becomes another user")
+    leave(peer)
+    with parcel(memfd(b"stranger's")) as fd:
+        os.waitpid(as_nobody(lambda: peer.ask(fd)), 0)
+    until_heard(peer)
+    assert peer.region.get(theirs(peer), "settled") == 0
+    peer.region.set(theirs(peer), "settled", GO_ON)
+    peer.victim.sendall(b"later")
+    assert read_exactly(peer.tcp, 5) == b"later"
+
+
+def test_a_parcel_that_finds_no_descriptor_number_is_no_request(peer: Peer) -> None:
+    """It may be sent again; and the connection is as it was."""
+    leave(peer)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    exit_, entry = os.pipe()
+    with (
+        parcel(memfd(b"parcel")) as fd,
+        KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
+        contextlib.ExitStack() as taken,
+    ):
+        sender.connect(f"\0fastsock/{VERSION}/ask/{peer.region[f'asks{theirs(peer)}']:016x}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012 - which call fails is the kernel's to say
+                while True:
+                    taken.callback(os.close, os.dup(1))
+            for _ in range(3):
+                socket.send_fds(sender, [peer.id + bytes([theirs(peer)])], [fd])
+            # Each is gone from the queue once it was looked at: its descriptors are, too.
+            socket.send_fds(sender, [b""], [entry])
+            os.close(entry)
+            assert Task(os.read, exit_, 1).result() == b""
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert peer.region.get(theirs(peer), "settled") == 0
+        peer.ask(fd)
+    os.close(exit_)
+    assert read_exactly(peer.tcp, 6) == b"parcel"

@@ -2,10 +2,16 @@
  * (docs/protocol.md): for a doorbell byte, to go back to the kernel, and to send a parcel again.
  *
  * A request is the region's id and the side that is asked. A parcel comes as a descriptor with it: a memfd of
- * bytes that the sender of the request had received but its program had not read. */
+ * bytes that the sender of the request had received but its program had not read.
+ *
+ * The socket's name can be seen by everybody on the host, and everybody may write there. So a request is judged by its length,
+ * by the user that the kernel vouches for, and by the region's id, which only the two sides know. */
 #ifndef FASTSOCK_ASKING_H
 #define FASTSOCK_ASKING_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* struct ucred */
+#endif
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,14 +22,23 @@
 #include <unistd.h>
 
 #define FS_ASK_SIZE 17
-#define FS_ASK_NAME "fastsock/1/ask/%016llx"
+#define FS_ASK_NAME "fastsock/2/ask/%016llx"
+
+static inline struct cmsghdr *fs_put_control(struct msghdr *message, struct cmsghdr *c, int type, const void *data, size_t n) {
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = type;
+    c->cmsg_len = CMSG_LEN(n);
+    memcpy(CMSG_DATA(c), data, n);
+    message->msg_controllen += CMSG_SPACE(n);
+    return (struct cmsghdr *)((char *)c + CMSG_SPACE(n));
+}
 
 /* Sends a request, with a parcel if `parcel` is not negative. 0 or -errno. Never blocks. */
 static inline int fs_ask(uint64_t token, const unsigned char id[16], int side, int parcel) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     unsigned char request[FS_ASK_SIZE];
     union {
-        char space[CMSG_SPACE(sizeof(int))];
+        char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control;
     if (!token) return -ENOENT; /* the other side has not attached yet, or has no such socket */
@@ -31,17 +46,12 @@ static inline int fs_ask(uint64_t token, const unsigned char id[16], int side, i
     memcpy(request, id, 16);
     request[16] = (unsigned char)side;
     struct iovec iov = {request, sizeof request};
-    struct msghdr message = {.msg_name = &address, .msg_iov = &iov, .msg_iovlen = 1};
+    struct msghdr message = {.msg_name = &address, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
     message.msg_namelen = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-    if (parcel >= 0) {
-        message.msg_control = control.space;
-        message.msg_controllen = sizeof control.space;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &parcel, sizeof(int));
-    }
+    /* The effective user, by which the meeting judged this process. Left alone, the kernel would name the real one. */
+    struct ucred who = {getpid(), geteuid(), getegid()};
+    struct cmsghdr *next = fs_put_control(&message, &control.aligned, SCM_CREDENTIALS, &who, sizeof who);
+    if (parcel >= 0) fs_put_control(&message, next, SCM_RIGHTS, &parcel, sizeof parcel);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
     int failed = sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
@@ -49,29 +59,56 @@ static inline int fs_ask(uint64_t token, const unsigned char id[16], int side, i
     return failed;
 }
 
-/* Takes the next request: true if there was one of the right size. `*parcel`: the descriptor that came, or -1. */
-static inline int fs_take_request(int fd, unsigned char request[FS_ASK_SIZE], int *parcel) {
+/* Readies a datagram socket for requests: the kernel names the sender of each. 0 or -1. */
+static inline int fs_name_senders(int fd) {
+    int one = 1;
+    return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
+}
+
+enum fs_took { FS_NO_REQUEST, FS_REQUEST, FS_NOT_A_REQUEST };
+
+/* Takes the next datagram. FS_REQUEST: `request` and `*user`, who sent it, are whole, and `*parcel` is the descriptor that came
+ * with it, or -1. Otherwise nothing is left of it: `request` is zeroed, `*parcel` is -1, and what came is closed.
+ *
+ * A parcel that did not come for want of a descriptor number makes the request none: its sender waits for an answer in vain and
+ * uses a bridge. */
+static inline enum fs_took fs_take_request(int fd, unsigned char request[FS_ASK_SIZE], uint32_t *user, int *parcel) {
     union {
-        char space[CMSG_SPACE(8 * sizeof(int))];
+        char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr aligned;
     } control;
     struct iovec iov = {request, FS_ASK_SIZE};
     struct msghdr message = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
-    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int sound = 0, named = 0, count = 0;
+    memset(request, 0, FS_ASK_SIZE);
     *parcel = -1;
-    if (got < 0) return 0;
+    *user = (uint32_t)-1;
+    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0) return errno == EINTR ? FS_NOT_A_REQUEST : FS_NO_REQUEST;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; i++) {
-            int came;
-            memcpy(&came, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-            if (*parcel < 0) *parcel = came;
-            else close(came);
+        if (c->cmsg_level != SOL_SOCKET) continue;
+        if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
+            struct ucred who;
+            memcpy(&who, CMSG_DATA(c), sizeof who);
+            *user = who.uid;
+            named = 1;
+        }
+        if (c->cmsg_type != SCM_RIGHTS) continue;
+        size_t came = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < came; i++) {
+            int one;
+            memcpy(&one, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+            if (count++ == 0) *parcel = one;
+            else close(one);
         }
     }
-    return 1;
+    sound = got == FS_ASK_SIZE && named && count < 2 && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
+    if (sound) return FS_REQUEST;
+    if (*parcel >= 0) close(*parcel);
+    *parcel = -1;
+    memset(request, 0, FS_ASK_SIZE);
+    return FS_NOT_A_REQUEST;
 }
 
 #endif

@@ -18,6 +18,7 @@ def install(
     rights: Callable[[list[Any]], None],
     tls: Callable[[socket], bool],
     options: Collection[tuple[int, int]],
+    descriptors: Callable[[], bool],
 ) -> None:
     """Tells this module the facade's class, whose slots it reads and sets itself (TypeError without them), whom to tell
     of violations (called with the endpoint and what was wrong), whom of ancillary data about to be sent, what

@@ -34,13 +34,11 @@ def drop_parked() -> int:
 # ---- descriptors out of the program's way
 
 def new_eventfd() -> int:
-    """An eventfd out of the way of the program's own descriptors. OSError without one."""
+    """An eventfd in our share of the numbers. OSError without one, as keep_away."""
 
-def upper_quarter() -> int:
-    """The first descriptor number of the upper quarter of those permitted."""
-
-def keep_away(fd: int) -> int:
-    """Moves a descriptor to the upper quarter. OSError when it is full, or `fd` is negative."""
+def keep_away(fd: int, passing: bool = False) -> int:
+    """Moves a descriptor into our share of the numbers, its upper half if it serves a meeting only (`passing`).
+    BlockingIOError when that is full, OSError (EMFILE) when the program is near its limit or `fd` is negative."""
 
 # ---- names and what comes through them
 
@@ -57,7 +55,8 @@ def publish(name: bytes, endpoint: Endpoint, steps: bool) -> int:
 
 def arrived(handle: int, endpoint: Endpoint) -> tuple[int, int, int, int, bytes, bool] | str | Literal[False] | None:
     """What came through a published name. None: nothing yet. A str: a violation of whoever came. False: withdrawn
-    unclaimed. Else (memory, size, wake_fd, peer_fd, id, reused), taken from the accept queue."""
+    unclaimed. Else (memory, size, wake_fd, peer_fd, id, reused), taken from the accept queue. OSError (EMFILE) if somebody
+    came and there were no descriptors for it."""
 
 def withdraw(handle: int, endpoint: Endpoint) -> int:
     """Takes a name back, and refuses a VI that was not yet taken."""
@@ -85,13 +84,13 @@ class Lookup:
     def close(self) -> None:
         """Ends the look-up; the next one starts over."""
 
-# ---- requests for a doorbell byte
+# ---- requests of the peers
 
 def answer_asks(endpoint: Endpoint, memory: int, side: int, id: bytes) -> None:
-    """From now on the connection thread rings the endpoint's peer when asked."""
+    """From now on the connection thread answers the requests of the endpoint's peer. OSError or MemoryError if it cannot."""
 
 def ignore_asks(endpoint: Endpoint) -> None:
-    """The endpoint ends."""
+    """The endpoint ends. Waits for an answer that is being given."""
 
 def ask(memory: int, side: int, id: bytes) -> None:
     """Asks the other side of a region for a doorbell byte."""
@@ -101,8 +100,17 @@ def ask(memory: int, side: int, id: bytes) -> None:
 def ensure_thread() -> None:
     """Starts the connection thread unless it runs. OSError if it cannot be started."""
 
-def stop_thread() -> bool:
-    """Before a fork: a thread does not survive it, and its locks must be free. Whether it ran."""
+def stop_thread() -> None:
+    """Before a fork: a thread does not survive it, and its locks must be free. It does not start before `fork_is_over`."""
+
+def fork_is_over() -> None:
+    """In the parent, after each `stop_thread`, whether or not there is a child."""
+
+def forks_under_way() -> int:
+    """How many forks of this process are under way."""
+
+def start_again() -> None:
+    """Starts the thread if a fork has stopped or delayed it, and no fork is under way. OSError as `ensure_thread`."""
 
 def after_fork_in_child() -> int:
     """What the parent published is the parent's, and so is its epoll. Bytes of parked regions that were unmapped."""

@@ -32,7 +32,7 @@
 #include "atomics.h"
 
 #define FS_MAGIC UINT64_C(0x6b636f7374736166) /* "fastsock", little endian: another byte order never matches */
-#define FS_VERSION 1
+#define FS_VERSION 2
 #define FS_LINE 64
 #define FS_INLINE 48 /* payload bytes that ride in the descriptor's own line */
 

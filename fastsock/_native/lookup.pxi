@@ -3,7 +3,9 @@
 
 cdef extern from *:
     """
-    static int fs_seeking_socket(void) { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); }
+    static int fs_seeking_socket(void) {
+        return fs_keep_number(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), 1);
+    }
 
     /* Whether somebody listens at an abstract name: then the socket is connected. */
     static int fs_connect_abstract(int fd, const char *name, size_t length) {
@@ -55,11 +57,14 @@ cdef class Lookup:
                 endpoint.search.step(endpoint)
 
     cpdef bint finds(self, Endpoint endpoint) except -1:
-        """One look-up. If the name is not there, the endpoint's next step is the next one. OSError without a descriptor."""
+        """One look-up. If the name is not there, the endpoint's next step is the next one. OSError without a descriptor, as
+        keep_away."""
+        cdef int fd
         if self.fd < 0:
-            self.fd = fs_seeking_socket()
-            if self.fd < 0:
-                raise OSError(errno, _os.strerror(errno))
+            fd = fs_seeking_socket()
+            if fd < 0:
+                raise OSError(-fd, _os.strerror(-fd))
+            self.fd = fd
         # (It does not block, so it keeps the GIL: letting go of it costs as much.)
         if not self.found and fs_connect_abstract(self.fd, self.name, len(self.name)):
             self.found = True

@@ -26,8 +26,8 @@ cdef extern from *:
         struct sockaddr_un address;
         socklen_t size = fs_abstract_address(&address, name, length);
         if (!size) return -ENAMETOOLONG;
-        int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (fd < 0) return -errno;
+        int fd = fs_keep_number(socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), type == SOCK_SEQPACKET);
+        if (fd < 0) return fd;
         if (bind(fd, (struct sockaddr *)&address, size) < 0 || (type == SOCK_SEQPACKET && listen(fd, 4) < 0)) {
             int saved = errno;
             close(fd);
@@ -40,9 +40,16 @@ cdef extern from *:
         pass
     int pthread_mutex_init(pthread_mutex_t *, void *) nogil
     int pthread_mutex_lock(pthread_mutex_t *) nogil
+    int pthread_mutex_trylock(pthread_mutex_t *) nogil
     int pthread_mutex_unlock(pthread_mutex_t *) nogil
     int fs_abstract_socket(int, const char *, size_t) nogil
     enum: SOCK_SEQPACKET, SOCK_DGRAM
+
+cdef extern from "identity.h" nogil:
+    struct fs_tcp_identity:
+        pass
+    bint fs_identify(int fd, fs_tcp_identity *identity)
+    bint fs_is_other_end(const fs_tcp_identity *own, int fd)
 
 cdef enum:
     MEETINGS = 1024         # names published at a time; more connections wait their turn
@@ -55,11 +62,13 @@ cdef enum:  # states of a meeting; vi.pxd's MEETING_WAITING is one of them
     ARRIVED = 2
     FAILED = 3
     EXPIRED = 4
+    SHORT = 5               # somebody came, and there were no descriptors to be had for it
 
 cdef struct meeting:
     int state
     uint32_t turn            # counts uses of this entry, so that a late event is not taken for a new one's
     int listener, control    # sockets, -1: none
+    fs_tcp_identity tcp      # the connection, as its other end has to prove it
     int64_t expires          # monotonic ns
     const char *failure      # FAILED: what was wrong
     void *memory             # ARRIVED: the region
@@ -78,6 +87,7 @@ cdef pthread_mutex_t table_lock
 cdef meeting meetings[MEETINGS]
 cdef parked_region parked[PARKED]
 cdef int parked_next = 0
+cdef size_t freed_quietly = 0        # bytes that the connection thread unmapped; the cap hears of them with the next ones
 cdef int queued = 0                  # ARRIVED entries: the accept queue
 cdef int backlog = 128               # its bound, from listen()
 cdef bint trusts_any = False
@@ -88,6 +98,16 @@ memset(parked, 0, sizeof(parked))
 cdef int each_meeting
 for each_meeting in range(MEETINGS):
     meetings[each_meeting].listener = meetings[each_meeting].control = -1
+
+
+cdef void take_table() noexcept:
+    """Takes the table lock, for a thread that has the GIL. It is not waited for with the GIL. And it is held only by those who
+    have the GIL, and by the connection thread, so that at a fork, which happens under the GIL and without that thread,
+    the table is whole. Nothing that may let go of the GIL, or make an object, is done under it."""
+    while pthread_mutex_trylock(&table_lock):
+        with nogil:
+            pthread_mutex_lock(&table_lock)
+            pthread_mutex_unlock(&table_lock)
 
 
 def set_trust(bint any_user):
@@ -107,11 +127,14 @@ def publish(bytes name not None, Endpoint endpoint not None, bint steps):
     operations take their next step (`steps`: and before, as they did). OSError if it cannot be published (EADDRINUSE:
     somebody holds it), BlockingIOError if too many are published already."""
     cdef int fd, i, found = -1
+    cdef fs_tcp_identity tcp
     start_thread()
+    if not fs_identify(endpoint.fd, &tcp):
+        raise OSError(ENOTCONN, _os.strerror(ENOTCONN))
     fd = fs_abstract_socket(SOCK_SEQPACKET, name, len(name))
     if fd < 0:
         raise OSError(-fd, _os.strerror(-fd))
-    pthread_mutex_lock(&table_lock)
+    take_table()
     for i in range(MEETINGS):
         if meetings[i].state == FREE:
             found = i
@@ -119,6 +142,7 @@ def publish(bytes name not None, Endpoint endpoint not None, bint steps):
             meetings[i].turn += 1
             meetings[i].failure = NULL
             meetings[i].listener = fd
+            meetings[i].tcp = tcp
             meetings[i].expires = fs_now() + <int64_t>VISIBLE_MS * 1000000
             watch_socket(fd, i)
             if not steps:
@@ -141,26 +165,30 @@ cdef meeting *meeting_of(uint64_t handle) noexcept:
 def arrived(uint64_t handle, Endpoint endpoint not None):
     """What came through a published name. None: nothing yet. A str: a violation of whoever came. False: the name
     was withdrawn unclaimed. Else (memory, size, wake_fd, peer_fd, id, reused): the VI, taken from the accept queue;
-    `reused`: its region was parked here."""
+    `reused`: its region was parked here. Raises OSError (EMFILE) if one came and there were no descriptors for it."""
     global queued
     cdef meeting *m
-    result = False
-    pthread_mutex_lock(&table_lock)
+    cdef meeting came  # a copy, as no object is made under the lock
+    take_table()
     m = meeting_of(handle)
     if m != NULL and m.state == WAITING:
         pthread_mutex_unlock(&table_lock)
         return None
     endpoint.arrival = NULL
+    came.state = EXPIRED
     # SYNC: arrived - by the table lock, under which judge wrote it.
-    if m != NULL and m.state == ARRIVED:
-        result = (<uintptr_t>m.memory, m.size, m.wake_fd, m.peer_fd, (<char *>m.id)[:16], m.reused)
-        queued -= 1
-    elif m != NULL and m.state == FAILED:
-        result = (<bytes>m.failure).decode()
     if m != NULL:
+        came = m[0]
+        queued -= m.state == ARRIVED
         m.state = FREE
     pthread_mutex_unlock(&table_lock)
-    return result
+    if came.state == ARRIVED:
+        return <uintptr_t>came.memory, came.size, came.wake_fd, came.peer_fd, (<char *>came.id)[:16], came.reused
+    if came.state == FAILED:
+        return (<bytes>came.failure).decode()
+    if came.state == SHORT:
+        raise OSError(EMFILE, _os.strerror(EMFILE))
+    return False
 
 
 def withdraw(uint64_t handle, Endpoint endpoint not None):
@@ -168,7 +196,7 @@ def withdraw(uint64_t handle, Endpoint endpoint not None):
     global queued
     cdef meeting *m
     cdef size_t freed = 0
-    pthread_mutex_lock(&table_lock)
+    take_table()
     endpoint.arrival = NULL
     m = meeting_of(handle)
     if m != NULL:
@@ -180,6 +208,7 @@ def withdraw(uint64_t handle, Endpoint endpoint not None):
             sys_close(m.peer_fd)
             freed = m.size if m.reused else 0
         m.state = FREE
+    freed += take_freed_quietly()
     pthread_mutex_unlock(&table_lock)
     return freed
 
@@ -198,7 +227,8 @@ def park(uintptr_t memory, size_t size, int wake_fd, int peer_fd, bytes id not N
     global parked_next
     cdef parked_region old
     cdef const unsigned char *name = id
-    pthread_mutex_lock(&table_lock)
+    cdef size_t freed
+    take_table()
     old = parked[parked_next]
     parked[parked_next].memory = <void *>memory
     parked[parked_next].size = size
@@ -206,11 +236,12 @@ def park(uintptr_t memory, size_t size, int wake_fd, int peer_fd, bytes id not N
     parked[parked_next].peer_fd = peer_fd
     memcpy(parked[parked_next].id, name, 16)
     parked_next = (parked_next + 1) % PARKED
+    freed = take_freed_quietly()
     pthread_mutex_unlock(&table_lock)
-    if old.memory == NULL:
-        return 0
+    if old.memory != NULL:
+        freed += old.size
     release_parked(&old)
-    return old.size
+    return freed
 
 
 cdef void release_parked(parked_region *region) noexcept nogil:
@@ -221,14 +252,32 @@ cdef void release_parked(parked_region *region) noexcept nogil:
     region.memory = NULL
 
 
-def drop_parked():
-    """Unmaps what the cache holds. The bytes given back."""
+cdef size_t take_freed_quietly() noexcept nogil:
+    """Under the table lock."""
+    global freed_quietly
+    cdef size_t freed = freed_quietly
+    freed_quietly = 0
+    return freed
+
+
+cdef bint release_all_parked() noexcept nogil:
+    """Unmaps what the cache holds, under the table lock. Whether there was anything."""
+    global freed_quietly
     cdef int i
-    cdef size_t freed = 0
-    pthread_mutex_lock(&table_lock)
+    cdef bint any_parked = False
     for i in range(PARKED):
         if parked[i].memory != NULL:
-            freed += parked[i].size
+            any_parked = True
+            freed_quietly += parked[i].size
             release_parked(&parked[i])
+    return any_parked
+
+
+def drop_parked():
+    """Unmaps what the cache holds. The bytes given back."""
+    cdef size_t freed
+    take_table()
+    release_all_parked()
+    freed = take_freed_quietly()
     pthread_mutex_unlock(&table_lock)
     return freed

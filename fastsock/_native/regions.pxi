@@ -10,7 +10,6 @@ from fastsock._native.vi cimport MEETING_WAITING, Endpoint, count_holders, put_b
 
 import fcntl as _fcntl
 import os as _os
-import resource as _resource
 import _socket
 
 cdef extern from *:
@@ -31,6 +30,11 @@ cdef extern from *:
     enum: F_GET_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
     enum: EFD_CLOEXEC, EFD_NONBLOCK
     int eventfd(unsigned int, int) nogil
+
+cdef extern from "share.h" nogil:
+    int fs_keep_number(int fd, int passing)
+    int fs_share(int *size)
+    bint fs_room()
 
 cdef enum:
     SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW
@@ -97,21 +101,14 @@ def wakeup_seen(uintptr_t memory):
 
 
 def new_eventfd():
-    """An eventfd out of the way of the program's own descriptors. OSError without one."""
+    """An eventfd in our share of the descriptor numbers. OSError without one, as keep_away."""
     return keep_away(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
 
 
-def upper_quarter():
-    """The first of the descriptor numbers that the program is unlikely to want."""
-    return min(_resource.getrlimit(_resource.RLIMIT_NOFILE)[0], 1 << 20) * 3 // 4
-
-
-def keep_away(int fd):
-    """Moves a descriptor to the upper quarter of the permitted numbers, so that the program's own stay low
-    (select.select ends at 1024) and never run out because of us. Raises OSError when the quarter is full."""
-    if fd < 0:
-        raise OSError(errno, _os.strerror(errno))
-    try:
-        return _fcntl.fcntl(fd, F_DUPFD_CLOEXEC, upper_quarter())
-    finally:
-        _os.close(fd)
+def keep_away(int fd, bint passing=False):
+    """Moves a descriptor into our share of the numbers (share.h), its upper half if it serves a meeting only (`passing`).
+    Raises BlockingIOError when that is full, OSError (EMFILE) when the program is near its limit or `fd` is negative."""
+    cdef int kept = fs_keep_number(fd, passing)
+    if kept < 0:
+        raise OSError(-kept, _os.strerror(-kept))
+    return kept

@@ -2,6 +2,33 @@
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
+cdef extern from *:
+    """
+    #include <pthread.h>
+    /* Of this thread: it is about to fork for Python; the number of its last fork. */
+    static __thread int fs_fork_announced;
+    static __thread uint64_t fs_fork_number;
+    static void (*fs_count_child)(void);
+    static void fs_announce_fork(void) { fs_fork_announced = 1; }
+    static void fs_note_fork(uint64_t number) { fs_fork_number = number; }
+    static uint64_t fs_noted_fork(void) { return fs_fork_number; }
+    /* Forks that Python knows nothing of (by C code, without the GIL) are not for us: exec or _exit follows them. */
+    static void fs_in_fork(void) {
+        if (!fs_fork_announced) return;
+        fs_fork_announced = 0;
+        fs_count_child();
+    }
+    static int fs_watch_forks(void (*count_child)(void)) {
+        fs_count_child = count_child;
+        return pthread_atfork(fs_in_fork, NULL, NULL);
+    }
+    """
+    void fs_announce_fork()
+    void fs_note_fork(uint64_t number)
+    uint64_t fs_noted_fork()
+    int fs_watch_forks(void (*)() noexcept)
+
+cdef uint64_t fork_number = 0  # forks of this process that were counted, ever
 
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
@@ -52,15 +79,41 @@ cdef bint is_any_attaching():
 
 
 def before_fork():
-    """Counts the child in as a holder of every connection, before it exists, so that neither side can believe
-    for a moment that it is the last. Waits first for endpoints that are just attaching: the child would believe itself on
-    kernel TCP, and its parent and the peer be on the ring. One that has not begun to finds that it is shared."""
-    cdef Endpoint endpoint
+    """This thread is about to fork, and no endpoint begins to attach any more. Waits for those that are at it: the child would
+    believe itself on kernel TCP, and its parent and the peer be on the ring. Other threads may still open and close connections
+    before the fork, so the child is counted at the last moment (`count_child`)."""
     while is_any_attaching():
         with nogil:
             fs_nap()
+    fs_announce_fork()
+
+
+cdef void count_child() noexcept with gil:
+    """Counts the child in as a holder of every connection, before it exists, so that neither side can believe for a moment that
+    it is the last. Called by the fork itself, in the thread that announced it, which has the GIL: nothing can come
+    between."""
+    global fork_number
+    cdef Endpoint endpoint
+    fork_number += 1
     for endpoint in by_inode.values():
         fs_add_sc(&endpoint.own.holders, 1)
+        endpoint.counted_for = fork_number
+    fs_note_fork(fork_number)
+
+
+if fs_watch_forks(count_child):
+    raise MemoryError("forks cannot be watched")
+
+
+def fork_failed():
+    """The last fork of this thread made no child: takes its part as a holder back."""
+    cdef Endpoint endpoint
+    cdef uint64_t number = fs_noted_fork()
+    for endpoint in list(by_inode.values()):
+        if number and endpoint.counted_for == number:
+            endpoint.counted_for = 0
+            fs_add_sc(&endpoint.own.holders, <uint32_t>-1)
+    fs_note_fork(0)
 
 
 def after_fork_in_child():

@@ -163,10 +163,15 @@ def accept(self):
     if endpoint is None:
         self._begin_listening()
         endpoint = endpoint_in(self)
-    if endpoint is None or timeout_of(self) == 0:
+    try:
+        if endpoint is None or timeout_of(self) == 0:
+            fd, address = kernel_accept(self)
+        else:
+            fd, address = accept_polling(self, endpoint)
+    except OSError as error:
+        if error.errno not in (EMFILE, ENFILE) or not give_back():
+            raise
         fd, address = kernel_accept(self)
-    else:
-        fd, address = accept_polling(self, endpoint)
     sock = facade_type.__new__(facade_type)
     set_slot(sock, endpoint_slot, None)
     set_slot(sock, limits_slot, slot(self, limits_slot))

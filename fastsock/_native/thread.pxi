@@ -4,22 +4,29 @@ cdef extern from *:
     """
     typedef struct { int fd; short events, revents; } fs_unused_pollfd;
 
-    /* What came with a hello: the message and up to three descriptors. Bytes received, or -1. */
-    static int fs_receive_hello(int fd, struct fs_hello *hello, int descriptors[3], int *count) {
-        char space[CMSG_SPACE(8 * sizeof(int))];
+    /* What came with a hello: the message and up to four descriptors. Bytes received, or -1. `*cut`: descriptors were sent
+     * that could not be received, for want of numbers. */
+    static int fs_receive_hello(int fd, struct fs_hello *hello, int descriptors[4], int *count, int *cut) {
+        union {
+            char space[CMSG_SPACE(4 * sizeof(int))];
+            struct cmsghdr aligned;
+        } control;
         struct iovec iov = {hello, sizeof *hello};
-        struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+        struct msghdr message = {
+            .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
         int got = (int)recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-        *count = 0;
+        *count = *cut = 0;
         if (got < 0) return -1;
         for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
             if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
             int n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)), *fds = (int *)CMSG_DATA(c);
             for (int i = 0; i < n; i++) {
-                if (*count < 3) descriptors[(*count)++] = fds[i];
+                if (*count < 4) descriptors[(*count)++] = fds[i];
                 else close(fds[i]);
             }
         }
+        /* With all four here it was cut because there were more, and no hello has more. */
+        *cut = message.msg_flags & MSG_CTRUNC && *count < 4;
         return message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? (int)sizeof *hello + 1 : got;
     }
     static uint32_t fs_peer_uid(int fd) {
@@ -28,11 +35,13 @@ cdef extern from *:
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size);
         return cred.uid;
     }
-    static int fs_is_eventfd(int fd) {
-        char path[32], target[32];
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        ssize_t n = readlink(path, target, sizeof target);
-        return n == 20 && memcmp(target, "anon_inode:[eventfd]", 20) == 0;
+    /* Whether `fd` is an eventfd, as `ours` is one. (Not asked of /proc, which need not be there.) All of the kernel's
+     * anonymous files are one inode, and an eventfd is the one that takes a number, here 0, which changes nothing. */
+    static int fs_is_eventfd(int fd, int ours) {
+        struct stat it, known;
+        uint64_t nothing = 0;
+        return fstat(fd, &it) == 0 && fstat(ours, &known) == 0 && it.st_dev == known.st_dev && it.st_ino == known.st_ino &&
+               write(fd, &nothing, sizeof nothing) == sizeof nothing;
     }
     /* A thread with a small stack that no signal is delivered to. */
     static int fs_start_thread(pthread_t *thread, void *(*body)(void *)) {
@@ -62,51 +71,84 @@ cdef extern from *:
         pass
     int pthread_join(pthread_t, void **) nogil
     int fs_start_thread(pthread_t *, void *(*)(void *) noexcept nogil) nogil
-    int fs_receive_hello(int, fs_hello *, int *, int *) nogil
+    int fs_receive_hello(int, fs_hello *, int *, int *, bint *) nogil
     uint32_t fs_peer_uid(int) nogil
-    int fs_is_eventfd(int) nogil
+    int fs_is_eventfd(int, int) nogil
     int fs_watch(int, int, uint64_t) nogil
     int fs_wait_events(int, uint64_t *, int) nogil
     int epoll_create1(int) nogil
     uint32_t geteuid() nogil
     int accept4(int, void *, void *, int) nogil
     enum: EPOLL_CLOEXEC, SOCK_NONBLOCK, SOCK_CLOEXEC
+    enum: ENOBUFS
 
 cdef extern from "asking.h" nogil:
     enum: FS_ASK_SIZE
     int fs_ask(uint64_t token, const unsigned char *id, int side, int parcel)
-    bint fs_take_request(int fd, unsigned char *request, int *parcel)
+    int fs_name_senders(int fd)
+    enum: FS_NO_REQUEST, FS_REQUEST
+    int fs_take_request(int fd, unsigned char *request, uint32_t *user, int *parcel)
 
 cdef enum:
     POKE = 0xffffffff   # event of the thread's own eventfd
-    ASK = 0xfffffffe    # event of the socket for doorbell requests
+    ASK = 0xfffffffe    # event of the socket for requests
+
+cdef enum:  # of the thread; changed under the GIL
+    NO_THREAD = 0
+    RUNS = 1
+    ENDS = 2            # for a fork: somebody waits for its end
 
 cdef pthread_t thread
-cdef bint thread_runs = False
-cdef bint thread_stops = False
+cdef int thread_state = NO_THREAD
+cdef bint thread_stops = False   # it shall end
+cdef bint thread_wanted = False  # it shall run once no fork is under way
+cdef int forks = 0               # of this process, that are under way: from before_fork to fork_is_over
+# Its descriptors: all are there, or none is.
 cdef int epoll = -1
 cdef int poke_fd = -1
-cdef int first_kept_away = 0
 cdef int ask_fd = -1
 cdef uint64_t ask_token = 0
 
 
-cdef int start_thread() except -1:
-    """Starts the connection thread if it does not run (at the first use, and again after a fork)."""
-    global thread_runs, epoll, poke_fd, thread_stops, first_kept_away
-    if thread_runs:
+cdef int make_descriptors() except -1:
+    """What the connection thread waits on, and where this process is asked."""
+    global epoll, poke_fd, ask_fd, ask_token
+    cdef int made[3]
+    cdef int i, fd
+    if epoll >= 0:
         return 0
-    first_kept_away = upper_quarter()
-    if epoll < 0:
-        epoll = keep_away(epoll_create1(EPOLL_CLOEXEC))
-        poke_fd = new_eventfd()
-        fs_watch(epoll, poke_fd, POKE)
-        if ask_fd >= 0:
-            fs_watch(epoll, ask_fd, ASK)
-    thread_stops = False
-    if fs_start_thread(&thread, connection_thread):
-        raise OSError(EAGAIN, "no connection thread could be started")
-    thread_runs = True
+    token = int.from_bytes(_os.urandom(8), "little") | 1
+    name = b"fastsock/2/ask/%016x" % token  # as FS_ASK_NAME of asking.h
+    if epoll >= 0:
+        return 0  # another thread's work, while that call went without the GIL
+    made[0] = fs_keep_number(epoll_create1(EPOLL_CLOEXEC), False)
+    made[1] = fs_keep_number(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), False)
+    made[2] = fs_abstract_socket(SOCK_DGRAM, name, len(name))
+    fd = min(made[0], made[1], made[2])
+    if fd < 0:
+        for i in range(3):
+            if made[i] >= 0:
+                sys_close(made[i])
+        raise OSError(-fd, _os.strerror(-fd))
+    fs_name_senders(made[2])
+    fs_watch(made[0], made[1], POKE)
+    fs_watch(made[0], made[2], ASK)
+    epoll, poke_fd, ask_fd, ask_token = made[0], made[1], made[2], token
+    return 0
+
+
+cdef int start_thread() except -1:
+    """Starts the connection thread if it does not run: at the first use, and again after a fork. While a fork is under way
+    it is only noted: the thread starts when that is over, as the child must find its locks free."""
+    global thread_state, thread_wanted, thread_stops
+    make_descriptors()
+    if forks:
+        thread_wanted = True
+    elif thread_state == NO_THREAD:
+        thread_stops = False
+        if fs_start_thread(&thread, connection_thread):
+            raise OSError(EAGAIN, "no connection thread could be started")
+        thread_state = RUNS
     return 0
 
 
@@ -121,22 +163,50 @@ cdef void poke_thread() noexcept nogil:
 
 
 def stop_thread():
-    """Before a fork: a thread does not survive it, and its locks must be free. Whether it ran."""
-    global thread_runs, thread_stops
-    if not thread_runs:
-        return False
-    thread_stops = True
-    poke_thread()
-    with nogil:
-        pthread_join(thread, NULL)
-    thread_runs = False
-    return True
+    """Before a fork: a thread does not survive it, and its locks must be free. No thread is started before `fork_is_over`.
+    Several threads may fork at once: one of them joins the thread, and the others wait for that."""
+    global thread_state, thread_stops, thread_wanted, forks
+    forks += 1
+    if thread_state == RUNS:
+        thread_state = ENDS
+        thread_stops = thread_wanted = True
+        poke_thread()
+        with nogil:
+            pthread_join(thread, NULL)
+        thread_state = NO_THREAD
+    while thread_state == ENDS:
+        with nogil:
+            fs_nap()  # another thread joins it, which takes less than this
+
+
+def fork_is_over():
+    """In the parent, whether or not there is a child."""
+    global forks
+    forks = max(forks - 1, 0)
+
+
+def forks_under_way():
+    """How many forks of this process are under way."""
+    return forks
+
+
+def start_again():
+    """Starts the thread if a fork has stopped or delayed it, and no fork is under way."""
+    global thread_wanted
+    if thread_wanted and not forks:
+        thread_wanted = False
+        start_thread()
 
 
 def after_fork_in_child():
     """What the parent published is the parent's, and so is its epoll. Bytes of parked regions that were unmapped."""
-    global epoll, poke_fd, ask_fd, ask_token, queued, on_ring_count
+    global epoll, poke_fd, ask_fd, ask_token, queued, on_ring_count, thread_state, thread_wanted, forks
     cdef int i
+    # Another thread of the parent may have waited for the lock. The table under it is whole: see take_table.
+    pthread_mutex_init(&table_lock, NULL)
+    thread_state = NO_THREAD
+    thread_wanted = False
+    forks = 0
     for i in range(MEETINGS):
         close_meeting(&meetings[i])
         if meetings[i].state == ARRIVED:
@@ -198,67 +268,101 @@ cdef int next_deadline() noexcept nogil:
     return -1 if first < 0 else <int>((first - now) // 1000000 + 1)
 
 
+cdef bint trusted(uint32_t user) noexcept nogil:
+    """Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root."""
+    return user == geteuid() or user == 0
+
+
 cdef void meet(meeting *m, int entry) noexcept nogil:
     """Somebody came to a published name, or said something there. Under the table lock."""
     cdef fs_hello hello
-    cdef int descriptors[3]
-    cdef int count, got, i, away, errno_then
+    cdef int descriptors[4]
+    cdef int count, got, i, errno_then
+    cdef bint cut
     cdef uint32_t uid
     cdef const char *why
     while m.state == WAITING:
         if m.control < 0:
-            m.control = accept4(m.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
+            got = accept4(m.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
+            if got < 0 and errno not in (EMFILE, ENFILE, ENOMEM, ENOBUFS):
+                return
+            m.control = fs_keep_number(got, True) if got >= 0 else -1
             if m.control < 0:
+                give_up_short(m)
                 return
             watch_socket(m.control, entry)
         uid = fs_peer_uid(m.control)
-        got = fs_receive_hello(m.control, &hello, descriptors, &count)
-        errno_then = errno
-        for i in range(count):
-            away = sys_fcntl(descriptors[i], F_DUPFD_CLOEXEC, first_kept_away)
-            if away >= 0:
-                sys_close(descriptors[i])
-                descriptors[i] = away
-        if not (trusts_any or uid == geteuid() or uid == 0):
-            why = b"u"
-        elif got < 0 and errno_then == EAGAIN:
+        if not (trusts_any or trusted(uid)):
+            refuse(m, b"u")
+            continue
+        if not fs_room():
+            give_up_short(m)  # the descriptors that come with a hello might be the program's last
             return
-        elif got == 0 and count == 0:
-            why = NULL  # left again without a word
+        got = fs_receive_hello(m.control, &hello, descriptors, &count, &cut)
+        errno_then = errno
+        if got < 0 and errno_then == EAGAIN:
+            return
+        if got == 0 and count == 0 and not cut:
+            refuse(m, NULL)  # left again without a word
+            continue
+        if cut:
+            why = b"!"
         else:
-            why = judge(m, &hello, got, descriptors, count)
-            if why == NULL:
-                return
-            if why[0] != c'?':
-                m.failure = why
-                why = b"v"
+            why = judge(m, &hello, got, descriptors, count, uid)
         for i in range(count):
             sys_close(descriptors[i])
-        refuse(m, why)
-        if m.failure != NULL:
+        if why == NULL:
+            return
+        if why[0] == c'!':
+            give_up_short(m)
+        elif why[0] == c'?' or why[0] == c'u' and why[1] == 0:
+            refuse(m, why)
+        else:
+            m.failure = why
+            refuse(m, b"v")
             close_meeting(m)
             m.state = FAILED
 
 
+cdef void give_up_short(meeting *m) noexcept nogil:
+    """There are no descriptors for whoever came. The connection stays on kernel TCP, and both ends know why."""
+    if m.control >= 0:
+        refuse(m, b"!")
+    close_meeting(m)
+    m.state = SHORT
+
+
 cdef void refuse(meeting *m, const char *why) noexcept nogil:
-    """The one that came is sent away: u: untrusted, v: a violation, q: queue full, ?: unknown region."""
+    """The one that came is sent away: u: untrusted, v: a violation, !: no descriptors, ?: queue full or unknown region."""
+    cdef char unread
     if why != NULL:
+        # A hello that lies unread would turn the refusal into a reset. (So received, it brings no descriptors.)
+        sys_recv(m.control, &unread, 1, MSG_DONTWAIT)
         sys_send(m.control, why, 1, MSG_DONTWAIT | MSG_NOSIGNAL)
     sys_close(m.control)
     m.control = -1
 
 
-cdef const char *judge(meeting *m, fs_hello *hello, int got, int *descriptors, int count) noexcept nogil:
-    """Checks a hello and takes its region. NULL: taken (or politely refused), else what was wrong."""
+cdef const char *judge(meeting *m, fs_hello *hello, int got, int *descriptors, int count, uint32_t uid) noexcept nogil:
+    """Checks a hello and takes its region; the descriptors stay the caller's. NULL: taken. Else what was wrong:
+    "u", "!..." and "?..." are refusals, and anything else is a violation."""
     global queued
     cdef int i, seals
+    cdef int eventfds[2]
     cdef void *memory
     cdef const char *wrong
     cdef fs_vi probe
+    # The last descriptor is the seeker's end of the TCP connection. Without it, whoever came is not the peer: its hello is no
+    # violation of the peer's, unless it is of a user who could harm the peer anyway.
+    cdef bint proven = count > 0 and fs_is_other_end(&m.tcp, descriptors[count - 1])
+    if not proven and not trusted(uid):
+        return b"u"
     if got != sizeof(fs_hello) or hello.magic != FS_MAGIC:
         return b"garbage instead of a hello"
     if hello.version != FS_VERSION:
         return b"hello of another version"
+    if not proven:
+        return b"u"
     if queued >= backlog:
         return b"?queue full"
     if hello.reuse:
@@ -273,31 +377,33 @@ cdef const char *judge(meeting *m, fs_hello *hello, int got, int *descriptors, i
                 break
         else:
             return b"?unknown region"
-        for i in range(count):
-            sys_close(descriptors[i])
     else:
         m.reused = False
-        if count != 3:
-            return b"hello without its three descriptors"
+        if count != 4:
+            return b"hello without its four descriptors"
         seals = sys_fcntl(descriptors[0], F_GET_SEALS)
         if seals < 0 or seals & SEALS != SEALS:
             return b"memfd not sealed"
         if hello.size == 0 or hello.size > fs_region_size(FS_WINDOW_MAX, FS_CHUNK_MAX) or fs_file_size(descriptors[0]) != <int64_t>hello.size:
             return b"memfd of the wrong size"
-        if not fs_is_eventfd(descriptors[1]) or not fs_is_eventfd(descriptors[2]):
+        if not fs_is_eventfd(descriptors[1], poke_fd) or not fs_is_eventfd(descriptors[2], poke_fd):
             return b"hello without eventfds"
+        if not keep_eventfds(descriptors + 1, eventfds):
+            return b"!the share of descriptors is full"
         memory = map_region(descriptors[0], hello.size)
-        if memory == NULL:
-            return b"?no address space"
-        wrong = fs_vi_attach(&probe, memory, hello.size, 1)
+        wrong = b"?no address space"
+        if memory != NULL:
+            wrong = fs_vi_attach(&probe, memory, hello.size, 1)
         if wrong != NULL:
-            munmap(memory, hello.size)
+            if memory != NULL:
+                munmap(memory, hello.size)
+            sys_close(eventfds[0])
+            sys_close(eventfds[1])
             return wrong
         m.memory = memory
         m.size = hello.size
-        sys_close(descriptors[0])
-        m.peer_fd = descriptors[1]
-        m.wake_fd = descriptors[2]
+        m.peer_fd = eventfds[0]
+        m.wake_fd = eventfds[1]
     memcpy(m.id, hello.id, 16)
     # SYNC: taken - pairs with wakeup_seen. Packet WAKEUP.
     fs_store_release(&(<fs_region *>m.memory).wakeup, FS_TAKEN)
@@ -308,78 +414,16 @@ cdef const char *judge(meeting *m, fs_hello *hello, int got, int *descriptors, i
     return NULL
 
 
-# ---- requests for a doorbell byte --------------------------------------------------------------------------
-
-cdef struct asked:
-    PyObject *endpoint       # borrowed: the endpoint leaves the list before it ends
-    unsigned char id[FS_ASK_SIZE]  # of the region, and the side: both may be in this process
-
-cdef asked *on_ring = NULL
-cdef int on_ring_count = 0
-cdef int on_ring_room = 0
-
-
-def answer_asks(Endpoint endpoint not None, uintptr_t memory, int side, bytes id not None):
-    """From now on the connection thread rings `endpoint`'s peer when asked: for a descriptor that was handed out
-    when data already lay in the ring. The region says where to ask."""
-    global ask_fd, ask_token, on_ring, on_ring_count, on_ring_room
-    cdef bytes name
-    cdef asked *larger
-    cdef const unsigned char *key = id
-    start_thread()
-    if not ask_token:
-        ask_token = int.from_bytes(_os.urandom(8), "little") | 1
-        name = b"fastsock/1/ask/%016x" % ask_token  # as FS_ASK_NAME of asking.h
-        ask_fd = fs_abstract_socket(SOCK_DGRAM, name, len(name))
-        if ask_fd >= 0:
-            ask_fd = keep_away(ask_fd)
-            fs_watch(epoll, ask_fd, ASK)
-    # SYNC: token - pairs with ask.
-    fs_store_release64(&(<fs_region *>memory).asks[side], ask_token)
-    pthread_mutex_lock(&table_lock)
-    if on_ring_count == on_ring_room:
-        larger = <asked *>realloc(on_ring, (on_ring_room * 2 + 16) * sizeof(asked))
-        if larger != NULL:
-            on_ring = larger
-            on_ring_room = on_ring_room * 2 + 16
-    if on_ring_count < on_ring_room:
-        on_ring[on_ring_count].endpoint = <PyObject *>endpoint
-        memcpy(on_ring[on_ring_count].id, key, 16)
-        on_ring[on_ring_count].id[16] = <unsigned char>side
-        on_ring_count += 1
-    pthread_mutex_unlock(&table_lock)
-
-
-def ignore_asks(Endpoint endpoint not None):
-    """The endpoint ends."""
-    global on_ring_count
-    cdef int i
-    pthread_mutex_lock(&table_lock)
-    for i in range(on_ring_count):
-        if on_ring[i].endpoint == <PyObject *>endpoint:
-            on_ring_count -= 1
-            on_ring[i] = on_ring[on_ring_count]
-            break
-    pthread_mutex_unlock(&table_lock)
-
-
-cdef void answer_requests() noexcept nogil:
-    cdef unsigned char request[FS_ASK_SIZE]
-    cdef int i, parcel
-    while fs_take_request(ask_fd, request, &parcel):
-        pthread_mutex_lock(&table_lock)
-        for i in range(on_ring_count):
-            if memcmp(on_ring[i].id, request, FS_ASK_SIZE) == 0:
-                if parcel >= 0:
-                    put_back(<Endpoint>on_ring[i].endpoint, parcel)
-                else:
-                    (<Endpoint>on_ring[i].endpoint).ring_for_asker()
-        pthread_mutex_unlock(&table_lock)
-        if parcel >= 0:
-            sys_close(parcel)
-
-
-def ask(uintptr_t memory, int side, bytes id not None):
-    """Asks the other side of a region for a doorbell byte."""
-    # SYNC: token - pairs with answer_asks. (If the other process is gone, so is its connection.)
-    fs_ask(fs_load_acquire64(&(<fs_region *>memory).asks[1 - side]), id, 1 - side, -1)
+cdef bint keep_eventfds(int *came, int *kept) noexcept nogil:
+    """Copies both into our share of the numbers. Parked regions give way to them."""
+    cdef int size, i
+    cdef int first = fs_share(&size)
+    for i in range(2):
+        kept[i] = sys_fcntl(came[i], F_DUPFD_CLOEXEC, first)
+        if kept[i] < 0 and release_all_parked():
+            kept[i] = sys_fcntl(came[i], F_DUPFD_CLOEXEC, first)
+        if kept[i] < 0:
+            if i:
+                sys_close(kept[0])
+            return False
+    return True

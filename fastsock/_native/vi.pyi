@@ -152,7 +152,10 @@ def set_poll_budget(microseconds: int) -> None:
     """How long a wait may poll before it sleeps, in microseconds; 0: never."""
 
 def before_fork() -> None:
-    """Counts the child in as a holder of every connection, before it exists."""
+    """This thread is about to fork: the fork itself counts the child in as a holder of every connection, before it exists."""
+
+def fork_failed() -> None:
+    """The last fork of this thread made no child: takes its part as a holder back."""
 
 def after_fork_in_child() -> None:
     """The child's endpoints are inherited, and none of the threads that were inside them."""
@@ -179,5 +182,5 @@ def begin_when_connected(endpoint: Endpoint) -> None:
 def when_connected(endpoint: Endpoint) -> None:
     """The step of such an endpoint."""
 
-def claim(endpoint: Endpoint, step: Callable[[Endpoint], None], instead: Callable[[Endpoint], None]) -> bool:
+def claim(endpoint: Endpoint, step: Callable[[Endpoint], None] | None, instead: Callable[[Endpoint], None] | None) -> bool:
     """Whether the endpoint's step is still `step`; it is `instead` from then on. True for one thread only."""

@@ -48,14 +48,16 @@ cdef object on_violation = None
 cdef object on_rights = None
 cdef object is_tls = None
 cdef object noted = None
+cdef object give_back = None
 
 
-def install(type, violation, rights, tls, options):
+def install(type, violation, rights, tls, options, descriptors):
     """Tells this module the facade's class, whose slots it reads and sets itself, whom to tell of violations
     (called with the endpoint and what was wrong), whom of ancillary data about to be sent (a list), what knows
-    whether a socket of a derived class is TLS's, and which options (level, number) its `_note_option` hears of."""
+    whether a socket of a derived class is TLS's, which options (level, number) its `_note_option` hears of, and what gives back our descriptors when
+    the program is out of them, and returns whether there were any."""
     global facade, facade_type, endpoint_slot, timeout_slot, limits_slot, handed_out_slot
-    global on_violation, on_rights, is_tls, noted
+    global on_violation, on_rights, is_tls, noted, give_back
     facade_type = type
     facade = <PyTypeObject *>type
     endpoint_slot = fs_slot_offset(type, b"_endpoint")
@@ -66,6 +68,7 @@ def install(type, violation, rights, tls, options):
     on_rights = rights
     is_tls = tls
     noted = options
+    give_back = descriptors
     if min(endpoint_slot, timeout_slot, limits_slot, handed_out_slot) < 0:
         raise TypeError("the facade's class has not the slots that this module sets")
 

@@ -1,0 +1,61 @@
+/* Which TCP connection a descriptor belongs to, as both of its ends can tell. */
+#ifndef FASTSOCK_IDENTITY_H
+#define FASTSOCK_IDENTITY_H
+
+#include <netinet/in.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71 /* Linux 5.14 */
+#endif
+
+/* One end as an IPv6 address (IPv4 as ::ffff:...) and a port. */
+struct fs_tcp_end {
+    unsigned char address[16];
+    uint16_t port;
+};
+
+struct fs_tcp_identity {
+    struct fs_tcp_end here, there;
+    uint64_t network; /* cookie of the network namespace, 0: the kernel does not tell */
+};
+
+static inline int fs_tcp_end_of(int fd, int remote, struct fs_tcp_end *end) {
+    struct sockaddr_storage s;
+    socklen_t n = sizeof s;
+    memset(end, 0, sizeof *end);
+    if ((remote ? getpeername : getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
+    if (s.ss_family == AF_INET) {
+        end->address[10] = end->address[11] = 0xff;
+        memcpy(end->address + 12, &((struct sockaddr_in *)&s)->sin_addr, 4);
+        end->port = ((struct sockaddr_in *)&s)->sin_port;
+        return 1;
+    }
+    if (s.ss_family != AF_INET6) return 0;
+    memcpy(end->address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
+    end->port = ((struct sockaddr_in6 *)&s)->sin6_port;
+    return 1;
+}
+
+/* Whether `fd` is a connected TCP socket; then `*identity` tells which. (UDP sockets have two names, too.) */
+static inline int fs_identify(int fd, struct fs_tcp_identity *identity) {
+    int protocol = 0;
+    socklen_t n = sizeof protocol;
+    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0 || protocol != IPPROTO_TCP) return 0;
+    n = sizeof identity->network;
+    if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &identity->network, &n) < 0) identity->network = 0;
+    return fs_tcp_end_of(fd, 0, &identity->here) && fs_tcp_end_of(fd, 1, &identity->there);
+}
+
+/* Whether `fd` is the other end of a connection. A network namespace has one connected TCP socket with given names at each
+ * end, and nobody can make a second one while it lives. So a match means this socket and no other. */
+static inline int fs_is_other_end(const struct fs_tcp_identity *own, int fd) {
+    struct fs_tcp_identity other;
+    return fs_identify(fd, &other) && own->network == other.network &&
+           memcmp(&own->here, &other.there, sizeof own->here) == 0 &&
+           memcmp(&own->there, &other.here, sizeof own->there) == 0;
+}
+
+#endif

@@ -1,0 +1,50 @@
+/* Our share of the descriptor numbers that a process may use. The descriptors that fastsock keeps lie in it, and nowhere else,
+ * so that the program's own calls do not run out of numbers because of us, and its own numbers stay low (select ends at
+ * 1024). It is the last sixteenth of the permitted numbers: 64 of 1024. Of a generous limit it is the last eighth.
+ *
+ * Two things follow from where the share lies. It bounds how many descriptors we keep, without counting them. And a
+ * program that needs more numbers than the rest takes those of the share that are free; we make nothing while the numbers right
+ * below the share are in use (`fs_room`). The kernel gives out the lowest free number, so then the program is near its limit. */
+#ifndef FASTSOCK_SHARE_H
+#define FASTSOCK_SHARE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define FS_ROOM 8           /* numbers below the share that are free while we make descriptors: a hello brings four */
+#define FS_GENEROUS 4096    /* a limit above this one is generous */
+#define FS_LIMIT_MAX 1048576 /* beyond it a table of descriptors would take megabytes */
+
+/* The first number of the share; `*size`: how many there are. */
+static inline int fs_share(int *size) {
+    struct rlimit limit = {0, 0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    int all = limit.rlim_cur < FS_LIMIT_MAX ? (int)limit.rlim_cur : FS_LIMIT_MAX;
+    *size = all / (all > FS_GENEROUS ? 8 : 16);
+    return all - *size;
+}
+
+/* Whether the program is far enough from its limit for us to make a descriptor. */
+static inline int fs_room(void) {
+    int size, first = fs_share(&size);
+    for (int i = 1; i <= FS_ROOM; i++)
+        if (i > first || fcntl(first - i, F_GETFD) >= 0) return 0;
+    return 1;
+}
+
+/* Moves a descriptor into the share: its number, or -errno, and then `fd` is closed. -EMFILE: the program is near its limit.
+ * -EAGAIN: the share is full, or its upper half for a `passing` descriptor, which serves a meeting. (Names and visitors must
+ * leave room for the eventfds of those that meet.) A negative `fd` is the failure of the call that made it. */
+static inline int fs_keep_number(int fd, int passing) {
+    int size, first = fs_share(&size), kept;
+    if (fd < 0) return -errno;
+    int room = fs_room();
+    kept = room ? fcntl(fd, F_DUPFD_CLOEXEC, first + (passing ? size / 2 : 0)) : -1;
+    int failed = kept >= 0 ? 0 : !room ? EMFILE : errno == EMFILE || errno == EINVAL ? EAGAIN : errno;
+    close(fd);
+    return failed ? -failed : kept;
+}
+
+#endif

@@ -1,0 +1,304 @@
+"""Few descriptors: a program that works without fastsock has its numbers with fastsock too, and loses no connection."""
+
+import contextlib
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+
+import pytest
+from hostile import drop_parked, hostile, violations
+from pairs import KernelSocket, deadline, make_pair, path_of, until
+from processes import running
+
+import fastsock
+from fastsock import regions
+from fastsock._native import connector
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(100):
+        yield
+
+
+# ---- two processes with as many connections as their limit permits -----------------------------------------
+
+SERVER = """
+    import resource
+    limit, count = int(sys.argv[1]), int(sys.argv[2])
+    listener = fastsock.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(count)
+    listener.settimeout(SECONDS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    waits, sockets = select.epoll(), {}
+    say(listener.getsockname()[1])
+    waits.register(listener.fileno(), select.EPOLLIN)
+    accepted = 0
+    while accepted < count or sockets:
+        for number, _ in waits.poll(1):
+            if number == listener.fileno():
+                sock, _ = listener.accept()
+                accepted += 1
+                sockets[sock.fileno()] = sock
+                waits.register(sock.fileno(), select.EPOLLIN)
+                continue
+            data = sockets[number].recv(100)
+            if data:
+                sockets[number].sendall(data)
+            else:
+                waits.unregister(number)
+                sockets.pop(number).close()
+    say("served")
+"""
+
+CLIENT = """
+    import resource
+    port, limit, count = map(int, sys.argv[1:])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    sockets = []
+    def ask(sock, number):
+        sock.sendall(b"%05d" % number)
+        assert sock.recv(5, socket.MSG_WAITALL) == b"%05d" % number, number
+    for number in range(count):
+        sock = fastsock.socket()
+        sock.settimeout(SECONDS)
+        sock.connect(("127.0.0.1", port))
+        sockets.append(sock)
+        for _ in range(3):
+            ask(sock, number)
+    say("connected")
+    for _ in range(8):
+        for number, sock in enumerate(sockets):
+            ask(sock, number)
+        say("asked all")
+    say(sum(fastsock.path_of(sock).path == "ring" for sock in sockets))
+    for sock in sockets:
+        sock.close()
+    say("asked")
+"""
+
+
+@pytest.mark.parametrize("count", [700, 900])
+def test_as_many_connections_as_on_kernel_tcp(count: int) -> None:
+    """Nobody gets EMFILE, nothing is reset, each byte arrives; and some do move."""
+    with running(SERVER, 1024, count) as server, running(CLIENT, server.line(), 1024, count) as client:
+        assert [client.line() for _ in range(9)] == ["connected", *["asked all"] * 8]
+        assert int(client.line()) > 0
+        assert client.line() == "asked"
+        assert server.line() == "served"
+
+
+# ---- a process whose descriptors run out while connections meet ----------------------------------------------
+
+WITHOUT_PROC = """
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    if (libc.unshare(0x00020000) or libc.mount(b"none", b"/", None, 0x44000, None)
+            or libc.mount(b"none", b"/proc", b"tmpfs", 0, None)):
+        raise OSError(ctypes.get_errno(), "no /proc could be hidden")
+"""
+SHORT = """
+    import resource
+    def run_short(free):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        kept = []
+        try:
+            while True:
+                kept.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+        for _ in range(free):
+            os.close(kept.pop())
+"""
+ANSWERING = """
+    listener = fastsock.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(8)
+    say(listener.getsockname()[1])
+    def echo(sock):
+        while data := sock.recv(100):
+            sock.sendall(data)
+    free, threads = int(sys.argv[1]), []
+    for number in range(3):
+        sock, _ = listener.accept()
+        thread = threading.Thread(target=echo, args=(sock,))
+        thread.start()
+        threads.append(thread)
+        if number == 0 and free >= 0:
+            time.sleep(0.2)
+            run_short(free + 2)  # for the two accepts
+    for thread in threads:
+        thread.join()
+    say("answered")
+"""
+ASKING = """
+    free, sockets = int(sys.argv[2]), []
+    for number in range(3):
+        sock = fastsock.socket()
+        sock.settimeout(SECONDS)
+        sock.connect(("127.0.0.1", int(sys.argv[1])))
+        sockets.append(sock)
+        if number == 0 and free >= 0:
+            run_short(free + 2)  # for the two connects
+        for _ in range(60):
+            sock.sendall(b"x")
+            assert sock.recv(1) == b"x"
+    for sock in sockets:
+        sock.close()
+    say("asked")
+"""
+
+
+@pytest.mark.parametrize("proc", [True, False], ids=["", "without_proc"])
+@pytest.mark.parametrize("side", ["server", "client"])
+@pytest.mark.parametrize("free", range(7))
+def test_a_few_free_numbers_reset_nothing(free: int, side: str, proc: bool) -> None:
+    """With so many left after the program has what it needs, on one side, while connections meet."""
+    if not proc and os.geteuid():
+        pytest.skip("only root hides /proc")
+    before = SHORT if proc else SHORT + WITHOUT_PROC
+    short = {"server": (free, -1), "client": (-1, free)}[side]
+    with running(before + ANSWERING, short[0]) as server, running(before + ASKING, server.line(), short[1]) as client:
+        assert client.line() == "asked"
+        assert server.line() == "answered"
+
+
+def test_connections_move_without_proc() -> None:
+    if os.geteuid():
+        pytest.skip("only root hides /proc")
+    serve = "sock = fastsock.socket(); sock.bind(('127.0.0.1', 0)); sock.listen(1); say(sock.getsockname()[1])\n"
+    serve = WITHOUT_PROC + "    " + serve + "    settle(sock.accept()[0], leads=False)\n    told()"
+    ask = WITHOUT_PROC + "    settle(connect(int(sys.argv[1])))\n    say('moved')"
+    with running(serve) as server, running(ask, server.line()) as client:
+        assert client.line() == "moved"
+
+
+# ---- our share -------------------------------------------------------------------------------------------------
+
+
+def fill_up(upto: int) -> list[int]:
+    """Takes the program's numbers below `upto`."""
+    taken = []
+    while not taken or taken[-1] < upto - 1:
+        taken.append(os.dup(1))
+    return taken
+
+
+@pytest.fixture
+def limited() -> Iterator[int]:
+    """A limit of 1,024, and our share's first number."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    drop_parked()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
+    yield 1024 - 64
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def fill_share(make: Callable[[], int]) -> list[int]:
+    """Makes descriptors of ours until the share is full."""
+    made = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            made.append(make())
+    return made
+
+
+def test_our_descriptors_stay_in_our_share(limited: int) -> None:
+    """The last sixteenth; and the eventfds of those that meet find room where names and visitors leave it."""
+    made = fill_share(lambda: connector.keep_away(os.dup(1), passing=True))
+    assert made == list(range(limited + 32, 1024))
+    made += fill_share(connector.new_eventfd)
+    assert sorted(made) == list(range(limited, 1024))
+    for fd in made:
+        os.close(fd)
+
+
+def test_a_program_near_its_limit_is_left_alone(limited: int) -> None:
+    taken = fill_up(limited - 4)
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)) as failed:
+            connector.new_eventfd()
+        assert failed.value.errno == errno.EMFILE
+    finally:
+        for fd in taken:
+            os.close(fd)
+
+
+def take_all() -> list[int]:
+    taken = []
+    try:
+        while True:
+            taken.append(os.dup(1))
+    except OSError as error:
+        assert error.errno == errno.EMFILE  # noqa: PT017 - the loop ends so
+    return taken
+
+
+@pytest.mark.parametrize("call", ["socket", "dup", "accept"])
+def test_what_is_parked_is_given_back_to_the_programs_calls(limited: int, call: str) -> None:
+    """The program has all numbers but those of two parked regions: its call finds them."""
+    with make_pair("ring"):
+        pass
+    with KernelSocket() as near, fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        near.connect(listener.getsockname())
+        until(lambda: sum(map(len, regions.parked.values())), "a region is parked")
+        taken = take_all()
+        try:
+            made = {"socket": fastsock.socket, "dup": listener.dup, "accept": lambda: listener.accept()[0]}[call]()
+            made.close()
+        finally:
+            for fd in taken:
+                os.close(fd)
+
+
+def test_a_publisher_short_of_descriptors_says_so(limited: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The hello's descriptors find no numbers: kernel TCP, at both ends for the same reason, and nothing is reset."""
+    with hostile() as peer:
+        peer.knock()
+        taken = take_all()
+        try:
+            memfd = peer.tcp.fileno()  # whatever it is: nobody gets to look at it
+            peer.say_hello([memfd, memfd, memfd])
+            assert peer.control is not None
+            assert peer.control.recv(10) == b"!"
+        finally:
+            for fd in taken:
+                os.close(fd)
+        for _ in range(10):
+            peer.chat()
+        assert fastsock.path_of(peer.victim) == fastsock.Path("tcp", "out of memory or descriptors")
+        assert not violations(caplog)
+
+
+def test_a_seeker_is_told_that_the_publisher_is_short() -> None:
+    with hostile(publishes=True) as peer:
+        peer.await_hello()
+        assert peer.control is not None
+        peer.control.send(b"!")
+
+        def decided() -> bool:
+            peer.chat()
+            return fastsock.path_of(peer.victim) == fastsock.Path("tcp", "out of memory or descriptors")
+
+        until(decided, "the seeker hears of it")
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_meeting_takes_the_place_of_parked_regions(limited: int, room: int) -> None:
+    """The share is full, with parked regions in it: they give way."""
+    with make_pair("ring"):
+        pass
+    assert regions.parked
+    made = fill_share(connector.new_eventfd)
+    for fd in made[len(made) - 14 - room :]:  # for a name, a visitor and the look-up, and what two ends need
+        os.close(fd)
+    try:
+        with make_pair("ring") as pair:
+            assert [path_of(sock) for sock in pair] == ["ring", "ring"]
+    finally:
+        for fd in made[: len(made) - 14 - room]:
+            os.close(fd)

@@ -1,0 +1,177 @@
+"""Forks while other threads use, open and close connections: the child finds all whole, and the parent goes on."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pairs import deadline
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(100):
+        yield
+
+
+IN_THE_WINDOW = """
+import os, signal, socket, sys, threading, time
+windows = []
+# Registered before fastsock is there: it runs after fastsock's own preparations, right before the fork.
+os.register_at_fork(before=lambda: [window() for window in windows])
+import fastsock
+from fastsock._native import vi
+from pairs import *
+
+def in_child(function):
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(30)
+            function()
+            status = 0
+        finally:
+            vi.before_exit()
+            os._exit(status)
+    return pid
+
+def ended_well(pid):
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+def meet():
+    with make_pair("ring") as pair:
+        pair.near.sendall(b"met")
+        assert read_exactly(pair.far, 3) == b"met"
+"""
+
+
+def run(source: str) -> None:
+    """Runs a program to its end; what it prints is shown if it fails."""
+    path = [__file__.rpartition("/")[0], *sys.path]
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n" + IN_THE_WINDOW + source],
+                   timeout=60, check=True)  # fmt: skip
+
+
+def test_an_operation_before_the_fork_does_not_start_the_thread() -> None:
+    """The child would believe that its connection thread runs, and nobody would answer there."""
+    run("""
+stop = threading.Event()
+with make_pair("ring") as pair:
+    def use():
+        while not stop.is_set():
+            pair.near.sendall(b"x")
+            assert pair.far.recv(1) == b"x"
+    using = threading.Thread(target=use)
+    using.start()
+    windows.append(lambda: time.sleep(0.2))
+    for _ in range(3):
+        ended_well(in_child(meet))
+    stop.set()
+    using.join()
+    meet()
+""")
+
+
+def test_connections_opened_and_closed_before_the_fork_are_counted_as_they_are() -> None:
+    """A child that was not counted lets its parent say goodbye for both; one counted in vain keeps it from that."""
+    run("""
+with make_pair("ring") as old, contextlib.ExitStack() as opened:
+    new = []
+    def window():
+        old.near.close()
+        new.append(opened.enter_context(make_pair("midstream")))
+    windows.append(window)
+    def look():
+        assert len(vi.endpoints()) == 3
+        assert [endpoint.holders for endpoint in vi.endpoints()] == [2, 2, 2]
+    ended_well(in_child(look))
+    windows.clear()
+    assert old.far.recv(1) == b""
+    assert [endpoint.holders for endpoint in vi.endpoints()] == [1, 1, 1]
+""".replace("with make_pair", "import contextlib\nwith make_pair", 1))
+
+
+def test_a_fork_that_fails_leaves_no_holder() -> None:
+    """The connection would never be said goodbye to."""
+    run("""
+import resource
+fastsock.patch()
+with make_pair("ring") as pair:
+    if os.geteuid() == 0:
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    limits = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, limits[1]))
+    for _ in range(3):
+        try:
+            os.fork()
+        except BlockingIOError:
+            pass
+        else:
+            raise SystemExit("forked")
+    resource.setrlimit(resource.RLIMIT_NPROC, limits)
+    assert [endpoint.holders for endpoint in vi.endpoints()] == [1, 1]
+    ended_well(in_child(lambda: None))
+    assert [endpoint.holders for endpoint in vi.endpoints()] == [1, 1]
+    pair.near.sendall(b"on")
+    assert read_exactly(pair.far, 2) == b"on"
+meet()
+""")
+
+
+def test_two_threads_that_fork_at_once() -> None:
+    """One of them ends the connection thread, and the other one waits for that."""
+    run("""
+def fork_often():
+    for _ in range(25):
+        ended_well(in_child(lambda: None))
+with make_pair("ring") as pair:
+    forking = [threading.Thread(target=fork_often) for _ in range(3)]
+    for thread in forking:
+        thread.start()
+    while any(thread.is_alive() for thread in forking):
+        pair.near.sendall(b"x")
+        assert pair.far.recv(1) == b"x"
+    assert [endpoint.holders for endpoint in vi.endpoints()] == [1, 1]
+ended_well(in_child(meet))
+meet()
+""")
+
+
+def test_a_storm_of_forks_while_threads_use_sockets() -> None:
+    """Some exchange bytes, some open connections until they move and close them."""
+    run("""
+stop, failed = threading.Event(), []
+def until_stopped(function):
+    def loop():
+        try:
+            while not stop.is_set():
+                function()
+        except BaseException as error:
+            failed.append(error)
+            raise
+    return threading.Thread(target=loop)
+with make_pair("ring") as pair, fastsock.configure(move_after=0):
+    def exchange():
+        pair.near.sendall(b"x" * 1000)
+        assert read_exactly(pair.far, 1000) == b"x" * 1000
+    # Connections that open while there are forks may be shared with a child for a while, and move later.
+    def come_and_go():
+        with make_pair("midstream") as other:
+            for _ in range(10):
+                other.near.sendall(b"y")
+                assert other.far.recv(1) == b"y"
+    threads = [until_stopped(exchange), until_stopped(come_and_go), until_stopped(come_and_go)]
+    for thread in threads:
+        thread.start()
+    for number in range(60):
+        ended_well(in_child(meet if number % 4 == 0 else lambda: None))
+        assert not failed
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    exchange()
+    assert [endpoint.holders for endpoint in vi.endpoints()] == [1, 1]
+meet()
+""")
