@@ -56,10 +56,13 @@ def __getattr__(name: str) -> _Any:
 def path_of(sock: _Any) -> Path:
     """Which path the bytes of a socket or of an asyncio transport (or stream) take, and why. Raises nothing.
 
-    The socket of a transport (`get_extra_info("socket")`) will do too, but says nothing of the reason before the
-    connection has looked for its peer."""
+    The socket of a transport (`get_extra_info("socket")`) will do too."""
     info = getattr(sock, "get_extra_info", None)
     path = info("fastsock") if info is not None else None
+    if isinstance(path, Path):
+        return path
+    shown = getattr(sock, "fastsock_path", None)  # what our transports give as their socket
+    path = shown() if shown is not None else None
     if isinstance(path, Path):
         return path
     endpoint = getattr(sock, "_endpoint", None)

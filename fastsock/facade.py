@@ -256,6 +256,17 @@ class socket(_Kernel, metaclass=_Class):
         return at - offset
 
 
+socket.__init__.__annotations__.clear()  # `help()` shows the signature that it shows of the stdlib's
+_OWN_NAMES = {name: getattr(socket, name) for name in ("__module__", "__doc__")}
+
+
+def show_as_stdlib(shown: bool) -> None:
+    """While `socket.socket` is this class, it says so: in `repr` and in warnings, which filters match by their text,
+    and to pickle and pydoc, which find a class by its module."""
+    for name, own in _OWN_NAMES.items():
+        setattr(socket, name, getattr(_Kernel, name) if shown else own)
+
+
 def _is_tls(sock: _Kernel) -> bool:
     ssl = sys.modules.get("ssl")
     return ssl is not None and isinstance(sock, ssl.SSLSocket)

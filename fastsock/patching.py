@@ -102,6 +102,7 @@ def patch(**settings: Any) -> None:
         _originals[module, name] = getattr(module, name)
         _beneath.setdefault((module, name), _originals[module, name])
         setattr(module, name, replacement)
+    facade.show_as_stdlib(True)
     for name, loop_class in LOOPS:
         when_imported(name, functools.partial(_patch_loop, loop_class))
     passing.watch()
@@ -120,6 +121,7 @@ def unpatch() -> None:
         forget(loop_module)
     if _originals:
         passing.unwatch()
+        facade.show_as_stdlib(False)
     ours = {(module, name): replacement for module, name, replacement in TABLE}
     while _originals:
         (holder, name), original = _originals.popitem()

@@ -66,18 +66,33 @@ class Kit:
     endpoint: Endpoint | None = None
 
     def attach(self, endpoint: Endpoint, settings: config.Settings) -> None:
+        """Attaches the endpoint, which consents with that and cannot take it back. So everything that can fail comes
+        before: ValueError if the region is unsound, OSError or MemoryError if there are no resources for it; the
+        endpoint is not attached then."""
         threshold = settings.ack_threshold if settings.delayed_ack else 1
         combine = settings.combine_limit if settings.combine else 0
-        endpoint.attach(self.memory, self.size, self.side, self.wake_fd, self.peer_fd, threshold, combine)
+        queue = endpoint.queue
+        connector.expect_asks(endpoint, self.side, self.id)
+        try:
+            if queue is not None:
+                queue.watch_eventfd(self.wake_fd)
+            endpoint.attach(self.memory, self.size, self.side, self.wake_fd, self.peer_fd, threshold, combine)
+        except BaseException:
+            connector.ignore_asks(endpoint)
+            if queue is not None:
+                queue.ignore_eventfd(self.wake_fd)
+            raise
         endpoint.kit = self
         self.endpoint = endpoint
         self.window = endpoint.window
-        self.answer()
+        connector.answer_asks(self.memory, self.side)
 
-    def answer(self) -> None:
-        """From now on the connection thread of this process answers the peer's requests."""
+    def answer_in_child(self) -> None:
+        """After a fork: from now on the connection thread of this process answers the peer's requests. OSError or
+        MemoryError if it cannot."""
         assert self.endpoint is not None
-        connector.answer_asks(self.endpoint, self.memory, self.side, self.id)
+        connector.expect_asks(self.endpoint, self.side, self.id)
+        connector.answer_asks(self.memory, self.side)
 
     def ask_for_doorbell(self) -> None:
         connector.ask(self.memory, self.side, self.id)

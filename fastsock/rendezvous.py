@@ -46,6 +46,8 @@ class Reason:
     POLLED = "descriptor may be polled"
     DETACHED = "descriptor detached"
     BACK = "taken back to the kernel, or not moved yet"
+    OVERRIDDEN = "class with data calls of its own"
+    HANDED_OUT = "descriptor handed out"
     FORKED = "shared with another process"
     MEMORY_CAP = "memory cap reached"
     RESOURCES = "out of memory or descriptors"
@@ -274,7 +276,7 @@ class Search:
         except ValueError as error:
             kit.discard()
             violation(endpoint, str(error))
-        except OSError:
+        except (OSError, MemoryError):  # nothing has been consented to
             kit.discard()
             raise
         else:
@@ -488,7 +490,7 @@ def _answer_for_child(endpoint: Endpoint) -> None:
     endpoint.step = None
     with suppress(OSError, MemoryError):
         if endpoint.kit is not None:
-            endpoint.kit.answer()
+            endpoint.kit.answer_in_child()
 
 
 def after_fork_in_child(endpoints: list[Endpoint]) -> None:

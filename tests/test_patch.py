@@ -282,6 +282,38 @@ def test_repr(ring):
     assert "[closed] fd=-1" in repr(near)
 
 
+LIKE_THE_STDLIBS = """
+import gc, pickle, pydoc, warnings
+before = repr(socket.socket), socket.socket.__module__, socket.socket.__qualname__, socket.socket.__doc__
+heading = pydoc.plaintext.document(socket.socket).splitlines()[1]
+fastsock.patch()
+assert socket.socket is fastsock.socket
+assert (repr(socket.socket), socket.socket.__module__, socket.socket.__qualname__, socket.socket.__doc__) == before
+assert pydoc.plaintext.document(socket.socket).splitlines()[1] == heading, heading
+assert pydoc.locate("socket.socket") is pickle.loads(pickle.dumps(socket.socket)) is socket.socket
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", "unclosed <socket.socket fd=", ResourceWarning)
+unraisable = []
+sys.unraisablehook = unraisable.append
+sock = socket.socket()
+assert repr(sock).startswith("<socket.socket fd=")
+del sock
+gc.collect()
+assert not unraisable, unraisable
+fastsock.unpatch()
+assert pickle.loads(pickle.dumps(fastsock.socket)) is fastsock.socket
+assert (repr(socket.socket), socket.socket.__module__) == before[:2]
+assert repr(fastsock.socket) == "<class 'fastsock.facade.socket'>"
+say("like the stdlib's")
+"""
+
+
+def test_while_patched_the_class_shows_itself_as_the_stdlibs():
+    with running(LIKE_THE_STDLIBS) as program:
+        assert program.line() == "like the stdlib's"
+        assert program.wait() == 0
+
+
 def test_weak_references():
     with make_pair("ring") as (near, _):
         assert weakref.ref(near)() is near

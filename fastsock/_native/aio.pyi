@@ -16,6 +16,12 @@ class CompletionQueue:
     @property
     def begun(self) -> set[Transport]:
         """Transports with an endpoint."""
+    def watch_eventfd(self, fd: int, /) -> None:
+        """An endpoint of this queue is about to attach, and will sleep on this eventfd. OSError if that cannot be."""
+    def keep_late(self, eventfd: int, data: bytes, /) -> None:
+        """Of the endpoint that sleeps on this eventfd and leaves the ring: bytes that are not in the kernel's queue again."""
+    def ignore_eventfd(self, fd: int, /) -> None:
+        """The endpoint has not attached, or goes."""
     def close(self) -> None:
         """The loop is about to be closed: its connections end with their transports."""
     def wake(self) -> None:
@@ -25,9 +31,12 @@ class CompletionQueue:
     def turn(self) -> None:
         """The queue's callback in a turn of the loop."""
 
-def install(module: Any, buffered: type[ShimOfBuffered]) -> None:
-    """Tells this module whom it asks about paths (fastsock.aio.transports), and the class of the shims below a
-    BufferedProtocol."""
+def install(
+    module: Any, buffered: type[ShimOfBuffered], stdlib: type[StdlibTransport], plain: tuple[type, type]
+) -> None:
+    """Tells this module whom it asks about paths (fastsock.aio.transports), the class of the shims below a
+    BufferedProtocol, that of the transports on the stdlib's loops, and the two classes of sockets that are the facade's
+    and the stdlib's."""
 
 class Origin:
     """What the transports of a loop have in common. `stdlib`: whether it is one of the stdlib's loops."""
@@ -84,6 +93,8 @@ class Transport:
     @property
     def operations(self) -> int:
         """Reads and writes so far, while the connection is on the kernel."""
+    def deliver_kept(self) -> None:
+        """The loop's callback for bytes that wait, and hold the kernel's back."""
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def is_reading(self) -> bool: ...
@@ -105,6 +116,10 @@ class Transport:
     @property
     def on_kernel(self) -> bool:
         """Whether the loop's own transport has the connection to itself: there is no region yet."""
+    def hand_out(self) -> None:
+        """Somebody asks for the number of the descriptor: the connection stays on kernel TCP, or goes back there."""
+    @property
+    def _closing(self) -> bool: ...
     @property
     def _protocol_paused(self) -> bool: ...
     @property
@@ -119,3 +134,5 @@ class StdlibTransport(Transport):
 
     @property
     def _start_tls_compatible(self) -> bool: ...
+    @property
+    def _eof(self) -> bool: ...

@@ -22,6 +22,7 @@ from fastsock._native.vi cimport (
 )
 
 import contextvars as _contextvars
+import gc as _gc
 import os as _os
 import _socket
 from asyncio import Protocol as _Protocol, Transport as _AsyncioTransport
@@ -35,6 +36,7 @@ cdef extern from "Python.h":
     int PyContext_Exit(object) except -1
     object PyContext_CopyCurrent()
     PyObject *PyObject_CallOneArg(object, object)
+    Py_ssize_t PyObject_Size(object) except -1
 
 include "driving.pxi"
 include "queue.pxi"

@@ -86,11 +86,15 @@ class Lookup:
 
 # ---- requests of the peers
 
-def answer_asks(endpoint: Endpoint, memory: int, side: int, id: bytes) -> None:
-    """From now on the connection thread answers the requests of the endpoint's peer. OSError or MemoryError if it cannot."""
+def expect_asks(endpoint: Endpoint, side: int, id: bytes) -> None:
+    """Makes the connection thread ready to answer the requests of the endpoint's peer, before the endpoint attaches.
+    OSError or MemoryError: nothing has changed."""
+
+def answer_asks(memory: int, side: int) -> None:
+    """The endpoint of this region has attached: the region says where to ask."""
 
 def ignore_asks(endpoint: Endpoint) -> None:
-    """The endpoint ends. Waits for an answer that is being given."""
+    """The endpoint ends, or has not attached. Waits for an answer that is being given."""
 
 def ask(memory: int, side: int, id: bytes) -> None:
     """Asks the other side of a region for a doorbell byte."""

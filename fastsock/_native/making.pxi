@@ -14,15 +14,54 @@ def may_move(sock):
     return (family == AF_INET or family == AF_INET6) and may_begin()
 
 
-cdef Endpoint take_endpoint(sock):
-    """The endpoint that a socket object had before the loop got it; the object's methods, which the loop's transport calls,
-    are the kernel's from now on. None: there is none."""
+cdef Endpoint endpoint_of(sock):
+    """The endpoint that a socket object has when the loop gets it, or None."""
     cdef object endpoint = getattr(sock, "_endpoint", None)
-    if type(endpoint) is Endpoint:
-        sock._endpoint = None
-    else:
+    if type(endpoint) is not Endpoint:
         endpoint = endpoint_at(sock.fileno())
     return None if endpoint is None or (<Endpoint>endpoint).finished else endpoint
+
+
+cdef bint overrides_data_calls(sock) except -1:
+    """Whether the stdlib loop's transport would call methods of the program's own when it receives or sends: then it has to
+    go on calling them."""
+    kind = type(sock)
+    if kind is plain_sockets[0] or kind is plain_sockets[1]:
+        return False
+    own = getattr(sock, "__dict__", ())
+    for name in ("recv", "recv_into", "send", "sendmsg"):
+        if name in own:
+            return True
+        method = getattr(kind, name, None)
+        if method is not getattr(plain_sockets[0], name) and method is not getattr(plain_sockets[1], name):
+            return True
+    return False
+
+
+cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
+    """A connection that is made of a socket object with an endpoint, or of one whose class has data calls of its own."""
+    cdef object stays = None, error = None
+    if transport.origin.stdlib and overrides_data_calls(sock):
+        stays = policy.OVERRIDDEN
+    elif endpoint.attached:
+        try:
+            transport.origin.queue.watch_eventfd(endpoint.wake_fd)
+        except OSError as failure:  # without a descriptor for the queue the ring cannot be waited for
+            stays, error = policy.RESOURCES, failure
+    if stays is None:
+        # The object's methods, which the loop's transport calls, are the kernel's from now on.
+        if getattr(sock, "_endpoint", None) is endpoint:
+            sock._endpoint = None
+        return transport.take_over(endpoint)
+    if endpoint is None:
+        transport.acts_at = count_beginning()
+    elif not policy.leave(endpoint, stays) and error is not None:
+        # The object stays on the ring. The loop's transport would read past it if it has the number only.
+        if not transport.origin.stdlib:
+            transport.drive(endpoint)
+            transport._force_close(error)
+            return 0
+    return transport.stay_on_kernel(stays)
 
 
 # ---- uvloop: connections are made natively, inside the methods that a program calls --------------------------

@@ -23,6 +23,7 @@ cdef extern from *:
     int epoll_create1(int) nogil
     int EPOLL_CLOEXEC
     int errno
+    enum: EEXIST
 
 cdef enum:
     SWEEPS_PER_LOOK = 4  # at the clock
@@ -39,12 +40,29 @@ cdef enum:  # nanoseconds
 cdef double PROBE = 0.5  # seconds between two questions whether a half-closed peer, whose end is no news, is still there
 
 
+cdef object ready_callbacks(loop):
+    """The deque in which a loop of asyncio's or of uvloop keeps the callbacks that are ready to run. uvloop shows it to the
+    garbage collector only."""
+    cdef object ready = getattr(loop, "_ready", None)
+    if ready is not None:
+        return ready
+    for ready in _gc.get_referents(loop):
+        if type(ready) is _deque:
+            return ready
+    # Of another kind of loop we cannot tell: one that is never idle has everything delivered in the next turn.
+    return (None, None)
+
+
 cdef class CompletionQueue:
     """Polls the hot connections of one loop and delivers what came; arms the quiet ones.
 
     While something is hot, `turn` is a callback of every turn of the loop. It never keeps the loop for longer than SLICE
     and it sleeps never: with nothing to deliver for the polling budget, all are armed and the loop's own epoll waits for
     the eventfds, which are members of one epoll descriptor that the loop watches.
+
+    It delivers where a selector would: behind the callbacks that were ready when it looked. If none is ready, what it sees
+    is delivered at once. Otherwise it notes who has something (`seen`) and delivers to these in its next turn, when the
+    callbacks that were ready before it have run: a loop takes its ready callbacks in their order.
     """
 
     cdef object __weakref__
@@ -54,7 +72,9 @@ cdef class CompletionQueue:
     cdef object context
     cdef readonly int epoll
     cdef Transport inside   # whose context is the current one, during a sweep
+    cdef object ready       # the loop's deque of callbacks that are ready
     cdef list hot
+    cdef list seen          # transports that had something when the queue last looked
     cdef dict by_eventfd    # eventfd -> transport on the ring
     cdef readonly set begun  # transports with an endpoint
     cdef bint scheduled
@@ -74,7 +94,9 @@ cdef class CompletionQueue:
         self.turn_method = self.turn
         self.context = _contextvars.Context()
         self.epoll = -1
+        self.ready = ready_callbacks(loop)
         self.hot = []
+        self.seen = []
         self.by_eventfd = {}
         self.begun = set()
         self.watched = set()
@@ -86,15 +108,38 @@ cdef class CompletionQueue:
 
     # ---- members -----------------------------------------------------------------------------------------
 
-    cdef int enter(self, Transport transport) except -1:
-        """The transport's endpoint has been attached."""
+    def watch_eventfd(self, int fd):
+        """An endpoint of this queue is about to attach, and will sleep on this eventfd. What can fail comes before it
+        consents: OSError without a descriptor for the queue's epoll, or if that takes no more."""
         if self.epoll < 0:
-            self.epoll = epoll_create1(EPOLL_CLOEXEC)
-            if self.epoll < 0:
-                raise OSError(errno, _os.strerror(errno))
-            self.loop.add_reader(self.epoll, self.wake)
-        if fs_watch_eventfd(self.epoll, transport.endpoint.wake_fd) < 0:
+            self.make_epoll()
+        if fs_watch_eventfd(self.epoll, fd) < 0 and errno != EEXIST:
             raise OSError(errno, _os.strerror(errno))
+
+    def keep_late(self, int eventfd, bytes data not None):
+        """Of the endpoint that sleeps on this eventfd and leaves the ring: bytes that are not in the kernel's queue again."""
+        cdef Transport transport = self.by_eventfd[eventfd]
+        deliver_soon(transport, data)
+
+    def ignore_eventfd(self, int fd):
+        """The endpoint has not attached, or goes. (The peer has the eventfd too, so closing it here would not do.)"""
+        if self.epoll >= 0:
+            fs_unwatch_eventfd(self.epoll, fd)
+
+    cdef int make_epoll(self) except -1:
+        cdef int epoll = epoll_create1(EPOLL_CLOEXEC)
+        if epoll < 0:
+            raise OSError(errno, _os.strerror(errno))
+        try:
+            self.loop.add_reader(epoll, self.wake)
+        except BaseException:
+            sys_close(epoll)
+            raise
+        self.epoll = epoll
+        return 0
+
+    cdef int enter(self, Transport transport) except -1:
+        """The transport's endpoint has been attached, and `watch_eventfd` was called for it."""
         self.by_eventfd[transport.endpoint.wake_fd] = transport
         self.heat(transport)
         return 0
@@ -105,8 +150,8 @@ cdef class CompletionQueue:
         self.watched.discard(transport)
         self.cool(transport)
         if transport.endpoint is not None and transport.endpoint.attached:
-            if self.by_eventfd.pop(transport.endpoint.wake_fd, None) is not None:
-                fs_unwatch_eventfd(self.epoll, transport.endpoint.wake_fd)
+            self.by_eventfd.pop(transport.endpoint.wake_fd, None)
+            self.ignore_eventfd(transport.endpoint.wake_fd)
 
     cdef int heat(self, Transport transport) except -1:
         """Polls the transport from the next turn on."""
@@ -164,11 +209,17 @@ cdef class CompletionQueue:
 
     # ---- turns -------------------------------------------------------------------------------------------
 
+    cdef inline bint loop_is_idle(self) except -1:
+        """Whether no callback is ready, so that what is delivered now overtakes none."""
+        return PyObject_Size(self.ready) == 0
+
     def wake(self):
         """The loop's callback for the epoll descriptor: eventfds were rung."""
         cdef int rung[64]
         cdef int n, i
         cdef Transport transport
+        cdef bint ordered = self.scheduled
+        cdef list woken = []
         n = fs_rung_eventfds(self.epoll, rung)
         if n > 0 and not self.hot and self.quiet_since:  # before heat() begins a new wait
             learn(&self.habit, &totals, self.quiet_since, self.budget > 0, False)
@@ -177,35 +228,43 @@ cdef class CompletionQueue:
             if transport is not None:
                 transport.disarm()
                 self.heat(transport)
+                woken.append(transport)
         self.quiet_since = 0
-        self.sweep_all()
+        if PyObject_Size(self.ready) <= self.scheduled:  # nothing but our own turn
+            self.sweep_all()
+        elif not ordered:
+            self.seen = woken  # behind what is ready: that is where heat() has put the turn
 
     def turn(self):
         """The queue's callback in a turn of the loop."""
         cdef int64_t now = fs_now()
         cdef bint loop_works = now - self.left_at > LOOP_WORKS
-        self.scheduled = False
+        cdef bint any
         if self.closed:
             return
-        try:
-            if not self.sweep_all() and self.hot:
+        try:  # (`scheduled` is still true, so that heat() does not order a turn ahead of the one ordered below)
+            any = self.sweep_all()
+            if not self.loop_is_idle():
+                self.look(fs_now())
+            if not any and self.hot and not self.seen:
                 now = fs_now()
                 if not self.quiet_since:
                     self.quiet_since = now
                     self.budget = may_poll(&self.habit, now)
                 if now - self.quiet_since >= self.budget:
                     self.arm_all()
-                elif not loop_works and self.spin(min(now + SPIN, self.quiet_since + self.budget)):
+                elif not loop_works and self.loop_is_idle() and (
+                        self.spin(min(now + SPIN, self.quiet_since + self.budget))):
                     self.sweep_all()
         finally:  # also when an interrupt leaves the loop: the program may run it again
-            if self.hot:
-                self.scheduled = True
+            self.scheduled = len(self.hot) > 0
+            if self.scheduled:
                 self.left_at = fs_now()
                 self.call_soon(self.turn_method, context=self.context)
 
     cdef bint sweep_all(self) except -1:
-        """Sweeps until nothing comes, or a protocol has left something for the loop to do, or the slice is over. Whether
-        anything came."""
+        """Delivers what was seen before; then sweeps until nothing comes, or the loop has something to do, or the slice is
+        over. Whether anything came."""
         try:
             return self.sweep_while_answered()
         finally:
@@ -232,8 +291,10 @@ cdef class CompletionQueue:
         cdef int64_t now = began
         cdef int sweeps = 0
         cdef bint any = False, unanswered = False, polls = False
-        while True:
-            if self.sweep(now, &unanswered):
+        while self.seen or self.loop_is_idle():
+            if not self.seen:
+                self.look(now)
+            if self.seen and self.deliver_seen(now, &unanswered):
                 if not any:
                     any = True
                     polls = may_poll(&self.habit, began) > 0
@@ -267,20 +328,30 @@ cdef class CompletionQueue:
             fs_pause()
         return False
 
-    cdef bint sweep(self, int64_t now, bint *unanswered) except -1:
-        """One look at each hot connection. Whether anything came; `unanswered`: some protocol did not write at once, so
-        what has to happen next is probably a task's."""
+    cdef int look(self, int64_t now) except -1:
+        """One look at each hot connection: who has something is `seen`."""
         cdef Transport transport
-        cdef Py_ssize_t i = 0
-        cdef int64_t writes
-        cdef bint any = False, several = len(self.hot) > 1
+        cdef bint several = len(self.hot) > 1
         self.drop_cooled()
-        while i < len(self.hot):
-            transport = <Transport>self.hot[i]
-            i += 1
-            if not transport.hot:
-                continue
-            if transport.something():
+        self.seen = []
+        for transport in self.hot:
+            if transport.hot:
+                if transport.something():
+                    self.seen.append(transport)
+                elif several and now - transport.last_event > COOL and not transport.arm():
+                    self.cool(transport)
+        return 0
+
+    cdef bint deliver_seen(self, int64_t now, bint *unanswered) except -1:
+        """Whether anything came of what was seen; `unanswered`: some protocol did not write at once, so what has to happen
+        next is probably a task's."""
+        cdef Transport transport
+        cdef int64_t writes
+        cdef bint any = False
+        cdef list seen = self.seen
+        self.seen = []
+        for transport in seen:
+            if transport.hot:
                 writes = self.writes
                 self.step_into(transport)
                 if transport.progress():
@@ -288,8 +359,6 @@ cdef class CompletionQueue:
                     transport.last_event = now
                     if self.writes == writes:
                         unanswered[0] = True
-            elif several and now - transport.last_event > COOL and not transport.arm():
-                self.cool(transport)
         return any
 
     cdef void drop_cooled(self) noexcept:

@@ -11,9 +11,9 @@ cdef int on_ring_room = 0
 cdef PyObject *answering = NULL  # the endpoint for which a request is being answered, without the lock
 
 
-def answer_asks(Endpoint endpoint not None, uintptr_t memory, int side, bytes id not None):
-    """From now on the connection thread answers the requests of `endpoint`'s peer, which the region tells where to ask. OSError
-    or MemoryError if it cannot; then nothing is changed."""
+def expect_asks(Endpoint endpoint not None, int side, bytes id not None):
+    """Makes the connection thread ready to answer the requests of `endpoint`'s peer. Everything that can fail is done here,
+    before the endpoint attaches: OSError or MemoryError, and nothing has changed."""
     global on_ring, on_ring_count, on_ring_room
     cdef asked *larger
     cdef const unsigned char *key = id
@@ -34,12 +34,16 @@ def answer_asks(Endpoint endpoint not None, uintptr_t memory, int side, bytes id
     pthread_mutex_unlock(&table_lock)
     if not room:
         raise MemoryError("no memory for one more connection that answers requests")
+
+
+def answer_asks(uintptr_t memory, int side):
+    """The endpoint of this region, which `expect_asks` knows, has attached: the region says where to ask. Cannot fail."""
     # SYNC: token - pairs with ask.
     fs_store_release64(&(<fs_region *>memory).asks[side], ask_token)
 
 
 def ignore_asks(Endpoint endpoint not None):
-    """The endpoint ends. If it is being asked for something at this moment, this waits for the answer."""
+    """The endpoint ends, or has not attached. If it is being asked for something at this moment, this waits for the answer."""
     global on_ring_count
     cdef int i
     cdef bint busy
@@ -77,7 +81,8 @@ cdef void answer_requests() noexcept nogil:
         if trusts_any or trusted(user):
             pthread_mutex_lock(&table_lock)
             for i in range(on_ring_count):
-                if memcmp(on_ring[i].id, request, FS_ASK_SIZE) == 0:
+                # (One that has not attached yet has nothing to answer with, and told nobody where to ask.)
+                if memcmp(on_ring[i].id, request, FS_ASK_SIZE) == 0 and (<Endpoint>on_ring[i].endpoint).attached:
                     endpoint = answering = on_ring[i].endpoint
                     break
             pthread_mutex_unlock(&table_lock)

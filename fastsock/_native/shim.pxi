@@ -2,12 +2,15 @@
 
 cdef object policy = None  # the module that decides about paths: begin(), path_of(), ...
 cdef object buffered_shim = None
+cdef object stdlib_transport = None
+cdef tuple plain_sockets = None  # the classes of sockets without data calls of a program's own
 
 
-def install(module, buffered):
-    """Tells this module whom it asks about paths, and the class of the shims below a BufferedProtocol."""
-    global policy, buffered_shim
-    policy, buffered_shim = module, buffered
+def install(module, buffered, stdlib, plain):
+    """Tells this module whom it asks about paths, the class of the shims below a BufferedProtocol, that of the transports on
+    the stdlib's loops, and the two classes of sockets that are the facade's and the stdlib's."""
+    global policy, buffered_shim, stdlib_transport, plain_sockets
+    policy, buffered_shim, stdlib_transport, plain_sockets = module, buffered, stdlib, plain
 
 
 cdef extern from *:
@@ -21,6 +24,15 @@ cdef extern from *:
     }
     """
     void fs_take_from_heap(size_t)
+
+cdef extern from *:
+    """
+    /* A new object of a class that is derived from one of ours, without __init__. */
+    static inline PyObject *fs_new(PyObject *type, PyObject *nothing) {
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
+    }
+    """
+    object fs_new(object, object)
 
 
 cdef class Origin:
@@ -86,7 +98,7 @@ cdef class Shim:
     cdef Transport above(self, lower):
         """Our transport above the loop's own."""
         cdef Transport transport = (
-            StdlibTransport.__new__(StdlibTransport) if self.origin.stdlib else Transport.__new__(Transport))
+            <Transport>fs_new(stdlib_transport, ()) if self.origin.stdlib else Transport.__new__(Transport))
         transport.origin = self.origin
         transport.lower = lower
         self.transport = transport
@@ -100,12 +112,16 @@ cdef class Shim:
         if transport is None:
             transport = self.above(lower)
         if self.sock is not None:
-            endpoint = take_endpoint(self.sock)
-            self.sock = None
-        if endpoint is not None:
-            transport.take_over(endpoint)
+            sock, self.sock = self.sock, None
+            endpoint = endpoint_of(sock)
+            if endpoint is not None or self.origin.stdlib and overrides_data_calls(sock):
+                begin_with(transport, sock, endpoint)
+            else:
+                transport.acts_at = count_beginning()
         else:
             transport.acts_at = count_beginning()
+        if transport.kernel_because is not None:
+            transport.stay_on_kernel(transport.kernel_because)
         run_in_context(transport, self.protocol.connection_made, transport)
         transport.note_context()
 
@@ -193,35 +209,32 @@ cdef class Shim:
 cdef class ShimOfBuffered(Shim):
     """The same above a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
 
-    cdef object get_buffer_error
     cdef object buffer
 
     def get_buffer(self, hint, /):
         cdef Transport transport = self.transport
-        try:
+        if not self.origin.stdlib:
+            # uvloop ends the connection itself, when it has left the call for a buffer, in which its transport must not be
+            # ended.
             buffer = run_in_context(transport, transport.get_buffer, hint)
-            if not len(buffer):
-                raise RuntimeError("get_buffer() returned an empty buffer")
-            if transport.entered:
-                self.buffer = buffer  # bytes of a peer that goes back to the kernel may have to be kept for later
-            return buffer
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            # Told in buffer_updated: a uvloop transport that is ended while it asks for a buffer crashes. What is read
-            # into this one is thrown away.
-            self.get_buffer_error = error
-            self.buffer = bytearray(1)
-            return self.buffer
+        else:
+            try:
+                buffer = run_in_context(transport, transport.get_buffer, hint)
+                if not len(buffer):
+                    raise RuntimeError("get_buffer() returned an empty buffer")
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                fatal(transport, error, "Fatal error: protocol.get_buffer() call failed.")
+                raise ConnectionAbortedError  # so that nothing is read; the loop's transport has ended and says no more
+        if transport.entered:
+            self.buffer = buffer  # bytes of a peer that goes back to the kernel may have to be kept for later
+        return buffer
 
     def buffer_updated(self, Py_ssize_t count, /):
         cdef Transport transport = self.transport
         cdef Py_ssize_t behind = 0
         cdef bytes late = None
-        if self.get_buffer_error is not None:
-            error, self.get_buffer_error = self.get_buffer_error, None
-            fatal(transport, error, "Fatal error: protocol.get_buffer() call failed.")
-            return
         if transport.entered:
             filled = memoryview(self.buffer)[:count]
             count = self.heard(count, &behind)

@@ -51,7 +51,10 @@ cdef class Transport:
     # ending
     cdef bint closing
     cdef bint lost
-    cdef object last_standing         # the endpoint's, of a connection that has ended
+    cdef object last_standing         # the endpoint's, of a connection that has ended or has none to move with
+    cdef object kernel_because        # the reason why it shall not move; None: it may
+    cdef object shown_socket          # what get_extra_info("socket") gives
+    cdef bint handed_out              # somebody knows the descriptor's number
     cdef int ignored_writes
 
     def __cinit__(self):
@@ -124,12 +127,14 @@ cdef class Transport:
         self.endpoint = endpoint
         if endpoint is not None:
             self.acts_at = 0
+            endpoint.queue = self.origin.queue
             self.origin.queue.begun.add(self)
             drive_by_loop(endpoint)
         return 0
 
     cdef int take_over(self, Endpoint endpoint) except -1:
-        """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on."""
+        """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on. (If it has
+        attached, the queue watches its eventfd by now.)"""
         self.operations = endpoint.operations
         self.drive(endpoint)
         if endpoint.attached:
@@ -143,10 +148,18 @@ cdef class Transport:
         self.note_context()
         self.endpoint.kept = True
         drive_by_loop(self.endpoint)
-        try:
-            self.origin.queue.enter(self)
-        except OSError as error:  # no descriptors for the queue: the ring cannot be waited for
-            self._force_close(error)
+        return self.origin.queue.enter(self)
+
+    cdef int stay_on_kernel(self, reason) except -1:
+        """The connection, which has no region, shall not move."""
+        self.kernel_because = reason
+        if self.endpoint is not None:
+            policy.decide(self.endpoint, reason)
+        else:
+            if self.acts_at != INT64_MAX:
+                policy.counted_as(reason)
+            self.last_standing = (False, False, False, reason)
+        self.acts_at = INT64_MAX
         return 0
 
     cdef bint sends_on_ring(self) noexcept:
@@ -225,6 +238,14 @@ cdef class Transport:
             self.lower.resume_reading()
         if self.entered:
             self.origin.queue.heat(self)
+
+    def deliver_kept(self):
+        """The loop's callback for bytes that wait in `late`, and hold the kernel's back."""
+        if self.lower is None or self.late is None or not self.reading:
+            return  # (resume_reading delivers them)
+        deliver_late(self, b"")
+        if self.reading and not self.closing and not self.lower.is_reading():
+            self.lower.resume_reading()
 
     def is_reading(self):
         """As asyncio.ReadTransport.is_reading."""
@@ -345,7 +366,35 @@ cdef class Transport:
         """As asyncio.BaseTransport.get_extra_info. "fastsock" is the connection's path (fastsock.Path)."""
         if name == "fastsock":
             return self.path()
-        return self.lower.get_extra_info(name, default) if self.lower is not None else default
+        if self.lower is None:
+            return default
+        if name == "socket":
+            if self.shown_socket is None:
+                self.shown_socket = policy.show_socket(self, self.lower.get_extra_info(name))
+            return default if self.shown_socket is None else self.shown_socket
+        return self.lower.get_extra_info(name, default)
+
+    def hand_out(self):
+        """Somebody asks for the number of the descriptor, and may read and write it: the connection stays on kernel TCP, or
+        goes back there."""
+        if self.handed_out or self.lost or self.lower is None:
+            return
+        self.handed_out = True
+        if not self.entered:
+            self.stay_on_kernel(policy.HANDED_OUT)
+            return
+        policy.leave(self.endpoint, policy.HANDED_OUT)
+        if self.backlog_size:
+            self.flush()
+        if self.closing or self.receives_on_ring() or self.late is not None:
+            return
+        # From the kernel the loop's transport reads when the program wants it to; for the ring it went on for ever.
+        self.lower_held = False
+        if self.reading != self.lower.is_reading():
+            if self.reading:
+                self.lower.resume_reading()
+            else:
+                self.lower.pause_reading()
 
     def path(self):
         """Which path the connection's bytes take, and why."""
@@ -355,6 +404,10 @@ cdef class Transport:
     def on_kernel(self):
         """Whether the loop's own transport has the connection to itself: there is no region yet."""
         return not self.entered
+
+    @property
+    def _closing(self):  # of both loops' transports
+        return self.is_closing()
 
     @property
     def _protocol_paused(self):
@@ -408,7 +461,7 @@ cdef class Transport:
         endpoint.operations = self.operations
         self.origin.queue.leave(self)
         self.entered = False
-        self.endpoint = None
+        self.endpoint = endpoint.queue = None
         self.acts_at = INT64_MAX
         endpoint.forget(endpoint.fd)
         return let_loose(endpoint)
@@ -433,3 +486,8 @@ cdef class StdlibTransport(Transport):
     def _start_tls_compatible(self):
         """The loop's own start_tls may put TLS above it."""
         return True
+
+    @property
+    def _eof(self):
+        """Whether write_eof was called."""
+        return self.write_ended

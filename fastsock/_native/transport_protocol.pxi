@@ -74,8 +74,10 @@ cdef int deliver_pieces(Transport self, bytes data) except -1:
             view = memoryview(run_in_context(self, self.get_buffer, len(data) - at)).cast("B")
             part = min(len(view), len(data) - at)
             view[:part] = data[at : at + part]
+            if not part:
+                raise RuntimeError("get_buffer() returned an empty buffer")
         except Exception as error:
-            fatal(self, error, "Fatal error: protocol.get_buffer() call failed.")
+            no_buffer(self, error)
             break
         at += part
         tell_updated(self, part)
@@ -118,8 +120,17 @@ cdef int call_protocol(Transport self, name) except -1:
     return 0
 
 
+cdef int no_buffer(Transport self, error) except -1:
+    """A protocol's get_buffer has failed, or given an empty one."""
+    if not self.origin.stdlib:
+        error = RuntimeError("unhandled error (or an empty buffer) in get_buffer()")  # as uvloop's transport says
+    return fatal(self, error, "Fatal error: protocol.get_buffer() call failed.")
+
+
 cdef int fatal(Transport self, error, message) except -1:
-    """An exception of the protocol's: reported, and the connection ends."""
+    """An exception of the protocol's: reported, and the connection ends. `message`: as the stdlib's loops say."""
+    if not self.origin.stdlib:
+        message = f"Fatal error on transport {type(self.lower).__name__}"
     if not isinstance(error, OSError):
         report(self, error, message)
     elif self.origin.loop.get_debug():

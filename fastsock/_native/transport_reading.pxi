@@ -1,6 +1,7 @@
 # The receiving side of a transport: what the ring has goes to the protocol.
 
 cdef enum:
+    UVLOOP_HINT = 65536  # bytes: what libuv asks for (uv__read). Its protocols may take a size_t, uvloop's SSLProtocol does
     DELIVERY = 262144  # bytes given to a protocol at once, at most: what asyncio's own transports read
 
 cdef bint receive(Transport self, bint final) except -1:
@@ -23,6 +24,11 @@ cdef bint receive(Transport self, bint final) except -1:
     return True
 
 
+cdef inline Py_ssize_t hint_of(Transport self) noexcept:
+    """The size that the loop's own transport would ask a protocol's buffer for."""
+    return -1 if self.origin.stdlib else UVLOOP_HINT
+
+
 cdef bint receive_into(Transport self, bint final) except -1:
     """As `receive`, for a BufferedProtocol: from the ring straight into its buffer."""
     cdef Py_buffer view
@@ -31,7 +37,7 @@ cdef bint receive_into(Transport self, bint final) except -1:
     if room == 0 and not fs_load_relaxed64(&self.endpoint.vi.rx.fin) and not final:
         return False
     try:
-        buffer = run_in_context(self, self.get_buffer, room if room else -1)
+        buffer = run_in_context(self, self.get_buffer, room if room else hint_of(self))
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             if not view.len:
@@ -45,7 +51,7 @@ cdef bint receive_into(Transport self, bint final) except -1:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
-        fatal(self, error, "Fatal error: protocol.get_buffer() call failed.")
+        no_buffer(self, error)
         return True
     if got <= 0:
         return received_nothing(self, got)
@@ -89,6 +95,15 @@ cdef int deliver_late(Transport self, bytes data) except -1:
         self.endpoint.try_receive(&nothing, 1, MSG_PEEK, False)  # sees BACK, if it was not seen yet
         data, self.late = self.late, None
         deliver_pieces(self, data)
+    return 0
+
+
+cdef int deliver_soon(Transport self, bytes data) except -1:
+    """Bytes that come before everything else: nothing is read until they are delivered, behind what is ready by now."""
+    self.late = data if self.late is None else self.late + data
+    if self.reading:
+        self.lower.pause_reading()
+        self.origin.loop.call_soon(self.deliver_kept, context=self.origin.queue.context)
     return 0
 
 

@@ -34,6 +34,7 @@ cdef class Endpoint:
     cdef public object reason
     cdef public object kit
     cdef public object session  # told how many operations there were, when the endpoint ends
+    cdef public object queue  # the completion queue of the loop that drives it, or None
     cdef public int64_t operations
     cdef public int64_t next_step
     # state

@@ -32,6 +32,9 @@ class Endpoint:
     session: Any
     """Its `note` is called with the number of operations when the endpoint ends; None: nobody's."""
     """The region, once attached: has `ask_for_doorbell()`, `before_end()` and `release(recyclable)`."""
+    queue: Any
+    """The completion queue of the loop that drives the endpoint, or None: has `watch_eventfd(fd)` and `ignore_eventfd(fd)`,
+    which are called before the endpoint attaches and when it has not, and `keep_late(eventfd, data)`."""
     operations: int
     """Operations through the facade, ever."""
     next_step: int

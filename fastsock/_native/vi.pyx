@@ -7,6 +7,8 @@ its sender finds the peer's consent (`ready`) and has recorded the offset in the
 called try_* return bytes, 0 at the end of the stream, or a negative errno, and never block.
 """
 
+import os as _os
+
 include "memory.pxi"
 include "kernel.pxi"
 include "polling.pxi"

@@ -82,7 +82,8 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
         fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
     self.send_buffer_before = 0
     self.own.sending_step = 0
-    fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, self.nodelay)
+    if not self.driven:  # (of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set)
+        fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, self.nodelay)
     wake(self.wake_fd)  # senders of this side that sleep until credits come
 
 
@@ -369,6 +370,26 @@ cdef bint waits_for_leaver(Endpoint self) noexcept nogil:
             and fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED)
 
 
+cdef int keep_parcel(Endpoint self, parcel_t *parcel) except -1:
+    """Gives the loop's transport what the peer cannot put into our kernel queue again."""
+    cdef size_t left
+    cdef int64_t got, deadline
+    if parcel.unknown or self.own.doorbell_debt or not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+        return DISSOLVED
+    # What was returned is in our kernel's queue, in front of all else: it is taken out again.
+    deadline = fs_now() + ANSWER_TIME
+    while parcel.returned:
+        got = sys_recv(self.fd, NULL, parcel.returned, MSG_DONTWAIT | MSG_TRUNC)
+        if got > 0:
+            parcel.returned -= <uint64_t>got
+        elif got == 0 or errno != EAGAIN or fs_now() > deadline:
+            return DISSOLVED
+    left = <size_t>parcel.size
+    self.queue.keep_late(self.wake_fd, _os.pread(parcel.fd, left, 0))
+    fs_or_sc(&self.own.moved, FS_OUT)
+    return IN_KERNEL
+
+
 cdef bint leave(Endpoint self) except -1:
     """Endpoint.leave of a connection that has a region."""
     cdef parcel_t parcel
@@ -383,7 +404,13 @@ cdef bint leave(Endpoint self) except -1:
     try:
         with nogil:
             outcome = leave_ring(self, &parcel)
-        if outcome == NEEDS_BRIDGE:
+        if outcome == NEEDS_BRIDGE and self.driven:
+            # A bridge would take the descriptor away under the loop, which has it registered. Its transport can do
+            # without: what is unread goes to it, and not through the kernel.
+            if parcel.size == 0:
+                return False
+            outcome = keep_parcel(self, &parcel)
+        elif outcome == NEEDS_BRIDGE:
             process = bridge(self, &parcel)
             if process > 0:
                 self.bridge = <int>process

@@ -9,23 +9,106 @@ import asyncio
 import logging
 import socket as stdlib
 import sys
+import weakref
+from asyncio.trsock import TransportSocket
+from collections.abc import Callable
 from typing import Any
 
-from fastsock import rendezvous
+from fastsock import facade, rendezvous
 from fastsock._native.aio import CompletionQueue, Origin, ShimOfBuffered, Transport, install
+from fastsock._native.aio import StdlibTransport as NativeStdlibTransport
 from fastsock._native.vi import Endpoint
-from fastsock.observability import Path
+from fastsock.observability import Path, paths
 
 __all__ = ["Transport", "close_queue", "is_stdlib"]
 
 _log = logging.getLogger("asyncio")  # what the loops themselves say goes there
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
+OVERRIDDEN = rendezvous.Reason.OVERRIDDEN
+RESOURCES = rendezvous.Reason.RESOURCES
+HANDED_OUT = rendezvous.Reason.HANDED_OUT
 
 
 class BufferedShim(ShimOfBuffered, asyncio.BufferedProtocol):
     """Below a BufferedProtocol, which asyncio tells by its class."""
 
     __slots__ = ()
+
+
+def _of_lower(name: str) -> property:
+    """An attribute of the stdlib's transport, which stands below ours."""
+
+    def get(self: Any) -> Any:
+        return getattr(self.lower, name)
+
+    def set(self: Any, value: Any) -> None:
+        setattr(self.lower, name, value)
+
+    return property(get, set)
+
+
+class StdlibTransport(NativeStdlibTransport):
+    """With a `__dict__`, as the stdlib's transports have, and the attributes that programs and tests use of theirs."""
+
+    _sock, _sock_fd, _extra, _server = map(_of_lower, ("_sock", "_sock_fd", "_extra", "_server"))
+    _conn_lost, _buffer, _empty_waiter = map(_of_lower, ("_conn_lost", "_buffer", "_empty_waiter"))
+    _loop = _of_lower("_loop")
+    _protocol = property(NativeStdlibTransport.get_protocol, NativeStdlibTransport.set_protocol)
+
+
+class _ShownSocket(TransportSocket):
+    """The socket of a transport on one of the stdlib's loops. Who asks for the number of its descriptor takes the
+    connection off the ring: C code may read and write it."""
+
+    __slots__ = ("_transport",)
+
+    def __init__(self, sock: Any, transport: Transport) -> None:
+        super().__init__(sock)
+        self._transport = weakref.ref(transport)
+
+    def fileno(self) -> int:
+        hand_out(self._transport)
+        return super().fileno()
+
+    def dup(self) -> Any:
+        hand_out(self._transport)
+        return super().dup()
+
+    def shutdown(self, how: int) -> None:
+        hand_out(self._transport)
+        super().shutdown(how)
+
+    def __repr__(self) -> str:
+        return repr(TransportSocket(self._sock))  # type: ignore[attr-defined]
+
+    def fastsock_path(self) -> Path | None:
+        """For fastsock.path_of, which hands nothing out."""
+        return path_behind(self._transport)
+
+
+def hand_out(transport: weakref.ref[Transport]) -> None:
+    """Somebody asks for the number of a transport's descriptor."""
+    alive = transport()
+    if alive is not None:
+        alive.hand_out()
+
+
+def path_behind(transport: weakref.ref[Transport]) -> Path | None:
+    """The path of a transport, None if it is gone."""
+    alive = transport()
+    return alive.path() if alive is not None else None
+
+
+shown_as: dict[type, Callable[[Any, Transport], Any]] = {
+    TransportSocket: lambda sock, transport: _ShownSocket(sock._sock, transport),
+}
+"""What a program gets in place of a socket of the loop's own transport, by the class of that."""
+
+
+def show_socket(transport: Transport, sock: Any) -> Any:
+    """What get_extra_info("socket") gives, where the loop's own transport gives `sock`."""
+    shown = shown_as.get(type(sock))
+    return sock if shown is None else shown(sock, transport)
 
 
 def new_origin(loop: Any) -> Origin:
@@ -62,6 +145,23 @@ def begin(transport: Transport, operations: int) -> Endpoint | None:
     return endpoint
 
 
+def decide(endpoint: Endpoint, reason: str) -> None:
+    """A connection whose transport has an endpoint stays on kernel TCP."""
+    rendezvous.decide(endpoint, reason)
+
+
+def counted_as(reason: str) -> None:
+    """A connection that has just been opened stays on kernel TCP."""
+    paths.changed(rendezvous.Reason.FEW, reason)
+
+
+def leave(endpoint: Endpoint, reason: str) -> bool:
+    """The endpoint of a socket object that a loop gets and that shall not move, or not stay where it is. False if it
+    has to stay on the ring."""
+    rendezvous.decide(endpoint, reason)
+    return rendezvous.leave(endpoint)
+
+
 def path_of(standing: tuple[bool, bool, bool, str] | None) -> Path:
     """The path of a transport's connection, from where its endpoint stands; None: it has none."""
     return rendezvous.path_from(standing or (False, False, False, rendezvous.Reason.FEW))
@@ -83,4 +183,4 @@ def debug(transport: Transport, message: str) -> None:
     _log.debug("%r: %s", transport, message, exc_info=True)
 
 
-install(sys.modules[__name__], BufferedShim)
+install(sys.modules[__name__], BufferedShim, StdlibTransport, (facade.socket, facade.socket.__mro__[1]))

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import ssl as tls
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
+from uvloop.loop import PseudoSocket, SSLProtocol  # type: ignore[attr-defined]
 
 from fastsock import config, rendezvous
 from fastsock._native.aio import ShimFactory, connecting, made_above
-from fastsock.aio.transports import Transport
+from fastsock.aio.transports import Transport, hand_out, path_behind, shown_as
+from fastsock.observability import Path
 
 __all__ = ["WRAPPERS"]
+
+
+class _ShownSocket(PseudoSocket):  # type: ignore[misc]
+    """The socket of a transport on uvloop. Who asks for its descriptor's number takes the connection off the ring."""
+
+    def __init__(self, sock: Any, transport: Transport) -> None:
+        super().__init__(sock.family, sock.type, sock.proto, sock.fileno())
+        self._own = sock
+        self._transport = weakref.ref(transport)
+
+    def fileno(self) -> int:
+        hand_out(self._transport)
+        return super().fileno()  # type: ignore[no-any-return]
+
+    def dup(self) -> Any:
+        hand_out(self._transport)
+        return super().dup()
+
+    def __repr__(self) -> str:
+        return repr(self._own)
+
+    def fastsock_path(self) -> Path | None:
+        """For fastsock.path_of, which hands nothing out."""
+        return path_behind(self._transport)
+
+
+shown_as[PseudoSocket] = _ShownSocket
 
 
 class _Tls:

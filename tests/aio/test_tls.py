@@ -212,3 +212,14 @@ async def test_arguments_that_do_not_fit(world: World, contexts: Contexts) -> No
         await world.loop.create_server(Recorder, HOST, 0, ssl=True)
     with world.socket() as sock, pytest.raises(ValueError, match="server_hostname"):
         await world.loop.create_connection(Recorder, sock=sock, ssl=contexts[1])
+
+
+@everywhere
+async def test_an_end_without_close_notify_is_the_end_of_the_stream(world: World, contexts: Contexts) -> None:
+    """The peer aborts: the protocol above TLS hears what it hears on kernel TCP, and no error of a size."""
+    near, far = await secured(world, contexts)
+    await exchange(world, near, far)
+    far.transport.abort()
+    await world.until(lambda: near.lost and far.lost)
+    assert near.error is None
+    assert near.events == (["made", "eof", "lost"] if world.loop_kind == "asyncio" else ["made", "lost"])
