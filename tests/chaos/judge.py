@@ -157,9 +157,9 @@ class Judge:
 
 
 def _title(report: dict[str, Any]) -> str:
-    side = report["side"]
+    part = "" if report["part"] == "all" else f", the process that goes on {report['part']}ward"
     return (
-        f"{side} {report['slot']} pid {report['pid']} ({report['program']}, part {report['part']}) key {report['key']}"
-        f" sent {report['sent']}/{report['totals'][0]} got {report['got']}/{report['totals'][1]}"
+        f"{report['side']} {report['slot']} pid {report['pid']} ({report['program']} to {report['peer']}{part})"
+        f" {report['again']} sent {report['sent']}/{report['totals'][0]} got {report['got']}/{report['totals'][1]}"
         f" path {report['path']}"
     )

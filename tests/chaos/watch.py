@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.plan import other
 from tests.chaos.stream import Talk, Wrong
 
 PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "40"))
@@ -60,6 +61,8 @@ def report(talk: Talk, how: str, detail: str = "") -> None:
         detail=detail[:1500],
         path=talk.path,
         program=talk.plan.name(talk.side),
+        again=f"--kinds {talk.plan.kinds['client']},{talk.plan.kinds['server']} --key {talk.plan.key}",
+        peer=talk.plan.name(other(talk.side)),
         started=talk.started,
         ended=time.monotonic(),
         sent=talk.sent,
@@ -74,7 +77,8 @@ def outcome(talk: Talk, error: BaseException | None) -> tuple[str, str]:
         if talk.part == "out" or talk.got == talk.total_in:
             return "done", ""
         return "short", f"{talk.got} of {talk.total_in} bytes came before the end"
-    where = "".join(traceback.format_exception(error)[-4:])
+    lines = traceback.format_exception(error)
+    where = f"{lines[-1].strip()}\n{''.join(lines[-4:-1])}"
     if isinstance(error, Wrong):
         return "wrong", str(error)
     if isinstance(error, OSError) and (not isinstance(error, TimeoutError) or error.errno):
