@@ -44,6 +44,7 @@ def options(words: list[str]) -> argparse.Namespace:
     add("--key", type=int, help="each connection is the one with this key (give --kinds too)")
     add("--no-kill", dest="kill", action="store_false", help="nobody is killed")
     add("--no-fork", dest="fork", action="store_false", help="no program forks")
+    add("--no-urgent", dest="urgent", action="store_false", help="no program sends an urgent byte")
     add("--no-faults", dest="faults", action="store_false", help="the driver does nothing at all to the processes")
     add("--plain", action="store_true", help="kernel TCP, for comparison")
     add("--one-cpu", action="store_true", help="all processes on one processor")

@@ -54,6 +54,7 @@ class Driver:
         options = self.options
         variables = {**os.environ, MARK: self.run, "CHAOS_OUT": str(self.out), "PYTHONUNBUFFERED": "1"}
         variables["CHAOS_FORK"] = "1" if options.fork else "0"
+        variables["CHAOS_URGENT"] = "1" if options.urgent else "0"
         variables["CHAOS_PROGRAMS"] = " ".join(options.programs)
         variables["CHAOS_PATIENCE"] = str(watch.PATIENCE)
         if options.key is not None:

@@ -48,6 +48,7 @@ class Features:
     """What a run leaves out."""
 
     fork: bool = True
+    urgent: bool = True
     programs: tuple[str, ...] = ()
     """Only these ("kind/program"), if any are given."""
 
@@ -69,7 +70,7 @@ class Plan:
         self.turns: tuple[list[int], list[int]] | None = None  # sums of bytes after each turn, (client's, server's)
         self.barrier_turn: int | None = None  # TLS begins after this turn
         self.stages: dict[str, list[Stage]] = {}
-        self.urgent = {side: rng.random() < 0.05 for side in SIDES}  # an urgent byte somewhere
+        self.urgent = {side: rng.random() < 0.05 and features.urgent for side in SIDES}  # an urgent byte somewhere
         if rng.random() < 0.06 and all(self.kinds[s] == "sockets" or programs[s] in SECURING for s in SIDES):
             self._draw_secured(programs)
             return

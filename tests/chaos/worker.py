@@ -25,7 +25,11 @@ from tests.chaos.plan import Features, Plan
 from tests.chaos.stream import Talk
 
 STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
-FEATURES = Features(os.environ.get("CHAOS_FORK") != "0", tuple(os.environ.get("CHAOS_PROGRAMS", "").split()))
+FEATURES = Features(
+    fork=os.environ.get("CHAOS_FORK") != "0",
+    urgent=os.environ.get("CHAOS_URGENT") != "0",
+    programs=tuple(os.environ.get("CHAOS_PROGRAMS", "").split()),
+)
 stopped = threading.Event()
 
 
