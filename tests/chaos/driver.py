@@ -107,8 +107,7 @@ class Driver:
 
     def take_pictures(self, what: str) -> None:
         try:
-            running = [worker for worker in self.workers.values() if worker.runs]
-            processes.take_pictures(self.run, running, self.spoken, [self.host], self.out, what)
+            processes.take_pictures(self.run, self.spoken, [self.host], self.out, what)
         except (OSError, subprocess.SubprocessError) as error:
             print(f"chaos: no pictures: {error!r}", flush=True)
 

@@ -46,8 +46,11 @@ class Faults:
 
     def strike(self) -> None:
         fault = self.rng.choices(list(self.weights), list(self.weights.values()))[0]
+        self.whom = ""
         if fault():
             self.counts[fault.__name__] = self.counts.get(fault.__name__, 0) + 1
+            with (self.driver.out / "faults.txt").open("a") as file:
+                print(f"{time.monotonic():.3f} {time.strftime('%X')} {fault.__name__} {self.whom}", file=file)
 
     def take_back(self, everything: bool = False) -> None:
         """Ends the faults whose time is over."""
@@ -59,7 +62,11 @@ class Faults:
 
     def _worker(self) -> Worker | None:
         running = [worker for worker in self.driver.workers.values() if worker.runs]
-        return self.rng.choice(running) if running else None
+        if not running:
+            return None
+        worker = self.rng.choice(running)
+        self.whom = f"{worker.slot} pid {worker.pid}"
+        return worker
 
     def _others(self, bridges: bool) -> list[tuple[int, str]]:
         """Processes that workers have forked or started: (process id, slot)."""
@@ -98,6 +105,7 @@ class Faults:
             return False
         pid, slot = self.rng.choice(others)
         self.driver.judge.killed(slot)
+        self.whom = f"{slot} pid {pid}"
         return send_signal(pid, signal.SIGKILL)
 
     def kill_other(self) -> bool:
@@ -118,6 +126,7 @@ class Faults:
         pid = self.rng.choice(others)[0] if others and self.rng.random() < 0.4 else worker.pid
         if not send_signal(pid, signal.SIGSTOP):
             return False
+        self.whom = f"pid {pid}"
         seconds = self.rng.choice([0.01, 0.1, 0.5, 1.5, 3.0])
         self.later.append((time.monotonic() + seconds, lambda: void(send_signal(pid, signal.SIGCONT))))
         return True

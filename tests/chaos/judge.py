@@ -161,5 +161,5 @@ def _title(report: dict[str, Any]) -> str:
     return (
         f"{report['side']} {report['slot']} pid {report['pid']} ({report['program']} to {report['peer']}{part})"
         f" {report['again']} sent {report['sent']}/{report['totals'][0]} got {report['got']}/{report['totals'][1]}"
-        f" path {report['path']}"
+        f" path {report['path']} from {report['started']:.3f} to {report['ended']:.3f}"
     )

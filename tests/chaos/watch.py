@@ -69,6 +69,8 @@ def report(talk: Talk, how: str, detail: str = "") -> None:
         got=talk.got,
         totals=[talk.total_out, talk.total_in],
     )
+    if how == "wrong":
+        time.sleep(2.5)  # so that the other end, and the kernel, are seen as they stand
 
 
 def outcome(talk: Talk, error: BaseException | None) -> tuple[str, str]:
@@ -146,12 +148,24 @@ def _look() -> None:
             talk.abandon()
 
 
+def _wanted() -> int:
+    """Grows when the driver asks all processes of the run where they stand."""
+    try:
+        return Path(OUT, "dump").stat().st_size
+    except OSError:
+        return 0
+
+
 def _watch() -> None:
+    seen = _wanted()
     while True:
         say("alive")
         _stop_waiting.wait(1)
         try:
             _look()
+            if _wanted() != seen:
+                seen = _wanted()
+                dump()
         except Exception:
             say("trouble", detail=traceback.format_exc()[-2000:])
 

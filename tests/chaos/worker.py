@@ -1,7 +1,7 @@
 """A worker: a server or a client of one kind, or the helper that others pass connections on to.
 
 usage: python -m fastsock run -m tests.chaos.worker server|client|helper JSON
-The driver stops a worker by the line "stop" on its stdin; "dump" and "cap BYTES" are the others.
+The driver stops a worker by the line "stop" on its stdin; "cap BYTES" is the other one.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ def obey() -> None:
         match line.split():
             case ["stop"]:
                 break
-            case ["dump"]:
-                watch.dump()
             case ["cap", cap]:
                 import fastsock
 
