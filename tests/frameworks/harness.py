@@ -33,7 +33,7 @@ def command(way: str, stats: Path | None, words: tuple[object, ...]) -> list[str
 
 def environment(**variables: str) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
-    return {**own, "PYTHONPATH": str(APPS), "PYTHONUNBUFFERED": "1", **variables}
+    return {**own, "PYTHONPATH": str(APPS), "PYTHONUNBUFFERED": "1", "FASTSOCK_MOVE_POLLED": "1", **variables}
 
 
 def free_port() -> tuple[int, socket.socket]:
