@@ -101,9 +101,9 @@ class Settings:
     8: a one-shot request does fewer."""
 
     move_polled: bool = _setting(False, _flag)
-    """Whether a connection may move whose descriptor was handed out (`fileno()`), so that `select`, `poll` and `epoll` may wait
-    for it. Each burst of data then costs the same system calls as on kernel TCP, so nothing is gained. With `move_after` 0
-    such connections move too."""
+    """Whether a connection may move whose descriptor was handed out (`fileno()`), so that `select`, `poll` and `epoll`
+    may wait for it. Each burst of data then costs the same system calls as on kernel TCP, so nothing is gained. With
+    `move_after` 0 such connections move too."""
 
     meeting_ms: int = _setting(0, _number, 0, 10_000)
     """For tests. Milliseconds that the operations of one connection may wait, all together, for the other end to join

@@ -141,14 +141,9 @@ def test_a_killed_peer_is_noticed(kind: str, how: Any, when: str, timeout: float
             end_stream()
             sending.until_asleep()
         assert sending.is_alive()
-        began = time.monotonic()
         child.kill()
         with pytest.raises(ConnectionError):
             sending.result()
-        # A sender that learns of it by a question it asks now and then takes half a second or a whole one. A busy machine may
-        # take that as well, hence not for the one state in which nothing else tells.
-        if not (how == SHUT_RDWR and KINDS[kind].moved):
-            assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].moved])
