@@ -14,7 +14,7 @@ from fastsock._native.vi import Endpoint
 __all__ = ["PAYS", "Habit", "delay"]
 
 PAYS = 128
-"""Operations of a session from which on a move pays at either end: 64 round trips, or some 40 requests of `http.client`.
+"""Operations of a session from which on a move pays at either end: 64 round trips, or 40 requests of `http.client`.
 (Measured on 2 CPUs with sessions of 4 to 50 requests; a move costs both ends 0.5 to 1.5 ms.)"""
 
 SURE = 4  # short sessions in a row, or long ones, after which one of the other kind changes nothing
@@ -55,8 +55,8 @@ _habits: OrderedDict[int, Habit] = OrderedDict()
 
 
 def delay(endpoint: Endpoint, ports: tuple[int, int]) -> bool:
-    """A connection is about to look for its peer. Whether it should not do so yet, as sessions of these ports are short: its
-    next step is taken when moving pays. Its own end is noted from now on."""
+    """A connection is about to look for its peer. Whether it should not do so yet, as sessions of these ports are
+    short: its next step is taken when moving pays. Its own end is noted from now on."""
     if endpoint.session is not None:
         return False  # it has been delayed, and lives on
     first, second = (_habit_of(port) for port in ports)

@@ -42,7 +42,7 @@ def command(way: str, *words: object, stats: Path | None = None) -> list[str]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment with no setting of ours but that what polls moves too, no proxy, the scripts importable."""
+    """This process's environment with the scripts importable, no proxy, and one setting of ours: what polls moves too."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
     mine = {name: value for name, value in mine.items() if not name.lower().endswith("_proxy")}
     return {**mine, "PYTHONPATH": str(SCRIPTS), "PYTHONUNBUFFERED": "1", "FASTSOCK_MOVE_POLLED": "1", **variables}
