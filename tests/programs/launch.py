@@ -42,7 +42,7 @@ def command(way: str, *words: object, stats: Path | None = None) -> list[str]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment with the scripts importable, no proxy, and one setting of ours: what polls moves too."""
+    """This process's environment with the scripts importable, no proxy, and one setting: what polls moves too."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
     mine = {name: value for name, value in mine.items() if not name.lower().endswith("_proxy")}
     return {**mine, "PYTHONPATH": str(SCRIPTS), "PYTHONUNBUFFERED": "1", "FASTSOCK_MOVE_POLLED": "1", **variables}
