@@ -126,7 +126,7 @@ def publish(bytes name not None, Endpoint endpoint not None, bint steps):
     """Publishes an abstract unix name and returns a handle for it; when something has come of it, the endpoint's
     operations take their next step (`steps`: and before, as they did). OSError if it cannot be published (EADDRINUSE:
     somebody holds it), BlockingIOError if too many are published already."""
-    cdef int fd, i, found = -1
+    cdef int fd, i, size, found = -1, published = 0
     cdef fs_tcp_identity tcp
     start_thread()
     if not fs_identify(endpoint.fd, &tcp):
@@ -135,8 +135,12 @@ def publish(bytes name not None, Endpoint endpoint not None, bint steps):
     if fd < 0:
         raise OSError(-fd, _os.strerror(-fd))
     take_table()
+    fs_share(&size)
     for i in range(MEETINGS):
-        if meetings[i].state == FREE:
+        published += meetings[i].state == WAITING
+    for i in range(MEETINGS):
+        # (A quarter of the share: the seekers of this process, and who comes to its names, need numbers too.)
+        if meetings[i].state == FREE and published < size // 4:
             found = i
             meetings[i].state = WAITING
             meetings[i].turn += 1
