@@ -13,7 +13,7 @@ from pairs import SECONDS, KernelSocket, Pair, deadline, path_of, read_exactly, 
 from processes import connect, running
 
 import fastsock
-from fastsock import Path, addresses, regions, rendezvous
+from fastsock import Path, addresses, regions, rendezvous, sessions
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,59 @@ def test_too_few_operations():
         assert reasons(pair) == ["too few operations"] * 2
         exchange(pair)
         pair.check_path()
+
+
+@pytest.mark.parametrize("ends", [[0], [1], [0, 1]])
+def test_a_descriptor_that_may_be_polled(ends):
+    """It pays as many system calls for doorbell bytes as for TCP: by default the connection stays there."""
+    with pair_of() as pair:
+        for end in ends:
+            tuple(pair)[end].fileno()
+        exchange(pair)
+        assert "descriptor may be polled" in reasons(pair)
+
+
+@pytest.mark.parametrize("settings", [{"move_polled": True}, {"move_after": 0}], ids=str)
+def test_a_descriptor_that_may_be_polled_moves_if_wanted(settings):
+    with pair_of(**settings) as pair:
+        pair.near.fileno()
+        exchange(pair)
+        pair.check_path()
+
+
+def test_a_descriptor_handed_out_after_the_move():
+    with pair_of() as pair:
+        pair.check_path()
+        pair.near.fileno()
+        exchange(pair)
+        pair.check_path()
+
+
+def test_short_sessions_look_for_their_peer_later():
+    """Those of one port: a move does not pay there. One that lives longer moves all the same."""
+    with fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+
+        @contextlib.contextmanager
+        def session() -> Iterator[Pair]:
+            with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+                yield Pair(near, far, "midstream")
+
+        for _ in range(6):
+            with session() as pair:
+                exchange(pair, 10)
+        with session() as pair:
+            exchange(pair, 20)
+            assert reasons(pair) == ["too few operations"] * 2
+            pair.check_path()
+            exchange(pair, sessions.PAYS)
+        for _ in range(2 * sessions.SURE):
+            with session() as pair:
+                exchange(pair, sessions.PAYS)
+        with session() as pair:
+            exchange(pair, 20)
+            assert [path_of(sock) for sock in pair] == ["ring", "ring"], "where sessions are long they move at once again"
 
 
 def test_ended_while_it_looked(monkeypatch):

@@ -145,7 +145,8 @@ class World:
 
     def configured(self, **more: Any) -> contextlib.AbstractContextManager[Any]:
         after = PATHS[self.path]
-        return contextlib.nullcontext() if after is None else fastsock.configure(**{"move_after": after, **more})
+        settings = {"move_after": after, "move_polled": True, **more}
+        return contextlib.nullcontext() if after is None else fastsock.configure(**settings)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Callable[..., Any]]:
