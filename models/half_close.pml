@@ -1,0 +1,312 @@
+/* Half-close with a blocked sender, and how the end of a peer is decided.
+ *
+ * Theory. Server and client are both on the ring. The client says a little, half-closes (packet FIN in the ring, then the
+ * kernel's FIN) and reads the answer. The answer is larger than the window, so the server sleeps for credit. The kernel's
+ * FIN reaches the server in that sleep and must not be taken for the client's end. Later the client may read to the end,
+ * close early, close with bytes unread (a reset), or be killed between any two steps; in all of these the server must end.
+ *
+ * One question decides, and it is asked in this order:
+ *     receiving is lost  if the lifeline has ended, then: the ring holds no FIN, then: the ring is drained
+ *     sending is lost    if the lifeline has ended, then: the ring holds no FIN; or the lifeline was reset
+ * A peer posts its FIN before its kernel does. So who sees the end of the lifeline first and no FIN then knows that there
+ * will be none. The other order would take a half-close that comes between the two looks for a death. A sender must not wait
+ * until the ring from its peer is drained: perhaps nobody drains it before the sender has ended.
+ *
+ * After a FIN the lifeline's end is no news. Then each post, and now and then a sleeping sender, sends a doorbell byte (the
+ * probe): the kernel of a dead client answers it with RST, and that of a living one keeps it.
+ *
+ * Data bytes are numbers from 1, a doorbell byte is 0. Bytes in the kernel arrive at once (switch.pml has them on their way).
+ *
+ * Checked: data goes into the kernel's stream only when the client has gone; a client that reads to the end gets all; what a
+ * reader gets is the beginning of what was posted, and all of it if the poster was killed or ended without a reset; all
+ * processes end. With -DDEATH the client or the server may be killed at any step.
+ *
+ * Negative controls (-D):
+ *   RDHUP_IS_DEATH      fault 1 of the first release: the poll's POLLRDHUP means a lost direction
+ *   FIN_BEFORE_LIFELINE the two looks in the wrong order
+ *   UNTIL_DRAINED       (DEATH) sending is lost only when the ring from the peer is drained
+ *   NO_PROBE            (DEATH) a sender behind a half-close does not ask whether the peer lives
+ *   GONE_AFTER_LOOK     close looks for unread bytes before it says that it has gone
+ *   LIFELINE_FIRST      (DEATH) a reader that sees the lifeline's end does not look at the ring again
+ */
+#define ANSWER 2
+#define REQUEST 1
+#define WINDOW 1
+#define EDGES 1
+#define PROBES 2                          /* probes of a living client, at most; of a dead one: without a limit */
+
+#define SERVER 0
+#define CLIENT 1
+mtype = { NONE, FIN, RESET }
+
+/* Half SERVER is what the server sends, half CLIENT what the client sends. */
+chan answer = [WINDOW] of { byte };
+chan request = [WINDOW] of { byte };
+mtype fin_of_server = NONE, fin_of_client = NONE;
+bool client_gone;                         /* FS_GONE in half SERVER */
+byte rung, heard;                         /* doorbell bytes to the client */
+byte handed;                              /* bytes of the answer that the ring has accepted */
+byte asked;                               /* bytes of the request that the ring has accepted */
+
+/* The kernel connection. */
+byte at_client;                           /* bytes in the client's queue; data in it is lost data */
+bool server_fin, client_fin;              /* the kernel's FIN of each has come */
+bool server_closed, client_closed;        /* nobody has the socket open any more */
+bool server_reset;                        /* RST has come there */
+
+bool client_dead, server_dead;
+bool server_sends = true;
+
+inline kernel_close_client(abortive) {
+    client_closed = true;
+    client_fin = true;
+    if
+    :: abortive || at_client > 0 -> server_reset = true
+    :: else
+    fi
+}
+
+/* A byte from the server's kernel: to a closed socket it draws a RST. */
+inline kernel_send() {
+    if
+    :: client_closed -> server_reset = true
+    :: else -> at_client++
+    fi
+}
+
+/* ring with EXPOSED, fs_must_ring */
+inline ring_doorbell() {
+    if
+    :: atomic { rung - heard < EDGES && !server_reset -> rung++ }; atomic { kernel_send() }
+    :: else
+    fi
+}
+
+#define client_ended (client_fin || server_reset)      /* peer_ended at the server */
+
+/* Is sending lost? The lifeline first, the FIN then. */
+inline look_at_peer() {
+#ifdef FIN_BEFORE_LIFELINE
+    seen_fin = fin_of_client;
+    if
+    :: seen_fin == NONE && client_ended -> lost = true
+    :: else
+    fi;
+#else
+    if
+    :: client_ended ->
+        if
+#ifdef UNTIL_DRAINED
+        :: fin_of_client == NONE && len(request) == 0 -> lost = true
+#else
+        :: fin_of_client == NONE -> lost = true
+#endif
+        :: else
+        fi
+    :: else
+    fi;
+#endif
+    seen_fin = NONE
+}
+
+active proctype server_sender() {
+    byte next = 1, probes;
+    bool lost, waits_for_rdhup, failed;
+    mtype seen_fin = NONE;
+    {
+        do
+        :: next > ANSWER || failed -> break
+        :: else ->
+            /* send_stream, under the send lock */
+            if
+            :: atomic { lost || client_gone || fin_of_client != NONE && server_reset ->
+                    lost = true;
+                    if
+                    :: server_reset -> failed = true      /* EPIPE, ECONNRESET */
+                    :: else ->
+                        /* Data in the kernel's stream: only if nobody is left to read it. */
+                        assert(client_gone || client_closed);
+                        kernel_send();
+                        next++
+                    fi
+                }
+            :: else ->
+                if
+                :: len(answer) < WINDOW ->
+                    atomic { answer!next; handed = next; next++ };   /* fs_post */
+                    if
+                    :: fin_of_client != NONE -> ring_doorbell()
+                    :: else
+                    fi;
+                    if
+                    :: client_gone -> lost = true; atomic { kernel_send() }   /* ring with GONE: draws the RST */
+                    :: else
+                    fi;
+                    if
+                    :: look_at_peer()                     /* watch_lifeline, now and then */
+                    :: true
+                    fi
+                :: else ->
+                    /* sleep_for */
+                    waits_for_rdhup = (fin_of_client == NONE);
+                    if
+                    :: atomic { len(answer) < WINDOW || client_gone -> waits_for_rdhup = false }
+                    :: atomic { server_reset -> lost = true; waits_for_rdhup = false }   /* POLLERR */
+                    :: atomic { waits_for_rdhup && client_fin -> waits_for_rdhup = false };
+#ifdef RDHUP_IS_DEATH
+                        lost = true
+#else
+                        look_at_peer()
+#endif
+#ifndef NO_PROBE
+                    :: atomic { !waits_for_rdhup && (client_closed || probes < PROBES) && rung - heard < EDGES ->
+                            probes = (client_closed -> probes : probes + 1) };
+                        ring_doorbell()                   /* PROBE_INTERVAL has passed */
+#endif
+                    fi
+                fi
+            fi
+        od;
+        server_sends = false;
+        if
+        :: failed
+        :: else ->
+            fin_of_server = FIN;                          /* shutdown: fs_post_fin, then the kernel's */
+            server_fin = true
+        fi
+    } unless { server_dead }
+}
+
+/* The server's reader: another thread, or the same one when it has sent all. */
+active proctype server_reader() {
+    byte b, expected = 1;
+    bool over, at_end, waits;
+    {
+        if
+        :: true
+        :: !server_sends
+        fi;
+        do
+        :: over -> break
+        :: !over && waits ->
+            atomic {
+                (len(request) > 0 || fin_of_client == FIN || client_ended);  /* (behind a RESET: until the kernel's RST) */
+                waits = false
+            }
+        :: !over && !waits ->
+            /* take_stream */
+            if
+            :: atomic { len(request) > 0 -> request?b; assert(b == expected); expected++; b = 0 }
+            :: else ->
+                if
+                :: atomic { fin_of_client == FIN && len(request) == 0 -> over = true }
+                :: atomic { else ->
+                    if                                    /* look_at_lifeline */
+                    :: client_ended -> at_end = true
+                    :: else -> waits = true
+                    fi };
+                    if
+                    :: !at_end
+#ifdef LIFELINE_FIRST
+                    :: at_end -> over = true
+#else
+                    :: atomic { at_end && len(request) == 0 -> over = true }
+#endif
+                    :: atomic { at_end && len(request) > 0 -> at_end = false }
+                    fi
+                fi
+            fi
+        od;
+        assert(expected == asked + 1)
+    } unless { server_dead }
+}
+
+/* quiet of a client that has drained its ring: fs_hush counts, swallow takes what has come */
+inline quiet() {
+    count = rung - heard;
+    atomic {
+        at_client = (at_client > count -> at_client - count : 0);
+        heard = heard + count;
+        count = 0
+    }
+}
+
+active proctype client() {
+    byte b, expected = 1, next = 1, count;
+    bool over, at_end, waits, unread, closes, shut;
+    {
+        do
+        :: next <= REQUEST ->
+            if
+            :: atomic { len(request) < WINDOW -> request!next; asked = next; next++ }
+            :: server_fin -> break
+            fi
+        :: next > REQUEST -> break
+        od;
+        if                                                /* shutdown(SHUT_WR), or not */
+        :: fin_of_client = FIN; shut = true;              /* fs_post_fin, also before the switch */
+            client_fin = true                             /* the kernel's */
+        :: skip
+        fi;
+        do
+        :: over || closes -> break
+        :: !over && !closes && waits ->
+            atomic {
+                (len(answer) > 0 || fin_of_server != NONE || server_fin);
+                waits = false
+            }
+        :: !over && !closes && !waits ->
+            if
+            :: closes = true                              /* has enough */
+            :: atomic { len(answer) > 0 -> answer?b; assert(b == expected); expected++; b = 0 }
+            :: else ->
+                if
+                :: atomic { fin_of_server == FIN && len(answer) == 0 -> over = true }
+                :: atomic { else -> at_end = server_fin };
+                    if
+                    :: !at_end && len(answer) == 0 -> quiet()
+                    :: !at_end && len(answer) > 0
+                    :: at_end
+                    fi;
+                    if
+                    :: atomic { at_end && len(answer) == 0 -> over = true }
+                    :: atomic { else -> waits = true; at_end = false }
+                    fi
+                fi
+            fi
+        od;
+        if
+        :: over -> assert(expected == handed + 1); assert(server_dead || handed == ANSWER)
+        :: else
+        fi;
+        /* close: say_goodbye */
+#ifndef GONE_AFTER_LOOK
+        client_gone = true;
+#endif
+        unread = len(answer) > 0;
+#ifdef GONE_AFTER_LOOK
+        client_gone = true;
+#endif
+        if
+        :: fin_of_client == NONE -> fin_of_client = (unread -> RESET : FIN)
+        :: else
+        fi;
+        if
+        :: !unread -> quiet()
+        :: else
+        fi;
+        atomic { kernel_close_client(unread) };
+        (!server_sends || server_dead);
+        assert(len(answer) == 0 || server_reset || server_dead)      /* what was not read is told by a RST */
+    } unless { client_dead }
+}
+
+#ifdef DEATH
+active proctype killer() {
+    if
+    :: atomic { !client_closed -> client_dead = true; kernel_close_client(false) }
+    :: atomic { !server_dead -> server_dead = true; server_fin = true }
+    :: true
+    fi
+}
+#endif
