@@ -104,7 +104,7 @@ def test_short_sessions_look_for_their_peer_later():
                 exchange(pair, sessions.PAYS)
         with session() as pair:
             exchange(pair, 20)
-            assert [path_of(sock) for sock in pair] == ["ring", "ring"], "where sessions are long they move at once again"
+            assert [path_of(sock) for sock in pair] == ["ring", "ring"], "long sessions move at once again"
 
 
 def test_ended_while_it_looked(monkeypatch):

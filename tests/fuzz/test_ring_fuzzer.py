@@ -1,0 +1,60 @@
+"""The fuzzer of the ring finds faults: with each seeded into a copy of the header, a run ends in it."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+HEADERS = HERE.parent.parent / "fastsock" / "_native"
+FLAGS = ["-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+FAULTS = {
+    "no fault": None,
+    "offset not checked": ("offset <= vi->arena && view->length <= vi->arena - offset", "1"),
+    "length read twice": (
+        "    return 1;\n}\n\n/* Whether a desc",
+        "    view->length = FS_COMMIT_LEN(fs_load_acquire(&d->commit));\n    return 1;\n}\n\n/* Whether a desc",
+    ),
+    "ACK not checked": ("if (fresh > own->posted - own->credited) {", "if (0) {"),
+    "peeks beyond the room": ("if (part > room - got) part = room - got;", ""),
+}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for number, line in enumerate((HERE / "corpus" / "ring.hex").read_text().split()):
+        (folder / str(number)).write_bytes(bytes.fromhex(line))
+    return folder
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seeded_fault_is_found(fault: str, corpus: Path, tmp_path: Path) -> None:
+    headers = tmp_path / "headers"
+    shutil.copytree(HEADERS, headers, ignore=shutil.ignore_patterns("*.so", "*.c", "*.p*", "__pycache__"))
+    seeded = FAULTS[fault]
+    if seeded:
+        ring = headers / "ring.h"
+        text = ring.read_text()
+        assert text.count(seeded[0]) == 1
+        ring.write_text(text.replace(*seeded))
+    binary = tmp_path / "ring"
+    compiler = shlex.split(os.environ.get("CC", "gcc"))
+    sources = [str(HERE / "ring.c"), str(HERE / "driver.c")]
+    subprocess.run([*compiler, *FLAGS, f"-I{headers}", *sources, "-o", str(binary)], check=True, timeout=50)
+    options = ["-seed=1", f"-max_total_time={10 if seeded else 1}", f"-artifact_prefix={tmp_path}/"]
+    done = subprocess.run(
+        [str(binary), *options, str(corpus)],
+        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert bool(done.returncode) == bool(seeded), done.stdout + done.stderr
+    assert bool(list(tmp_path.glob("crash-*"))) == bool(seeded)
