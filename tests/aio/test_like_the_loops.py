@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 from typing import Any
@@ -236,10 +237,11 @@ async def test_a_class_with_data_calls_of_its_own_goes_on_being_called(world: Wo
     sock.setblocking(False)
     await world.loop.sock_connect(sock, (HOST, world.port(server)))
     if moved:
-        for _ in range(30):
+        for number in itertools.count():
             await world.loop.sock_sendall(sock, b"x")
             assert await world.loop.sock_recv(sock, 100) == b"y"
-        assert world.path != "ring" or fastsock.path_of(sock).path == "ring"
+            if number >= 30 and (world.path == "kernel" or fastsock.path_of(sock).path == "ring"):
+                break
     _, near = await world.loop.create_connection(Recorder, sock=sock)
     kind.received = kind.sent = 0
     for _ in range(50):
