@@ -101,7 +101,9 @@ def command(way, script, words, stats):
 
 
 def environment():
-    return {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
+    """With one setting of ours: the FTP server polls, and moves too."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
+    return {**mine, "FASTSOCK_MOVE_POLLED": "1"}
 
 
 def assert_same_files(here, there):

@@ -103,8 +103,9 @@ def test_short_sessions_look_for_their_peer_later():
             with session() as pair:
                 exchange(pair, sessions.PAYS)
         with session() as pair:
-            exchange(pair, 20)
-            assert [path_of(sock) for sock in pair] == ["ring", "ring"], "long sessions move at once again"
+            exchange(pair, 10)
+            # Where sessions are long they begin to look at once again.
+            assert "too few operations" not in [fastsock.path_of(sock).reason for sock in pair]
 
 
 def test_ended_while_it_looked(monkeypatch):

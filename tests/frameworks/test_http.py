@@ -97,8 +97,9 @@ def test_both_ends_under_fastsock(server: Server, name: str, expected: dict[str,
         assert {result["took"]["ring"] for result in results.values()} == {0}
         assert on_the_ring(server) == before
         return
-    for library in POOLS:
-        assert results[library]["took"]["ring"] >= 1, results
+    assert results["aiohttp"]["took"]["ring"] >= 1, results
+    # httpx asks its transport's socket for the number each time it takes a connection from its pool, and polls it.
+    assert results["httpx"]["took"]["ring"] == 0, results
     for library in WEBSOCKETS:
         assert results[library]["took"] == {"ring": 1, "tcp": 0}, results
     assert on_the_ring(server) >= before + 4
@@ -145,8 +146,8 @@ def test_tls(expected: dict[str, str], way: str, loop: str, client_loop: str) ->
         if way == "plain":
             assert ring == 0
         else:
-            assert ring >= 4
-            assert all(result["took"]["ring"] >= 1 for result in results.values()), results
+            assert ring >= 3
+            assert all(results[library]["took"]["ring"] >= 1 for library in libraries if library != "httpx"), results
 
 
 @pytest.mark.parametrize("way", ["plain", "fastsock"])
