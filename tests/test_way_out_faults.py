@@ -7,6 +7,7 @@ import mmap
 import os
 import random
 import resource
+import select
 import signal
 import socket
 import struct
@@ -215,6 +216,31 @@ def test_data_in_flight_both_ways(pair: Pair, seed: int) -> None:
         going_on.result()
         sending.result()
         assert receiving.result() == up
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_peer_that_polls_by_edge_goes_on(pair: Pair, seed: int) -> None:
+    """It is refused while the leaver takes what lies unread, and hears when it may send again."""
+    chance = random.Random(seed)
+    near, far = pair
+    stream = payload(600_000, seed)
+    far.setblocking(False)
+
+    def send() -> None:
+        sent = 0
+        with select.epoll() as poller:
+            poller.register(far, select.EPOLLOUT | select.EPOLLET)
+            while sent < len(stream):
+                try:
+                    sent += far.send(stream[sent : sent + 1000])
+                except BlockingIOError:
+                    assert poller.poll(SECONDS), f"no edge after {sent} bytes"
+
+    sending = Task(send)
+    read = read_exactly(near, chance.randrange(300_000))
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert read + read_exactly(raw, len(stream) - len(read)) == stream
+    sending.result()
 
 
 def test_threads_asleep_on_the_leaving_socket(pair: Pair) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -98,6 +99,28 @@ def test_the_victim_goes_back_and_is_held_until_it_is_settled(peer: Peer) -> Non
     peer.wake()
     sending.result()
     assert read_exactly(peer.tcp, 4) == b"held"
+
+
+@pytest.mark.parametrize("unread", [b"", b"unread"], ids=["nothing-unread", "unread"])
+def test_a_program_that_polls_by_edge_hears_that_it_may_send(peer: Peer, unread: bytes) -> None:
+    """POLLOUT stays true while the victim is held, and so the refusal promises an edge."""
+    leave(peer)
+    peer.victim.setblocking(False)
+    with select.epoll() as poller, parcel(memfd(unread)) as fd:
+        poller.register(peer.victim, select.EPOLLOUT | select.EPOLLET)
+        assert poller.poll(SECONDS)
+        with pytest.raises(BlockingIOError):
+            peer.victim.send(b"held")
+        assert not poller.poll(0)
+        if unread:
+            peer.ask(fd)
+        else:
+            peer.region.set(theirs(peer), "settled", GO_ON)
+            peer.wake()
+            peer.ask()
+        assert poller.poll(SECONDS)
+    assert peer.victim.send(b"held") == 4
+    assert read_exactly(peer.tcp, len(unread) + 4) == unread + b"held"
 
 
 def test_its_own_send_notices_too(peer: Peer) -> None:

@@ -5,9 +5,12 @@ cdef enum:  # TCP_NOTSENT_LOWAT: POLLOUT is true, and a send possible, with this
     NONE_UNSENT = 1  # byte: less than that
 
 cdef void answer_ask(Endpoint self) noexcept nogil:
-    """The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left."""
+    """The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left, or is settled
+    after that."""
     cdef fs_side *own = lock_sending(self)
     answer_leaver(self)
+    if fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK and not waits_for_leaver(self):
+        tell_pollers(self)
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK and self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
         ring(self, fs_peer_doorbell(&self.vi) & FS_EXPOSED)
     fs_unlock(&own.send_lock)

@@ -111,6 +111,12 @@ cdef bint held(Endpoint self) noexcept nogil:
     return False
 
 
+cdef void tell_pollers(Endpoint self) noexcept nogil:
+    """It is settled, and this side goes on in the kernel. A program that polls for POLLOUT by edge, and was refused while this side
+    was held, has never seen it false: setting the option, to what it is, makes an edge if there is room."""
+    fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT))
+
+
 cdef void put_back(Endpoint self, int parcel) noexcept nogil:
     """The peer has left and asks for the bytes that it had not read: they go out once more, in front of what this
     side sends next."""
@@ -134,6 +140,7 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil:
             # SYNC: returned - pairs with give_back.
             fs_store_sc(&self.vi.tx.returned, 1 + <uint32_t>(sent if sent > 0 else 0))
             fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
+            tell_pollers(self)
         own.sending_step = 0
         fs_unlock(&own.send_lock)
         wake(self.wake_fd)
@@ -159,12 +166,23 @@ cdef bint take_doorbells(Endpoint self, int64_t deadline) noexcept nogil:
     return True
 
 
+cdef void let_go_on(Endpoint self) noexcept nogil:
+    """It is settled: wakes who waits for that at the peer that was held. One that polls sleeps on the kernel's descriptor, and
+    only its own side can make an edge there: its connection thread is asked to."""
+    cdef int64_t deadline
+    wake(self.peer_fd)
+    if fs_peer_doorbell(&self.vi) & FS_EXPOSED:
+        deadline = fs_now() + ANSWER_TIME
+        while ask_peer(self, -1) == -EAGAIN and fs_now() < deadline:  # more requests than the thread's queue takes
+            fs_nap()
+
+
 cdef void settle_with_peer(Endpoint self) noexcept nogil:
     """Tells a peer that is held that it may go on."""
     # SYNC: settled - pairs with held and put_back.
     if fs_load_sc(&self.vi.rx.ready) == FS_LEFT:
         fs_swap_if32(&self.vi.rx.settled, FS_UNSETTLED, FS_GO_ON)
-        wake(self.peer_fd)
+        let_go_on(self)
 
 
 cdef void go_back_receiving(Endpoint self) noexcept nogil:
@@ -180,10 +198,10 @@ cdef void go_back_receiving(Endpoint self) noexcept nogil:
 
 # ---- leaving -------------------------------------------------------------------------------------------------
 
-cdef bint ask_peer(Endpoint self, int parcel) noexcept nogil:
+cdef int ask_peer(Endpoint self, int parcel) noexcept nogil:
+    """0 or -errno."""
     # SYNC: token - pairs with answer_asks.
-    return fs_ask(fs_load_acquire64(&self.vi.region.asks[1 - self.vi.side]), self.region_id, 1 - self.vi.side,
-                  parcel) == 0
+    return fs_ask(fs_load_acquire64(&self.vi.region.asks[1 - self.vi.side]), self.region_id, 1 - self.vi.side, parcel)
 
 
 cdef bint await_end_of_ring(Endpoint self) noexcept nogil:
@@ -256,14 +274,14 @@ cdef int give_back(Endpoint self, parcel_t *parcel) noexcept nogil:
         if told:
             break
         if not asked:
-            asked = ask_peer(self, parcel.fd)
+            asked = ask_peer(self, parcel.fd) == 0
         now = fs_now()
         ended = peer_ended(self)
         if now > deadline or ended or fs_load_sc(&self.vi.rx.settled) == FS_REFUSED:
             # SYNC: settled - pairs with put_back: it has begun, or will not.
             if (fs_swap_if32(&self.vi.rx.settled, FS_UNSETTLED, FS_GO_ON)
                     or fs_load_sc(&self.vi.rx.settled) != FS_RETURNING):
-                wake(self.peer_fd)
+                let_go_on(self)
                 return NEEDS_BRIDGE
             told = fs_load_sc(&self.vi.rx.returned)
             if told:
