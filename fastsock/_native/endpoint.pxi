@@ -166,7 +166,6 @@ cdef class Endpoint:
         vi.combine_limit = combine_limit
         vi.own = self.own
         self.own.ends = <uint64_t *>new_block(fs_ends_size(vi.window))
-        self.own.send_limit = self.send_limit
         with nogil:
             # Under both locks: what other threads receive and send meanwhile must be counted on one side or the other.
             own = lock_both(self)
@@ -175,6 +174,7 @@ cdef class Endpoint:
                 vi.count = self.vi.count
                 vi.oob_inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
                 self.vi = vi
+                fs_limit_sends(&self.vi, self.send_limit)
                 memcpy(self.region_id, vi.region.id, 16)
                 self.wake_fd = wake_fd
                 self.peer_fd = peer_fd
@@ -407,13 +407,12 @@ cdef class Endpoint:
     def limit_buffers(self, uint32_t receive, uint32_t send):
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
         self.receive_limit = receive
-        self.send_limit = self.own.send_limit = send
+        self.send_limit = send
         if self.send_buffer_before and send:
             self.send_buffer_before = send
-        if self.attached:
-            fs_store_sc(&self.vi.rx.limit, receive)
-            if receive:
-                self.vi.ack_threshold = 1
+        if self.attached and not self.finished:
+            with nogil:
+                limit_on_ring(self)
 
     cdef bint on_this_host(self) noexcept nogil:
         """Whether the peer is known to be on this host, or obviously so: both ends have one address, or the peer's is a loopback

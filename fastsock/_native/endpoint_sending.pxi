@@ -222,6 +222,17 @@ cdef void wake(int fd) noexcept nogil:
         sys_write(fd, &one, 8)
 
 
+cdef void limit_on_ring(Endpoint self) noexcept nogil:
+    """SO_RCVBUF or SO_SNDBUF was set in the middle."""
+    cdef fs_side *own = lock_both(self)
+    fs_limit_sends(&self.vi, self.send_limit)
+    fs_store_sc(&self.vi.rx.limit, self.receive_limit)
+    if self.receive_limit:
+        self.vi.ack_threshold = 1
+    answer_credit_wait(self)  # what is read counts no more, as in TCP
+    unlock_both(own)
+
+
 cdef bint plug(Endpoint self) noexcept nogil:
     """The ring is full and somebody may wait for POLLOUT: fill the kernel's send buffer, which makes it false,
     until the receiver returns credits and drains it. False if credits came meanwhile."""

@@ -109,6 +109,7 @@ struct fs_half {
     fs_word32 processor;             /* 1 + the processor the sender's side last ran on, as a hint for polling */
     fs_word32 returned;              /* 0, or 1 + bytes of the parcel that were sent again (the way out) */
     fs_word32 ringing;               /* 1: in a post or a plug that a doorbell byte may follow */
+    fs_word32 limited;               /* 1: the sender has set SO_SNDBUF, and waits where credits are left */
     /* receiver's line */
     _Alignas(FS_LINE) fs_word32 acked; /* packet ACK: descriptors consumed, ever */
     fs_word32 doorbell;                /* enum fs_doorbell; ASLEEP is cleared by the sender that rings */

@@ -36,6 +36,7 @@ struct fs_side {
     uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
     uint32_t is_open, open_offset, open_length; /* the open descriptor, number posted - 1 */
     uint32_t send_limit; /* SO_SNDBUF, bytes, 0: not set */
+    uint64_t limited_from; /* arena position from which on it counts */
     uint32_t limit;      /* bytes that may lie unread at the peer, 0: the arena */
     fs_word32 ack_seen; /* newest piggybacked ACK, stored by the receiving half */
     /* receiver */
@@ -165,7 +166,7 @@ static inline int fs_take_credits(struct fs_vi *vi) {
     }
     own->credited = acked;
     if (acked == own->posted) {
-        own->head = own->tail = 0; /* all read: start again where the cache is warm */
+        own->head = own->tail = own->limited_from = 0; /* all read: start again where the cache is warm */
         own->is_open = 0;
     } else {
         own->tail = own->ends[(acked - 1) & vi->mask];
@@ -175,9 +176,22 @@ static inline int fs_take_credits(struct fs_vi *vi) {
 
 /* Bytes of unread payload the sender may still add: the arena, or less if a socket buffer size was set. */
 static inline uint64_t fs_space(const struct fs_vi *vi) {
-    uint64_t used = vi->own->head - vi->own->tail;
-    uint64_t cap = vi->own->limit && vi->own->limit < vi->arena ? vi->own->limit : vi->arena;
-    return used < cap ? cap - used : 0;
+    const struct fs_side *own = vi->own;
+    uint64_t used = own->head - own->tail, space = used < vi->arena ? vi->arena - used : 0;
+    if (!own->limit || own->limit >= vi->arena) return space;
+    /* What was posted before may be read and wait for its ACK, which nobody hurries: see fs_limit_sends. */
+    if (own->limited_from > own->tail) used = own->head - own->limited_from;
+    uint64_t rest = used < own->limit ? own->limit - used : 0;
+    return rest < space ? rest : space;
+}
+
+/* SO_SNDBUF was set. A sender without a limit waits for credits or for the arena, and is never stopped by ACKs that are
+ * only delayed; one with a limit may be: the receiver acknowledges each descriptor that is posted from here on. Under
+ * the send lock. */
+static inline void fs_limit_sends(struct fs_vi *vi, uint32_t send_buffer) {
+    vi->own->send_limit = send_buffer;
+    vi->own->limited_from = vi->own->head;
+    if (send_buffer) fs_store_relaxed(&vi->tx->limited, 1); /* the post's commit word orders it */
 }
 
 /* Reserves up to `want` contiguous arena bytes at the head. The number granted, 0 if there is no room. */
@@ -480,7 +494,8 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
             fs_store_relaxed(&vi->rx->seen, number);
             vi->count.messages_received++;
             /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. */
-            if (number - fs_load_relaxed(&own->acknowledged) >= vi->ack_threshold ||
+            uint32_t threshold = fs_load_relaxed(&vi->rx->limited) ? 1 : vi->ack_threshold;
+            if (number - fs_load_relaxed(&own->acknowledged) >= threshold ||
                 number - fs_load_relaxed(&vi->rx->acked) >= vi->window / 2 + vi->ack_threshold / 2)
                 fs_acknowledge(vi);
         }
