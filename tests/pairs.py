@@ -9,6 +9,7 @@ import contextlib
 import errno
 import importlib
 import os
+import platform
 import random
 import select
 import signal
@@ -290,6 +291,23 @@ def until_asleep(process: int, thread: int | None = None) -> None:
         return True
 
     until(asleep, "the thread is asleep")
+
+
+FUTEX = {"x86_64": "202", "aarch64": "98"}.get(platform.machine(), "none")
+"""Number of the system call in which a thread waits for the GIL: it is not blocked in a call of its own."""
+
+
+def sleep_of(thread: int) -> tuple[str, ...] | None:
+    """What a thread of this process sleeps in, and its sleeps so far: two equal answers mean that it did not wake in
+    between. None if it runs, or waits for the GIL."""
+    task = Path(f"/proc/self/task/{thread}")
+    try:
+        call = (task / "syscall").read_text()
+    except PermissionError:  # not in every kernel
+        call = (task / "stat").read_text().rpartition(")")[2].split()[0].replace("R", "running")
+    if call.startswith("running") or call.split()[0] == FUTEX:
+        return None
+    return call, *(line for line in (task / "status").read_text().splitlines() if line.startswith("voluntary"))
 
 
 class Task(threading.Thread):

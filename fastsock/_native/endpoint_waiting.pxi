@@ -98,6 +98,8 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         probe = rest < 0 or rest > PROBE_INTERVAL
         fds[1].events = 0
     fs_add_sc(sleepers, 1)
+    # Before it arms: whoever takes the wakeup that comes for it knows then that it may have been for this process.
+    fs_or_sc(&own.sleeps, FS_SLEEPS_RECEIVING if what == RECEIVE else FS_SLEEPS_SENDING)
     if attached and what == RECEIVE:
         ready = fs_arm_receiver(&self.vi)
         if ready and not moved:
@@ -151,16 +153,35 @@ cdef bint shared(Endpoint self) noexcept nogil:
 cdef void hand_over(Endpoint self) noexcept nogil:
     """A wakeup may have been meant for several sleepers of this side, and one has taken it: arm again for the
     others and pass it on if there is something for them."""
-    cdef bint more = False, others = shared(self)
+    cdef uint32_t passed = 0, elsewhere = fs_load_sc(&self.own.sleeps) if shared(self) else 0
+    cdef bint more = False
     cdef fs_side *own
-    if others or fs_load_sc(&self.recv_sleepers):
-        more = fs_arm_receiver(&self.vi)
-    if others or fs_load_sc(&self.send_sleepers):
+    if elsewhere & FS_SLEEPS_RECEIVING or fs_load_sc(&self.recv_sleepers):
+        if fs_arm_receiver(&self.vi):
+            passed |= FS_SLEEPS_RECEIVING
+    if elsewhere & FS_SLEEPS_SENDING or fs_load_sc(&self.send_sleepers):
         own = lock_sending(self)
         if fs_load_relaxed(&own.moved) & FS_SENDING_BACK:
-            more = more or not waits_for_leaver(self)
-        elif fs_arm_sender(&self.vi, FS_WAITS):
-            more = True
+            more = not waits_for_leaver(self)
+        elif self.moved_sending():  # (who still sends through the kernel waits for that, however empty the ring is)
+            more = fs_arm_sender(&self.vi, FS_WAITS)
         fs_unlock(&own.send_lock)
-    if more:
+        if more:
+            passed |= FS_SLEEPS_SENDING
+    if passed & elsewhere:
+        # Once: there may be nobody any more, and we, who sleep on the same eventfd, would wake ourselves for ever.
+        fs_and_sc(&self.own.sleeps, ~passed)
+    if passed:
         wake(self.wake_fd)
+    if passed & elsewhere:
+        let_others_wake(self)
+
+
+cdef void let_others_wake(Endpoint self) noexcept nogil:
+    """Gives a sleeper of another process the time to take the wakeup, which we would take ourselves with our next sleep. (If
+    it comes too late, it looks by itself after SHARED_INTERVAL.)"""
+    cdef int tries
+    for tries in range(20):
+        if not fs_events_now(self.wake_fd, POLLIN):
+            break
+        sched_yield()

@@ -31,6 +31,7 @@ cdef extern from "doorbell.h" nogil:
     enum: FS_ASLEEP, FS_EXPOSED, FS_GONE, FS_SHUT
     enum: FS_WAITS, FS_PLUGGED, FS_HURRY
     enum: FS_UNANSWERED, FS_TAKEN
+    enum: FS_SLEEPS_RECEIVING, FS_SLEEPS_SENDING
     enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK, FS_SENDING_HELD, FS_OUT
     enum: FS_CONSUME, FS_PEEK
     enum: FS_VIOLATION, FS_EDGES
@@ -82,6 +83,7 @@ cdef extern from "doorbell.h" nogil:
         fs_lock_t send_lock
         fs_lock_t recv_lock
         fs_word32 moved
+        fs_word32 sleeps
         uint32_t posted
         uint32_t credited
         uint32_t send_limit

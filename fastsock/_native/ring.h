@@ -30,6 +30,7 @@ struct fs_side {
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
     struct fs_lock send_lock, recv_lock;
     fs_word32 moved; /* enum fs_moved */
+    fs_word32 sleeps; /* FS_SLEEPS_*: some process has gone to sleep since wakeups of that kind were last passed on */
     /* sender */
     uint32_t posted;   /* descriptors posted, ever */
     uint32_t credited; /* of those, acknowledged */
@@ -53,6 +54,8 @@ struct fs_side {
     uint32_t sending_step, receiving_step; /* 1: in the middle of what cannot be mended, should its process die (mending.pxi) */
     uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
 };
+
+enum fs_sleeps { FS_SLEEPS_RECEIVING = 1, FS_SLEEPS_SENDING = 2 };
 
 enum fs_moved {
     FS_SENDING_MOVED = 1,

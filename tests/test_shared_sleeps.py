@@ -1,0 +1,85 @@
+"""Processes that share a connection sleep on one eventfd: a wakeup reaches the one it is for, and none wakes for ever."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from differential.processes import Gate, forked
+from pairs import Pair, Task, deadline, fill, make_pair, payload, read_exactly, sleep_of, until, until_asleep
+
+SIZE = 3_000_000
+"""Bytes: more than a connection on the ring holds."""
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(50):
+        yield
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with make_pair("ring") as made:
+        yield made
+
+
+def sleeps_on(thread: int | None) -> bool:
+    """Whether a thread sleeps for a while without waking. (A sleeper that is not alone looks less often than that.)"""
+    before = sleep_of(thread or 0)
+    time.sleep(0.03)
+    return before is not None and sleep_of(thread or 0) == before
+
+
+def wakes(act: Callable[[], object]) -> None:
+    """A few wakeups, one after the other."""
+    for _ in range(5):
+        act()
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["room", "full"])
+def test_a_receiver_sleeps_while_another_process_has_the_connection_too(pair: Pair, full: bool) -> None:
+    near, far = pair
+    if full:
+        fill(near)
+    with Gate() as over, forked(over.wait):
+        receiver = Task(lambda: read_exactly(near, 5))
+        wakes(lambda: far.send(b"x"))
+        receiver.result()
+        receiver = Task(near.recv, 1)
+        until(lambda: sleeps_on(receiver.native_id), "the receiver sleeps")
+        far.send(b"x")
+        assert receiver.result() == b"x"
+        over.open()
+
+
+@pytest.mark.parametrize("unread", [0, 100])
+def test_a_sender_sleeps_while_another_process_has_the_connection_too(pair: Pair, unread: int) -> None:
+    near, far = pair
+    far.sendall(payload(unread))
+    with Gate() as over, forked(over.wait):
+        sender = Task(near.sendall, payload(SIZE))
+        wakes(lambda: far.recv(10_000))
+        until(lambda: sleeps_on(sender.native_id), "the sender sleeps")
+        Task(lambda: read_exactly(far, SIZE - 50_000)).result()
+        sender.result()
+        over.open()
+
+
+def test_two_processes_wait_for_the_two_directions(pair: Pair) -> None:
+    """One receives, the other sends; each wakes for its own."""
+    near, far = pair
+    with Gate() as over:
+
+        def send() -> None:
+            near.sendall(payload(SIZE))
+            over.wait()
+
+        with forked(send) as pid:
+            receiver = Task(lambda: read_exactly(near, 200 * 10))
+            until_asleep(pid)
+            for _ in range(200):
+                far.sendall(bytes(10))
+                read_exactly(far, SIZE // 200)
+            receiver.result()
+            over.open()
