@@ -27,7 +27,7 @@ from hostile import (
     hostile,
     violations,
 )
-from pairs import SECONDS, KernelSocket, Task, deadline, make_pair, payload, read_exactly, until
+from pairs import SECONDS, KernelSocket, Task, deadline, fill, make_pair, payload, read_exactly, until
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +144,21 @@ def test_the_parcel_comes_before_what_is_sent_later(peer: Peer) -> None:
     assert peer.region.get(theirs(peer), "returned") == 10_001
 
 
+def test_urgent_bytes_wait_too(peer: Peer) -> None:
+    """They and the bytes of the same call stand behind the parcel, as they do on TCP."""
+    peer.region.set(theirs(peer), "ready", LEFT)
+    peer.victim.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        peer.victim.send(b"ab!", socket.MSG_OOB)
+    assert peer.region.get(theirs(peer), "fin") == BACK | 1
+    with parcel(memfd(b"parcel")) as fd:
+        peer.ask(fd)
+        assert read_exactly(peer.tcp, 6) == b"parcel"
+    assert peer.victim.send(b"ab!", socket.MSG_OOB) == 3
+    peer.victim.send(b"cd")
+    assert read_exactly(peer.tcp, 4) == b"abcd"
+
+
 def test_a_parcel_is_sent_once(peer: Peer) -> None:
     leave(peer)
     with parcel(memfd(b"parcel")) as fd:
@@ -238,6 +253,25 @@ def leaving(peer: Peer) -> Iterator[Task]:
 def go_back(peer: Peer, place: int = 0) -> None:
     peer.region.set(peer.side, "fin", BACK | (peer.posted + place))
     peer.wake()
+
+
+def test_the_last_doorbell_byte_comes_before_back(peer: Peer) -> None:
+    """Whoever reads up to BACK takes as many doorbell bytes as were rung, and what comes behind them is the stream. The kernel
+    has no room for the byte at first, so that there is time to look."""
+    peer.victim.sendall(b"unread")
+    with KernelSocket(fileno=os.dup(peer.victim.fileno())) as filler:
+        filler.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
+        filled = fill(filler)
+    leaving = Task(detached, peer)
+    until(lambda: peer.region.get(theirs(peer), "rung"), "rung")
+    assert not peer.region.get(theirs(peer), "fin")
+    read_exactly(peer.tcp, filled + 1)
+    go_back(peer)
+    with leaving.result() as raw:
+        raw.sendall(b"more")
+        assert read_exactly(peer.tcp, 4) == b"more"
+        assert peer.region.get(theirs(peer), "fin") == BACK | 2
+        assert peer.region.get(theirs(peer), "rung") == 1
 
 
 def test_nothing_unread(peer: Peer, leaving: Task) -> None:

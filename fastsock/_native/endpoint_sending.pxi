@@ -158,6 +158,10 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
     own = take_turn(self, True, PATIENCE)
     if own == NULL:
         return -EAGAIN
+    answer_leaver(self)
+    if held(self):
+        fs_unlock(&own.send_lock)
+        return -EAGAIN
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_MOVED and fs_load_sc(&self.vi.tx.ready) == FS_READY:
         self.move_sending()
     if not self.moved_sending() or self.own.fin_sent or self.gone():

@@ -69,12 +69,13 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
     self.own.sending_step = 1
     fs_or_sc(&self.own.moved, FS_SENDING_BACK | (FS_SENDING_HELD if held and not self.own.fin_sent else 0))
     if not self.own.fin_sent:
+        # A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its descriptor
+        # later finds nobody here whom it could ask for one. Before BACK: a peer that reads up to it believes `rung`.
+        if not held and self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
+            ring(self, FS_EXPOSED)
         # SYNC: end of stream - by fs_post_fin.
         fs_post_fin(&self.vi, FS_BACK)
-        # A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its descriptor
-        # later finds nobody here whom it could ask for one.
-        ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP
-             | (FS_EXPOSED if not held and self.own.posted != fs_load_relaxed(&self.vi.tx.seen) else 0))
+        ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
     if self.plugs:
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0)
         self.plugs = False
