@@ -1,4 +1,4 @@
-"""Processes that share a connection sleep on one eventfd: a wakeup reaches the one it is for, and none wakes for ever."""
+"""Processes that share a connection sleep on one eventfd: a wakeup reaches the one it is for, and wakes once."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -216,6 +216,7 @@ cdef class Endpoint:
     def expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
         cdef int64_t deadline
+        cdef fs_side *own
         if self.exposed or self.driven:
             return
         self.exposed = True
@@ -225,6 +226,11 @@ cdef class Endpoint:
         # What was posted before was posted without a doorbell byte. Only the peer can put one into our queue.
         if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
             return
+        with nogil:
+            own = lock_receiving(self)
+            if self.moved_receiving() and not fs_waiting(&self.vi):
+                self.quiet()  # of a byte behind which nothing waits: leave_byte
+            fs_unlock(&own.recv_lock)
         if self.kit is not None and self.lacks_doorbell_byte():
             self.kit.ask_for_doorbell()
             with nogil:

@@ -133,12 +133,21 @@ cdef bint probe_peer(Endpoint self) noexcept nogil:
     return self.gone()
 
 
+cdef bint end_is_hidden(Endpoint self) noexcept nogil:
+    """Whether the kernel would not tell of the peer's death by the end of the peer's stream: the stream has ended, or we do not
+    read it, or the end may wait behind bytes that the kernel holds."""
+    cdef int unread = 0
+    if fs_load_sc64(&self.vi.rx.fin) or self.shut_receiving:
+        return True
+    return not self.moved_receiving() and sys_ioctl(self.fd, FIONREAD, &unread) == 0 and unread > 0
+
+
 cdef void leave_byte(Endpoint self) noexcept nogil:
-    """We are about to wait for credit of a peer that has ended its stream. A doorbell byte in its kernel's queue makes the
+    """We are about to wait for credit of a peer whose end may be hidden. A doorbell byte in its kernel's queue makes the
     kernel tell of its death at once: a process that dies with bytes unread resets the connection, as it would with our
     bytes unread on TCP; and one that is dead already answers with RST. Not if the peer has shut both directions: its
     kernel would answer a byte with RST, where TCP lets the sender wait. Under the send lock."""
-    if (fs_load_sc64(&self.vi.rx.fin) and self.moved_sending() and not fs_peer_doorbell(&self.vi) & (FS_SHUT | FS_GONE)
+    if (self.moved_sending() and end_is_hidden(self) and not fs_peer_doorbell(&self.vi) & (FS_SHUT | FS_GONE)
             and fs_all_heard(&self.vi)):
         ring(self, FS_EXPOSED)
 
@@ -164,6 +173,37 @@ cdef int64_t death(Endpoint self) noexcept nogil:
     return -ECONNRESET
 
 
+cdef int64_t refusal(Endpoint self) noexcept nogil:
+    """What a send gets that nobody will read: -errno, or 0 if the kernel connection answers. It does not know of bytes of ours
+    that were left in the ring, and while a peer closes it even takes some more. On TCP the reset that they draw is told
+    once: -ECONNRESET, or -EPIPE if the peer had ended its stream before."""
+    if self.broken or self.death_told:
+        return -EPIPE
+    if (not self.gone() or self.own.fin_sent or fs_load_relaxed(&self.vi.tx.seen) == self.own.posted
+            or fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK):
+        return 0
+    if fs_load_sc(&self.vi.tx.doorbell) & (FS_SHUT | FS_GONE) == FS_SHUT:
+        return 0  # it has shut both its directions, and may live: its kernel answers
+    self.death_told = True
+    fs_option(self.fd, SOL_SOCKET, SO_ERROR)  # the kernel's word for it, if it has come: told too, and POLLERR no longer
+    return -EPIPE if fs_load_sc64(&self.vi.rx.fin) & ~<uint64_t>0xffffffff == FS_FIN else -ECONNRESET
+
+
+cdef int64_t stream_ended(Endpoint self) noexcept nogil:
+    """What a receive gets at the end of the kernel's stream from the peer: 0, or -ECONNRESET."""
+    if lifeline(self) == ALIVE:
+        return 0  # after our own SHUT_RD
+    peer_lost(self)
+    return death(self)
+
+
+cdef int64_t kernel_failed(Endpoint self, int error) noexcept nogil:
+    """What a receive gets when the kernel says `error`: a reset is told once, and by the next one the stream has ended."""
+    if error == ECONNRESET and self.death_told:
+        return 0
+    return tell_of_kernel(self, -error)
+
+
 cdef int64_t tell_of_kernel(Endpoint self, int64_t result) noexcept nogil:
     """What the kernel answered after the peer's end. A reset that it tells is told, and not told again."""
     if result == -ECONNRESET or result == -EPIPE:
@@ -180,19 +220,21 @@ cdef int64_t look_at_lifeline(Endpoint self) noexcept nogil:
     for looks in range(3):
         got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
         if got == 0:
-            if lifeline(self) == ALIVE:
-                return 0  # after our own SHUT_RD
-            peer_lost(self)
-            return death(self)
+            return stream_ended(self)
         if got < 0:
-            return tell_of_kernel(self, -errno)
+            return kernel_failed(self, errno)
         self.quiet()
+        if self.pending_error:
+            return take_error(self)
         if fs_readable(&self.vi):
             break
         if (lifeline(self) != ALIVE and not fs_readable(&self.vi)
                 and fs_load_acquire(&self.vi.rx.rung) == fs_load_relaxed(&self.vi.rx.heard)):
             # Bytes that the peer never counted: of a peer that took us for gone, or of a stranger who has the number. In
-            # front of the end of the connection they would hide it for ever.
-            while sys_recv(self.fd, junk, sizeof(junk), MSG_TRUNC | MSG_DONTWAIT) > 0:
-                pass
+            # front of the end of the connection they would hide it for ever. (The receive behind the last one takes the
+            # error that the next look would have found.)
+            while got > 0:
+                got = sys_recv(self.fd, junk, sizeof(junk), MSG_TRUNC | MSG_DONTWAIT)
+            if got < 0 and errno != EAGAIN:
+                return kernel_failed(self, errno)
     return -EAGAIN

@@ -69,7 +69,7 @@ cdef int64_t take_error(Endpoint self) noexcept nogil:
     """An error that the kernel has told already, and that comes after the bytes that were there."""
     cdef int64_t error = -self.pending_error
     self.pending_error = 0
-    return error
+    return tell_of_kernel(self, error)
 
 
 cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noexcept nogil:
@@ -100,7 +100,10 @@ cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noex
             got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
             if got > 0 or (got == 0 and fs_load_sc64(&self.vi.rx.switch_at)):
                 continue  # came just now
-            return got if got == 0 else -errno
+            if got < 0:
+                return kernel_failed(self, errno) if errno != EAGAIN else -EAGAIN
+            # (With a FIN in the ring the peer has ended its stream, and lives.)
+            return stream_ended(self) if not fs_load_sc64(&self.vi.rx.fin) else 0
         limit = left
         if mark == 0:
             limit = left - 1

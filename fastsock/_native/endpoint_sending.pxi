@@ -39,10 +39,10 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
             return -EAGAIN if length else 0
     elif ready == FS_READY and length and not fs_load_relaxed(&own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK):
         switch_sending(self)
-    if fs_load_relaxed64(&self.vi.rx.fin) and fs_events_now(self.fd, 0):
+    if (fs_load_relaxed64(&self.vi.rx.fin) or self.shut_receiving) and fs_events_now(self.fd, 0):
         peer_lost(self)  # a half-closed peer has died: its FIN was no news, but leave_byte made the kernel find out
     doorbell = fs_load_relaxed(&self.vi.tx.doorbell)
-    if doorbell & (FS_SHUT | FS_GONE) == FS_SHUT and self.moved_sending() and not self.lost:
+    if doorbell & (FS_SHUT | FS_GONE) == FS_SHUT and self.moved_sending() and not self.lost and not self.own.fin_sent:
         if not fs_writable(&self.vi):
             fs_unlock(&own.send_lock)
             return -EAGAIN if length else 0
@@ -50,10 +50,10 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     if (not self.moved_sending() or self.lost or self.own.fin_sent or self.broken
             or fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK or doorbell & FS_GONE):
         # Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer.
-        part = -EPIPE if self.broken or self.death_told else death(self) if self.lost and not self.own.fin_sent else 0
+        part = refusal(self)
         if part == 0:
             part = kernel_send(self, data, length, flags)
-            if self.lost:
+            if self.gone():
                 part = tell_of_kernel(self, part)
         fs_unlock(&own.send_lock)
         return part
@@ -85,7 +85,7 @@ cdef int64_t post_and_ring(Endpoint self, const char *data, size_t length, int c
     if part > 0:
         doorbell = fs_peer_doorbell(&self.vi)
         # (A peer that has ended its stream: see leave_byte.)
-        lacks = (doorbell & FS_EXPOSED or fs_load_relaxed64(&self.vi.rx.fin)) and fs_all_heard(&self.vi)
+        lacks = (doorbell & FS_EXPOSED or fs_load_relaxed64(&self.vi.rx.fin) or self.shut_receiving) and fs_all_heard(&self.vi)
     if ringing and not lacks:
         fs_end_ringing(&self.vi)
     if counted:
@@ -190,6 +190,8 @@ cdef void switch_sending(Endpoint self) noexcept nogil:
     # Doorbell bytes will need room behind what the peer has not read yet.
     if not fs_events_now(self.fd, POLLOUT) & POLLOUT or not tcp_bytes(self.fd, &state, &sent, &received):
         return
+    if state != TCP_ESTABLISHED and state != TCP_CLOSE_WAIT:
+        return  # our stream has ended, or the connection: POLLOUT means an error, and a FIN counts as a byte sent
     fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, 1)  # a doorbell byte waits for no ACK
     # SYNC: switch - pairs with take_kernel.
     fs_store_sc64(&self.vi.tx.switch_at, sent + 1)

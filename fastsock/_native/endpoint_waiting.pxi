@@ -110,8 +110,8 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
             # A half-closed connection: its end is no news, so ask now and then whether the peer is still there.
             fds[1].events = 0
             probe = rest < 0 or rest > PROBE_INTERVAL
-            if not ready:
-                leave_byte(self)
+        if not ready:
+            leave_byte(self)
     if probe:
         rest = PROBE_INTERVAL
     elif shared(self) and (rest < 0 or rest > SHARED_INTERVAL):
@@ -164,7 +164,7 @@ cdef void hand_over(Endpoint self) noexcept nogil:
         if fs_load_relaxed(&own.moved) & FS_SENDING_BACK:
             more = not waits_for_leaver(self)
         elif self.moved_sending():  # (who still sends through the kernel waits for that, however empty the ring is)
-            more = fs_arm_sender(&self.vi, FS_WAITS)
+            more = fs_arm_sender(&self.vi, FS_WAITS) or own.fin_sent or self.gone()
         fs_unlock(&own.send_lock)
         if more:
             passed |= FS_SLEEPS_SENDING

@@ -6,7 +6,7 @@ import socket
 from socket import SHUT_RD, SHUT_RDWR, SHUT_WR
 
 import pytest
-from pairs import Pair, Task, error_of, fill, pattern, payload, raises_errno, read_exactly, read_to_eof, until
+from pairs import SECONDS, Pair, Task, error_of, fill, pattern, payload, raises_errno, read_exactly, read_to_eof, until
 
 SENDS = {
     "send": lambda sock: sock.send(b"x"),
@@ -87,6 +87,19 @@ def test_a_stopped_reader_goes_on_sending(pair: Pair) -> None:
     assert far.recv(100) == b"hello"
     assert not select.select([far], [], [], 0)[0], "SHUT_RD is not told to the peer"
     near.shutdown(SHUT_RD)
+
+
+def test_an_end_that_half_closed_and_has_read_everything_is_not_readable(pair: Pair) -> None:
+    near, far = pair
+    near.shutdown(SHUT_WR)
+    assert far.recv(1) == b""
+    far.sendall(b"hello")
+    assert near.recv(100) == b"hello"
+    assert not select.select([near], [], [], 0)[0]
+    far.sendall(b"more")
+    assert select.select([near], [], [], SECONDS)[0]
+    assert near.recv(100) == b"more"
+    assert not select.select([near], [], [], 0)[0]
 
 
 def test_shutting_both_at_once(pair: Pair) -> None:
