@@ -256,8 +256,8 @@ def go_back(peer: Peer, place: int = 0) -> None:
 
 
 def test_the_last_doorbell_byte_comes_before_back(peer: Peer) -> None:
-    """Whoever reads up to BACK takes as many doorbell bytes as were rung, and what comes behind them is the stream. The kernel
-    has no room for the byte at first, so that there is time to look."""
+    """Whoever reads up to BACK takes as many doorbell bytes as were rung, and what comes behind them is the stream. The
+    kernel has no room for the byte at first, so that there is time to look."""
     peer.victim.sendall(b"unread")
     with KernelSocket(fileno=os.dup(peer.victim.fileno())) as filler:
         filler.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
