@@ -90,11 +90,25 @@ static inline void fs_end_ringing(struct fs_vi *vi) { fs_store_release(&vi->tx->
  * ACK and looks for the mark, the sender has written the mark and looks for the ACK. */
 static inline int fs_ringing(struct fs_vi *vi) { return fs_load_sc(&vi->rx->ringing) == 1; }
 
+/* Of the bytes counted up to `rung`, those in front of an urgent one whose descriptor is unread: it can still be read
+ * apart. If data waits in front of it, one byte that tells of this stays too. */
+static inline uint32_t fs_before_urgent(const struct fs_vi *vi, uint32_t heard, uint32_t rung) {
+    uint64_t urgent = fs_load_relaxed(&vi->rx->urgent);
+    uint32_t at = (uint32_t)urgent, ahead = (uint32_t)(urgent >> 32) - fs_load_relaxed(&vi->own->consumed);
+    if (!urgent || (int32_t)ahead <= 0 || (int32_t)(rung - at) < 0 || (int32_t)(at - heard) <= 0) return rung;
+    return at - 1 != heard && ahead > 1 ? at - 2 : at - 1;
+}
+
 /* Doorbell bytes to take from the kernel's queue now, so that it holds some exactly while something waits.
  * Call under the receive lock. */
 static inline uint32_t fs_hush(struct fs_vi *vi) {
     uint32_t heard = fs_load_relaxed(&vi->rx->heard), rung = fs_load_acquire(&vi->rx->rung);
     if (rung == heard) return 0;
+    uint32_t before = fs_before_urgent(vi, heard, rung);
+    if (before != rung) {
+        fs_store_sc(&vi->rx->heard, before);
+        return before - heard;
+    }
     if (!fs_readable(vi)) {
         fs_store_sc(&vi->rx->heard, rung);
         if (!fs_readable(vi)) return rung - heard;

@@ -19,7 +19,7 @@ cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behin
     """The loop's transport has read `count` bytes: how many of the first ones are the program's, or VIOLATED. What lies
     behind the switch are doorbell bytes; behind those, `behind` bytes are the program's again, because the peer has gone
     back to the kernel: they come after what is in the ring."""
-    cdef uint64_t switch_at, left, mine = 0
+    cdef uint64_t switch_at, left, position, mine = 0
     cdef fs_side *own
     behind[0] = 0
     own = lock_receiving(endpoint)
@@ -35,6 +35,10 @@ cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behin
             end_turn(&own.recv_lock)
             return VIOLATED
         endpoint.own.kernel_taken += mine
+        if switch_at and endpoint.position(&position):
+            # The loop's transport does not count urgent bytes that it passed over; they come in front of what it read.
+            mine = count - (min(count, position - (switch_at - 1)) if position > switch_at - 1 else 0)
+            endpoint.own.kernel_taken = min(position, switch_at - 1)
     if mine < count:
         behind[0] = count - mine - hear(endpoint, count - mine)
     end_turn(&own.recv_lock)
@@ -45,12 +49,22 @@ cdef uint64_t hear(Endpoint endpoint, uint64_t count) noexcept nogil:
     """Accounts the doorbell bytes among `count` bytes that the loop's transport took from the kernel behind the switch: all,
     or, from a peer that goes back, as many as it rang. Their number. Under the receive lock."""
     cdef uint32_t heard = fs_load_relaxed(&endpoint.vi.rx.heard)
-    cdef uint64_t owed = endpoint.own.doorbell_debt
+    cdef uint64_t owed = endpoint.own.doorbell_debt, whole = count, position
+    cdef uint32_t taken, over
+    cdef bint back
     # A doorbell byte that is here was counted in `rung` before it was sent, except for a plug's; and a plug's are counted
     # before BACK is posted.
     # SYNC: end of stream - pairs with fs_post_fin.
-    if fs_load_sc64(&endpoint.vi.rx.fin) & ~<uint64_t>0xffffffff == FS_BACK:
+    back = fs_load_sc64(&endpoint.vi.rx.fin) & ~<uint64_t>0xffffffff == FS_BACK
+    if back:
         count = min(count, owed + <uint32_t>(fs_load_acquire(&endpoint.vi.rx.rung) - heard))
+    if fs_load_relaxed64(&endpoint.vi.rx.urgent) and endpoint.position(&position):
+        taken = <uint32_t>(position + 1 - fs_load_sc64(&endpoint.vi.rx.switch_at))
+        over = taken - fs_load_acquire(&endpoint.vi.rx.rung) if back else 0
+        over = over if <int32_t>over > 0 else 0
+        endpoint.own.doorbell_debt = 0
+        fs_store_sc(&endpoint.vi.rx.heard, taken - over)
+        return whole - min(<uint64_t>over, whole)
     owed = min(count, owed)
     endpoint.own.doorbell_debt -= <uint32_t>owed
     fs_store_sc(&endpoint.vi.rx.heard, heard + <uint32_t>(count - owed))
@@ -60,8 +74,9 @@ cdef uint64_t hear(Endpoint endpoint, uint64_t count) noexcept nogil:
 cdef bint switch_reached(Endpoint endpoint) noexcept nogil:
     """Whether the kernel's part of the stream is complete and the ring has the rest."""
     cdef uint64_t switch_at = fs_load_sc64(&endpoint.vi.rx.switch_at)
-    return switch_at != 0 and switch_at - 1 == endpoint.own.kernel_taken and not (
-        fs_load_relaxed(&endpoint.own.moved) & FS_RECEIVING_BACK)
+    # (The rest may be urgent bytes, which the loop's transport does not read.)
+    return (switch_at != 0 and not fs_load_relaxed(&endpoint.own.moved) & FS_RECEIVING_BACK
+            and (switch_at - 1 == endpoint.own.kernel_taken or endpoint.kernel_part_read(switch_at)))
 
 
 cdef bint plugged(Endpoint endpoint) noexcept nogil:

@@ -132,6 +132,14 @@ cdef class Endpoint:
         """Whether the peer may still turn to the ring."""
         return self.attached and not fs_load_relaxed(&self.own.moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)
 
+    cdef bint kernel_part_read(self, uint64_t switch_at) noexcept nogil:
+        return kernel_part_read(self, switch_at)
+
+    cdef bint position(self, uint64_t *taken) noexcept nogil:
+        """How far the kernel's stream was read, by whomever. False: the kernel does not tell."""
+        cdef int64_t mark
+        return kernel_position(self.fd, taken, &mark)
+
     cdef bint moved_sending(self) noexcept nogil:
         return fs_load_acquire(&self.own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK) == FS_SENDING_MOVED
 

@@ -72,17 +72,27 @@ cdef int64_t take_error(Endpoint self) noexcept nogil:
     return tell_of_kernel(self, error)
 
 
+cdef bint kernel_part_read(Endpoint self, uint64_t switch_at) noexcept nogil:
+    """Whether the kernel's stream was read up to the switch; an urgent byte may lie in front of it, which can still be read
+    apart and is no part of the stream. What recv returned does not count those that it passed over."""
+    cdef uint64_t position
+    cdef int64_t mark
+    return kernel_position(self.fd, &position, &mark) and (
+        position >= switch_at - 1 or position == switch_at - 2 and mark == 0)
+
+
 cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noexcept nogil:
     """The part of the stream that came before the peer's switch. MOVED when it is exhausted."""
-    cdef uint64_t switch_at, left, limit
+    cdef uint64_t switch_at, here, left, limit
     cdef int64_t got, more, mark
     cdef char byte
     while True:
         # Count first, look for the switch then: doorbell bytes only ever follow the switch, so what was
         # counted before an unset switch is the program's.
-        left = 0
+        here = 0
         mark = -1
-        kernel_waiting(self.fd, &left, &mark)
+        kernel_waiting(self.fd, &here, &mark)
+        left = here
         # SYNC: switch - pairs with move_sending.
         switch_at = fs_load_sc64(&self.vi.rx.switch_at)
         if switch_at:
@@ -90,24 +100,27 @@ cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noex
             if left > <uint64_t>1 << 62:
                 self.vi.violation = b"switch offset in the past"
                 return VIOLATED
-            if left == 1 and mark == 0:
-                left = 0  # the urgent byte: it can still be read apart, and the kernel passes over it
-                self.own.kernel_taken += 1
+            if left and kernel_part_read(self, switch_at):
+                left = 0
+                self.own.kernel_taken = switch_at - 1
             if left == 0:
                 move_receiving(self)
                 return MOVED
-        elif left == 0 or left == 1 and mark == 0:
+            # Count again: all of it may have come by now, and what was not counted is not read. Recv would pass over an
+            # urgent byte in front, and go on behind the switch.
+            kernel_waiting(self.fd, &here, &mark)
+        if here == 0 or here == 1 and mark == 0:
             got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
-            if got > 0 or (got == 0 and fs_load_sc64(&self.vi.rx.switch_at)):
+            if got > 0 or (got == 0 and not switch_at and fs_load_sc64(&self.vi.rx.switch_at)):
                 continue  # came just now
             if got < 0:
                 return kernel_failed(self, errno) if errno != EAGAIN else -EAGAIN
             # (With a FIN in the ring the peer has ended its stream, and lives.)
             return stream_ended(self) if not fs_load_sc64(&self.vi.rx.fin) else 0
-        limit = left
+        limit = min(here, left)
         if mark == 0:
-            limit = left - 1
-        elif 0 < mark < <int64_t>left:
+            limit -= 1
+        elif 0 < mark < <int64_t>limit:
             limit = <uint64_t>mark
         got = sys_recv(self.fd, into, room if room < limit else limit, flags | MSG_DONTWAIT)
         if got < 0:
@@ -185,6 +198,8 @@ cdef void answer_credit_wait(Endpoint self) noexcept nogil:
 
 cdef void take_doorbell_bytes(Endpoint self) noexcept nogil:
     """After a read: the kernel's queue then holds doorbell bytes exactly while something waits in the ring."""
+    if not self.moved_receiving():
+        return  # the program's bytes come first
     if fs_ringing(&self.vi):
         await_ringing(self)
     if fs_peer_credit_wait(&self.vi) & FS_PLUGGED and fs_waiting(&self.vi):
@@ -215,6 +230,9 @@ cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
     cdef int64_t got
     cdef int tries = 0
     cdef int patience = 100 if self.own.doorbell_debt else 100 + SWALLOW_MS  # once is enough
+    if fs_load_relaxed64(&self.vi.rx.urgent):
+        swallow_by_place(self, patience)
+        return
     count += self.own.doorbell_debt
     self.own.doorbell_debt = 0
     while count:
@@ -235,4 +253,38 @@ cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
                 self.own.doorbell_debt = <uint32_t>count
             elif got < 0:
                 self.pending_error = errno
+            return
+
+
+cdef void swallow_by_place(Endpoint self, int patience) noexcept nogil:
+    """swallow, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so does the
+    kernel. So it is not counted how many were taken: it is asked how far the queue was read."""
+    cdef uint64_t position
+    cdef int64_t mark, got
+    cdef int tries = 0, inline
+    cdef uint32_t missing
+    while True:
+        self.own.doorbell_debt = 0
+        if not kernel_position(self.fd, &position, &mark):
+            return
+        missing = fs_load_relaxed(&self.vi.rx.heard) - <uint32_t>(position + 1 - fs_load_sc64(&self.vi.rx.switch_at))
+        if <int32_t>missing <= 0:
+            return
+        inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
+        fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)  # takes the urgent byte with the others
+        got = sys_recv(self.fd, junk, min(<size_t>missing, sizeof(junk)), MSG_TRUNC | MSG_DONTWAIT)
+        if got < 0:
+            got = -errno
+        fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, inline)
+        if got == -EAGAIN and tries < patience:
+            tries += 1
+            if tries <= 100:
+                fs_pause()
+            else:
+                fs_events_within(self.fd, POLLIN, 1)
+        elif got <= 0:
+            if got == -EAGAIN:
+                self.own.doorbell_debt = missing
+            elif got < 0:
+                self.pending_error = <int>-got
             return

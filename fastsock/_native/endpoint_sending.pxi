@@ -151,7 +151,6 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
     """MSG_OOB: all but the last byte are ordinary data; the last one takes its place in the ring and is rung
     on the kernel connection as urgent, which gives the peer its POLLPRI and SIGURG."""
     cdef int64_t part
-    cdef uint32_t doorbell
     cdef fs_side *own
     if length == 0:
         return -EAGAIN
@@ -168,19 +167,33 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
         part = kernel_send(self, data, length, MSG_OOB)
         fs_unlock(&own.send_lock)
         return part
-    if length > 1:
-        part = fs_post(&self.vi, data, length - 1, FS_DATA, 0, NULL)
-    else:
-        part = fs_post(&self.vi, data, 1, FS_OOB, 0, NULL)
-        if part == 1:
-            fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + 1)
-            send_byte(self, data, MSG_OOB | MSG_NOSIGNAL)
-    if part > 0:
-        doorbell = fs_peer_doorbell(&self.vi)
-        if doorbell:
-            ring(self, doorbell)
+    part = post_and_ring(self, data, length - 1, 0) if length > 1 else post_urgent(self, data)
     fs_unlock(&own.send_lock)
     return part if part > 0 else (-EAGAIN if part == 0 else VIOLATED)
+
+
+cdef int64_t post_urgent(Endpoint self, const char *byte) noexcept nogil:
+    """As post_and_ring. A doorbell byte follows the urgent one, which alone does not make the descriptor readable."""
+    cdef bint counted
+    cdef uint32_t doorbell
+    cdef int64_t part
+    cdef int ringing = fs_begin_ringing(&self.vi)
+    if not fs_count_urgent(&self.vi):
+        if ringing:
+            fs_end_ringing(&self.vi)
+        return 0 if self.vi.violation == NULL else -1
+    counted = ringing and fs_count_ring(&self.vi)
+    part = fs_post(&self.vi, byte, 1, FS_OOB, 0, NULL)  # (there is credit)
+    doorbell = fs_peer_doorbell(&self.vi)
+    if ringing:
+        fs_end_ringing(&self.vi)
+    send_byte(self, byte, MSG_OOB | MSG_NOSIGNAL)
+    if counted:
+        doorbell &= ~<uint32_t>FS_EXPOSED
+        send_doorbell_byte(self)
+    if doorbell:
+        ring(self, doorbell)
+    return part
 
 
 cdef void switch_sending(Endpoint self) noexcept nogil:

@@ -63,6 +63,7 @@ cdef extern from "doorbell.h" nogil:
         fs_word32 rung
         fs_word32 ringing
         fs_word32 limited
+        fs_word64 urgent
         fs_word32 processor
         fs_word32 returned
         fs_word32 acked
@@ -136,6 +137,7 @@ cdef extern from "doorbell.h" nogil:
     void fs_region_format(void *, uint32_t window, uint32_t chunk, const unsigned char *id)
     void fs_region_recycle(fs_region *, uint32_t window)
     const char *fs_vi_attach(fs_vi *, void *, size_t, int side)
+    int fs_count_urgent(fs_vi *)
     void fs_limit_sends(fs_vi *, uint32_t)
     int64_t fs_post(fs_vi *, const char *, size_t, int type, int combine, int *counted)
     int fs_count_ring(fs_vi *)

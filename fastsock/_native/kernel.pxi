@@ -176,6 +176,24 @@ cdef bint tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) noe
     return True
 
 
+cdef bint kernel_position(int fd, uint64_t *taken, int64_t *mark) noexcept nogil:
+    """How far the kernel's stream was read, in bytes since the connection began, and as kernel_waiting. What recv returned
+    does not tell: it passes over an urgent byte, and so does the kernel when another one comes."""
+    cdef uint64_t sent, before, after, waiting
+    cdef char state
+    while True:
+        if not tcp_bytes(fd, &state, &sent, &before) or not kernel_waiting(fd, &waiting, mark):
+            return False
+        if not tcp_bytes(fd, &state, &sent, &after) or state == TCP_CLOSE:
+            return False
+        if before == after:  # nothing came between the two counts
+            break
+    if state == TCP_CLOSE_WAIT or state == TCP_LAST_ACK or state == TCP_CLOSING or state == TCP_TIME_WAIT:
+        after -= 1  # the FIN
+    taken[0] = after - waiting
+    return True
+
+
 cdef bint kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) noexcept nogil:
     """Bytes in the kernel's queue, and where among them an urgent byte lies that is not read with the others (-1:
     nowhere): FIONREAD stops there, so it is asked with SO_OOBINLINE as well. False: the kernel does not tell."""

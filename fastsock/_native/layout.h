@@ -110,6 +110,7 @@ struct fs_half {
     fs_word32 returned;              /* 0, or 1 + bytes of the parcel that were sent again (the way out) */
     fs_word32 ringing;               /* 1: in a post or a plug that a doorbell byte may follow */
     fs_word32 limited;               /* 1: the sender has set SO_SNDBUF, and waits where credits are left */
+    fs_word64 urgent;                /* the last urgent byte: its descriptor + 1, and below 32 bits `rung` with it; 0: none */
     /* receiver's line */
     _Alignas(FS_LINE) fs_word32 acked; /* packet ACK: descriptors consumed, ever */
     fs_word32 doorbell;                /* enum fs_doorbell; ASLEEP is cleared by the sender that rings */

@@ -263,11 +263,11 @@ static inline void fs_seal(struct fs_vi *vi) {
 /* A doorbell byte more makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
 #define FS_EDGES 16
 
-/* Accounts one doorbell byte, which the caller sends, unless enough of them are unheard: true if it did. Under the send
- * lock. */
+/* Accounts one doorbell byte, which the caller sends, unless enough of them are unheard: true if it did. Behind an urgent
+ * byte there is one always: that one does not make the descriptor readable. Under the send lock. */
 static inline int fs_count_ring(struct fs_vi *vi) {
     uint32_t rung = fs_load_relaxed(&vi->tx->rung);
-    if (rung - fs_load_sc(&vi->tx->heard) >= FS_EDGES) return 0;
+    if (rung - fs_load_sc(&vi->tx->heard) >= FS_EDGES && (uint32_t)fs_load_relaxed(&vi->tx->urgent) != rung) return 0;
     fs_store_sc(&vi->tx->rung, rung + 1);
     return 1;
 }
@@ -275,6 +275,16 @@ static inline int fs_count_ring(struct fs_vi *vi) {
 /* Whether all doorbell bytes are heard: after a post to an EXPOSED receiver there must be one that is not. */
 static inline int fs_all_heard(const struct fs_vi *vi) {
     return fs_load_relaxed(&vi->tx->rung) == fs_load_sc(&vi->tx->heard);
+}
+
+/* Accounts the urgent byte that belongs to the next descriptor: true if there is credit for that. Under the send lock. */
+static inline int fs_count_urgent(struct fs_vi *vi) {
+    struct fs_side *own = vi->own;
+    if (own->posted != own->credited && (fs_take_credits(vi) < 0 || own->posted - own->credited >= vi->window)) return 0;
+    uint32_t rung = fs_load_relaxed(&vi->tx->rung) + 1;
+    fs_store_relaxed(&vi->tx->urgent, (uint64_t)(own->posted + 1) << 32 | rung);
+    fs_store_sc(&vi->tx->rung, rung); /* who sees the count sees what it is of */
+    return 1;
 }
 
 /* Posts the first bytes of `data`, at most one descriptor's worth. Bytes posted, 0 without credit or room,

@@ -96,6 +96,8 @@ cdef class Endpoint:
     cdef bint on_this_host(self) noexcept nogil
     cdef bint moved_receiving(self) noexcept nogil
     cdef bint sender_waits(self) noexcept nogil
+    cdef bint kernel_part_read(self, uint64_t) noexcept nogil
+    cdef bint position(self, uint64_t *) noexcept nogil
     cdef bint moved_sending(self) noexcept nogil
     cdef bint may_switch(self) noexcept nogil
     cdef bint gone(self) noexcept nogil
