@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hostile import events
-from pairs import KernelSocket, Pair, Task, make_pair, path_of, payload, read_exactly, read_to_eof, until
+from pairs import KernelSocket, Pair, Task, fill, make_pair, path_of, pattern, payload, read_exactly, read_to_eof, until
 
 import fastsock
 
@@ -167,6 +167,30 @@ def test_a_half_closed_peer_gets_its_answer_over_a_bridge(pair: Pair, caplog: py
     assert far.recv(1) == b""
     far.close()
     until(lambda: not running(bridge), "the bridge's end")
+
+
+@pytest.mark.parametrize("leaver", [0, 1], ids=["near", "far"])
+@pytest.mark.parametrize("kind", ["kernel", "midstream"])
+def test_an_end_shut_in_both_directions_loses_nothing(kind: str, leaver: int) -> None:
+    """Its kernel has not sent all yet, and would drop the rest for any byte that comes: it answers with a reset."""
+    with make_pair(kind) as made:
+        near, far = made
+        with KernelSocket(fileno=os.dup(near.fileno())) as filler:
+            filled = fill(filler)  # no operations of near's, which would look for far meanwhile
+
+        def moved() -> bool:
+            far.sendall(b"move")
+            assert read_exactly(near, 4) == b"move"
+            return path_of(far) == ("tcp" if kind == "kernel" else "ring")
+
+        until(moved, "the direction to near is on the ring")
+        far.sendall(b"unread")
+        near.shutdown(socket.SHUT_RDWR)
+        ends: list[socket.socket] = list(made)
+        with KernelSocket(fileno=ends[leaver].detach()) as raw:
+            ends[leaver] = raw
+            assert read_to_eof(ends[1]) == pattern(filled)
+            assert read_to_eof(ends[0]) == b"unread"
 
 
 def test_a_subprocess_reads_the_stream(pair: Pair) -> None:

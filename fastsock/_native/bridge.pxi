@@ -337,7 +337,8 @@ cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
     for fd in numbers:
         flags = sys_fcntl(fd, F_GETFD)
         sys_dup3(near, fd, O_CLOEXEC if flags & FD_CLOEXEC else 0)
-    if self.shut_receiving:
+    # (Shut in both directions it would answer what lay unread with RST: the bridge ends its stream behind that.)
+    if self.shut_receiving and not self.shut_sending:
         sys_shutdown(near, SHUT_RD)
     if self.shut_sending:
         sys_shutdown(near, SHUT_WR)

@@ -213,7 +213,8 @@ cdef void switch_sending(Endpoint self) noexcept nogil:
 
 cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
     """The peer sleeps, polls its descriptor, or has closed. Under the send lock."""
-    if doorbell & FS_EXPOSED and fs_count_ring(&self.vi):
+    # (A descriptor that is shut in both directions is readable anyway, and its kernel would answer a byte with RST.)
+    if doorbell & FS_EXPOSED and not fs_peer_doorbell(&self.vi) & FS_SHUT and fs_count_ring(&self.vi):
         send_doorbell_byte(self)
     # After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards.
     if doorbell & FS_ASLEEP and fs_wakes_receiver(&self.vi):

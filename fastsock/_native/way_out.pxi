@@ -341,9 +341,12 @@ cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nog
     if not await_end_of_ring(self):
         return NEEDS_BRIDGE
     switch_at = fs_load_sc64(&self.vi.rx.switch_at)
-    returns = returns and fs_load_sc64(&self.vi.rx.fin) & KIND == FS_BACK and not peer_ended(self)
+    # (A kernel whose socket is shut in both directions answers bytes with RST, and drops what it has not sent yet.)
+    returns = (returns and fs_load_sc64(&self.vi.rx.fin) & KIND == FS_BACK and not peer_ended(self)
+               and not fs_load_relaxed(&self.vi.rx.doorbell) & FS_SHUT)
     if not returns and (fs_waiting(&self.vi) or fs_load_relaxed(&self.own.taken) or switch_at and not self.moved_receiving()
                         and switch_at - 1 != self.own.kernel_taken):
+        settle_with_peer(self)
         return NEEDS_BRIDGE
     outcome = collect(self, parcel, piece, fs_now() + ANSWER_TIME)
     if outcome == IN_KERNEL and parcel.size:
