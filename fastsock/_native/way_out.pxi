@@ -78,6 +78,7 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
         ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
     if self.plugs:
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0)
+        fs_events_now(self.fd, POLLOUT)  # see tell_pollers
         self.plugs = False
     if 0 < self.send_buffer_before < WIDENED:
         fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
@@ -114,8 +115,10 @@ cdef bint held(Endpoint self) noexcept nogil:
 
 cdef void tell_pollers(Endpoint self) noexcept nogil:
     """It is settled, and this side goes on in the kernel. A program that polls for POLLOUT by edge, and was refused while this side
-    was held, has never seen it false: setting the option, to what it is, makes an edge if there is room."""
+    was held, has never seen it false: setting the option, to what it is, makes an edge if there is room. If there is none, the
+    kernel makes one later for whoever it has told so: a look does that."""
     fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT))
+    fs_events_now(self.fd, POLLOUT)
 
 
 cdef void put_back(Endpoint self, int parcel) noexcept nogil:
