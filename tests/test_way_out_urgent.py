@@ -1,0 +1,126 @@
+"""Urgent bytes before, during and after the way out: no byte of the stream is lost or doubled on their account."""
+
+import random
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+from pairs import SECONDS, KernelSocket, Pair, Task, deadline, make_pair, payload, read_exactly
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(40):
+        yield
+
+
+@pytest.fixture(params=["kernel", "ring"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    with make_pair(request.param) as made:
+        yield made
+
+
+def expose(sock: socket.socket, exposed: bool) -> None:
+    if exposed:
+        sock.fileno()
+
+
+def finish(sender: socket.socket, receiver: socket.socket, seed: int = 0) -> None:
+    """The rest of the stream, byte by byte, and its end."""
+    rest = payload(3000, seed)
+    sender.sendall(rest)
+    sender.shutdown(socket.SHUT_WR)
+    assert read_exactly(receiver, len(rest)) == rest
+    assert receiver.recv(1) == b""
+
+
+@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+@pytest.mark.parametrize("inline", [0, 1], ids=["apart", "in-line"])
+@pytest.mark.parametrize("read", [0, 2, 4, 6], ids="read-{}".format)
+def test_the_sender_of_an_urgent_byte_leaves(pair: Pair, read: int, inline: int, exposed: bool) -> None:
+    near, far = pair
+    expose(far, exposed)
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, inline)
+    expected = b"ab!cdef" if inline else b"abcdef"
+    near.send(b"ab!", socket.MSG_OOB)
+    near.sendall(b"cd")
+    near.sendall(b"ef")
+    assert read_exactly(far, read) == expected[:read]
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert read_exactly(far, len(expected) - read) == expected[read:]
+        finish(raw, far)
+
+
+@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+@pytest.mark.parametrize("read", [2, 4, 6], ids="read-{}".format)
+def test_the_receiver_of_an_urgent_byte_leaves(pair: Pair, read: int, exposed: bool) -> None:
+    near, far = pair
+    expose(far, exposed)
+    near.send(b"ab!", socket.MSG_OOB)
+    near.sendall(b"cd")
+    near.sendall(b"ef")
+    assert read_exactly(far, read) == b"abcdef"[:read]
+    with KernelSocket(fileno=far.detach()) as raw:
+        assert read_exactly(raw, 6 - read) == b"abcdef"[read:]
+        finish(near, raw)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_urgent_bytes_in_a_stream_whose_sender_leaves(pair: Pair, seed: int) -> None:
+    """The urgent bytes are anywhere, before and behind the end of the ring."""
+    chance = random.Random(seed)
+    near, far = pair
+    expose(far, seed % 2 == 0)
+    stream = payload(300_000, seed)
+    leaves = chance.randrange(len(stream))
+
+    def send() -> None:
+        sock, at = near, 0
+        while at < len(stream):
+            if sock is near and at >= leaves:
+                sock = KernelSocket(fileno=near.detach())
+            if chance.random() < 0.1:
+                sock.send(b"!", socket.MSG_OOB)
+            piece = stream[at : at + chance.choice((1, 60, 5000))]
+            sock.sendall(piece)
+            at += len(piece)
+        sock.close()
+
+    sending = Task(send)
+    got = b""
+    while piece := far.recv(10_000):
+        got += piece
+    sending.result()
+    # (An urgent byte that a later one follows before it is read is an ordinary one, on TCP.)
+    assert len(got) - got.count(b"!") == len(stream) - stream.count(b"!")
+    assert got.replace(b"!", b"") == stream.replace(b"!", b"")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_doorbell_byte_comes_behind_the_end_of_the_ring(seed: int) -> None:
+    """A peer that polls reads the last bytes of the ring at the moment at which the other end leaves."""
+    with make_pair("ring") as (near, far):
+        far.setblocking(False)
+        poller = select.poll()
+        poller.register(far, select.POLLIN)
+        stream = payload(20_000, seed)
+
+        def send() -> None:
+            for at in range(0, 10_000, 500):
+                near.sendall(stream[at : at + 500])
+            with KernelSocket(fileno=near.detach()) as raw:
+                raw.sendall(stream[10_000:])
+
+        sending = Task(send)
+        got = b""
+        while len(got) < len(stream) and poller.poll(SECONDS * 1000):
+            try:
+                piece = far.recv(700)
+            except BlockingIOError:
+                continue
+            if not piece:
+                break
+            got += piece
+        sending.result()
+        assert got == stream
