@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from pairs import SECONDS, KernelSocket, Pair, Task, deadline, make_pair, payload, read_exactly
+from pairs import SECONDS, KernelSocket, Pair, Task, deadline, make_pair, payload, read_exactly, read_to_eof
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +64,24 @@ def test_the_receiver_of_an_urgent_byte_leaves(pair: Pair, read: int, exposed: b
     with KernelSocket(fileno=far.detach()) as raw:
         assert read_exactly(raw, 6 - read) == b"abcdef"[read:]
         finish(near, raw)
+
+
+@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_both_streams_have_ended(pair: Pair, leaves: bool, exposed: bool) -> None:
+    """The kernel no longer tells how far its stream was read."""
+    near, far = pair
+    expose(far, exposed)
+    far.shutdown(socket.SHUT_WR)
+    assert near.recv(1) == b""
+    near.send(b"ab!", socket.MSG_OOB)
+    near.sendall(b"cd")
+    near.shutdown(socket.SHUT_WR)
+    if leaves:
+        with KernelSocket(fileno=far.detach()) as raw:
+            assert read_to_eof(raw) == b"abcd"
+    else:
+        assert read_to_eof(far) == b"abcd"
 
 
 @pytest.mark.parametrize("seed", range(20))

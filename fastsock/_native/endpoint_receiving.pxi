@@ -227,12 +227,20 @@ cdef void await_ringing(Endpoint self) noexcept nogil:
 
 cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
     """Takes `count` doorbell bytes from the kernel's queue. Those that do not come within milliseconds are owed."""
+    cdef int patience = 100 if self.own.doorbell_debt else 100 + SWALLOW_MS  # once is enough
+    cdef bint urgent = fs_load_relaxed64(&self.vi.rx.urgent) != 0
+    if urgent and swallow_by_place(self, patience):
+        return
+    if urgent:
+        fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
+    swallow_counted(self, count, patience)
+    if urgent:
+        fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, self.vi.oob_inline and not self.moved_receiving())
+
+
+cdef void swallow_counted(Endpoint self, uint64_t count, int patience) noexcept nogil:
     cdef int64_t got
     cdef int tries = 0
-    cdef int patience = 100 if self.own.doorbell_debt else 100 + SWALLOW_MS  # once is enough
-    if fs_load_relaxed64(&self.vi.rx.urgent):
-        swallow_by_place(self, patience)
-        return
     count += self.own.doorbell_debt
     self.own.doorbell_debt = 0
     while count:
@@ -256,35 +264,40 @@ cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
             return
 
 
-cdef void swallow_by_place(Endpoint self, int patience) noexcept nogil:
+cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
     """swallow, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so does the
-    kernel. So it is not counted how many were taken: it is asked how far the queue was read."""
+    kernel. So it is not counted how many were taken: it is asked how far the queue was read.
+    False: the kernel does not tell, as behind the end of both streams."""
     cdef uint64_t position
     cdef int64_t mark, got
     cdef int tries = 0, inline
     cdef uint32_t missing
+    cdef bint took = False
     while True:
-        self.own.doorbell_debt = 0
         if not kernel_position(self.fd, &position, &mark):
-            return
+            return took  # what is owed then was noted
+        self.own.doorbell_debt = 0
         missing = fs_load_relaxed(&self.vi.rx.heard) - <uint32_t>(position + 1 - fs_load_sc64(&self.vi.rx.switch_at))
         if <int32_t>missing <= 0:
-            return
+            return True
         inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)  # takes the urgent byte with the others
         got = sys_recv(self.fd, junk, min(<size_t>missing, sizeof(junk)), MSG_TRUNC | MSG_DONTWAIT)
         if got < 0:
             got = -errno
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, inline)
-        if got == -EAGAIN and tries < patience:
+        if got > 0:
+            took = True
+            self.own.doorbell_debt = missing - <uint32_t>got
+        elif got == -EAGAIN and tries < patience:
             tries += 1
             if tries <= 100:
                 fs_pause()
             else:
                 fs_events_within(self.fd, POLLIN, 1)
-        elif got <= 0:
+        else:
             if got == -EAGAIN:
                 self.own.doorbell_debt = missing
             elif got < 0:
                 self.pending_error = <int>-got
-            return
+            return True
