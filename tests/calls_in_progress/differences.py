@@ -1,0 +1,87 @@
+"""Where fastsock does something else than kernel TCP, and why. Each entry must really differ, or the test fails."""
+
+from .comparison import Difference
+
+DIFFERENCES = (
+    Difference(
+        name="a receive with a timeout outlives the socket object",
+        where=r"call=recv-timeout event=near\.(close|reset|leave|child_goes_on)",
+        tcp=r"(after it|far has \w+): recv (EBADF|blocked)",
+        here=r"(after it|far has \w+): recv (data|blocked|eof|EBADF)",
+        reason="On TCP, Python polls the number, and then finds that it is closed: EBADF, and the bytes are "
+        "lost. Here the call belongs to the connection, as one without a timeout does everywhere.",
+    ),
+    Difference(
+        name="a poll keeps no closed connection open",
+        where=r"path=(out|ring) .* call=poll event=near\.(close|reset|child_goes_on)",
+        tcp=r"far reads: all, then (EAGAIN|ECONNRESET)|far has read: poll none",
+        here=r"far reads: all, then eof|far has read: poll blocked",
+        reason="In the kernel a poll of another thread keeps a closed socket open until it returns. What a "
+        "close ends here is the connection, which knows of receives and sends, but not of polls.",
+    ),
+    Difference(
+        name="a poller does not see that a killed peer had bytes unread",
+        where=r"event=(near|far)\.killed",
+        tcp=r"after it: poll IN\|ERR\|HUP|(near|far) polls: IN\|OUT\|(ERR\|)?HUP\|RDHUP",
+        here=r"after it: poll IN(\|HUP)?|(near|far) polls: IN\|OUT\|RDHUP",
+        reason="In docs/limitations.md: the bytes lay in the ring, so that the kernel saw a FIN, and no RST.",
+    ),
+    Difference(
+        name="sends to a killed peer are taken",
+        where=r"event=(near|far)\.killed",
+        tcp=r"(near|far) sends to nobody: (EPIPE|ECONNRESET)",
+        here=r"(near|far) sends to nobody: (ok|EAGAIN|EPIPE)",
+        reason="In docs/limitations.md: the first send draws the RST that the unread bytes would have drawn.",
+    ),
+    Difference(
+        name="the end of a full direction arrives at once",
+        where=r"out=\w+/us in=full/peer|out=full/us in=\w+/peer|in=full/peer call=sendall event=far\.(cl|res|kil)",
+        tcp=r"event: ok|after it: sendall ECONNRESET",
+        here=r"event: ENOTCONN|after it: sendall EPIPE",
+        reason="On TCP the FIN waits behind the bytes: until it has arrived shutdown succeeds, and a reset that "
+        "overtakes it is ECONNRESET. Here the end is told by the kernel's FIN and the ring's, which no bytes hold up: "
+        "a shutdown behind both ends fails, and a reset is EPIPE, as on TCP where there was room.",
+    ),
+    Difference(
+        name="the way back draws the reset first",
+        where=r"out=\w+/us in=\w+/us call=none event=(near|far)\.leave",
+        tcp=r"far sends: (ok|EAGAIN)|far polls: IN\|OUT\|ERR\|HUP\|RDHUP",
+        here=r"far sends: EPIPE|far polls: IN\|OUT\|(HUP\|)?RDHUP",
+        reason="Near has shut both its directions. What far sends draws a reset, on TCP its next bytes, here "
+        "the byte by which the leaver asks.",
+    ),
+    Difference(
+        name="behind a bridge a close looks like a half-close",
+        where=r"in=\w+/peer call=none event=near\.leave",
+        tcp=r"near sends to nobody: (EPIPE|ECONNRESET)|near polls: \S+",
+        here=r"near sends to nobody: ok|near polls: \S+",
+        reason="In docs/limitations.md: a peer that has ended its stream cannot help, so a process carries "
+        "the connection.",
+    ),
+    Difference(
+        name="a call on the kernel's path is deaf when its socket is closed and the number taken",
+        where=r"path=tcp .* call=(recv|recv-timeout|sendall|both) event=near\.(close|reset)",
+        tcp=r"far has \w+: \w+ (data|done|E\w+)|far reads: \w+, then (eof|ECONNRESET)",
+        here=r"far has \w+: \w+ blocked|far reads: \w+, then (EAGAIN|eof)",
+        reason="In docs/limitations.md: ppoll looks at numbers, and finds another file there, or none, while a recv or "
+        "send of the kernel keeps the file that it began with. (On the ring an eventfd tells the sleeper.)",
+    ),
+    Difference(
+        name="an end that leaves has room in the kernel",
+        where=r"path=(in|out) out=full/open .* call=(sendall|both) event=(near|far)\.leave",
+        tcp=r"after it: sendall blocked",
+        here=r"after it: sendall done",
+        reason="What did not fit into the ring fits into the kernel's buffers, which were widened.",
+    ),
+)
+
+FAULTS = (
+    Difference(
+        name="leaving loses what the kernel has not sent yet",
+        where=r"path=in out=full/us in=\w+/us call=none event=(near|far)\.leave",
+        tcp=r"far reads: all, then eof",
+        here=r"far reads: part, then ECONNRESET",
+        reason="Near has shut both its directions: what far asks by draws a reset, which drops near's last bytes.",
+    ),
+)
+"""Faults of the code as it is: an entry goes when its fault is mended. What a fault leads to is not looked at."""
