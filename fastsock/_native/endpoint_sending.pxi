@@ -34,7 +34,8 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     ready = fs_load_sc(&self.vi.tx.ready)
     if ready == FS_LEFT:
         answer_leaver(self)
-        if held(self):
+    if fs_load_relaxed(&own.moved) & (FS_SENDING_BACK | FS_OUT) == FS_SENDING_BACK:
+        if not goes_on_in_kernel(self):
             fs_unlock(&own.send_lock)
             return -EAGAIN if length else 0
     elif ready == FS_READY and length and not fs_load_relaxed(&own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK):

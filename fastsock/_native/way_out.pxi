@@ -96,6 +96,25 @@ cdef void answer_leaver(Endpoint self) noexcept nogil:
         go_back_sending(self, True)
 
 
+cdef bint goes_on_in_kernel(Endpoint self) noexcept nogil:
+    """This side sends through the kernel again, because the peer has left, or because it is about to leave itself. Whether it
+    may do so now: not while the peer that left is unsettled, as what that wants again comes first. A peer that leaves from
+    here on gets nothing again. Under the send lock."""
+    # SYNC: left - pairs with leave_locked.
+    if fs_swap_if32(&self.vi.tx.ready, FS_READY, FS_TOO_LATE) or fs_load_sc(&self.vi.tx.ready) != FS_LEFT:
+        return True
+    if fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED and not self.own.fin_sent:
+        fs_or_sc(&self.own.moved, FS_SENDING_HELD)
+    return not held(self)
+
+
+cdef bint leaver_ended(Endpoint self) noexcept nogil:
+    """Whether the peer, which has left, will not say any more how that is settled. (After a half-close the end of its
+    stream says nothing.)"""
+    cdef int stands = lifeline(self)
+    return stands == OVER or stands == STREAM_ENDED and fs_load_sc64(&self.vi.rx.fin) & KIND != FS_FIN
+
+
 cdef bint held(Endpoint self) noexcept nogil:
     """Whether what this side sends must wait until the peer that left is settled. Under the send lock."""
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD:
@@ -104,9 +123,7 @@ cdef bint held(Endpoint self) noexcept nogil:
     if fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED:
         if not self.held_since:
             self.held_since = fs_now()
-        # (After a half-close the end of the peer's stream says nothing.)
-        if not (fs_load_sc64(&self.vi.rx.fin) & KIND != FS_FIN and peer_ended(self)) and (
-                fs_now() - self.held_since < <int64_t>HELD_TIME):
+        if not leaver_ended(self) and fs_now() - self.held_since < <int64_t>HELD_TIME:
             return True
         fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_REFUSED)
     fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
@@ -309,13 +326,12 @@ cdef void let_peer_leave(Endpoint self) noexcept nogil:
             or fs_swap_if32(&self.vi.tx.ready, FS_NOT_YET, FS_TOO_LATE)):
         return
     deadline = fs_now() + ANSWER_TIME
-    while fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED and not peer_ended(self):
-        if fs_now() > deadline:
-            # SYNC: settled - pairs with give_back.
-            fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_REFUSED)
-            return
+    while fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED and not leaver_ended(self) and fs_now() <= deadline:
         fs_nap()
-    # (A parcel that is being returned is returned under the send lock.)
+    # Whatever has ended the wait: a parcel that comes from here on is not sent any more, as it would come behind what is
+    # written to the descriptor. One that is being sent is sent under the send lock.
+    # SYNC: settled - pairs with give_back and put_back.
+    fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_REFUSED)
     own = lock_sending(self)
     fs_unlock(&own.send_lock)
 
@@ -342,6 +358,7 @@ cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nog
         settle_with_peer(self)
         return IN_KERNEL
     if not await_end_of_ring(self):
+        settle_with_peer(self)
         return NEEDS_BRIDGE
     switch_at = fs_load_sc64(&self.vi.rx.switch_at)
     # (A kernel whose socket is shut in both directions answers bytes with RST, and drops what it has not sent yet.)
