@@ -177,6 +177,7 @@ cdef int64_t refusal(Endpoint self) noexcept nogil:
     """What a send gets that nobody will read: -errno, or 0 if the kernel connection answers. It does not know of bytes of ours
     that were left in the ring, and while a peer closes it even takes some more. On TCP the reset that they draw is told
     once: -ECONNRESET, or -EPIPE if the peer had ended its stream before."""
+    cdef int stands
     if self.broken or self.death_told:
         return -EPIPE
     if (not self.gone() or self.own.fin_sent or fs_load_relaxed(&self.vi.tx.seen) == self.own.posted
@@ -185,7 +186,11 @@ cdef int64_t refusal(Endpoint self) noexcept nogil:
     if fs_load_sc(&self.vi.tx.doorbell) & (FS_SHUT | FS_GONE) == FS_SHUT:
         return 0  # it has shut both its directions, and may live: its kernel answers
     self.death_told = True
-    fs_option(self.fd, SOL_SOCKET, SO_ERROR)  # the kernel's word for it, if it has come: told too, and POLLERR no longer
+    stands = lifeline(self)
+    # The kernel's word for it, if it has come: told with this, and POLLERR no longer. If it has come and is not there, the
+    # program has asked for it by SO_ERROR, and was told then.
+    if fs_option(self.fd, SOL_SOCKET, SO_ERROR) == 0 and stands == OVER:
+        return -EPIPE
     return -EPIPE if fs_load_sc64(&self.vi.rx.fin) & ~<uint64_t>0xffffffff == FS_FIN else -ECONNRESET
 
 
