@@ -15,7 +15,7 @@ __all__ = ["PAYS", "Habit", "delay"]
 
 PAYS = 128
 """Operations of a session from which on a move pays at either end: 64 round trips, or 40 requests of `http.client`.
-(Sessions of 16 such requests that moved ran at half of TCP's speed on 2 CPUs, those of 50 at 0.8, of 1,000 about even.)"""
+(Sessions of 16 such requests that moved ran at half of TCP's speed on 2 CPUs, those of 50 at 0.8 of it.)"""
 
 BELIEVED = 3  # short sessions more than long ones: a number that the kernel chose for a client comes again now and then
 SURE = 4  # short sessions in a row, or long ones, after which one of the other kind changes nothing
