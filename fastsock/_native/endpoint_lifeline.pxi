@@ -191,7 +191,7 @@ cdef int64_t refusal(Endpoint self) noexcept nogil:
     # program has asked for it by SO_ERROR, and was told then.
     if fs_option(self.fd, SOL_SOCKET, SO_ERROR) == 0 and stands == OVER:
         return -EPIPE
-    return -EPIPE if fs_load_sc64(&self.vi.rx.fin) & ~<uint64_t>0xffffffff == FS_FIN else -ECONNRESET
+    return -EPIPE if fs_load_sc64(&self.vi.rx.fin) & KIND == FS_FIN else -ECONNRESET
 
 
 cdef int64_t stream_ended(Endpoint self) noexcept nogil:
