@@ -1,5 +1,6 @@
 """What many tests start from: connected pairs of sockets, and a certificate."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -14,6 +15,14 @@ from pairs import KINDS, Pair, make_pair  # noqa: E402 - after its registration
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else the programs under test would not hear it either
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Repeats what `./dev test` found before pytest: the summary is often all that somebody sees of a long run."""
+    path = os.environ.get("FAILED_CHECKS")
+    if path and (failures := Path(path).read_text(errors="replace")):
+        terminalreporter.section("checks that failed before these tests")
+        terminalreporter.write(failures)
 
 
 @pytest.fixture(params=KINDS)

@@ -6,9 +6,10 @@ import argparse
 import os
 import random
 import sys
+from pathlib import Path
 
 from tests.chaos.driver import Driver
-from tests.chaos.plan import KINDS
+from tests.chaos.plan import KINDS, Features
 
 
 def names(text: str) -> list[str]:
@@ -48,6 +49,8 @@ def options(words: list[str]) -> argparse.Namespace:
     add("--no-faults", dest="faults", action="store_false", help="the driver does nothing at all to the processes")
     add("--plain", action="store_true", help="kernel TCP, for comparison")
     add("--one-cpu", action="store_true", help="all processes on one processor")
+    add("--size", type=int, default=Features.size, help="bytes of a connection's largest piece, at most")
+    add("--json", type=Path, metavar="FILE", help="a line of numbers is added to this file at the end")
     add("--most", type=int, default=20, help="findings after which a run ends (default 20)")
     add("--out", metavar="DIRECTORY", help="where reports are left (default: a new one, removed if nothing was found)")
     return parser.parse_args(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import queue
 import random
@@ -55,6 +56,7 @@ class Driver:
         variables = {**os.environ, MARK: self.run, "CHAOS_OUT": str(self.out), "PYTHONUNBUFFERED": "1"}
         variables["CHAOS_FORK"] = "1" if options.fork else "0"
         variables["CHAOS_URGENT"] = "1" if options.urgent else "0"
+        variables["CHAOS_SIZE"] = str(options.size)
         variables["CHAOS_PROGRAMS"] = " ".join(options.programs)
         variables["CHAOS_PATIENCE"] = str(watch.PATIENCE)
         if options.key is not None:
@@ -244,6 +246,23 @@ class Driver:
                 processes.send_signal(pid, 9)
         return self.conclude()
 
+    def record(self, kills: int) -> None:
+        """Adds a line of numbers to a file."""
+        judge = self.judge
+        numbers = {
+            "seed": self.options.seed,
+            "seconds": self.options.seconds,
+            "connections": judge.connections,
+            "moved": judge.moved,
+            "refused": judge.refused,
+            "bytes": judge.bytes,
+            "kills": kills,
+            "faults": sum(self.faults.counts.values()),
+            "findings": len(self.findings),
+        }
+        with self.options.json.open("a") as file:
+            print(json.dumps(numbers), file=file)
+
     def conclude(self) -> int:
         judge = self.judge
         struck = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.counts.items())) or "none"
@@ -257,6 +276,8 @@ class Driver:
             self.finding("no connection moved to the ring: nothing was tested")
         summary += f"chaos: {len(self.findings)} findings"
         print(summary, flush=True)
+        if self.options.json:
+            self.record(kills)
         if not self.findings:
             if not self.options.out:
                 shutil.rmtree(self.out)

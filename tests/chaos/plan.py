@@ -51,6 +51,8 @@ class Features:
     urgent: bool = True
     programs: tuple[str, ...] = ()
     """Only these ("kind/program"), if any are given."""
+    size: int = 4_000_000
+    """Bytes of a connection's last and largest piece, at most."""
 
     def offered(self, kind: str, side: str) -> list[str]:
         """The programs of a kind that may be drawn for a side."""
@@ -66,6 +68,7 @@ class Plan:
     def __init__(self, key: int, kinds: Sequence[str], features: Features) -> None:
         self.key, self.kinds = key, dict(zip(SIDES, kinds, strict=True))
         rng = self.rng = random.Random(f"plan {key}")
+        self.most = features.size
         programs = {side: rng.choice(features.offered(self.kinds[side], side)) for side in SIDES}
         self.turns: tuple[list[int], list[int]] | None = None  # sums of bytes after each turn, (client's, server's)
         self.barrier_turn: int | None = None  # TLS begins after this turn
@@ -95,7 +98,7 @@ class Plan:
 
     def _size(self) -> int:
         rng = self.rng
-        return rng.randrange(rng.choice([1, 2, 200, 5000, 100_000, 100_000, 1_000_000, 4_000_000]))
+        return rng.randrange(min(rng.choice([1, 2, 200, 5000, 100_000, 100_000, 1_000_000, 4_000_000]), self.most))
 
     def _draw_sizes(self) -> None:
         self.up, self.down = self._size(), self._size()
@@ -103,9 +106,10 @@ class Plan:
     def _draw_turns(self) -> None:
         rng = self.rng
         if rng.random() < 0.1:  # many round trips, and then a long answer to a half-closed connection
-            pieces = [(1, 1)] * 50 + [(1, LONG_ANSWER if rng.random() < 0.3 else LONG_ANSWER // 10)]
+            answer = LONG_ANSWER if rng.random() < 0.3 else LONG_ANSWER // 10
+            pieces = [(1, 1)] * 50 + [(1, min(answer, 3 * self.most))]
         else:
-            most = rng.choice([2, 50, 3000, 60_000])
+            most = min(rng.choice([2, 50, 3000, 60_000]), max(self.most, 2))
             pieces = [(rng.randrange(1, most), rng.randrange(1, most)) for _ in range(rng.randrange(40))]
             pieces.append((self._size(), self._size()))
         self._set_turns(pieces)

@@ -29,6 +29,7 @@ FEATURES = Features(
     fork=os.environ.get("CHAOS_FORK") != "0",
     urgent=os.environ.get("CHAOS_URGENT") != "0",
     programs=tuple(os.environ.get("CHAOS_PROGRAMS", "").split()),
+    size=int(os.environ.get("CHAOS_SIZE", Features.size)),
 )
 stopped = threading.Event()
 
