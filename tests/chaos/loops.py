@@ -154,11 +154,12 @@ class Pump(_End, asyncio.BaseProtocol):
             self.ended.set_result(None)
         elif talk.rng.random() < 0.01 and not self.transport.is_closing() and self.transport.is_reading():
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_later(talk.rng.random() * 0.03, self.read_again)
+            asyncio.get_running_loop().call_later(talk.rng.random() * 0.03, self.read_again, self.transport)
 
-    def read_again(self) -> None:
-        if not self.transport.is_closing() and not self.talk.at_event:
-            self.transport.resume_reading()
+    def read_again(self, paused: Any) -> None:
+        """(Bytes may come above TLS before `start_tls` has returned: what was paused then is the transport below.)"""
+        if not paused.is_closing() and not self.talk.at_event:
+            paused.resume_reading()
 
     def eof_received(self) -> bool:
         self.talk.ended()
@@ -257,8 +258,10 @@ class Plain(Pump, asyncio.Protocol):
 class Buffered(Pump, asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         length = self.talk.rng.choice([100, 5000, 65_536])
-        # (asyncio's SSLProtocol cuts pieces off the buffer, so that it must be a view; and fills as much as it hints.)
-        self.buffer = memoryview(bytearray(max(length, sizehint) if self.talk.secured else length))
+        # (asyncio's SSLProtocol cuts pieces off the buffer, so that it must be a view; and fills as much as it hints, also
+        # before `start_tls` has returned.)
+        above = self.talk.plan.barrier_turn is not None
+        self.buffer = memoryview(bytearray(max(length, sizehint) if above else length))
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
