@@ -84,6 +84,40 @@ def test_both_streams_have_ended(pair: Pair, leaves: bool, exposed: bool) -> Non
         assert read_to_eof(far) == b"abcd"
 
 
+@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+@pytest.mark.parametrize("read", [0, 2, 4], ids="read-{}".format)
+def test_both_streams_have_ended_and_the_sender_has_left(pair: Pair, read: int, exposed: bool) -> None:
+    """Behind the doorbell bytes come bytes that nobody has counted."""
+    near, far = pair
+    expose(far, exposed)
+    far.shutdown(socket.SHUT_WR)
+    assert near.recv(1) == b""
+    near.send(b"ab!", socket.MSG_OOB)
+    near.sendall(b"cd")
+    assert read_exactly(far, read) == b"abcd"[:read]
+    with KernelSocket(fileno=near.detach()) as raw:
+        raw.sendall(b"ef")
+        raw.shutdown(socket.SHUT_WR)
+    assert read_to_eof(far) == b"abcdef"[read:]
+
+
+@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+def test_an_urgent_byte_is_the_kernels_last_and_both_streams_have_ended(exposed: bool) -> None:
+    with make_pair("midstream") as (near, far):
+        expose(far, exposed)
+        near.send(b"ab!", socket.MSG_OOB)
+        assert far.recv(2) == b"ab"
+        while near._endpoint is None or not near._endpoint.peer_consents:  # type: ignore[attr-defined]
+            far.sendall(b".")
+            assert near.recv(1) == b"."
+        far.shutdown(socket.SHUT_WR)
+        assert near.recv(1) == b""
+        near.sendall(b"cd")
+        near.sendall(b"ef")
+        near.shutdown(socket.SHUT_WR)
+        assert read_to_eof(far) == b"cdef"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_urgent_bytes_in_a_stream_whose_sender_leaves(pair: Pair, seed: int) -> None:
     """The urgent bytes are anywhere, before and behind the end of the ring."""

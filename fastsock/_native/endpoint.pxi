@@ -138,7 +138,7 @@ cdef class Endpoint:
     cdef bint position(self, uint64_t *taken) noexcept nogil:
         """How far the kernel's stream was read, by whomever. False: the kernel does not tell."""
         cdef int64_t mark
-        return kernel_position(self.fd, taken, &mark)
+        return kernel_position(self, taken, &mark)
 
     cdef bint moved_sending(self) noexcept nogil:
         return fs_load_acquire(&self.own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK) == FS_SENDING_MOVED

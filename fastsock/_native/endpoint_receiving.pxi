@@ -77,7 +77,7 @@ cdef bint kernel_part_read(Endpoint self, uint64_t switch_at) noexcept nogil:
     apart and is no part of the stream. What recv returned does not count those that it passed over."""
     cdef uint64_t position
     cdef int64_t mark
-    return kernel_position(self.fd, &position, &mark) and (
+    return kernel_position(self, &position, &mark) and (
         position >= switch_at - 1 or position == switch_at - 2 and mark == 0)
 
 
@@ -267,14 +267,14 @@ cdef void swallow_counted(Endpoint self, uint64_t count, int patience) noexcept 
 cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
     """swallow, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so does the
     kernel. So it is not counted how many were taken: it is asked how far the queue was read.
-    False: the kernel does not tell, as behind the end of both streams."""
+    False: the kernel does not tell."""
     cdef uint64_t position
     cdef int64_t mark, got
     cdef int tries = 0, inline
     cdef uint32_t missing
     cdef bint took = False
     while True:
-        if not kernel_position(self.fd, &position, &mark):
+        if not kernel_position(self, &position, &mark):
             return took  # what is owed then was noted
         self.own.doorbell_debt = 0
         missing = fs_load_relaxed(&self.vi.rx.heard) - <uint32_t>(position + 1 - fs_load_sc64(&self.vi.rx.switch_at))

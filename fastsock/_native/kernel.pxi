@@ -176,22 +176,33 @@ cdef bint tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) noe
     return True
 
 
-cdef bint kernel_position(int fd, uint64_t *taken, int64_t *mark) noexcept nogil:
+cdef bint kernel_position(Endpoint self, uint64_t *taken, int64_t *mark) noexcept nogil:
     """How far the kernel's stream was read, in bytes since the connection began, and as kernel_waiting. What recv returned
     does not tell: it passes over an urgent byte, and so does the kernel when another one comes."""
     cdef uint64_t sent, before, after, waiting
     cdef char state
     while True:
-        if not tcp_bytes(fd, &state, &sent, &before) or not kernel_waiting(fd, &waiting, mark):
+        if not tcp_bytes(self.fd, &state, &sent, &before) or not kernel_waiting(self.fd, &waiting, mark):
             return False
-        if not tcp_bytes(fd, &state, &sent, &after) or state == TCP_CLOSE:
+        if not tcp_bytes(self.fd, &state, &sent, &after):
             return False
         if before == after:  # nothing came between the two counts
             break
-    if state == TCP_CLOSE_WAIT or state == TCP_LAST_ACK or state == TCP_CLOSING or state == TCP_TIME_WAIT:
+    if (state == TCP_CLOSE_WAIT or state == TCP_LAST_ACK or state == TCP_CLOSING or state == TCP_TIME_WAIT
+            or state == TCP_CLOSE and fin_counted(self, after)):
         after -= 1  # the FIN
     taken[0] = after - waiting
     return True
+
+
+cdef bint fin_counted(Endpoint self, uint64_t received) noexcept nogil:
+    """Whether the peer's FIN is among the bytes received by a connection that is over for the kernel, which no longer tells
+    whether it ended with both ends' FIN or with a reset: it is if there is one more than the peer has counted. What a
+    peer sends that has gone back to the kernel nobody counts: then it is if there was no reset."""
+    cdef uint64_t switch_at = fs_load_sc64(&self.vi.rx.switch_at)
+    if switch_at and fs_load_sc64(&self.vi.rx.fin) >> 32 != FS_BACK >> 32:
+        return <int32_t>(<uint32_t>(received + 1 - switch_at) - fs_load_acquire(&self.vi.rx.rung)) > 0
+    return not fs_events_now(self.fd, 0) & POLLERR
 
 
 cdef bint kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) noexcept nogil:

@@ -63,17 +63,8 @@ cdef void mend_sending(Endpoint self, fs_side *own) noexcept nogil:
 cdef bint read_of_kernel(Endpoint self, uint64_t *taken) noexcept nogil:
     """Bytes of the kernel's stream that this side has read so far, doorbell bytes and all. False if an urgent byte makes
     that uncertain, or the kernel does not tell."""
-    cdef uint64_t sent, before, after, waiting
     cdef int64_t mark
-    cdef char state
-    while tcp_bytes(self.fd, &state, &sent, &before) and kernel_waiting(self.fd, &waiting, &mark):
-        if not tcp_bytes(self.fd, &state, &sent, &after) or mark >= 0:
-            return False
-        if before == after:  # nothing came between the two counts
-            # (The peer's FIN counts as a byte.)
-            taken[0] = after - waiting - (state == TCP_CLOSE_WAIT or state == TCP_LAST_ACK or state == TCP_CLOSING)
-            return True
-    return False
+    return kernel_position(self, taken, &mark) and mark < 0
 
 
 cdef void mend_receiving(Endpoint self, fs_side *own) noexcept nogil:
