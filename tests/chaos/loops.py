@@ -187,6 +187,8 @@ class Pump(_End, asyncio.BaseProtocol):
             raise ConnectionError("the transport is closing")
         self.transport.write(data)
         self.talk.did_send(len(data))
+        if self.talk.at_event and self.talk.now.event == "tls":  # the peer may begin at once
+            self.transport.pause_reading()
         if self.talk.rng.random() < 0.1:
             await asyncio.sleep(0)
 
@@ -258,8 +260,8 @@ class Plain(Pump, asyncio.Protocol):
 class Buffered(Pump, asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         length = self.talk.rng.choice([100, 5000, 65_536])
-        # (asyncio's SSLProtocol cuts pieces off the buffer, so that it must be a view; and fills as much as it hints, also
-        # before `start_tls` has returned.)
+        # (asyncio's SSLProtocol cuts pieces off the buffer, so that it must be a view; and fills as much as it hints,
+        # also before `start_tls` has returned.)
         above = self.talk.plan.barrier_turn is not None
         self.buffer = memoryview(bytearray(max(length, sizehint) if above else length))
         return self.buffer
