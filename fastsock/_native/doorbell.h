@@ -15,7 +15,8 @@
 #ifndef FASTSOCK_DOORBELL_H
 #define FASTSOCK_DOORBELL_H
 
-#include "ring.h"
+#include "posting.h"
+#include "taking.h"
 
 /* ---- the receiver waits ---------------------------------------------------------------------------- */
 

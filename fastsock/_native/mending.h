@@ -20,7 +20,8 @@
 #ifndef FASTSOCK_MENDING_H
 #define FASTSOCK_MENDING_H
 
-#include "ring.h"
+#include "posting.h"
+#include "taking.h"
 
 /* The newest descriptor may be longer than its sender lived to note: takes over its length, and ends combining. */
 static inline int fs_mend_open(struct fs_vi *vi) {
