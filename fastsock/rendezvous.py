@@ -346,10 +346,10 @@ def _start(endpoint: Endpoint) -> None:
         decide(endpoint, Reason.PEER)  # reset already
         return
     if not addresses.is_local(there[0]):
-        endpoint.local = False
+        endpoint.note_local(False)
         decide(endpoint, Reason.REMOTE)
         return
-    endpoint.local = True
+    endpoint.note_local(True)
     if not settings.permits((here[0], there[0]), (here[1], there[1])) or here == there:
         decide(endpoint, Reason.EXCLUDED)
         return

@@ -155,7 +155,7 @@ LABEL = re.compile(r"SYNC: (?P<label>[a-z][a-z ]*?) - ")
 def test_every_sync_label_stands_at_both_ends() -> None:
     places: dict[str, set[str]] = defaultdict(set)
     for path in SOURCES:
-        if path.suffix in (".h", ".pxi", ".pyx"):
+        if path.suffix in (".h", ".pxd", ".pxi", ".pyx"):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if label := LABEL.search(line):
                     places[label["label"]].add(f"{path.name}:{number}")

@@ -11,6 +11,7 @@
  *                                        would not understand).
  *   fs_load_relaxed / fs_store_relaxed   a word with one writer that is read by others only as a hint, or
  *                                        that is ordered by a neighbouring store.
+ *   fs_count                             statistics: of two threads that count at once, one may be missed.
  */
 #ifndef FASTSOCK_ATOMICS_H
 #define FASTSOCK_ATOMICS_H
@@ -32,6 +33,10 @@ _Static_assert(sizeof(fs_word32) == 4 && sizeof(fs_word64) == 8, "atomics must n
 #define fs_add_sc(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define fs_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define fs_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
+
+/* What a side keeps for itself: relaxed, and no place where a peer could interfere, which the tests look for. */
+static inline uint32_t fs_own32(const fs_word32 *p) { return fs_load_relaxed((fs_word32 *)p); }
+static inline void fs_count(fs_word64 *p, uint64_t n) { fs_store_relaxed(p, fs_load_relaxed(p) + n); }
 
 /* Keeps the compiler from moving a thread's accesses across: for whoever sees them between two of its instructions, be it a
  * signal's end of the process. Costs nothing. */

@@ -52,7 +52,7 @@ cpdef begin_undecided(Endpoint endpoint):
         return
     endpoint.next_step = endpoint.operations + after
     endpoint.reason = few_operations
-    endpoint.local = NOT_ASKED
+    fs_store_relaxed(&endpoint.locality, LOCALITY_UNKNOWN)
     endpoint.step = first_step
     if meets_at_once:
         first_step(endpoint)  # so that the other end's first operation finds the name

@@ -160,7 +160,7 @@ cdef int64_t next_of_unknown(Endpoint self, parcel_t *parcel, char *into) noexce
     elif failed == EAGAIN:
         return -EAGAIN
     elif failed:
-        self.pending_error = failed  # told, and for the reader to hear after the parcel
+        fs_store_relaxed(&self.pending_error, <uint32_t>failed)  # told, and for the reader to hear after the parcel
     parcel.unknown = False
     sys_lseek(parcel.fd, <int64_t>parcel.crossed, SEEK_SET)
     return 0
@@ -259,8 +259,8 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
         if progress:
             continue
         wants = inward.done == inward.length and not inward.ended
-        armed = self.attached and wants and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK
-        fds[0].fd = self.wake_fd if self.attached else -1
+        armed = is_attached(self) and wants and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK
+        fds[0].fd = self.wake_fd if is_attached(self) else -1
         fds[0].events = POLLIN
         fds[1].fd = self.fd if wants or outward.done < outward.length else -1
         fds[1].events = 0
@@ -338,12 +338,12 @@ cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
         flags = sys_fcntl(fd, F_GETFD)
         sys_dup3(near, fd, O_CLOEXEC if flags & FD_CLOEXEC else 0)
     # (Shut in both directions it would answer what lay unread with RST: the bridge ends its stream behind that.)
-    if self.shut_receiving and not self.shut_sending:
+    if fs_load_relaxed(&self.shut_receiving) and not fs_load_relaxed(&self.shut_sending):
         sys_shutdown(near, SHUT_RD)
-    if self.shut_sending:
+    if fs_load_relaxed(&self.shut_sending):
         sys_shutdown(near, SHUT_WR)
     # The region and the old state stay mapped to the endpoint's end: a thread may be looking at them without a lock.
-    self.attached = False
+    fs_store_relaxed(&self.attached_word, 0)
     self.bridged = True
     self.bridged_inherited = self.own_inherited
     self.own = new

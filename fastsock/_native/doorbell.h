@@ -43,8 +43,8 @@ static inline int fs_wakes_receiver(struct fs_vi *vi) {
 static inline int fs_writable(struct fs_vi *vi) {
     struct fs_side *own = vi->own;
     if (fs_take_credits(vi) < 0) return 1; /* the next post reports it */
-    if (own->posted == own->credited) return 1;
-    if (own->posted - own->credited >= vi->window) return 0;
+    if (!fs_in_flight(own)) return 1;
+    if (fs_in_flight(own) >= vi->window) return 0;
     uint64_t head = own->head;
     uint32_t offset;
     int room = fs_reserve(vi, vi->chunk, &offset) > 0; /* the most demanding one, tried and taken back */

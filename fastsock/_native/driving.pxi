@@ -5,9 +5,9 @@ cdef void drive_by_loop(Endpoint endpoint) noexcept:
     """From now on the ring is polled, not the descriptor: no doorbell bytes any more."""
     cdef fs_side *own
     endpoint.driven = True
-    endpoint.exposed = False
-    endpoint.nodelay = False  # asyncio sets TCP_NODELAY everywhere; combining on the ring delays nothing
-    if endpoint.attached:
+    fs_store_relaxed(&endpoint.exposed_word, 0)  # under the receive lock, below, it is told
+    fs_store_relaxed(&endpoint.nodelay_word, 0)  # asyncio sets TCP_NODELAY everywhere; combining on the ring delays nothing
+    if is_attached(endpoint):
         with nogil:
             own = lock_receiving(endpoint)
             fs_and_sc(&endpoint.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)
@@ -102,8 +102,8 @@ cdef bint move_now(Endpoint endpoint) noexcept nogil:
 
 cdef bint credit_returned(Endpoint endpoint) noexcept nogil:
     """Whether the sender should try again. A hint: try_send has the last word."""
-    return (<int32_t>(fs_load_acquire(&endpoint.vi.tx.acked) - endpoint.own.credited) > 0
-            or <int32_t>(fs_load_acquire(&endpoint.own.ack_seen) - endpoint.own.credited) > 0
+    return (<int32_t>(fs_load_acquire(&endpoint.vi.tx.acked) - fs_load_relaxed(&endpoint.own.credited)) > 0
+            or <int32_t>(fs_load_acquire(&endpoint.own.ack_seen) - fs_load_relaxed(&endpoint.own.credited)) > 0
             or endpoint.gone() or not endpoint.moved_sending() and not waits_for_leaver(endpoint))
 
 

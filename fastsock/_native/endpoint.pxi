@@ -9,7 +9,7 @@ cdef class Endpoint:
         self.fd = fd
         self.descriptors = set()
         self.inode = inode_of(fd)
-        self.local = self.receive_timeout = self.send_timeout = NOT_ASKED
+        self.receive_timeout = self.send_timeout = NOT_ASKED
         self.wake_fd = self.peer_fd = -1
         take_up_polling(&self.habit)
         self.own = <fs_side *>new_block(sizeof(fs_side))
@@ -42,7 +42,7 @@ cdef class Endpoint:
         if self.descriptors:
             if fd == self.fd:
                 self.point_to(next(iter(self.descriptors)))
-        elif self.attached and fs_inode(fd) != self.inode:
+        elif is_attached(self) and fs_inode(fd) != self.inode:
             # Closed behind our back: the number may be somebody else's, and the kernel has ended the connection.
             self.point_to(-1)
             end_here(self)
@@ -103,6 +103,26 @@ cdef class Endpoint:
     # ---- attaching ---------------------------------------------------------------------------------------
 
     @property
+    def attached(self):
+        return is_attached(self)
+
+    @property
+    def exposed(self):
+        return is_exposed(self)
+
+    @property
+    def broken(self):
+        return is_broken(self)
+
+    @property
+    def nodelay(self):
+        return is_nodelay(self)
+
+    @nodelay.setter
+    def nodelay(self, bint on):
+        fs_store_relaxed(&self.nodelay_word, on)
+
+    @property
     def holders(self):
         """Processes that have this connection open."""
         return count_holders(self)
@@ -110,7 +130,7 @@ cdef class Endpoint:
     @property
     def peer_consents(self):
         """Whether the other end is attached too."""
-        return self.attached and fs_load_sc(&self.vi.tx.ready) != 0
+        return is_attached(self) and fs_load_sc(&self.vi.tx.ready) != 0
 
     @property
     def standing(self):
@@ -121,16 +141,16 @@ cdef class Endpoint:
         return fs_load_acquire(&self.own.moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK) == FS_RECEIVING_MOVED
 
     cdef bint sender_waits(self) noexcept nogil:
-        return self.attached and fs_peer_credit_wait(&self.vi)
+        return is_attached(self) and fs_peer_credit_wait(&self.vi)
 
     cdef bint gone(self) noexcept nogil:
         """Whether nobody reads our half any more, as far as was seen (peer_lost looks): what is sent gets the kernel's
         answer."""
-        return self.lost or fs_load_sc(&self.vi.tx.doorbell) & FS_GONE
+        return fs_load_relaxed(&self.lost) or fs_load_sc(&self.vi.tx.doorbell) & FS_GONE
 
     cdef bint may_switch(self) noexcept nogil:
         """Whether the peer may still turn to the ring."""
-        return self.attached and not fs_load_relaxed(&self.own.moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)
+        return is_attached(self) and not fs_load_relaxed(&self.own.moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)
 
     cdef bint kernel_part_read(self, uint64_t switch_at) noexcept nogil:
         return kernel_part_read(self, switch_at)
@@ -179,19 +199,19 @@ cdef class Endpoint:
             own = lock_both(self)
             counted = fs_load_sc(&own.holders) == 1 and self.count_received(&own.kernel_taken)
             if counted:
-                vi.count = self.vi.count
                 vi.oob_inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
-                self.vi = vi
+                fs_vi_become(&self.vi, &vi)
                 fs_limit_sends(&self.vi, self.send_limit)
                 memcpy(self.region_id, vi.region.id, 16)
                 self.wake_fd = wake_fd
                 self.peer_fd = peer_fd
-                self.nodelay = fs_option(self.fd, IPPROTO_TCP, TCP_NODELAY) != 0
-                # SYNC: attached - pairs with spin, by the locks.
-                self.attached = True
+                fs_store_relaxed(&self.nodelay_word, fs_option(self.fd, IPPROTO_TCP, TCP_NODELAY) != 0)
+                # SYNC: attached - pairs with is_attached: who finds it without a lock finds `vi` and the eventfds.
+                fs_store_release(&self.attached_word, 1)
                 hold_receive_buffer(self)
                 # A thread that sleeps on the kernel's descriptor knows nothing of the eventfd: ring it there.
-                if self.exposed or fs_load_sc(&self.recv_sleepers):
+                # SYNC: exposed - by the receive lock, see expose.
+                if is_exposed(self) or fs_load_sc(&self.recv_sleepers):
                     fs_or_sc(&self.vi.rx.doorbell, FS_EXPOSED)
                 fs_store_sc(&self.vi.rx.limit, self.receive_limit)
                 # SYNC: consent - pairs with try_send: the peer that sees it finds our doorbell state and limit.
@@ -224,30 +244,26 @@ cdef class Endpoint:
     def expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
         cdef int64_t deadline
-        cdef fs_side *own
-        if self.exposed or self.driven:
+        cdef bint told
+        cdef fs_call call
+        if is_exposed(self) or self.driven or not self.begin(&call):
             return
-        self.exposed = True
-        if not self.attached:
-            return
-        fs_or_sc(&self.vi.rx.doorbell, FS_EXPOSED)
-        # What was posted before was posted without a doorbell byte. Only the peer can put one into our queue.
-        if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
-            return
-        with nogil:
-            own = lock_receiving(self)
-            if self.moved_receiving() and not fs_waiting(&self.vi):
-                self.quiet()  # of a byte behind which nothing waits: leave_byte
-            fs_unlock(&own.recv_lock)
-        if self.kit is not None and self.lacks_doorbell_byte():
-            self.kit.ask_for_doorbell()
+        try:
+            fs_store_relaxed(&self.exposed_word, 1)
             with nogil:
-                deadline = fs_now() + EXPOSE_NS
-                while self.lacks_doorbell_byte() and fs_now() < deadline:
-                    # (The byte is an event, unless bytes of the kernel's part lie in front of it.)
-                    if not fs_events_within(self.fd, POLLIN, 1):
-                        continue
-                    sched_yield()
+                told = tell_exposed(self)
+            # What was posted before was posted without a doorbell byte. Only the peer can put one into our queue.
+            if told and self.kit is not None and self.lacks_doorbell_byte():
+                self.kit.ask_for_doorbell()
+                with nogil:
+                    deadline = fs_now() + EXPOSE_NS
+                    while self.lacks_doorbell_byte() and fs_now() < deadline:
+                        # (The byte is an event, unless bytes of the kernel's part lie in front of it.)
+                        if not fs_events_within(self.fd, POLLIN, 1):
+                            continue
+                        sched_yield()
+        finally:
+            self.end(&call)
 
     cdef bint lacks_doorbell_byte(self) noexcept nogil:
         """Whether something waits in the ring and no doorbell byte says so. While the kernel's part of the stream is not
@@ -275,7 +291,7 @@ cdef class Endpoint:
         if own == NULL:
             return -EAGAIN  # a stopped process has the turn: the caller looks for signals, and tries again
         # What a dead holder left cannot always be mended.
-        got = VIOLATED if self.vi.violation != NULL and not self.broken else take_stream(self, into, room, flags, final)
+        got = VIOLATED if self.vi.violation != NULL and not is_broken(self) else take_stream(self, into, room, flags, final)
         fs_unlock(&own.recv_lock)
         return got
 
@@ -301,7 +317,7 @@ cdef class Endpoint:
         """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor. False
         if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge takes
         the place of the kernel connection."""
-        return not self.attached or self.finished or self.broken or self.left or leave(self)
+        return not is_attached(self) or self.finished or is_broken(self) or self.left or leave(self)
 
     @property
     def left(self):
@@ -325,11 +341,11 @@ cdef class Endpoint:
 
     cdef poll_habit *habits(self) noexcept nogil:
         """A connection on the ring learns for itself; those on the kernel, which may be short, from each other."""
-        return &self.habit if self.attached else &kernel_habit
+        return &self.habit if is_attached(self) else &kernel_habit
 
     cdef bint polls(self) noexcept nogil:
         """Whether polling is on and has been paying here."""
-        return poll_ns != 0 and self.habits().score >= SCORE_POLLS and (self.listens or self.on_this_host())
+        return poll_ns != 0 and fs_load_relaxed(&self.habits().score) >= SCORE_POLLS and (self.listens or self.on_this_host())
 
     cdef int64_t budget(self, int64_t now) noexcept nogil:
         """Nanoseconds that this wait may poll."""
@@ -352,7 +368,7 @@ cdef class Endpoint:
 
     cdef bint nonblocking_by_flag(self) noexcept nogil:
         """Somebody who knows the descriptor's number may have set O_NONBLOCK behind the socket object's back."""
-        return self.exposed and sys_fcntl(self.fd, F_GETFL) & O_NONBLOCK
+        return is_exposed(self) and sys_fcntl(self.fd, F_GETFL) & O_NONBLOCK
 
     # ---- ending ------------------------------------------------------------------------------------------
 
@@ -360,39 +376,26 @@ cdef class Endpoint:
         """Before the kernel's shutdown. Packet FIN for a half-close; and a peer that sends to a socket shut in both
         directions must find nobody there, as in TCP."""
         cdef fs_side *own
-        self.shut_receiving |= receiving
-        self.shut_sending |= sending
-        if not self.attached or self.broken:
+        # Relaxed: a call that runs beside this one may be the earlier one. What must be told is told under the lock.
+        if receiving:
+            fs_store_relaxed(&self.shut_receiving, 1)
+        if sending:
+            fs_store_relaxed(&self.shut_sending, 1)
+        if not is_attached(self) or is_broken(self):
             return
         with nogil:
             own = lock_sending(self)
             if sending and not self.own.fin_sent:
                 fs_post_fin(&self.vi, FS_FIN)  # also before the switch: a FIN of the kernel alone means death
                 ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
-            if self.shut_receiving and self.shut_sending:
+            if fs_load_relaxed(&self.shut_receiving) and fs_load_relaxed(&self.shut_sending):
                 fs_or_sc(&self.vi.rx.doorbell, FS_SHUT)
                 wake(self.peer_fd)
             fs_unlock(&own.send_lock)
 
     def describe(self):
         """Where this end stands, for reports of what went wrong: a dict of numbers."""
-        cdef fs_side *own = self.own
-        state = dict(fd=self.fd, side=<uintptr_t>own, finished=self.finished, broken=self.broken, attached=self.attached, standing=self.standing, exposed=self.exposed, lost=self.lost,
-                     operations=self.operations, holders=self.holders, kernel_taken=own.kernel_taken,
-                     sleepers=(fs_load_sc(&self.recv_sleepers), fs_load_sc(&self.send_sleepers)),
-                     locks=(fs_load_sc(&own.recv_lock.word), fs_load_sc(&own.send_lock.word)))
-        if self.attached and not self.finished:
-            state.update(
-                posted=own.posted, credited=own.credited,
-                acked=fs_load_sc(&self.vi.tx.acked), peer_doorbell=fs_load_sc(&self.vi.tx.doorbell),
-                peer_ready=fs_load_sc(&self.vi.tx.ready), our_wait=fs_load_sc(&self.vi.tx.credit_wait),
-                switched_at=fs_load_sc64(&self.vi.tx.switch_at), rung=fs_load_sc(&self.vi.tx.rung),
-                consumed=fs_load_sc(&own.consumed), taken=fs_load_relaxed(&own.taken), waiting=fs_waiting(&self.vi),
-                doorbell=fs_load_sc(&self.vi.rx.doorbell), peer_wait=fs_load_sc(&self.vi.rx.credit_wait),
-                peer_switched_at=fs_load_sc64(&self.vi.rx.switch_at), heard=fs_load_sc(&self.vi.rx.heard),
-                peer_rung=fs_load_sc(&self.vi.rx.rung),
-                debt=own.doorbell_debt, fin=fs_load_sc64(&self.vi.rx.fin), fin_sent=own.fin_sent)
-        return state
+        return description(self)
 
     @property
     def window(self):
@@ -424,7 +427,7 @@ cdef class Endpoint:
         self.send_limit = send
         if self.send_buffer_before and send:
             self.send_buffer_before = send
-        if self.attached and not self.finished:
+        if is_attached(self) and not self.finished:
             with nogil:
                 limit_on_ring(self)
 
@@ -434,11 +437,17 @@ cdef class Endpoint:
         cdef unsigned char here[16]
         cdef unsigned char there[16]
         cdef int port, length
-        if self.local == NOT_ASKED:
+        cdef uint32_t where = fs_load_relaxed(&self.locality)  # (two threads that ask get the same answer)
+        if where == LOCALITY_UNKNOWN:
             length = fs_end_of(self.fd, 1, there, &port)
-            self.local = (length == 4 and there[0] == 127) or (
-                length > 0 and fs_end_of(self.fd, 0, here, &port) == length and memcmp(here, there, length) == 0)
-        return self.local != 0
+            where = HERE if (length == 4 and there[0] == 127) or (
+                length > 0 and fs_end_of(self.fd, 0, here, &port) == length and memcmp(here, there, length) == 0) else ELSEWHERE
+            fs_store_relaxed(&self.locality, where)
+        return where == HERE
+
+    def note_local(self, bint here):
+        """Whether the peer is on this host, which whoever decides the path has found out."""
+        fs_store_relaxed(&self.locality, HERE if here else ELSEWHERE)
 
     def ends(self):
         """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
@@ -459,8 +468,8 @@ cdef class Endpoint:
     def reset(self):
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
         cdef const char *violation = self.vi.violation
-        self.broken = True
-        self.lost = True
+        fs_store_relaxed(&self.broken_word, 1)
+        fs_store_relaxed(&self.lost, 1)
         fs_reset_connection(self.fd)
         wake(self.wake_fd)
         return (<bytes>violation).decode() if violation != NULL else "unknown violation"
@@ -473,11 +482,7 @@ cdef class Endpoint:
     # ---- statistics --------------------------------------------------------------------------------------
 
     cdef void add_counters(self, fs_counters *into) noexcept:
-        cdef uint64_t *source = <uint64_t *>&self.vi.count
-        cdef uint64_t *target = <uint64_t *>into
-        cdef size_t i
-        for i in range(sizeof(fs_counters) // sizeof(uint64_t)):
-            target[i] += source[i]
+        fs_add_counters(into, &self.vi.count, False)
 
 
 cdef uint32_t count_holders(Endpoint self) noexcept:
@@ -489,17 +494,3 @@ cdef uint32_t count_holders(Endpoint self) noexcept:
         if child and fs_is_dead(child) and fs_swap_if32(&self.own.children[i], child, 0):
             fs_add_sc(&self.own.holders, <uint32_t>-1)
     return fs_load_sc(&self.own.holders)
-
-
-cdef tuple standing_of(Endpoint self):
-    """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
-    return self.moved_sending(), self.moved_receiving(), self.attached, self.reason
-
-
-def counters():
-    """The counters of this process: of endpoints that are gone and of those that live, a dict."""
-    cdef fs_counters sum = totals
-    cdef Endpoint endpoint
-    for endpoint in by_inode.values():
-        endpoint.add_counters(&sum)
-    return sum

@@ -48,15 +48,16 @@ cdef int say_goodbye(Endpoint self) except -1:
     if self.session is not None:
         session, self.session = self.session, None
         # (A loop's transport on the ring counts no operations, but each is a message at least now and then.)
-        session.note(self.operations + <int64_t>(self.vi.count.messages_sent + self.vi.count.messages_received))
+        session.note(self.operations + <int64_t>(
+            fs_load_relaxed64(&self.vi.count.messages_sent) + fs_load_relaxed64(&self.vi.count.messages_received)))
     if self.kit is not None:
         self.kit.before_end()
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]
     last = count_holders(self) == 1
-    whole = last and not self.broken and not out(self) and not self.bridged
+    whole = last and not is_broken(self) and not out(self) and not self.bridged
     self.recyclable = whole and not self.own_inherited
-    if self.attached and whole:
+    if is_attached(self) and whole:
         with nogil:
             own = lock_both(self)
             # GONE first, then the look: a sender that posts later than our look finds GONE.
@@ -78,8 +79,7 @@ cdef int say_goodbye(Endpoint self) except -1:
 cdef void count_out(Endpoint self) noexcept:
     """This process holds the connection no longer."""
     cdef int i
-    self.add_counters(&totals)
-    memset(&self.vi.count, 0, sizeof(fs_counters))
+    fs_add_counters(&totals, &self.vi.count, True)
     for i in range(4):
         fs_swap_if32(&self.own.children[i], own_pid, 0)
     fs_add_sc(&self.own.holders, <uint32_t>-1)
@@ -90,7 +90,7 @@ cdef int release(Endpoint self) except -1:
     if not self.finished or self.active or self.kept:
         return 0
     free_own(self)
-    self.attached = False
+    fs_store_relaxed(&self.attached_word, 0)
     if self.kit is not None:
         kit, self.kit = self.kit, None
         kit.release(self.recyclable)
@@ -110,6 +110,6 @@ cdef void free_own(Endpoint self) noexcept:
     if self.bridged and not self.bridged_inherited:
         free_side(self.vi.own, fs_ends_size(self.vi.window))
     if not self.own_inherited:
-        free_side(self.own, fs_ends_size(self.vi.window) if self.attached else 0)
+        free_side(self.own, fs_ends_size(self.vi.window) if is_attached(self) else 0)
     self.own = &nobody
     self.vi.own = &nobody

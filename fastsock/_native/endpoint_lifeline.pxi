@@ -115,7 +115,7 @@ cdef bint peer_lost(Endpoint self) noexcept nogil:
         stands = lifeline(self)
         # The ring's FIN after the kernel's, see above.
         if stands == OVER or stands == STREAM_ENDED and not fs_load_sc64(&self.vi.rx.fin):
-            self.lost = True
+            fs_store_relaxed(&self.lost, 1)
     return self.gone()
 
 
@@ -127,7 +127,7 @@ cdef bint probe_peer(Endpoint self) noexcept nogil:
         return True
     told = fs_peer_socket(self.fd)
     if told == FS_PEER_CLOSED:
-        self.lost = True
+        fs_store_relaxed(&self.lost, 1)
     elif told == FS_PEER_UNKNOWN:
         leave_byte(self)
     return self.gone()
@@ -137,7 +137,7 @@ cdef bint end_is_hidden(Endpoint self) noexcept nogil:
     """Whether the kernel would not tell of the peer's death by the end of the peer's stream: the stream has ended, or we do not
     read it, or the end may wait behind bytes that the kernel holds."""
     cdef int unread = 0
-    if fs_load_sc64(&self.vi.rx.fin) or self.shut_receiving:
+    if fs_load_sc64(&self.vi.rx.fin) or fs_load_relaxed(&self.shut_receiving):
         return True
     return not self.moved_receiving() and sys_ioctl(self.fd, FIONREAD, &unread) == 0 and unread > 0
 
@@ -167,9 +167,9 @@ cdef void watch_lifeline(Endpoint self) noexcept nogil:
 cdef int64_t death(Endpoint self) noexcept nogil:
     """The kernel connection has ended. TCP resets it when a process dies with bytes unread; here they lay in the
     ring, where the kernel did not see them: -ECONNRESET once, then 0."""
-    if self.death_told or fs_waiting(&self.vi) or not fs_left_unread(&self.vi):
+    if fs_load_relaxed(&self.death_told) or fs_waiting(&self.vi) or not fs_left_unread(&self.vi):
         return 0
-    self.death_told = True
+    fs_store_relaxed(&self.death_told, 1)
     return -ECONNRESET
 
 
@@ -178,14 +178,14 @@ cdef int64_t refusal(Endpoint self) noexcept nogil:
     that were left in the ring, and while a peer closes it even takes some more. On TCP the reset that they draw is told
     once: -ECONNRESET, or -EPIPE if the peer had ended its stream before."""
     cdef int stands
-    if self.broken or self.death_told:
+    if is_broken(self) or fs_load_relaxed(&self.death_told):
         return -EPIPE
     if (not self.gone() or self.own.fin_sent or fs_load_relaxed(&self.vi.tx.seen) == self.own.posted
             or fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK):
         return 0
     if fs_load_sc(&self.vi.tx.doorbell) & (FS_SHUT | FS_GONE) == FS_SHUT:
         return 0  # it has shut both its directions, and may live: its kernel answers
-    self.death_told = True
+    fs_store_relaxed(&self.death_told, 1)
     stands = lifeline(self)
     # The kernel's word for it, if it has come: told with this, and POLLERR no longer. If it has come and is not there, the
     # program has asked for it by SO_ERROR, and was told then.
@@ -204,7 +204,7 @@ cdef int64_t stream_ended(Endpoint self) noexcept nogil:
 
 cdef int64_t kernel_failed(Endpoint self, int error) noexcept nogil:
     """What a receive gets when the kernel says `error`: a reset is told once, and by the next one the stream has ended."""
-    if error == ECONNRESET and self.death_told:
+    if error == ECONNRESET and fs_load_relaxed(&self.death_told):
         return 0
     return tell_of_kernel(self, -error)
 
@@ -212,7 +212,7 @@ cdef int64_t kernel_failed(Endpoint self, int error) noexcept nogil:
 cdef int64_t tell_of_kernel(Endpoint self, int64_t result) noexcept nogil:
     """What the kernel answered after the peer's end. A reset that it tells is told, and not told again."""
     if result == -ECONNRESET or result == -EPIPE:
-        self.death_told = True
+        fs_store_relaxed(&self.death_told, 1)
     return result
 
 
@@ -229,7 +229,7 @@ cdef int64_t look_at_lifeline(Endpoint self) noexcept nogil:
         if got < 0:
             return kernel_failed(self, errno)
         self.quiet()
-        if self.pending_error:
+        if fs_load_relaxed(&self.pending_error):
             return take_error(self)
         if fs_readable(&self.vi):
             break

@@ -5,16 +5,16 @@ cdef int64_t take_stream(Endpoint self, char *into, size_t room, int flags, bint
     cdef int64_t got
     cdef uint64_t end
     cdef int looks
-    if not self.attached or fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
-        if self.attached and self.own.doorbell_debt:
+    if not is_attached(self) or fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+        if is_attached(self) and self.own.doorbell_debt:
             swallow(self, 0)
             if self.own.doorbell_debt:
                 return -EAGAIN  # what comes first are doorbell bytes
-        if self.pending_error:
+        if fs_load_relaxed(&self.pending_error):
             return take_error(self)
         got = sys_recv(self.fd, into, room, flags | MSG_DONTWAIT)
         return got if got >= 0 else -errno
-    if self.broken:
+    if is_broken(self):
         return 0
     if not self.moved_receiving():
         got = take_kernel(self, into, room, flags)
@@ -50,7 +50,7 @@ cdef int64_t take_stream(Endpoint self, char *into, size_t room, int flags, bint
             return take_stream(self, into, room, flags, final)
         if end == FS_RESET and fs_load_relaxed(&self.own.fin_taken) == 0:
             fs_store_relaxed(&self.own.fin_taken, 2)  # the kernel's RST follows and says the rest
-        if self.pending_error:
+        if fs_load_relaxed(&self.pending_error):
             return take_error(self)
         if not final and end == 0:
             return -EAGAIN
@@ -61,14 +61,14 @@ cdef int64_t take_stream(Endpoint self, char *into, size_t room, int flags, bint
         if not fs_waiting(&self.vi):
             return got
         if got < 0:
-            self.pending_error = <int>-got
+            fs_store_relaxed(&self.pending_error, <uint32_t>-got)
     return -EAGAIN
 
 
 cdef int64_t take_error(Endpoint self) noexcept nogil:
     """An error that the kernel has told already, and that comes after the bytes that were there."""
-    cdef int64_t error = -self.pending_error
-    self.pending_error = 0
+    cdef int64_t error = -<int64_t>fs_load_relaxed(&self.pending_error)
+    fs_store_relaxed(&self.pending_error, 0)
     return tell_of_kernel(self, error)
 
 
@@ -260,7 +260,7 @@ cdef void swallow_counted(Endpoint self, uint64_t count, int patience) noexcept 
             if got < 0 and errno == EAGAIN:
                 self.own.doorbell_debt = <uint32_t>count
             elif got < 0:
-                self.pending_error = errno
+                fs_store_relaxed(&self.pending_error, <uint32_t>errno)
             return
 
 
@@ -299,5 +299,20 @@ cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
             if got == -EAGAIN:
                 self.own.doorbell_debt = missing
             elif got < 0:
-                self.pending_error = <int>-got
+                fs_store_relaxed(&self.pending_error, <uint32_t>-got)
             return True
+
+
+cdef bint tell_exposed(Endpoint self) noexcept nogil:
+    """`exposed` was set: on the ring the peer is told. Under the receive lock, since attach, which may be under way, and a thread
+    that goes to sleep look at `exposed` there, and would take back what is told. Whether the ring is read."""
+    cdef fs_side *own = lock_receiving(self)
+    cdef bint told = is_attached(self)
+    if told:
+        # SYNC: exposed - by the receive lock.
+        fs_or_sc(&self.vi.rx.doorbell, FS_EXPOSED)
+        told = not fs_load_relaxed(&own.moved) & FS_RECEIVING_BACK
+        if self.moved_receiving() and not fs_waiting(&self.vi):
+            self.quiet()  # of a byte behind which nothing waits: leave_byte
+    fs_unlock(&own.recv_lock)
+    return told

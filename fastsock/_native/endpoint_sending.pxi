@@ -25,7 +25,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     cdef fs_side *own = take_turn(self, True, PATIENCE)
     if own == NULL:
         return -EAGAIN  # a stopped process has the turn: the caller looks for signals, and tries again
-    if not self.attached:  # under the lock: another thread may have moved the connection meanwhile
+    if not is_attached(self):  # under the lock: another thread may have moved the connection meanwhile
         part = kernel_send(self, data, length, flags)
         fs_unlock(&own.send_lock)
         return part
@@ -40,15 +40,15 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
             return -EAGAIN if length else 0
     elif ready == FS_READY and length and not fs_load_relaxed(&own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK):
         switch_sending(self)
-    if (fs_load_relaxed64(&self.vi.rx.fin) or self.shut_receiving) and fs_events_now(self.fd, 0):
+    if (fs_load_relaxed64(&self.vi.rx.fin) or fs_load_relaxed(&self.shut_receiving)) and fs_events_now(self.fd, 0):
         peer_lost(self)  # a half-closed peer has died: its FIN was no news, but leave_byte made the kernel find out
     doorbell = fs_load_relaxed(&self.vi.tx.doorbell)
-    if doorbell & (FS_SHUT | FS_GONE) == FS_SHUT and self.moved_sending() and not self.lost and not self.own.fin_sent:
+    if doorbell & (FS_SHUT | FS_GONE) == FS_SHUT and self.moved_sending() and not fs_load_relaxed(&self.lost) and not self.own.fin_sent:
         if not fs_writable(&self.vi):
             fs_unlock(&own.send_lock)
             return -EAGAIN if length else 0
-        self.lost = True  # there is room, and what is sent now draws a reset
-    if (not self.moved_sending() or self.lost or self.own.fin_sent or self.broken
+        fs_store_relaxed(&self.lost, 1)  # there is room, and what is sent now draws a reset
+    if (not self.moved_sending() or fs_load_relaxed(&self.lost) or self.own.fin_sent or is_broken(self)
             or fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK or doorbell & FS_GONE):
         # Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer.
         part = refusal(self)
@@ -58,7 +58,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
                 part = tell_of_kernel(self, part)
         fs_unlock(&own.send_lock)
         return part
-    combine = self.vi.combine_limit and not self.nodelay and length <= self.vi.combine_limit
+    combine = self.vi.combine_limit and not is_nodelay(self) and length <= self.vi.combine_limit
     while done < <int64_t>length:
         part = post_and_ring(self, data + done, length - <size_t>done, combine)
         if part > 0:
@@ -68,7 +68,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         if part <= 0:
             break
     note_processor(self)
-    if self.own.posted != self.own.credited:
+    if fs_in_flight(self.own):
         watch_lifeline(self)
     if self.vi.violation != NULL:
         done = VIOLATED
@@ -86,7 +86,7 @@ cdef int64_t post_and_ring(Endpoint self, const char *data, size_t length, int c
     if part > 0:
         doorbell = fs_peer_doorbell(&self.vi)
         # (A peer that has ended its stream: see leave_byte.)
-        lacks = (doorbell & FS_EXPOSED or fs_load_relaxed64(&self.vi.rx.fin) or self.shut_receiving) and fs_all_heard(&self.vi)
+        lacks = (doorbell & FS_EXPOSED or fs_load_relaxed64(&self.vi.rx.fin) or fs_load_relaxed(&self.shut_receiving)) and fs_all_heard(&self.vi)
     if ringing and not lacks:
         fs_end_ringing(&self.vi)
     if counted:
@@ -108,7 +108,7 @@ cdef bint plug_full_ring(Endpoint self) noexcept nogil:
     cdef fs_side *own = take_turn(self, True, PATIENCE)
     if own == NULL:
         return True
-    if self.moved_sending() and not self.lost and not fs_writable(&self.vi):
+    if self.moved_sending() and not fs_load_relaxed(&self.lost) and not fs_writable(&self.vi):
         if fs_begin_plug(&self.vi):
             full = plug(self)
         fs_end_ringing(&self.vi)
@@ -220,9 +220,9 @@ cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
     # After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards.
     if doorbell & FS_ASLEEP and fs_wakes_receiver(&self.vi):
         wake(self.peer_fd)
-        self.vi.count.doorbells_rung += 1
+        fs_count(&self.vi.count.doorbells_rung, 1)
     if doorbell & FS_GONE:
-        self.lost = True
+        fs_store_relaxed(&self.lost, 1)
         # Draws the RST that data to a closed socket draws. (Counted: it may be about to close, and reads the byte.)
         fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + 1)
         kernel_send(self, junk, 1, MSG_NOSIGNAL)
@@ -230,7 +230,7 @@ cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
 
 cdef void send_doorbell_byte(Endpoint self) noexcept nogil:
     """The byte that was accounted."""
-    self.vi.count.doorbells_rung += 1
+    fs_count(&self.vi.count.doorbells_rung, 1)
     if send_byte(self, junk, MSG_NOSIGNAL) == -EAGAIN:
         # One byte at a time, and the queue is full: it counts as taken what it does not take.
         self.vi.violation = b"stopped reading its doorbell"

@@ -13,14 +13,15 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
     cdef bint ready = False
     cdef int turn, turns
     cdef fs_side *own
+    # (What `spun` says of another thread's wait that overlaps with this one teaches that wait wrong once.)
     if what == SEND and waits_for_leaver(self):
-        self.spun = False
+        fs_store_relaxed(&self.spun, 0)
         return False
     until = began + self.budget(began)
-    self.spun = until != began
-    if not self.spun:
+    fs_store_relaxed(&self.spun, until != began)
+    if until == began:
         return False
-    # SYNC: attached - a moved bit is only ever set under the locks that attach held.
+    # (Without `attached`: a moved bit is only ever set under the locks that attach held, and read with acquire.)
     if what == SEND and self.moved_sending():
         own = take_turn(self, True, PATIENCE)
         if own == NULL:
@@ -48,13 +49,13 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
                 ready = fs_readable(&self.vi)
             else:
                 # (An ACK that came with DATA may be newer than the one alone.)
-                ready = <int32_t>(fs_load_acquire(&self.vi.tx.acked) - self.own.credited) > 0 or self.gone()
+                ready = <int32_t>(fs_load_acquire(&self.vi.tx.acked) - fs_load_relaxed(&self.own.credited)) > 0 or self.gone()
             if ready:
                 break
             fs_pause()
         if not ready and turns == 1:
             sched_yield()
-    if self.attached:
+    if is_attached(self):
         note_processor(self)
     if ready:
         self.settle(began, True, True)
@@ -66,7 +67,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     none) has passed, -EINTR: a signal came."""
     cdef pollfd fds[2]
     cdef int64_t began = fs_now(), rest
-    cdef bint attached, moved, ready = False, probe = False, looks = False, polled = self.spun, waits = False
+    cdef bint attached, moved, ready = False, probe = False, looks = False, polled = fs_load_relaxed(&self.spun), waits = False
     cdef int events
     cdef uint64_t drained
     cdef fs_side *own = take_turn(self, what == SEND, PATIENCE)
@@ -77,7 +78,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     lock = &own.recv_lock if what == RECEIVE else &own.send_lock
     rest = -1 if deadline < 0 else (deadline - began if deadline > began else 0)
 
-    attached = self.attached and not fs_load_relaxed(&self.own.moved) & (
+    attached = is_attached(self) and not fs_load_relaxed(&self.own.moved) & (
         FS_RECEIVING_BACK if what == RECEIVE else FS_SENDING_BACK)
     moved = self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()
     fds[0].fd = self.wake_fd
@@ -87,7 +88,8 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     fds[1].events = POLLRDHUP if moved else (POLLRDHUP | POLLIN if what == RECEIVE else POLLOUT)
     fds[1].revents = 0
     if attached and what == RECEIVE:
-        if (not self.exposed and fs_load_relaxed(&self.vi.rx.doorbell) & FS_EXPOSED and not fs_load_sc(sleepers)
+        # SYNC: exposed - by the receive lock, see expose.
+        if (not is_exposed(self) and fs_load_relaxed(&self.vi.rx.doorbell) & FS_EXPOSED and not fs_load_sc(sleepers)
                 and not shared(self)):
             fs_and_sc(&self.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)  # nobody sleeps on the kernel's any more
             self.quiet()
@@ -106,7 +108,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
             ready = fs_load_sc64(&self.vi.rx.switch_at) != 0
     elif moved:
         ready = fs_arm_sender(&self.vi, FS_WAITS) or self.gone()
-        if fs_load_sc64(&self.vi.rx.fin) or self.shut_receiving:
+        if fs_load_sc64(&self.vi.rx.fin) or fs_load_relaxed(&self.shut_receiving):
             # A half-closed connection: its end is no news, so ask now and then whether the peer is still there.
             fds[1].events = 0
             probe = rest < 0 or rest > PROBE_INTERVAL
@@ -130,7 +132,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         fs_disarm_receiver(&self.vi)
     elif moved and not waits:
         if not ready and fds[1].revents & (POLLERR | POLLHUP | POLLRDHUP) and not peer_lost(self) and lifeline(self) == ALIVE:
-            self.shut_receiving = True  # by somebody who knows the number
+            fs_store_relaxed(&self.shut_receiving, 1)  # by somebody who knows the number
         if probe and not looks and events == 0:
             own = lock_sending(self)
             probe_peer(self)

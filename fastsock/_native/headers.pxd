@@ -18,6 +18,8 @@ cdef extern from "doorbell.h" nogil:
     void fs_store_release(fs_word32 *, uint32_t)
     void fs_store_release64 "fs_store_release"(fs_word64 *, uint64_t)
     void fs_store_relaxed(fs_word32 *, uint32_t)
+    void fs_store_relaxed64 "fs_store_relaxed"(fs_word64 *, uint64_t)
+    void fs_count(fs_word64 *, uint64_t)
     void fs_store_sc(fs_word32 *, uint32_t)
     void fs_store_sc64 "fs_store_sc"(fs_word64 *, uint64_t)
     uint32_t fs_or_sc(fs_word32 *, uint32_t)
@@ -86,7 +88,7 @@ cdef extern from "doorbell.h" nogil:
         fs_word32 moved
         fs_word32 sleeps
         uint32_t posted
-        uint32_t credited
+        fs_word32 credited
         uint32_t send_limit
         uint64_t limited_from
         fs_word32 ack_seen
@@ -103,16 +105,16 @@ cdef extern from "doorbell.h" nogil:
         uint64_t *ends
 
     struct fs_counters:
-        uint64_t bytes_sent
-        uint64_t bytes_received
-        uint64_t messages_sent
-        uint64_t messages_received
-        uint64_t acks_alone
-        uint64_t acks_piggybacked
-        uint64_t sends_combined
-        uint64_t doorbells_rung
-        uint64_t polls_paid
-        uint64_t polls_unpaid
+        fs_word64 bytes_sent
+        fs_word64 bytes_received
+        fs_word64 messages_sent
+        fs_word64 messages_received
+        fs_word64 acks_alone
+        fs_word64 acks_piggybacked
+        fs_word64 sends_combined
+        fs_word64 doorbells_rung
+        fs_word64 polls_paid
+        fs_word64 polls_unpaid
 
     struct fs_vi:
         fs_region *region
@@ -136,6 +138,9 @@ cdef extern from "doorbell.h" nogil:
     size_t fs_ends_size(uint32_t window)
     void fs_region_format(void *, uint32_t window, uint32_t chunk, const unsigned char *id)
     void fs_region_recycle(fs_region *, uint32_t window)
+    uint32_t fs_in_flight(const fs_side *)
+    void fs_add_counters(fs_counters *, fs_counters *, bint)
+    void fs_vi_become(fs_vi *, const fs_vi *)
     const char *fs_vi_attach(fs_vi *, void *, size_t, int side)
     int fs_count_urgent(fs_vi *)
     void fs_limit_sends(fs_vi *, uint32_t)

@@ -45,10 +45,12 @@ cdef int64_t MOVED = -100_001
 cdef uint32_t own_pid = getpid()
 cdef int64_t poll_ns = 50_000
 cdef poll_habit kernel_habit  # of all connections on kernel TCP
-kernel_habit.score = SCORE_MAX // 2
-kernel_habit.skip = kernel_habit.penalty = 0
-cdef int processors = 0
-cdef int64_t processors_known = 0
+take_up_polling(&kernel_habit)
+# Relaxed: who sees the time and not yet the number goes without polling, or with the old number, once.
+cdef fs_word32 processors        # that this process may use
+cdef fs_word64 processors_known  # since when, monotonic ns
+fs_store_relaxed(&processors, 0)
+fs_store_sc64(&processors_known, 0)
 cdef fs_counters totals  # of endpoints that are gone, and of kernel connections
 memset(&totals, 0, sizeof(totals))
 cdef fs_side nobody  # what an endpoint that has ended points to

@@ -43,7 +43,7 @@ cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
     cdef object stays = None, error = None
     if transport.origin.stdlib and overrides_data_calls(sock):
         stays = policy.OVERRIDDEN
-    elif endpoint.attached:
+    elif is_attached(endpoint):
         try:
             transport.origin.queue.watch_eventfd(endpoint.wake_fd)
         except OSError as failure:  # without a descriptor for the queue the ring cannot be waited for

@@ -65,7 +65,9 @@ cdef enum:  # states of a meeting; vi.pxd's MEETING_WAITING is one of them
     SHORT = 5               # somebody came, and there were no descriptors to be had for it
 
 cdef struct meeting:
-    int state
+    # Written under the table lock, and so read by all who go on to use the entry. An endpoint's operations read it without, as a
+    # hint that there is something to look for: relaxed.
+    fs_word32 state
     uint32_t turn            # counts uses of this entry, so that a late event is not taken for a new one's
     int listener, control    # sockets, -1: none
     fs_tcp_identity tcp      # the connection, as its other end has to prove it
@@ -137,12 +139,12 @@ def publish(bytes name not None, Endpoint endpoint not None, bint steps):
     take_table()
     fs_share(&size)
     for i in range(MEETINGS):
-        published += meetings[i].state == WAITING
+        published += fs_load_relaxed(&meetings[i].state) == WAITING
     for i in range(MEETINGS):
         # (A quarter of the share: the seekers of this process, and who comes to its names, need numbers too.)
-        if meetings[i].state == FREE and published < size // 4:
+        if fs_load_relaxed(&meetings[i].state) == FREE and published < size // 4:
             found = i
-            meetings[i].state = WAITING
+            fs_store_relaxed(&meetings[i].state, WAITING)
             meetings[i].turn += 1
             meetings[i].failure = NULL
             meetings[i].listener = fd
@@ -173,24 +175,26 @@ def arrived(uint64_t handle, Endpoint endpoint not None):
     global queued
     cdef meeting *m
     cdef meeting came  # a copy, as no object is made under the lock
+    cdef uint32_t state
     take_table()
     m = meeting_of(handle)
-    if m != NULL and m.state == WAITING:
+    if m != NULL and fs_load_relaxed(&m.state) == WAITING:
         pthread_mutex_unlock(&table_lock)
         return None
     endpoint.arrival = NULL
-    came.state = EXPIRED
+    fs_store_relaxed(&came.state, EXPIRED)
     # SYNC: arrived - by the table lock, under which judge wrote it.
     if m != NULL:
         came = m[0]
-        queued -= m.state == ARRIVED
-        m.state = FREE
+        queued -= fs_load_relaxed(&m.state) == ARRIVED
+        fs_store_relaxed(&m.state, FREE)
     pthread_mutex_unlock(&table_lock)
-    if came.state == ARRIVED:
+    state = fs_load_relaxed(&came.state)
+    if state == ARRIVED:
         return <uintptr_t>came.memory, came.size, came.wake_fd, came.peer_fd, (<char *>came.id)[:16], came.reused
-    if came.state == FAILED:
+    if state == FAILED:
         return (<bytes>came.failure).decode()
-    if came.state == SHORT:
+    if state == SHORT:
         raise OSError(EMFILE, _os.strerror(EMFILE))
     return False
 
@@ -205,13 +209,13 @@ def withdraw(uint64_t handle, Endpoint endpoint not None):
     m = meeting_of(handle)
     if m != NULL:
         close_meeting(m)
-        if m.state == ARRIVED:
+        if fs_load_relaxed(&m.state) == ARRIVED:
             queued -= 1
             munmap(m.memory, m.size)
             sys_close(m.wake_fd)
             sys_close(m.peer_fd)
             freed = m.size if m.reused else 0
-        m.state = FREE
+        fs_store_relaxed(&m.state, FREE)
     freed += take_freed_quietly()
     pthread_mutex_unlock(&table_lock)
     return freed

@@ -49,7 +49,7 @@ static inline int fs_mend_open(struct fs_vi *vi) {
 /* 0, or FS_VIOLATION. Call with the inherited send lock. */
 static inline int fs_mend_sender(struct fs_vi *vi) {
     struct fs_side *own = vi->own;
-    if (own->posted != own->credited) {
+    if (fs_in_flight(own)) {
         uint32_t number = own->posted - 1;
         if (FS_COMMIT_SEQ(fs_load_acquire(&fs_descriptor_at(vi, vi->tx, number)->commit)) != own->posted) {
             own->posted = number;
@@ -58,7 +58,7 @@ static inline int fs_mend_sender(struct fs_vi *vi) {
             return FS_VIOLATION;
         }
     }
-    if (own->posted == own->credited) {
+    if (!fs_in_flight(own)) {
         own->head = own->tail = 0;
         own->is_open = 0;
     }

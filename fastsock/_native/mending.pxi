@@ -25,7 +25,7 @@ cdef extern from "mending.h" nogil:
 cdef void break_off(Endpoint self, const char *why) noexcept nogil:
     """The stream has a hole that cannot be mended: the next call says so (VIOLATED), the peer gets a RST."""
     self.vi.violation = why
-    self.lost = True
+    fs_store_relaxed(&self.lost, 1)
     fs_reset_connection(self.fd)
     wake(self.wake_fd)
 
@@ -36,7 +36,7 @@ cdef void mend_sending(Endpoint self, fs_side *own) noexcept nogil:
     cdef uint32_t rung
     cdef int32_t more
     cdef char state
-    if not self.attached or fs_load_relaxed(&own.moved) & FS_OUT:
+    if not is_attached(self) or fs_load_relaxed(&own.moved) & FS_OUT:
         return  # the kernel's stream, which has its own turns
     if own.sending_step:
         break_off(self, b"a process of this side was killed while it took the connection back to the kernel")
@@ -72,7 +72,7 @@ cdef void mend_receiving(Endpoint self, fs_side *own) noexcept nogil:
     cdef uint64_t taken, switch_at
     cdef uint32_t moved = fs_load_relaxed(&own.moved), heard
     cdef int64_t owed
-    if not self.attached or moved & FS_OUT:
+    if not is_attached(self) or moved & FS_OUT:
         return
     if own.receiving_step:
         break_off(self, b"a process of this side was killed while it took what lay unread")

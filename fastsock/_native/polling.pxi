@@ -2,22 +2,23 @@
 
 cdef void take_up_polling(poll_habit *habit) noexcept nogil:
     """A habit that has yet to be learned: in the middle."""
-    habit.score = SCORE_MAX // 2
-    habit.skip = habit.penalty = 0
+    fs_store_relaxed(&habit.score, SCORE_MAX // 2)
+    fs_store_relaxed(&habit.skip, 0)
+    fs_store_relaxed(&habit.penalty, 0)
 
 
 cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil:
     """Nanoseconds that a wait may poll: nothing when it has not been paying, or on one processor."""
-    global processors, processors_known
-    if poll_ns == 0 or habit.score < SCORE_POLLS:
+    cdef uint32_t skip = fs_load_relaxed(&habit.skip)
+    if poll_ns == 0 or fs_load_relaxed(&habit.score) < SCORE_POLLS:
         return 0
-    if habit.skip > 0:
-        habit.skip -= 1
+    if skip > 0:
+        fs_store_relaxed(&habit.skip, skip - 1)
         return 0
-    if now - processors_known > AFFINITY_INTERVAL:
-        processors = fs_usable_processors()
-        processors_known = now
-    return poll_ns if processors > 1 else 0
+    if now - <int64_t>fs_load_relaxed64(&processors_known) > AFFINITY_INTERVAL:
+        fs_store_relaxed(&processors, <uint32_t>fs_usable_processors())
+        fs_store_relaxed64(&processors_known, <uint64_t>now)
+    return poll_ns if fs_load_relaxed(&processors) > 1 else 0
 
 
 cdef bint shares_processor(uint32_t peer_processor) noexcept nogil:
@@ -29,25 +30,27 @@ cdef bint shares_processor(uint32_t peer_processor) noexcept nogil:
 
 cdef inline void back_off(poll_habit *habit) noexcept nogil:
     """Waits for longer each time before it polls again."""
-    habit.penalty = min(2 * habit.penalty + 1, PENALTY_MAX)
-    habit.skip = habit.penalty
+    cdef uint32_t penalty = min(2 * fs_load_relaxed(&habit.penalty) + 1, <uint32_t>PENALTY_MAX)
+    fs_store_relaxed(&habit.penalty, penalty)
+    fs_store_relaxed(&habit.skip, penalty)
 
 
 cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid) noexcept nogil:
     """Learns from a finished wait that began at `began` (monotonic ns) whether polling pays."""
     cdef bint soon
+    cdef uint32_t score = fs_load_relaxed(&habit.score)
     if paid:
-        count.polls_paid += 1
-        habit.penalty //= 2
-        if habit.score < SCORE_MAX:
-            habit.score += 1
+        fs_count(&count.polls_paid, 1)
+        fs_store_relaxed(&habit.penalty, fs_load_relaxed(&habit.penalty) // 2)
+        if score < SCORE_MAX:
+            fs_store_relaxed(&habit.score, score + 1)
         return
     soon = fs_now() - began <= WAKE_COST
     if polled:
-        count.polls_unpaid += 1
+        fs_count(&count.polls_unpaid, 1)
         if soon:
             back_off(habit)  # it came as soon as we slept: the peer needed our processor
-        elif habit.score > 0:
-            habit.score -= 1
-    elif soon and habit.score < SCORE_MAX:
-        habit.score += 1  # polling would have caught it
+        elif score > 0:
+            fs_store_relaxed(&habit.score, score - 1)
+    elif soon and score < SCORE_MAX:
+        fs_store_relaxed(&habit.score, score + 1)  # polling would have caught it

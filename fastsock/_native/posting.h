@@ -22,13 +22,13 @@ static inline int fs_take_credits(struct fs_vi *vi) {
     uint32_t acked = (int32_t)(carried - alone) > 0 ? carried : alone;
     if ((int32_t)(alone - carried) > 1 << 20)
         fs_swap_if32(&own->ack_seen, carried, alone); /* numbers wrap: the older one must not fall far behind */
-    uint32_t fresh = acked - own->credited;
+    uint32_t in_flight = fs_in_flight(own), fresh = acked - (own->posted - in_flight);
     if (fresh == 0) return 0;
-    if (fresh > own->posted - own->credited) { /* also an ACK that runs backwards */
+    if (fresh > in_flight) { /* also an ACK that runs backwards */
         vi->violation = "ACK of a descriptor never posted";
         return FS_VIOLATION;
     }
-    own->credited = acked;
+    fs_store_relaxed(&own->credited, acked); /* who reads it without the lock looks again under it */
     if (acked == own->posted) {
         own->head = own->tail = own->limited_from = 0; /* all read: start again where the cache is warm */
         own->is_open = 0;
@@ -74,7 +74,7 @@ static inline uint32_t fs_reserve(struct fs_vi *vi, uint32_t want, uint32_t *off
     }
     uint32_t granted = want < run ? want : run;
     if (granted > space) {
-        if (space < 4096 && space < vi->chunk / 2 && own->posted != own->credited) return 0; /* no crumbs */
+        if (space < 4096 && space < vi->chunk / 2 && fs_in_flight(own)) return 0; /* no crumbs */
         granted = (uint32_t)space;
     }
     *offset = at;
@@ -105,8 +105,8 @@ static inline uint32_t fs_append(struct fs_vi *vi, const char *data, uint32_t le
     own->open_length = old + length;
     own->head = start + fs_rounded(old + length);
     own->ends[number & vi->mask] = own->head;
-    vi->count.sends_combined++;
-    vi->count.bytes_sent += length;
+    fs_count(&vi->count.sends_combined, 1);
+    fs_count(&vi->count.bytes_sent, length);
     return length;
 }
 
@@ -141,7 +141,7 @@ static inline int fs_all_heard(const struct fs_vi *vi) {
 /* Accounts the urgent byte that belongs to the next descriptor: true if there is credit for that. Under the send lock. */
 static inline int fs_count_urgent(struct fs_vi *vi) {
     struct fs_side *own = vi->own;
-    if (own->posted != own->credited && (fs_take_credits(vi) < 0 || own->posted - own->credited >= vi->window)) return 0;
+    if (fs_in_flight(own) && (fs_take_credits(vi) < 0 || fs_in_flight(own) >= vi->window)) return 0;
     uint32_t rung = fs_load_relaxed(&vi->tx->rung) + 1;
     fs_store_relaxed(&vi->tx->urgent, (uint64_t)(own->posted + 1) << 32 | rung);
     fs_store_sc(&vi->tx->rung, rung); /* who sees the count sees what it is of */
@@ -158,7 +158,7 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
     /* The last quarter of the window is always combined: where TCP would buffer a burst of small sends, the ring
      * must not block after w of them. It delays nothing, since a starved receiver claims the open descriptor. */
     uint32_t reserve = vi->window / 4 ? vi->window / 4 : 1;
-    if (own->posted - own->credited >= vi->window - reserve) combine = 1;
+    if (fs_in_flight(own) >= vi->window - reserve) combine = 1;
     if (type != FS_DATA) combine = 0; /* out-of-band data keeps its place */
     if (own->is_open) {
         if (combine) {
@@ -168,15 +168,15 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
         }
         fs_seal(vi);
     }
-    if (own->posted != own->credited) {
+    if (fs_in_flight(own)) {
         if (fs_take_credits(vi) < 0) return FS_VIOLATION;
-        if (own->posted - own->credited >= vi->window) return 0;
+        if (fs_in_flight(own) >= vi->window) return 0;
     }
     uint32_t number = own->posted;
     struct fs_descriptor *d = fs_descriptor_at(vi, vi->tx, number);
     uint32_t part = length < vi->chunk ? (uint32_t)length : vi->chunk;
     uint32_t state = FS_INLINED;
-    int open = combine && own->posted != own->credited;
+    int open = combine && fs_in_flight(own);
     if (part > FS_INLINE || open) {
         uint32_t offset;
         part = fs_reserve(vi, part, &offset);
@@ -199,7 +199,7 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
     d->ack = consumed;
     if (consumed != fs_load_relaxed(&own->acknowledged)) {
         fs_store_relaxed(&own->acknowledged, consumed);
-        vi->count.acks_piggybacked++;
+        fs_count(&vi->count.acks_piggybacked, 1);
     }
     own->posted = number + 1;
     if (counted && !*counted) *counted = fs_count_ring(vi);
@@ -207,8 +207,8 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
      * either the receiver that arms sees this descriptor or we see it armed. */
     fs_store_sc(&d->commit, FS_COMMIT(number + 1, part, type, state));
     own->is_open = state == FS_OPEN; /* after it is there: see mending.h */
-    vi->count.messages_sent++;
-    vi->count.bytes_sent += part;
+    fs_count(&vi->count.messages_sent, 1);
+    fs_count(&vi->count.bytes_sent, part);
     return part;
 }
 

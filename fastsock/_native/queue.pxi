@@ -149,7 +149,7 @@ cdef class CompletionQueue:
         self.begun.discard(transport)
         self.watched.discard(transport)
         self.cool(transport)
-        if transport.endpoint is not None and transport.endpoint.attached:
+        if transport.endpoint is not None and is_attached(transport.endpoint):
             self.by_eventfd.pop(transport.endpoint.wake_fd, None)
             self.ignore_eventfd(transport.endpoint.wake_fd)
 

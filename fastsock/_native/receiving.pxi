@@ -16,7 +16,7 @@ cdef object kernel_recvmsg_into = _socket.socket.recvmsg_into
 
 cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags, bint final) noexcept:
     cdef int64_t got
-    if endpoint.attached and room <= UNGUARDED:
+    if is_attached(endpoint) and room <= UNGUARDED:
         return endpoint.try_receive(into, room, flags, final)
     with nogil:
         got = endpoint.try_receive(into, room, flags, final)
@@ -99,13 +99,14 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                 return filled
             if got != -EAGAIN or timeout == 0 or slept and endpoint.timeout_option(RECEIVE) >= 0:
                 if filled:
-                    endpoint.pending_error = <int>-got if got != -EAGAIN else 0
+                    if got != -EAGAIN:
+                        fs_store_relaxed(&endpoint.pending_error, <uint32_t>-got)
                     return filled
                 fail(endpoint, got)
             if not undecided(endpoint) and not filled:
                 with nogil:
                     endpoint.spin(RECEIVE)
-                endpoint.spun = False
+                fs_store_relaxed(&endpoint.spun, 0)
                 return USE_KERNEL
             if not waited:
                 timeout = patience(endpoint, timeout, RECEIVE, &quiet)
@@ -148,7 +149,7 @@ cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, in
     cdef bytes data
     cdef Py_ssize_t got, room = size
     cdef fs_call call
-    if endpoint.attached and endpoint.moved_receiving() and not flags & MSG_WAITALL:
+    if is_attached(endpoint) and endpoint.moved_receiving() and not flags & MSG_WAITALL:
         if not endpoint.begin(&call):
             return None
         try:
@@ -190,7 +191,7 @@ cdef inline bint asks(Endpoint endpoint, object size, object flags, Py_ssize_t *
         room[0] = size
     except (TypeError, OverflowError):
         return False
-    if SENSIBLE < room[0] < NONSENSE and endpoint.attached:
+    if SENSIBLE < room[0] < NONSENSE and is_attached(endpoint):
         room[0] = SENSIBLE
     return 0 <= room[0] <= SENSIBLE and ours(endpoint, bits[0])
 

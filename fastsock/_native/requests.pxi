@@ -82,7 +82,7 @@ cdef void answer_requests() noexcept nogil:
             pthread_mutex_lock(&table_lock)
             for i in range(on_ring_count):
                 # (One that has not attached yet has nothing to answer with, and told nobody where to ask.)
-                if memcmp(on_ring[i].id, request, FS_ASK_SIZE) == 0 and (<Endpoint>on_ring[i].endpoint).attached:
+                if memcmp(on_ring[i].id, request, FS_ASK_SIZE) == 0 and is_attached(<Endpoint>on_ring[i].endpoint):
                     endpoint = answering = on_ring[i].endpoint
                     break
             pthread_mutex_unlock(&table_lock)

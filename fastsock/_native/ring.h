@@ -33,7 +33,7 @@ struct fs_side {
     fs_word32 sleeps; /* FS_SLEEPS_*: some process has gone to sleep since wakeups of that kind were last passed on */
     /* sender */
     uint32_t posted;   /* descriptors posted, ever */
-    uint32_t credited; /* of those, acknowledged */
+    fs_word32 credited; /* of those, acknowledged; read without the lock by who polls for more */
     uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
     uint32_t is_open, open_offset, open_length; /* the open descriptor, number posted - 1 */
     uint32_t send_limit; /* SO_SNDBUF, bytes, 0: not set */
@@ -66,10 +66,20 @@ enum fs_moved {
     FS_OUT = 32,          /* somebody else reads and writes the descriptor: nothing more is said in the region */
 };
 
-struct fs_counters {
-    uint64_t bytes_sent, bytes_received, messages_sent, messages_received;
-    uint64_t acks_alone, acks_piggybacked, sends_combined, doorbells_rung, polls_paid, polls_unpaid;
+struct fs_counters { /* counted by fs_count, read at any time */
+    fs_word64 bytes_sent, bytes_received, messages_sent, messages_received;
+    fs_word64 acks_alone, acks_piggybacked, sends_combined, doorbells_rung, polls_paid, polls_unpaid;
 };
+
+/* Adds what `from` has to `into`; `taking` it from there. */
+static inline void fs_add_counters(struct fs_counters *into, struct fs_counters *from, int taking) {
+    fs_word64 *to = &into->bytes_sent, *source = &from->bytes_sent;
+    for (size_t i = 0; i < sizeof *into / sizeof *to; i++) {
+        uint64_t n = fs_load_relaxed(source + i);
+        fs_count(to + i, n);
+        if (taking) fs_store_relaxed(source + i, 0);
+    }
+}
 
 /* One process's view of one connection. Geometry is copied at attach: the region's own may be mutated. */
 struct fs_vi {
@@ -84,8 +94,13 @@ struct fs_vi {
     int oob_inline;
     int side;
     const char *violation;
-    struct fs_counters count;
+    struct fs_counters count; /* last: see fs_vi_become */
 };
+
+/* Descriptors posted that are not acknowledged. Under the send lock, whose holders alone write both numbers. */
+static inline uint32_t fs_in_flight(const struct fs_side *own) {
+    return own->posted - fs_own32(&own->credited);
+}
 
 static inline struct fs_descriptor *fs_descriptor_at(const struct fs_vi *vi, struct fs_half *half, uint32_t n) {
     return (struct fs_descriptor *)(half + 1) + (n & vi->mask);
@@ -108,6 +123,11 @@ static inline void fs_region_format(void *memory, uint32_t window, uint32_t chun
 /* Readies a used region for its next connection: side states back to zero, arenas left as they are. */
 static inline void fs_region_recycle(struct fs_region *region, uint32_t window) {
     memset((char *)region + FS_LINE, 0, fs_arena_offset(fs_slots(window), 0, 0) - FS_LINE);
+}
+
+/* Takes over an interface that was attached apart. Threads that wait on the kernel may be counting: that goes on. */
+static inline void fs_vi_become(struct fs_vi *vi, const struct fs_vi *attached) {
+    memcpy(vi, attached, offsetof(struct fs_vi, count));
 }
 
 /* Fills `vi` for side 0 (seeker) or 1 (publisher). NULL, or what is wrong with the region. */

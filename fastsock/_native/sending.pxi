@@ -11,7 +11,7 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
     cdef int64_t sent
     if flags & MSG_OOB:
         return endpoint.try_send_urgent(data, length)
-    if endpoint.attached and length <= UNGUARDED:
+    if is_attached(endpoint) and length <= UNGUARDED:
         return endpoint.try_send(data, length, flags)
     if length > KERNEL_STRIDE and not endpoint.moved_sending():
         length = KERNEL_STRIDE
@@ -68,7 +68,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                 fail(endpoint, part)
             if timeout == 0:
                 with nogil:
-                    full = not endpoint.exposed or endpoint.plug_if_full()
+                    full = not is_exposed(endpoint) or endpoint.plug_if_full()
                 if not full and not waited:
                     waited = True  # credits came between the attempt and the plug
                     continue
@@ -93,7 +93,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                     break
                 raise
             operate(endpoint)
-        if endpoint.exposed:
+        if is_exposed(endpoint):
             with nogil:
                 endpoint.plug_if_full()
         return sent
@@ -105,8 +105,8 @@ cdef inline bint sends_ours(Endpoint endpoint, int flags):
     if endpoint is None:
         return False
     if flags & MSG_OOB:
-        return endpoint.attached
-    return endpoint.attached or endpoint.step is not None
+        return is_attached(endpoint)
+    return is_attached(endpoint) or endpoint.step is not None
 
 
 cdef Py_ssize_t transmit_buffer(Endpoint endpoint, int64_t timeout, object data, int flags, bint all) except -1:
@@ -195,9 +195,9 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
             except TypeError:
                 return kernel_sendmsg(self, buffers)
         plain = ancdata == () and address is None
-        if endpoint.attached and not plain:
+        if is_attached(endpoint) and not plain:
             kernel_sendmsg(self, (), ancdata, flags, address)  # no bytes, but it objects to what is wrong with the rest
-        piece = gathered(buffers) if plain or endpoint.attached else None
+        piece = gathered(buffers) if plain or is_attached(endpoint) else None
         if piece is not None:
             sent = transmit_buffer(endpoint, timeout_of(self), piece, bits, False)
             if sent != USE_KERNEL:

@@ -92,7 +92,7 @@ def fileno(self):
     """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
     cdef Endpoint endpoint = endpoint_in(self)
     set_slot(self, handed_out_slot, True)
-    if endpoint is not None and not endpoint.exposed:
+    if endpoint is not None and not is_exposed(endpoint):
         endpoint.expose()
     return kernel_fileno(self)
 
@@ -141,7 +141,7 @@ def setblocking(self, flag, /):
 def setsockopt(self, level, option, *arguments):
     """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
     cdef Endpoint endpoint = endpoint_in(self)
-    if endpoint is not None and endpoint.attached:
+    if endpoint is not None and is_attached(endpoint):
         self._set_option(level, option, *arguments)
         return
     kernel_setsockopt(self, level, option, *arguments)
@@ -152,7 +152,7 @@ def setsockopt(self, level, option, *arguments):
 def getsockopt(self, level, option, *arguments):
     """As socket.getsockopt."""
     cdef Endpoint endpoint = endpoint_in(self)
-    if endpoint is not None and endpoint.attached:
+    if endpoint is not None and is_attached(endpoint):
         return self._option(level, option, *arguments)
     return kernel_getsockopt(self, level, option, *arguments)
 

@@ -87,7 +87,7 @@ static inline void fs_acknowledge(struct fs_vi *vi) {
     /* SYNC: payload free - pairs with fs_take_credits. Sequentially consistent for the credit wait:
      * either the sender that starts to wait sees this ACK or we see it wait (fs_peer_credit_wait). */
     fs_store_sc(&vi->rx->acked, consumed);
-    vi->count.acks_alone++;
+    fs_count(&vi->count.acks_alone, 1);
 }
 
 /* What the sender wants after descriptors were consumed: 0, or a set of enum fs_credit_wait. */
@@ -140,7 +140,7 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
             fs_in_order(); /* a process killed here has not taken a part of the next one: see mending.h */
             fs_store_relaxed(&own->taken, 0);
             fs_store_relaxed(&vi->rx->seen, number);
-            vi->count.messages_received++;
+            fs_count(&vi->count.messages_received, 1);
             /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. */
             uint32_t threshold = fs_load_relaxed(&vi->rx->limited) ? 1 : vi->ack_threshold;
             if (number - fs_load_relaxed(&own->acknowledged) >= threshold ||
@@ -151,7 +151,7 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
     if (how == FS_CONSUME) {
         fs_in_order();
         fs_store_relaxed(&own->taken, taken);
-        vi->count.bytes_received += got;
+        fs_count(&vi->count.bytes_received, got);
     }
     return (int64_t)got;
 }

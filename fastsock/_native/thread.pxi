@@ -100,7 +100,10 @@ cdef enum:  # of the thread; changed under the GIL
 
 cdef pthread_t thread
 cdef int thread_state = NO_THREAD
-cdef bint thread_stops = False   # it shall end
+# It shall end. Relaxed: the thread looks whenever it wakes, and is poked after it was set; what else it must see, it sees
+# under the table lock.
+cdef fs_word32 thread_stops
+fs_store_relaxed(&thread_stops, 0)
 cdef bint thread_wanted = False  # it shall run once no fork is under way
 cdef int forks = 0               # of this process, that are under way: from before_fork to fork_is_over
 # Its descriptors: all are there, or none is.
@@ -140,12 +143,12 @@ cdef int make_descriptors() except -1:
 cdef int start_thread() except -1:
     """Starts the connection thread if it does not run: at the first use, and again after a fork. While a fork is under way
     it is only noted: the thread starts when that is over, as the child must find its locks free."""
-    global thread_state, thread_wanted, thread_stops
+    global thread_state, thread_wanted
     make_descriptors()
     if forks:
         thread_wanted = True
     elif thread_state == NO_THREAD:
-        thread_stops = False
+        fs_store_relaxed(&thread_stops, 0)
         if fs_start_thread(&thread, connection_thread):
             raise OSError(EAGAIN, "no connection thread could be started")
         thread_state = RUNS
@@ -165,11 +168,12 @@ cdef void poke_thread() noexcept nogil:
 def stop_thread():
     """Before a fork: a thread does not survive it, and its locks must be free. No thread is started before `fork_is_over`.
     Several threads may fork at once: one of them joins the thread, and the others wait for that."""
-    global thread_state, thread_stops, thread_wanted, forks
+    global thread_state, thread_wanted, forks
     forks += 1
     if thread_state == RUNS:
         thread_state = ENDS
-        thread_stops = thread_wanted = True
+        thread_wanted = True
+        fs_store_relaxed(&thread_stops, 1)
         poke_thread()
         with nogil:
             pthread_join(thread, NULL)
@@ -209,11 +213,11 @@ def after_fork_in_child():
     forks = 0
     for i in range(MEETINGS):
         close_meeting(&meetings[i])
-        if meetings[i].state == ARRIVED:
+        if fs_load_relaxed(&meetings[i].state) == ARRIVED:
             munmap(meetings[i].memory, meetings[i].size)
             sys_close(meetings[i].wake_fd)
             sys_close(meetings[i].peer_fd)
-        meetings[i].state = FREE
+        fs_store_relaxed(&meetings[i].state, FREE)
     queued = 0
     freed = drop_parked()
     for fd in (epoll, poke_fd, ask_fd):
@@ -244,10 +248,10 @@ cdef void *connection_thread(void *nothing) noexcept nogil:
                 answer_requests()
             elif entry < MEETINGS:
                 pthread_mutex_lock(&table_lock)
-                if meetings[entry].state == WAITING and meetings[entry].turn == <uint32_t>(what[i] >> 32):
+                if fs_load_relaxed(&meetings[entry].state) == WAITING and meetings[entry].turn == <uint32_t>(what[i] >> 32):
                     meet(&meetings[entry], entry)
                 pthread_mutex_unlock(&table_lock)
-        if thread_stops:
+        if fs_load_relaxed(&thread_stops):
             return NULL
 
 
@@ -257,11 +261,11 @@ cdef int next_deadline() noexcept nogil:
     cdef int i
     pthread_mutex_lock(&table_lock)
     for i in range(MEETINGS):
-        if meetings[i].state != WAITING:
+        if fs_load_relaxed(&meetings[i].state) != WAITING:
             continue
         if meetings[i].expires <= now:
             close_meeting(&meetings[i])
-            meetings[i].state = EXPIRED  # FREE when its endpoint has seen it, or has ended
+            fs_store_relaxed(&meetings[i].state, EXPIRED)  # FREE when its endpoint has seen it, or has ended
         elif first < 0 or meetings[i].expires < first:
             first = meetings[i].expires
     pthread_mutex_unlock(&table_lock)
@@ -281,7 +285,7 @@ cdef void meet(meeting *m, int entry) noexcept nogil:
     cdef bint cut
     cdef uint32_t uid
     cdef const char *why
-    while m.state == WAITING:
+    while fs_load_relaxed(&m.state) == WAITING:
         if m.control < 0:
             got = accept4(m.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
             if got < 0 and errno not in (EMFILE, ENFILE, ENOMEM, ENOBUFS):
@@ -321,7 +325,7 @@ cdef void meet(meeting *m, int entry) noexcept nogil:
             m.failure = why
             refuse(m, b"v")
             close_meeting(m)
-            m.state = FAILED
+            fs_store_relaxed(&m.state, FAILED)
 
 
 cdef void give_up_short(meeting *m) noexcept nogil:
@@ -329,7 +333,7 @@ cdef void give_up_short(meeting *m) noexcept nogil:
     if m.control >= 0:
         refuse(m, b"!")
     close_meeting(m)
-    m.state = SHORT
+    fs_store_relaxed(&m.state, SHORT)
 
 
 cdef void refuse(meeting *m, const char *why) noexcept nogil:
@@ -410,7 +414,7 @@ cdef const char *judge(meeting *m, fs_hello *hello, int got, int *descriptors, i
     close_meeting(m)
     queued += 1
     # SYNC: arrived - by the table lock.
-    m.state = ARRIVED
+    fs_store_relaxed(&m.state, ARRIVED)
     return NULL
 
 

@@ -85,7 +85,7 @@ cdef class Transport:
         """Whether there is something to do for the operation just counted. (Nothing, while a name is published of which
         nothing has come.)"""
         return self.operations >= self.acts_at and (
-            self.endpoint is None or self.endpoint.arrival == NULL or self.endpoint.arrival[0] != MEETING_WAITING)
+            self.endpoint is None or self.endpoint.arrival == NULL or fs_load_relaxed(self.endpoint.arrival) != MEETING_WAITING)
 
     cdef int note_context(self) except -1:
         """The protocol is being called, or has just been, by the loop's transport. (What a context variable is set to later,
@@ -108,7 +108,7 @@ cdef class Transport:
             return 0
         if self.endpoint is None:
             return 0
-        if self.endpoint.attached:
+        if is_attached(self.endpoint):
             self.acts_at = 0
             if not self.entered:
                 self.enter()
@@ -137,7 +137,7 @@ cdef class Transport:
         attached, the queue watches its eventfd by now.)"""
         self.operations = endpoint.operations
         self.drive(endpoint)
-        if endpoint.attached:
+        if is_attached(endpoint):
             self.enter()
         else:
             note_connected(endpoint)

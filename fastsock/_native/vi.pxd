@@ -3,18 +3,26 @@
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
 
-from fastsock._native.headers cimport fs_counters, fs_lock_t, fs_side, fs_vi, fs_word32
+from fastsock._native.headers cimport (
+    fs_counters, fs_load_acquire, fs_load_relaxed, fs_lock_t, fs_side, fs_vi, fs_word32,
+)
 
 cdef enum:
     RECEIVE = 1
     SEND = 2
     MEETING_WAITING = 1
 
-# Whether polling pays: score, waits still to go without it, and how many that were the last time.
+# Whether polling pays: score, waits still to go without it, and how many that were the last time. Relaxed: threads that wait
+# at once share it, and what one of them learns may be lost to another.
 cdef struct poll_habit:
-    int score
-    int skip
-    int penalty
+    fs_word32 score
+    fs_word32 skip
+    fs_word32 penalty
+
+cdef enum:  # of the peer
+    LOCALITY_UNKNOWN = 0
+    HERE = 1
+    ELSEWHERE = 2
 
 # A call of this process that is inside an endpoint. A thread's calls form a chain, since a signal handler that runs inside
 # of one may make another one, or fork: the child has this thread's calls and no others.
@@ -38,14 +46,15 @@ cdef class Endpoint:
     cdef public int64_t operations
     cdef public int64_t next_step
     # state
-    cdef readonly bint attached
+    cdef fs_word32 attached_word  # is_attached
     cdef unsigned long attaching  # the thread that is at it; 0: none
-    cdef readonly bint exposed
+    # Relaxed, each written once or in turn, and whoever has to be exact looks under a lock.
+    cdef fs_word32 exposed_word  # is_exposed
     cdef readonly bint driven
-    cdef readonly bint broken
+    cdef fs_word32 broken_word  # is_broken
     cdef readonly bint finished
-    cdef public bint nodelay
-    cdef public int64_t local
+    cdef fs_word32 nodelay_word  # is_nodelay
+    cdef fs_word32 locality      # of the peer
     cdef bint listens
     cdef public int64_t receive_timeout
     cdef public int64_t send_timeout
@@ -63,11 +72,12 @@ cdef class Endpoint:
     cdef bint finishing
     cdef bint kept  # by a loop's transport, which looks at the region
     cdef bint recyclable  # the region, once this end has said goodbye
-    cdef bint shut_receiving
-    cdef bint shut_sending
-    cdef bint lost
-    cdef bint death_told
-    cdef int pending_error
+    # Relaxed, as above: a call beside the one that writes may be the earlier one.
+    cdef fs_word32 shut_receiving
+    cdef fs_word32 shut_sending
+    cdef fs_word32 lost
+    cdef fs_word32 death_told
+    cdef fs_word32 pending_error  # an errno, 0: none
     cdef poll_habit habit
     cdef bint plugs
     cdef bint receive_buffer_grown  # by itself, beyond what doorbell bytes need
@@ -77,8 +87,8 @@ cdef class Endpoint:
     cdef bint peer_late  # a doorbell byte that it was about to send did not come
     cdef unsigned int unacknowledged_sends
     cdef int send_buffer_before
-    cdef bint spun
-    cdef int *arrival
+    cdef fs_word32 spun
+    cdef fs_word32 *arrival
     cdef int64_t last_look
     cdef unsigned char region_id[16]
     cdef int64_t held_since
@@ -146,6 +156,26 @@ cdef bint shares_processor(uint32_t peer_processor) noexcept nogil
 cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid) noexcept nogil
 
 
+cdef inline bint is_attached(Endpoint endpoint) noexcept nogil:
+    """Whether there is a region: from then on `vi` and the eventfds are what they stay."""
+    # SYNC: attached - pairs with attach.
+    return fs_load_acquire(&endpoint.attached_word) != 0
+
+
+cdef inline bint is_exposed(Endpoint endpoint) noexcept nogil:
+    """Whether somebody may poll the descriptor."""
+    return fs_load_relaxed(&endpoint.exposed_word) != 0
+
+
+cdef inline bint is_broken(Endpoint endpoint) noexcept nogil:
+    """Whether the peer has broken the protocol."""
+    return fs_load_relaxed(&endpoint.broken_word) != 0
+
+
+cdef inline bint is_nodelay(Endpoint endpoint) noexcept nogil:
+    return fs_load_relaxed(&endpoint.nodelay_word) != 0
+
+
 cdef inline int64_t acts_again_at(Endpoint endpoint) noexcept:
     """The number of the operation from which on `operate` has something to do but counting."""
     if endpoint.step is None:
@@ -154,10 +184,11 @@ cdef inline int64_t acts_again_at(Endpoint endpoint) noexcept:
 
 
 cdef inline int operate(Endpoint endpoint) except -1:
-    """Counts an operation of the program, and lets an undecided connection take its next step."""
+    """Counts an operation of the program, and lets an undecided connection take its next step. (What has become of a meeting is
+    read as a hint: `arrived` looks under the table's lock.)"""
     endpoint.operations += 1
     if endpoint.step is not None and not endpoint.in_kernel and (
             endpoint.operations >= endpoint.next_step if endpoint.arrival == NULL
-            else endpoint.arrival[0] != MEETING_WAITING):
+            else fs_load_relaxed(endpoint.arrival) != MEETING_WAITING):
         return take_step(endpoint)
     return 0

@@ -70,8 +70,8 @@ class Endpoint:
     @property
     def window(self) -> int:
         """w of the region, descriptors; 0 before it is attached."""
-    local: int
-    """Whether the peer is on this host; -2: no wait has asked for it yet."""
+    def note_local(self, here: bool) -> None:
+        """Whether the peer is on this host, which whoever decides the path has found out."""
     # options
     nodelay: bool
     """TCP_NODELAY: nothing is combined."""

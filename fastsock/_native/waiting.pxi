@@ -137,7 +137,7 @@ cdef inline int64_t timeout_of(object self) except -2:
 
 
 cdef inline bint undecided(Endpoint endpoint):
-    return endpoint.attached or endpoint.step is not None
+    return is_attached(endpoint) or endpoint.step is not None
 
 
 cdef fail(Endpoint endpoint, int64_t result):
@@ -177,7 +177,7 @@ cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
     """Whether a wait may be the kernel's own blocking call, which saves a poll. Not where another thread could move the
     connection meanwhile: the call would not find the bytes in the ring. (One that C code starts while we sleep takes no
     step: `operate`.)"""
-    return (timeout < 0 and not endpoint.attached and not endpoint.pending_error
+    return (timeout < 0 and not is_attached(endpoint) and not fs_load_relaxed(&endpoint.pending_error)
             and (endpoint.step is None or fs_only_thread()))
 
 

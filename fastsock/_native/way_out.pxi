@@ -85,14 +85,14 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
     self.send_buffer_before = 0
     self.own.sending_step = 0
     if not self.driven:  # (of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set)
-        fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, self.nodelay)
+        fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, is_nodelay(self))
     wake(self.wake_fd)  # senders of this side that sleep until credits come
 
 
 cdef void answer_leaver(Endpoint self) noexcept nogil:
     """Whether and how this side goes on after the peer has left. Under the send lock."""
     # SYNC: left - pairs with leave_ring.
-    if self.attached and fs_load_sc(&self.vi.tx.ready) == FS_LEFT:
+    if is_attached(self) and fs_load_sc(&self.vi.tx.ready) == FS_LEFT:
         go_back_sending(self, True)
 
 
@@ -154,7 +154,7 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil:
         answer_leaver(self)
         own.sending_step = 1
         # SYNC: settled - pairs with give_back, which may have stopped waiting.
-        if (self.attached and fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
+        if (is_attached(self) and fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
                 and fs_load_sc(&self.vi.tx.ready) == FS_LEFT
                 and fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_RETURNING)):
             sent = kernel_send(self, bytes, <size_t>size, MSG_NOSIGNAL)
@@ -408,7 +408,7 @@ cdef bint out(Endpoint self) noexcept nogil:
 
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil:
     """Whether this side's senders wait until the peer that left is settled."""
-    return (self.attached and fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD
+    return (is_attached(self) and fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD
             and fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED)
 
 

@@ -19,7 +19,7 @@ FAULTS = {
         "    return 1;\n}\n\n/* Whether a desc",
         "    view->length = FS_COMMIT_LEN(fs_load_acquire(&d->commit));\n    return 1;\n}\n\n/* Whether a desc",
     ),
-    "ACK not checked": ("if (fresh > own->posted - own->credited) {", "if (0) {"),
+    "ACK not checked": ("if (fresh > in_flight) {", "if (0) {"),
     "peeks beyond the room": ("if (part > room - got) part = room - got;", ""),
 }
 
