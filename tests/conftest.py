@@ -11,7 +11,7 @@ import pytest
 
 pytest.register_assert_rewrite("pairs", "differential.processes", "programs.launch")
 
-from pairs import KINDS, Pair, make_pair  # noqa: E402 - after its registration
+from pairs import KINDS, Pair, deadline, make_pair  # noqa: E402 - after its registration
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else the programs under test would not hear it either
@@ -25,9 +25,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write(failures)
 
 
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """Most modules name it in their ``pytestmark``; one whose tests take longer, or are quick, has its own."""
+    with deadline(50):
+        yield
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The name of a kind of pair: a test that takes it, or ``pair``, runs once per kind."""
+    """The name of a kind of pair: a test that takes it, or ``pair``, runs once per kind. A module whose tests are of one
+    kind overrides it."""
     return request.param
 
 

@@ -1,26 +1,23 @@
 """Processes that share a connection sleep on one eventfd: a wakeup reaches the one it is for, and wakes once."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from differential.processes import Gate, forked
-from pairs import Pair, Task, deadline, fill, make_pair, payload, read_exactly, sleep_of, until, until_asleep
+from pairs import Pair, Task, fill, payload, read_exactly, sleep_of, until, until_asleep
 
 SIZE = 3_000_000
 """Bytes: more than a connection on the ring holds."""
 
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(50):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    with make_pair("ring") as made:
-        yield made
+def kind() -> str:
+    """Of `pair`."""
+    return "ring"
 
 
 def sleeps_on(thread: int | None) -> bool:

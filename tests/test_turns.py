@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 from differential.processes import Gate, forked, spawn
 from native.ring import library
-from pairs import SECONDS, Pair, Task, deadline, make_pair, payload, read_exactly, until
+from pairs import SECONDS, Pair, Task, make_pair, payload, read_exactly, until
 
 from fastsock import config, regions
 from fastsock._native import vi
@@ -24,16 +24,13 @@ EXPOSED = pytest.mark.parametrize("exposed", [False, True], ids=["hidden", "expo
 BOTH = pytest.mark.parametrize("turn", [RECEIVING, SENDING], ids=["receiving", "sending"])
 
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(50):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    with make_pair("ring") as made:
-        yield made
+def kind() -> str:
+    """Of `pair`."""
+    return "ring"
 
 
 @dataclass

@@ -16,11 +16,13 @@ from pairs import KernelSocket, Pair, Task, fill, make_pair, path_of, pattern, p
 
 import fastsock
 
+pytestmark = pytest.mark.usefixtures("bounded")
+
 
 @pytest.fixture
-def pair(request: pytest.FixtureRequest):
-    with make_pair("ring") as made:
-        yield made
+def kind() -> str:
+    """Of `pair`."""
+    return "ring"
 
 
 def test_a_detached_descriptor_is_read_and_written_raw(pair: Pair) -> None:

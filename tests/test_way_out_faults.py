@@ -25,7 +25,6 @@ from pairs import (
     KernelSocket,
     Pair,
     Task,
-    deadline,
     fill,
     make_pair,
     path_of,
@@ -40,17 +39,13 @@ import fastsock
 from fastsock import regions
 from fastsock._native import vi
 
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(50):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
-    with make_pair("ring") as made:
-        yield made
+def kind() -> str:
+    """Of `pair`."""
+    return "ring"
 
 
 class Counter:
