@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fastsock import passing, rendezvous
 from fastsock._native import calls, connector, vi
 from fastsock._native.vi import Endpoint
+from fastsock.thread import ensure_thread
 
 __all__ = ["fromfd", "socket"]
 
@@ -133,7 +134,7 @@ class socket(_Kernel, metaclass=_Class):
         if calls.may_move(self):
             self._begin_listening()
             connector.set_backlog(args[0] if args else min(stdlib.SOMAXCONN, 128))
-            rendezvous.ensure_thread()
+            ensure_thread()
 
     # ---- the rest of the descriptor's life ---------------------------------------------------------------
 

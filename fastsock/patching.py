@@ -14,10 +14,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fastsock import config, facade, greenlets, passing, rendezvous
+from fastsock import config, facade, forks, greenlets, passing
 from fastsock._native import calls, vi
 from fastsock.imports import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
+from fastsock.thread import start_thread_again
 
 __all__ = ["LOOPS", "TABLE", "is_patched", "patch", "unpatch"]
 
@@ -34,10 +35,10 @@ def _fork() -> int:
         pid: int = _beneath[os, "fork"]()
     except OSError:
         vi.fork_failed()
-        rendezvous.start_thread_again()
+        start_thread_again()
         raise
     if pid:
-        rendezvous.start_thread_again()
+        start_thread_again()
     return pid
 
 
@@ -166,16 +167,16 @@ def _imported_before() -> list[str]:
 
 
 def _before_fork() -> None:
-    rendezvous.before_fork(vi.endpoints())
+    forks.before_fork(vi.endpoints())
     vi.before_fork()
 
 
 def _after_fork_in_child() -> None:
     vi.after_fork_in_child()
-    rendezvous.after_fork_in_child(vi.endpoints())
+    forks.after_fork_in_child(vi.endpoints())
 
 
 # Independent of patch(): explicit fastsock.socket objects are inherited just the same.
 os.register_at_fork(
-    before=_before_fork, after_in_child=_after_fork_in_child, after_in_parent=rendezvous.after_fork_in_parent
+    before=_before_fork, after_in_child=_after_fork_in_child, after_in_parent=forks.after_fork_in_parent
 )

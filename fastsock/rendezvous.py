@@ -14,7 +14,6 @@ import errno
 import os
 import socket as stdlib
 import struct
-import sys
 import time
 from contextlib import suppress
 
@@ -24,6 +23,7 @@ from fastsock import addresses, config, regions, sessions
 from fastsock._native import connector
 from fastsock._native.vi import Endpoint, claim, install_beginning, set_beginning, set_poll_budget, when_connected
 from fastsock.observability import INFO, WARNING, Path, detail, event, paths
+from fastsock.thread import start_thread_again
 
 __all__ = ["Reason", "begin_search", "decide", "path_from"]
 
@@ -441,73 +441,16 @@ def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
     return Path("ring", "both directions" if sending and receiving else "sending" if sending else "receiving")
 
 
-def ensure_thread() -> None:
-    """Starts the connection thread; without one, connections stay on kernel TCP."""
-    try:
-        connector.ensure_thread()
-    except OSError as error:
-        event(WARNING, "fastsock.no_connection_thread", error=repr(error))
-
-
-def before_fork(endpoints: list[Endpoint]) -> None:
-    """Threads do not survive a fork, and Python 3.12 and later warn of any."""
-    connector.stop_thread()
-    for endpoint in endpoints:
-        # If nobody starts the thread when the fork is over, an operation does. (Any other step does it by itself.)
-        if endpoint.attached and claim(endpoint, None, _thread_again):
-            endpoint.next_step = endpoint.operations
-
-
-def _thread_again(endpoint: Endpoint) -> None:
-    if connector.forks_under_way():
-        endpoint.next_step = endpoint.operations + 1  # another thread's; the child must not find the thread running
-        return
-    claim(endpoint, _thread_again, None)
-    start_thread_again()
-
-
-def start_thread_again() -> None:
-    """Starts the connection thread if a fork has stopped it and is over."""
-    try:
-        connector.start_again()
-    except OSError as error:
-        event(WARNING, "fastsock.no_connection_thread", error=repr(error))
-
-
-def after_fork_in_parent() -> None:
-    """The fork is over, whether or not there is a child. From Python 3.12 on the thread starts later: the interpreter
-    warns of the threads that it finds after this."""
-    connector.fork_is_over()
-    if sys.version_info < (3, 12):
-        start_thread_again()
-
-
-def _answer_for_child(endpoint: Endpoint) -> None:
-    """An inherited connection is used: its requests are answered here too, since the parent may let go of it."""
-    if connector.forks_under_way():
-        endpoint.next_step = endpoint.operations + 1
-        return
-    endpoint.step = None
-    with suppress(OSError, MemoryError):
-        if endpoint.kit is not None:
-            endpoint.kit.answer_in_child()
-
-
-def after_fork_in_child(endpoints: list[Endpoint]) -> None:
-    """What the parent was about to agree on is the parent's; the child starts over when it is the only holder."""
-    regions.Memory.give_back(connector.after_fork_in_child())
-    for endpoint in endpoints:
-        if endpoint.attached:
-            endpoint.step, endpoint.next_step = _answer_for_child, endpoint.operations
-        claim(endpoint, _wait_for_start, _start)  # the other thread is not in this process
-        search = endpoint.search
-        if search is not None:
-            search.stepping = _thread.allocate_lock()
-            search.handle = None
-            with suppress(OSError):
-                search._close()
-            if search.kit is not None:
-                search.kit.discard()
-                search.kit = None
-            endpoint.next_step = endpoint.operations
-    regions.drop_parked_by_seeker()
+def start_over(endpoint: Endpoint) -> None:
+    """In a forked child: the thread that was at a step is not in this process, and the meeting is the parent's."""
+    claim(endpoint, _wait_for_start, _start)
+    search = endpoint.search
+    if search is not None:
+        search.stepping = _thread.allocate_lock()
+        search.handle = None
+        with suppress(OSError):
+            search._close()
+        if search.kit is not None:
+            search.kit.discard()
+            search.kit = None
+        endpoint.next_step = endpoint.operations

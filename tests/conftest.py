@@ -34,8 +34,8 @@ def bounded() -> Iterator[None]:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The name of a kind of pair: a test that takes it, or ``pair``, runs once per kind. A module whose tests are of one
-    kind overrides it."""
+    """The name of a kind of pair: a test that takes it, or ``pair``, runs once per kind. A module whose tests are of
+    one kind overrides it."""
     return request.param
 
 

@@ -37,9 +37,9 @@ LAYERS = (
     {"_native.headers"},
     {"_native.vi"},
     {"_native.aio", "_native.calls", "_native.connector"},
-    {"addresses", "regions", "sessions"},
+    {"addresses", "regions", "sessions", "thread"},
     {"rendezvous"},
-    {"passing"},
+    {"forks", "passing"},
     {"facade", "greenlets"},
     {"aio.transports"},
     {"aio.files", "aio.selector", "aio.uv"},
@@ -142,7 +142,7 @@ def test_imports_are_found() -> None:
     assert imports("rendezvous") >= {"addresses", "regions"}
     assert imports("_native.calls") >= {"_native.vi", "_native.headers"}
     assert imports("_native.aio") >= {"_native.vi", "_native.headers"}
-    assert imports("aio.uv") >= {"aio.transports", "config", "rendezvous"}
+    assert imports("aio.uv") >= {"aio.transports", "config", "thread"}
     assert "" in imports("cli")
     assert "_boot" in imports("cli")
 

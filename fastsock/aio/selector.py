@@ -6,8 +6,9 @@ from asyncio import sslproto
 from collections.abc import Callable
 from typing import Any
 
-from fastsock import config, rendezvous
+from fastsock import config
 from fastsock._native.aio import making_of_socket, may_move
+from fastsock.thread import ensure_thread
 
 __all__ = ["WRAPPERS"]
 
@@ -43,7 +44,7 @@ def _wrap_create_server(original: Any) -> Any:
     async def create_server(self: Any, *arguments: Any, **options: Any) -> Any:
         server = await original(self, *arguments, **options)
         if config.active().enabled:
-            rendezvous.ensure_thread()
+            ensure_thread()
         return server
 
     return create_server

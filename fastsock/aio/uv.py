@@ -9,10 +9,11 @@ from typing import Any
 
 from uvloop.loop import PseudoSocket, SSLProtocol  # type: ignore[attr-defined]
 
-from fastsock import config, rendezvous
+from fastsock import config
 from fastsock._native.aio import ShimFactory, connecting, made_above
 from fastsock.aio.transports import Transport, hand_out, path_behind, shown_as
 from fastsock.observability import Path
+from fastsock.thread import ensure_thread
 
 __all__ = ["WRAPPERS"]
 
@@ -150,7 +151,7 @@ def _wrap_create_server(original: Any) -> Any:
                 return security.protocol(protocol_factory())
 
         server = await original(self, ShimFactory(self, factory), host, port, **options)
-        rendezvous.ensure_thread()
+        ensure_thread()
         return server
 
     return create_server
