@@ -26,8 +26,10 @@ def _thread_again(endpoint: Endpoint) -> None:
     if connector.forks_under_way():
         endpoint.next_step = endpoint.operations + 1  # another thread's; the child must not find the thread running
         return
-    claim(endpoint, _thread_again, None)
-    start_thread_again()
+    if start_thread_again():
+        claim(endpoint, _thread_again, None)
+    else:
+        endpoint.next_step = endpoint.operations + 256  # a try costs system calls and a warning
 
 
 def after_fork_in_parent() -> None:

@@ -28,7 +28,9 @@ def event(level: int, what: str, /, **values: Any) -> None:
         return  # nobody can have asked for it
     try:
         log = _logger(level)
-    except OSError as error:  # an import needs a descriptor, and there may be none left
+    except (OSError, ImportError) as error:
+        # An import needs a descriptor, and there may be none left. A program that has changed its user or its root may
+        # not find its modules any more.
         print(f"{what} {values} (not logged: {error})", file=sys.stderr)
         return
     if log is not None:

@@ -16,9 +16,11 @@ def ensure_thread() -> None:
         event(WARNING, "fastsock.no_connection_thread", error=repr(error))
 
 
-def start_thread_again() -> None:
-    """Starts the connection thread if a fork has stopped it and is over."""
+def start_thread_again() -> bool:
+    """Starts the connection thread if a fork has stopped it and is over. False if it has to be tried again."""
     try:
         connector.start_again()
     except OSError as error:
         event(WARNING, "fastsock.no_connection_thread", error=repr(error))
+        return False
+    return True

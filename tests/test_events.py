@@ -99,3 +99,16 @@ def test_an_event_without_a_descriptor_to_import_the_logger_with():
     """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert ended.stderr.startswith("fastsock.stays_on_ring {'fd': 7} (not logged: ")
+
+
+def test_an_event_of_a_program_that_does_not_find_its_modules_any_more():
+    """It has given up its user or its root directory since."""
+    program = """if True:
+        import sys
+        from fastsock import observability
+        sys.path.clear()
+        sys.path_importer_cache.clear()
+        observability.event(observability.WARNING, "fastsock.stays_on_ring", fd=7)
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert ended.stderr.startswith("fastsock.stays_on_ring {'fd': 7} (not logged: ")

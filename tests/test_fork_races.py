@@ -119,6 +119,35 @@ meet()
 """)
 
 
+def test_a_thread_that_cannot_start_after_a_fork_starts_later() -> None:
+    """Nobody would answer what the peer asks for: doorbell bytes, the way out."""
+    run("""
+import resource
+fastsock.patch()
+def threads():
+    return len(os.listdir("/proc/self/task"))
+with make_pair("ring") as pair:
+    assert threads() == 2
+    if os.geteuid() == 0:
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    limits = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, limits[1]))
+    try:
+        os.fork()
+    except BlockingIOError:
+        pass
+    pair.near.sendall(b"x")
+    assert pair.far.recv(1) == b"x"
+    assert threads() == 1
+    resource.setrlimit(resource.RLIMIT_NPROC, limits)
+    deadline = time.monotonic() + 20
+    while threads() == 1 and time.monotonic() < deadline:
+        pair.near.sendall(b"x")
+        assert pair.far.recv(1) == b"x"
+    assert threads() == 2
+""")
+
+
 def test_two_threads_that_fork_at_once() -> None:
     """One of them ends the connection thread, and the other one waits for that."""
     run("""

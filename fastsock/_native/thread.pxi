@@ -199,7 +199,11 @@ def start_again():
     global thread_wanted
     if thread_wanted and not forks:
         thread_wanted = False
-        start_thread()
+        try:
+            start_thread()
+        except BaseException:
+            thread_wanted = True  # somebody tries again
+            raise
 
 
 def after_fork_in_child():
