@@ -1,0 +1,67 @@
+"""What a stranger reads about the project: its metadata, and the refusal of an interpreter that it does not run on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import fastsock
+
+ROOT = Path(__file__).parent.parent
+CITATION = ROOT / "CITATION.cff"
+FREE_THREADED = "fastsock needs CPython with its global interpreter lock: it does not run on the free-threaded build"
+
+
+def test_metadata_says_where_to_look():
+    section = (ROOT / "pyproject.toml").read_text().split("[project.urls]\n")[1].split("\n\n")[0]
+    urls = dict(re.findall(r'^(\w+) = "(https://[^"]+)"$', section, re.MULTILINE))
+    assert urls.keys() == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+
+
+def test_one_version_everywhere():
+    pyproject = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    citation = re.search(r"^version: (.*)$", CITATION.read_text(), re.MULTILINE)
+    assert pyproject
+    assert citation
+    assert pyproject[1] == citation[1] == fastsock.__version__ == importlib.metadata.version("fastsock")
+
+
+def test_the_citation_names_the_papers():
+    titles = re.findall(r'^    title: "(.*)"$', CITATION.read_text(), re.MULTILINE)
+    assert len(titles) == 5
+    for word in ("SOVIA", "Data Intensive", "Gigabit Ethernet", "GRIM", "WSDLite"):
+        assert any(word in title for title in titles), word
+
+
+def test_the_files_that_others_look_for_are_there():
+    files = {"SECURITY.md": "How to report", "CONTRIBUTING.md": "./dev test", "CITATION.cff": "cff-version"}
+    for name, word in files.items():
+        assert word in (ROOT / name).read_text(), name
+
+
+def refused(code: str) -> subprocess.CompletedProcess[str]:
+    """Runs `code` in an interpreter that takes itself for a free-threaded build."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.abiflags = 't'\n{code}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_free_threaded_build_is_refused_at_the_import():
+    done = refused("import fastsock")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"ImportError: {FREE_THREADED}")
+
+
+def test_a_free_threaded_build_is_refused_when_it_builds():
+    done = refused("import runpy; runpy.run_path('setup.py')")
+    assert done.returncode == 1
+    assert done.stderr.startswith(FREE_THREADED)
+    assert len(done.stderr.splitlines()) == 1
