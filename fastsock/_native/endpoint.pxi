@@ -206,12 +206,12 @@ cdef class Endpoint:
                 self.wake_fd = wake_fd
                 self.peer_fd = peer_fd
                 fs_store_relaxed(&self.nodelay_word, fs_option(self.fd, IPPROTO_TCP, TCP_NODELAY) != 0)
-                # SYNC: attached - pairs with is_attached: who finds it without a lock finds `vi` and the eventfds.
-                fs_store_release(&self.attached_word, 1)
+                # SYNC: attached - pairs with is_attached: finds `vi`, the eventfds. (Sequentially consistent for expose.)
+                fs_store_sc(&self.attached_word, 1)
                 hold_receive_buffer(self)
                 # A thread that sleeps on the kernel's descriptor knows nothing of the eventfd: ring it there.
-                # SYNC: exposed - by the receive lock, see expose.
-                if is_exposed(self) or fs_load_sc(&self.recv_sleepers):
+                # SYNC: exposed - pairs with expose.
+                if fs_load_sc(&self.exposed_word) or fs_load_sc(&self.recv_sleepers):
                     fs_or_sc(&self.vi.rx.doorbell, FS_EXPOSED)
                 fs_store_sc(&self.vi.rx.limit, self.receive_limit)
                 # SYNC: consent - pairs with try_send: the peer that sees it finds our doorbell state and limit.
@@ -249,7 +249,10 @@ cdef class Endpoint:
         if is_exposed(self) or self.driven or not self.begin(&call):
             return
         try:
-            fs_store_relaxed(&self.exposed_word, 1)
+            # SYNC: exposed - pairs with attach, which writes `attached` and then looks here: one sees the other.
+            fs_store_sc(&self.exposed_word, 1)
+            if not fs_load_sc(&self.attached_word):
+                return
             with nogil:
                 told = tell_exposed(self)
             # What was posted before was posted without a doorbell byte. Only the peer can put one into our queue.

@@ -304,12 +304,12 @@ cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
 
 
 cdef bint tell_exposed(Endpoint self) noexcept nogil:
-    """`exposed` was set: on the ring the peer is told. Under the receive lock, since attach, which may be under way, and a thread
-    that goes to sleep look at `exposed` there, and would take back what is told. Whether the ring is read."""
+    """`exposed` was set: on the ring the peer is told. Under the receive lock, where a thread that goes to sleep looks at
+    `exposed`, and takes back what is told if it was not set. Whether the ring is read."""
     cdef fs_side *own = lock_receiving(self)
-    cdef bint told = is_attached(self)
+    cdef bint told = is_attached(self)  # (a bridge may have come meanwhile)
     if told:
-        # SYNC: exposed - by the receive lock.
+        # SYNC: exposed - by the receive lock, with sleep_for.
         fs_or_sc(&self.vi.rx.doorbell, FS_EXPOSED)
         told = not fs_load_relaxed(&own.moved) & FS_RECEIVING_BACK
         if self.moved_receiving() and not fs_waiting(&self.vi):

@@ -88,7 +88,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     fds[1].events = POLLRDHUP if moved else (POLLRDHUP | POLLIN if what == RECEIVE else POLLOUT)
     fds[1].revents = 0
     if attached and what == RECEIVE:
-        # SYNC: exposed - by the receive lock, see expose.
+        # SYNC: exposed - by the receive lock, see tell_exposed.
         if (not is_exposed(self) and fs_load_relaxed(&self.vi.rx.doorbell) & FS_EXPOSED and not fs_load_sc(sleepers)
                 and not shared(self)):
             fs_and_sc(&self.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)  # nobody sleeps on the kernel's any more
