@@ -226,59 +226,61 @@ cdef void await_ringing(Endpoint self) noexcept nogil:
 
 
 cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
-    """Takes `count` doorbell bytes from the kernel's queue. Those that do not come within milliseconds are owed."""
+    """Takes `count` doorbell bytes from the kernel's queue, and those that are owed. `doorbell_debt` has all of them until they
+    are taken, so that it does not matter who takes them. Those that do not come within milliseconds stay owed."""
     cdef int patience = 100 if self.own.doorbell_debt else 100 + SWALLOW_MS  # once is enough
     cdef bint urgent = fs_load_relaxed64(&self.vi.rx.urgent) != 0
+    self.own.doorbell_debt += <uint32_t>count
     if urgent and swallow_by_place(self, patience):
         return
     if urgent:
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
-    swallow_counted(self, count, patience)
+    swallow_counted(self, patience)
     if urgent:
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, self.vi.oob_inline and not self.moved_receiving())
 
 
-cdef void swallow_counted(Endpoint self, uint64_t count, int patience) noexcept nogil:
+cdef bint comes_late(Endpoint self, int *tries, int patience) noexcept nogil:
+    """Counted by the peer, but not sent yet: it is in between, or was interrupted there. Whoever looked at the descriptor after
+    this call would take the late byte for data. False: it was waited for long enough."""
+    if tries[0] >= patience:
+        return False
+    tries[0] += 1
+    if tries[0] <= 100:
+        fs_pause()
+    else:
+        fs_events_within(self.fd, POLLIN, 1)
+    return True
+
+
+cdef void swallow_counted(Endpoint self, int patience) noexcept nogil:
     cdef int64_t got
     cdef int tries = 0
-    count += self.own.doorbell_debt
-    self.own.doorbell_debt = 0
-    while count:
+    while self.own.doorbell_debt:
         # Nothing is written to `junk`, but the kernel checks that all of it could be: no more than there is.
-        got = sys_recv(self.fd, junk, min(count, <uint64_t>sizeof(junk)), MSG_TRUNC | MSG_DONTWAIT)
+        got = sys_recv(self.fd, junk, min(<size_t>self.own.doorbell_debt, sizeof(junk)), MSG_TRUNC | MSG_DONTWAIT)
         if got > 0:
-            count -= <uint64_t>got
-        elif got < 0 and errno == EAGAIN and tries < patience:
-            # Counted by the peer, but not sent yet: it is in between, or was interrupted there. Whoever looked at the
-            # descriptor after this call would take the late byte for data.
-            tries += 1
-            if tries <= 100:
-                fs_pause()
-            else:
-                fs_events_within(self.fd, POLLIN, 1)
-        else:
-            if got < 0 and errno == EAGAIN:
-                self.own.doorbell_debt = <uint32_t>count
-            elif got < 0:
+            self.own.doorbell_debt -= <uint32_t>got
+        elif got == 0 or errno != EAGAIN:
+            if got < 0:
                 fs_store_relaxed(&self.pending_error, <uint32_t>errno)
+            self.own.doorbell_debt = 0  # nothing comes any more
+        elif not comes_late(self, &tries, patience):
             return
 
 
 cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
     """swallow, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so does the
     kernel. So it is not counted how many were taken: it is asked how far the queue was read.
-    False: the kernel does not tell."""
+    False: the kernel does not tell; the rest is owed."""
     cdef uint64_t position
     cdef int64_t mark, got
     cdef int tries = 0, inline
     cdef uint32_t missing
-    cdef bint took = False
-    while True:
-        if not kernel_position(self, &position, &mark):
-            return took  # what is owed then was noted
-        self.own.doorbell_debt = 0
+    while kernel_position(self, &position, &mark):
         missing = fs_load_relaxed(&self.vi.rx.heard) - <uint32_t>(position + 1 - fs_load_sc64(&self.vi.rx.switch_at))
-        if <int32_t>missing <= 0:
+        self.own.doorbell_debt = missing if <int32_t>missing > 0 else 0
+        if not self.own.doorbell_debt:
             return True
         inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)  # takes the urgent byte with the others
@@ -287,20 +289,16 @@ cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
             got = -errno
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, inline)
         if got > 0:
-            took = True
             self.own.doorbell_debt = missing - <uint32_t>got
-        elif got == -EAGAIN and tries < patience:
-            tries += 1
-            if tries <= 100:
-                fs_pause()
-            else:
-                fs_events_within(self.fd, POLLIN, 1)
+        elif got == -EAGAIN:
+            if not comes_late(self, &tries, patience):
+                return True
         else:
-            if got == -EAGAIN:
-                self.own.doorbell_debt = missing
-            elif got < 0:
+            if got < 0:
                 fs_store_relaxed(&self.pending_error, <uint32_t>-got)
+            self.own.doorbell_debt = 0  # nothing comes any more
             return True
+    return False
 
 
 cdef bint tell_exposed(Endpoint self) noexcept nogil:
