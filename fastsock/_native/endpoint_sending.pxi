@@ -259,6 +259,7 @@ cdef bint plug(Endpoint self) noexcept nogil:
     until the receiver returns credits and drains it. False if credits came meanwhile."""
     cdef int64_t part
     cdef int unsent = 0, unacknowledged = 0, most
+    cdef int64_t whole = 0
     cdef uint32_t limit = fs_load_relaxed(&self.vi.tx.limit)
     cdef size_t piece = min(max(limit // 8, 256), PLUG_PIECE) if limit else PLUG_PIECE
     widen(self)
@@ -266,11 +267,14 @@ cdef bint plug(Endpoint self) noexcept nogil:
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
     self.plugs = True
     most = fs_option(self.fd, SOL_SOCKET, SO_SNDBUF) // 2  # the rest is for doorbell bytes
-    while (sys_ioctl(self.fd, SIOCOUTQNSD, &unsent) == 0 and unsent < PLUG
+    # A peer that takes the plug out as fast as it is put in must not keep us here. (One of ours returns credits first.)
+    while (whole < PLUG_MOST and not fs_writable(&self.vi)
+           and sys_ioctl(self.fd, SIOCOUTQNSD, &unsent) == 0 and unsent < PLUG
            and sys_ioctl(self.fd, SIOCOUTQ, &unacknowledged) == 0 and unacknowledged < most):
         part = kernel_send(self, junk, piece, MSG_NOSIGNAL | MSG_EOR)
         if part <= 0:
             break
+        whole += part
         fs_store_sc(&self.vi.tx.rung, fs_load_relaxed(&self.vi.tx.rung) + <uint32_t>part)
     # POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
     # lies behind it stays unsent until the peer drains.

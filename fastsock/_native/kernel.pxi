@@ -23,6 +23,7 @@ cdef enum:
     AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed
     PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
     PLUG_PIECE = 16384              # of it at most in one segment, which has to fit into a window that opens again
+    PLUG_MOST = 1 << 26             # bytes of one plug, the peer's window and all
     WIDENED = 393216                # bytes of send buffer, at least, for a plug and doorbell bytes behind it
     HELD_BUFFER = 262144            # bytes of receive buffer for doorbell bytes, at most
     FREED_BUFFER = 1 << 20          # bytes of receive buffer, about, after the way out
