@@ -29,7 +29,8 @@ cdef Endpoint ring_endpoint(object fd, int what):
     if endpoint.driven:  # what moves, and when, is its loop's decision: the stdlib's loops call os.sendfile
         return endpoint if (endpoint.moved_receiving() if what == RECEIVE else endpoint.moved_sending()) else None
     operate(endpoint)
-    return endpoint if is_attached(endpoint) else None
+    # (One that is undecided too: another thread may move it while this call waits.)
+    return endpoint if undecided(endpoint) else None
 
 
 cdef int64_t descriptor_timeout(int fd) noexcept:

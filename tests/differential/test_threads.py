@@ -2,6 +2,7 @@
 
 import collections
 import errno
+import os
 import socket
 import threading
 
@@ -191,3 +192,39 @@ def test_a_waiting_call_leaves_other_threads_the_interpreter(pair: Pair) -> None
     other.result()
     far.sendall(b"x")
     assert waiting.result() == b"x"
+
+
+def meet(near: socket.socket, far: socket.socket) -> None:
+    """Both ends find each other, with nothing said from near to far."""
+    for _ in range(100):
+        far.sendall(b".")
+        assert near.recv(1) == b"."
+        if getattr(getattr(near, "_endpoint", None), "peer_consents", False):
+            return
+    assert KINDS["midstream"].moves  # (kernel TCP, or on the ring already: there is nobody to find)
+
+
+@pytest.mark.parametrize("kind", ["kernel", "midstream"])
+@pytest.mark.usefixtures("patched")
+def test_a_read_by_number_while_another_thread_moves_the_connection(pair: Pair) -> None:
+    """What wakes the reader is what the peer has sent, not a byte that tells of it."""
+    near, far = pair
+    reader = Task(os.read, far.fileno(), 100).until_asleep()
+    meet(near, far)
+    near.sendall(b"data")
+    assert reader.result() == b"data"
+
+
+@pytest.mark.parametrize("kind", ["kernel", "midstream"])
+@pytest.mark.usefixtures("patched")
+def test_a_write_by_number_while_another_thread_moves_the_connection(pair: Pair) -> None:
+    near, far = pair
+    data = payload(6_000_000).replace(b"\xff", b"")
+    writer = Task(os.write, near.fileno(), data).until_asleep()
+    meet(near, far)
+    reader = Task(read_to_eof, far)
+    other = Task(send_in_pieces, near, b"\xff" * 200, 1)
+    written = writer.result()
+    other.result()
+    near.shutdown(socket.SHUT_WR)
+    assert collections.Counter(reader.result()) == collections.Counter(data[:written]) + collections.Counter({255: 200})
