@@ -1,6 +1,5 @@
 """Bad input after the move: whatever a peer writes into the region, at worst its own connection is reset."""
 
-import contextlib
 import os
 import random
 import signal
@@ -291,37 +290,6 @@ def test_plug_that_the_peer_is_just_taking_out(moved, caplog):
     assert len(read_exactly(moved.tcp, rung + 1)) == rung + 1
     until(lambda: poll_mask(moved.victim, EVENTS["OUT"]), "the plug is out")
     assert not violations(caplog)
-
-
-@ROLES
-@pytest.mark.parametrize("credits", [False, True], ids=["keeps-credits", "returns-credits"])
-def test_a_peer_that_takes_the_plug_out_as_fast_as_it_is_put_in(moved, credits):
-    """The send comes back all the same: with what there is credit for, or refused."""
-    half, piece = 1 - moved.side, bytearray(1 << 22)
-    moved.victim.fileno()
-    moved.victim.settimeout(0)
-    moved.region.set(half, "doorbell", EXPOSED)
-
-    def send() -> int:
-        sent = refused = 0
-        while sent < 5 and (credits or not refused):
-            try:
-                sent += moved.victim.send(bytes(1024)) // 1024
-            except BlockingIOError:
-                refused += 1
-        return sent
-
-    moved.tcp.settimeout(0)
-    sending = Task(send)
-    until(lambda: moved.region.get(half, "rung") > 1000, "it plugs")
-    limit, taken = time.monotonic() + 4, 0
-    while sending.is_alive() and time.monotonic() < limit:
-        with contextlib.suppress(BlockingIOError):
-            taken += moved.tcp.recv_into(piece, len(piece), socket.MSG_TRUNC)
-        if credits and taken > 1 << 20:
-            moved.region.set(half, "acked", 4)
-    assert not sending.is_alive()
-    assert sending.result() == (5 if credits else 4)
 
 
 @ROLES
