@@ -204,7 +204,7 @@ refused: skip
 }
 
 inline leave(j) {
-    /* leave_locked */
+    /* take_back */
     atomic { returns = (ready[1 - j] == READY); if :: returns -> ready[1 - j] = LEFT :: else fi };
     atomic { LOCK(j) };
     go_back_sending(j);

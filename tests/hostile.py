@@ -273,6 +273,21 @@ class Peer:
         """The victim's direction may move."""
         self.region.set(1 - self.side, "ready", 1)
 
+    def move_both(self) -> None:
+        """Both directions are on the ring afterwards: the victim has sent descriptor 0, and has taken ours."""
+        self.move()
+        self.consent()
+        self.victim.sendall(b"s")
+        self.post(b"r", ack=1)
+        assert self.victim.recv(1) == b"r"
+        self.region.set(1 - self.side, "acked", 1)
+        self.region.set(1 - self.side, "seen", 1)
+
+    def go_back(self, place: int = 0) -> None:
+        """BACK, behind what was posted or elsewhere."""
+        self.region.set(self.side, "fin", BACK | (self.posted + place))
+        self.wake()
+
     def wake(self) -> None:
         """Rings the victim's eventfd."""
         os.write(self.eventfds[0 if self.side else 1], (1).to_bytes(8, "little"))

@@ -45,13 +45,7 @@ def peer(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> It
     before = holdings()
     with hostile(request.param, chunk=8192) as peer:
         peer.meet()
-        peer.move()
-        peer.consent()
-        peer.victim.sendall(b"s")
-        peer.post(b"r", ack=1)
-        assert peer.victim.recv(1) == b"r"
-        peer.region.set(theirs(peer), "acked", 1)
-        peer.region.set(theirs(peer), "seen", 1)
+        peer.move_both()
         yield peer
     until(lambda: holdings() == before, "nothing is left behind")
 
@@ -250,11 +244,6 @@ def leaving(peer: Peer) -> Iterator[Task]:
         pass
 
 
-def go_back(peer: Peer, place: int = 0) -> None:
-    peer.region.set(peer.side, "fin", BACK | (peer.posted + place))
-    peer.wake()
-
-
 def test_the_last_doorbell_byte_comes_before_back(peer: Peer) -> None:
     """Whoever reads up to BACK takes as many doorbell bytes as were rung, and what comes behind them is the stream. The
     kernel has no room for the byte at first, so that there is time to look."""
@@ -266,7 +255,7 @@ def test_the_last_doorbell_byte_comes_before_back(peer: Peer) -> None:
     until(lambda: peer.region.get(theirs(peer), "rung"), "rung")
     assert not peer.region.get(theirs(peer), "fin")
     read_exactly(peer.tcp, filled + 1)
-    go_back(peer)
+    peer.go_back()
     with leaving.result() as raw:
         raw.sendall(b"more")
         assert read_exactly(peer.tcp, 4) == b"more"
@@ -275,7 +264,7 @@ def test_the_last_doorbell_byte_comes_before_back(peer: Peer) -> None:
 
 
 def test_nothing_unread(peer: Peer, leaving: Task) -> None:
-    go_back(peer)
+    peer.go_back()
     until(lambda: peer.region.get(peer.side, "settled"), "settled")
     assert peer.region.get(peer.side, "settled") == GO_ON
     peer.tcp.sendall(b"kernel")
@@ -296,7 +285,7 @@ def test_a_peer_that_does_nothing_is_left_behind_a_bridge(
     assert read_exactly(raw, 11) == b"in the ring"
     raw.sendall(b"answer")
     assert read_exactly(peer.tcp, 6) == b"answer"
-    go_back(peer)
+    peer.go_back()
     until(lambda: peer.region.get(peer.side, "settled") == GO_ON, "settled by the bridge")
     peer.tcp.sendall(b"kernel")
     assert read_exactly(raw, 6) == b"kernel"
@@ -305,7 +294,7 @@ def test_a_peer_that_does_nothing_is_left_behind_a_bridge(
 def test_unread_and_the_peer_does_not_send_it_again(peer: Peer) -> None:
     peer.post(payload(5_000))
     leaving = begin_to_leave(peer)
-    go_back(peer)
+    peer.go_back()
     with leaving.result() as raw:
         assert read_exactly(raw, 5_000) == payload(5_000)
         assert peer.region.get(peer.side, "settled") == GO_ON
@@ -317,7 +306,7 @@ def test_the_peer_began_and_never_said_how_much(peer: Peer) -> None:
     """Nor does it end: what the kernel has is read, the rest when it says so."""
     peer.post(payload(5_000))
     leaving = begin_to_leave(peer)
-    go_back(peer)
+    peer.go_back()
     until(lambda: peer.region.get(peer.side, "seen") == peer.posted, "the parcel is complete")
     peer.region.set(peer.side, "settled", RETURNING)
     peer.tcp.sendall(payload(5_000)[:1_234])
@@ -331,7 +320,7 @@ def test_the_peer_began_and_never_said_how_much(peer: Peer) -> None:
 def test_the_peer_began_and_died(peer: Peer) -> None:
     peer.post(payload(5_000))
     leaving = begin_to_leave(peer)
-    go_back(peer)
+    peer.go_back()
     until(lambda: peer.region.get(peer.side, "seen") == peer.posted, "the parcel is complete")
     peer.region.set(peer.side, "settled", RETURNING)
     peer.tcp.sendall(payload(5_000)[:1_234])
@@ -343,7 +332,7 @@ def test_the_peer_began_and_died(peer: Peer) -> None:
 def test_too_late(peer: Peer) -> None:
     """The peer has left itself and takes nothing back: what lies unread crosses a bridge."""
     peer.post(payload(5_000))
-    go_back(peer)
+    peer.go_back()
     peer.tcp.sendall(b"kernel")
     assert peer.region.get(peer.side, "ready") == READY
     peer.region.set(peer.side, "ready", TOO_LATE)
@@ -358,9 +347,9 @@ def test_lies_dissolve_the_connection(peer: Peer, lie: str, caplog: pytest.LogCa
     if lie == "more returned":
         peer.region.set(peer.side, "settled", RETURNING)
         peer.region.set(peer.side, "returned", 6_000)
-        go_back(peer)
+        peer.go_back()
     elif lie == "place of BACK":
-        go_back(peer, 3)
+        peer.go_back(3)
     else:
         peer.region.set(peer.side, "fin", 7 << 32 | peer.posted)
     with leaving.result() as raw:
@@ -380,7 +369,7 @@ def test_doorbell_bytes_that_never_come(peer: Peer) -> None:
     assert peer.region.get(peer.side, "doorbell") & EXPOSED
     leaving = begin_to_leave(peer)
     peer.region.set(peer.side, "rung", 1_000)
-    go_back(peer)
+    peer.go_back()
     with leaving.result() as raw:
         peer.tcp.sendall(bytes(1_000) + b"kernel")
         assert read_exactly(raw, 6) == b"kernel"

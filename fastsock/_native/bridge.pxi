@@ -258,7 +258,7 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
                     fs_linger_zero(far)
         if progress:
             continue
-        wants = inward.done == inward.length and not inward.ended
+        wants = inward.done == inward.length and not inward.ended and not collecting(self)
         armed = is_attached(self) and wants and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK
         fds[0].fd = self.wake_fd if is_attached(self) else -1
         fds[0].events = POLLIN
@@ -267,7 +267,7 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
         if wants:
             fds[1].events |= POLLRDHUP if armed and self.moved_receiving() and not parcel.returned and not parcel.unknown else POLLIN | POLLRDHUP
         # (Threads that slept on the connection in the old process may still take a wakeup that was meant for us.)
-        patience = -1 if self.active < 2 else STRANGERS_LOOK
+        patience = HELD_LOOK if collecting(self) else -1 if self.active < 2 else STRANGERS_LOOK
         if outward.done < outward.length:
             if fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD:
                 patience = HELD_LOOK

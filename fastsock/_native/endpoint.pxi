@@ -295,7 +295,7 @@ cdef class Endpoint:
             return -EAGAIN  # a stopped process has the turn: the caller looks for signals, and tries again
         # What a dead holder left cannot always be mended.
         got = VIOLATED if self.vi.violation != NULL and not is_broken(self) else take_stream(self, into, room, flags, final)
-        fs_unlock(&own.recv_lock)
+        end_turn_to_receive(self, own)
         return got
 
     cdef void serve_sender(self) noexcept nogil:

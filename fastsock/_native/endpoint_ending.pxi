@@ -39,6 +39,7 @@ cdef int say_goodbye(Endpoint self) except -1:
     """If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
     queue, where they would turn its FIN into a RST."""
     cdef bint last, unread, whole
+    cdef int late
     cdef fs_side *own
     self.finished = True
     self.step = None
@@ -70,7 +71,9 @@ cdef int say_goodbye(Endpoint self) except -1:
             elif self.moved_receiving():
                 fs_store_relaxed(&self.own.fin_taken, 1)
                 self.quiet()
+            late, self.late = self.late, 0
             unlock_both(own)
+            await_late(self, late)
             wake(self.peer_fd)
     count_out(self)
     return 0

@@ -5,7 +5,9 @@ cdef int64_t take_stream(Endpoint self, char *into, size_t room, int flags, bint
     cdef int64_t got
     cdef uint64_t end
     cdef int looks
-    if not is_attached(self) or fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+    if not is_attached(self) or fs_load_relaxed(&self.own.moved) & (FS_RECEIVING_BACK | FS_COLLECTING):
+        if collecting(self):
+            return beside_collector(self)
         if is_attached(self) and self.own.doorbell_debt:
             swallow(self, 0)
             if self.own.doorbell_debt:
@@ -227,49 +229,72 @@ cdef void await_ringing(Endpoint self) noexcept nogil:
 
 cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
     """Takes `count` doorbell bytes from the kernel's queue, and those that are owed. `doorbell_debt` has all of them until they
-    are taken, so that it does not matter who takes them. Those that do not come within milliseconds stay owed."""
-    cdef int patience = 100 if self.own.doorbell_debt else 100 + SWALLOW_MS  # once is enough
+    are taken, so that it does not matter who takes them. The end of the turn waits for those that do not come at once. Under the
+    receive lock."""
+    cdef bint owed = self.own.doorbell_debt != 0
     cdef bint urgent = fs_load_relaxed64(&self.vi.rx.urgent) != 0
     self.own.doorbell_debt += <uint32_t>count
-    if urgent and swallow_by_place(self, patience):
+    if not urgent or not swallow_by_place(self):
+        if urgent:
+            fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
+        swallow_counted(self)
+        if urgent:
+            fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, self.vi.oob_inline and not self.moved_receiving())
+    if self.own.doorbell_debt and not owed:  # once is enough
+        self.late |= LATE_BYTES
+
+
+cdef void end_turn_to_receive(Endpoint self, fs_side *own) noexcept nogil:
+    """Gives back the receive lock, and waits then for what is late."""
+    cdef int late = self.late
+    self.late = 0
+    fs_unlock(&own.recv_lock)
+    if late:
+        await_late(self, late)
+
+
+cdef void await_late(Endpoint self, int late) noexcept nogil:
+    """Waits for what a turn has found to be on its way, a few milliseconds for doorbell bytes: whoever looked at the descriptor
+    after this call would take a late byte for data. Without the turn: another holder that receives meanwhile, and one that is
+    killed, leaves what is still owed in `doorbell_debt`, and each look starts from that."""
+    cdef int tries
+    cdef bint owed
+    cdef fs_side *own
+    if late & LATE_REQUEST:
+        press(self)
+    if not late & LATE_BYTES:
         return
-    if urgent:
-        fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
-    swallow_counted(self, patience)
-    if urgent:
-        fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, self.vi.oob_inline and not self.moved_receiving())
+    for tries in range(SWALLOW_MS):
+        fs_await_byte(self.fd)
+        own = take_turn(self, False, PATIENCE)
+        if own == NULL:
+            continue
+        if is_attached(self) and own.doorbell_debt:
+            swallow(self, 0)
+        owed = is_attached(self) and own.doorbell_debt
+        fs_unlock(&own.recv_lock)
+        if not owed:
+            return
 
 
-cdef bint comes_late(Endpoint self, int *tries, int patience) noexcept nogil:
-    """Counted by the peer, but not sent yet: it is in between, or was interrupted there. Whoever looked at the descriptor after
-    this call would take the late byte for data. False: it was waited for long enough."""
-    if tries[0] >= patience:
-        return False
-    tries[0] += 1
-    if tries[0] <= 100:
-        fs_pause()
-    else:
-        fs_events_within(self.fd, POLLIN, 1)
-    return True
-
-
-cdef void swallow_counted(Endpoint self, int patience) noexcept nogil:
+cdef void swallow_counted(Endpoint self) noexcept nogil:
     cdef int64_t got
     cdef int tries = 0
-    while self.own.doorbell_debt:
+    while self.own.doorbell_debt and tries < BYTE_LOOKS:
         # Nothing is written to `junk`, but the kernel checks that all of it could be: no more than there is.
         got = sys_recv(self.fd, junk, min(<size_t>self.own.doorbell_debt, sizeof(junk)), MSG_TRUNC | MSG_DONTWAIT)
         if got > 0:
             self.own.doorbell_debt -= <uint32_t>got
-        elif got == 0 or errno != EAGAIN:
+        elif got < 0 and errno == EAGAIN:
+            tries += 1  # counted by the peer, but not sent yet: it is in between, or was interrupted there
+            fs_pause()
+        else:
             if got < 0:
                 fs_store_relaxed(&self.pending_error, <uint32_t>errno)
             self.own.doorbell_debt = 0  # nothing comes any more
-        elif not comes_late(self, &tries, patience):
-            return
 
 
-cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
+cdef bint swallow_by_place(Endpoint self) noexcept nogil:
     """swallow, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so does the
     kernel. So it is not counted how many were taken: it is asked how far the queue was read.
     False: the kernel does not tell; the rest is owed."""
@@ -280,7 +305,7 @@ cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
     while kernel_position(self, &position, &mark):
         missing = fs_load_relaxed(&self.vi.rx.heard) - <uint32_t>(position + 1 - fs_load_sc64(&self.vi.rx.switch_at))
         self.own.doorbell_debt = missing if <int32_t>missing > 0 else 0
-        if not self.own.doorbell_debt:
+        if not self.own.doorbell_debt or tries == BYTE_LOOKS:
             return True
         inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)  # takes the urgent byte with the others
@@ -291,8 +316,8 @@ cdef bint swallow_by_place(Endpoint self, int patience) noexcept nogil:
         if got > 0:
             self.own.doorbell_debt = missing - <uint32_t>got
         elif got == -EAGAIN:
-            if not comes_late(self, &tries, patience):
-                return True
+            tries += 1
+            fs_pause()
         else:
             if got < 0:
                 fs_store_relaxed(&self.pending_error, <uint32_t>-got)
@@ -312,5 +337,5 @@ cdef bint tell_exposed(Endpoint self) noexcept nogil:
         told = not fs_load_relaxed(&own.moved) & FS_RECEIVING_BACK
         if self.moved_receiving() and not fs_waiting(&self.vi):
             self.quiet()  # of a byte behind which nothing waits: leave_byte
-    fs_unlock(&own.recv_lock)
+    end_turn_to_receive(self, own)
     return told

@@ -7,7 +7,8 @@ cdef dict description(Endpoint self):
                  lost=fs_load_relaxed(&self.lost) != 0,
                  operations=self.operations, holders=self.holders, kernel_taken=own.kernel_taken,
                  sleepers=(fs_load_sc(&self.recv_sleepers), fs_load_sc(&self.send_sleepers)),
-                 locks=(fs_load_sc(&own.recv_lock.word), fs_load_sc(&own.send_lock.word)))
+                 locks=(fs_load_sc(&own.recv_lock.word), fs_load_sc(&own.send_lock.word)),
+                 leaving=fs_load_sc(&own.leaving.word))
     if is_attached(self) and not self.finished:
         state.update(
             posted=own.posted, credited=fs_load_relaxed(&own.credited),

@@ -30,7 +30,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         fs_unlock(&own.send_lock)
         return part
     # SYNC: consent - pairs with attach.
-    # SYNC: left - pairs with leave_locked.
+    # SYNC: left - pairs with take_back.
     ready = fs_load_sc(&self.vi.tx.ready)
     if ready == FS_LEFT:
         answer_leaver(self)

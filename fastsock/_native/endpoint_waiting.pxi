@@ -14,7 +14,7 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
     cdef int turn, turns
     cdef fs_side *own
     # (What `spun` says of another thread's wait that overlaps with this one teaches that wait wrong once.)
-    if what == SEND and waits_for_leaver(self):
+    if waits_for_leaver(self) if what == SEND else collecting(self):
         fs_store_relaxed(&self.spun, 0)
         return False
     until = began + self.budget(began)
@@ -78,6 +78,9 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     lock = &own.recv_lock if what == RECEIVE else &own.send_lock
     rest = -1 if deadline < 0 else (deadline - began if deadline > began else 0)
 
+    if what == RECEIVE and collecting(self):
+        fs_unlock(lock)
+        return doze(rest)
     attached = is_attached(self) and not fs_load_relaxed(&self.own.moved) & (
         FS_RECEIVING_BACK if what == RECEIVE else FS_SENDING_BACK)
     moved = self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()
@@ -145,6 +148,18 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         self.settle(began, polled, False)
         return 1
     return events if events == -EINTR else 0
+
+
+cdef int doze(int64_t rest) noexcept nogil:
+    """As sleep_for, while another holder takes the connection back to the kernel: that is soon over, and no event tells of its end
+    to everybody who waits for it."""
+    cdef pollfd none[2]
+    cdef int events
+    none[0].fd = none[1].fd = -1
+    events = fs_poll2(none, rest if 0 <= rest < COLLECTING_INTERVAL else COLLECTING_INTERVAL)
+    if events < 0:
+        return -errno
+    return 0 if 0 <= rest < COLLECTING_INTERVAL else 1
 
 
 cdef bint shared(Endpoint self) noexcept nogil:

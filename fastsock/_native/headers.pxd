@@ -34,7 +34,7 @@ cdef extern from "doorbell.h" nogil:
     enum: FS_WAITS, FS_PLUGGED, FS_HURRY
     enum: FS_UNANSWERED, FS_TAKEN
     enum: FS_SLEEPS_RECEIVING, FS_SLEEPS_SENDING
-    enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK, FS_SENDING_HELD, FS_OUT
+    enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK, FS_SENDING_HELD, FS_OUT, FS_COLLECTING
     enum: FS_CONSUME, FS_PEEK
     enum: FS_VIOLATION, FS_EDGES
     const uint64_t FS_FIN
@@ -85,6 +85,7 @@ cdef extern from "doorbell.h" nogil:
         fs_word32 children[4]
         fs_lock_t send_lock
         fs_lock_t recv_lock
+        fs_lock_t leaving
         fs_word32 moved
         fs_word32 sleeps
         uint32_t posted
@@ -100,7 +101,6 @@ cdef extern from "doorbell.h" nogil:
         uint64_t kernel_taken
         uint32_t fin_sent
         uint32_t sending_step
-        uint32_t receiving_step
         fs_word32 fin_taken
         uint64_t *ends
 
@@ -166,6 +166,7 @@ cdef extern from "doorbell.h" nogil:
     void fs_keep(fs_lock_t *)
     void fs_unkeep(fs_lock_t *)
     void fs_await_turn(fs_lock_t *)
+    bint fs_turn_free(fs_lock_t *)
     int fs_readable(fs_vi *)
     int fs_arm_receiver(fs_vi *)
     void fs_disarm_receiver(fs_vi *)

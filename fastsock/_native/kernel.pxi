@@ -20,6 +20,7 @@ cdef enum:
     LOOK_INTERVAL = 1_000_000       # between looks at the lifeline while the peer acknowledges nothing
     PROBE_INTERVAL = 500_000_000    # between probes of a half-closed peer that does not read
     SHARED_INTERVAL = 100_000_000   # between looks of a sleeper whose side is several processes
+    COLLECTING_INTERVAL = 2_000_000 # between looks of a receiver while another holder takes what lies unread
     AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed
     PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
     PLUG_PIECE = 16384              # of it at most in one segment, which has to fit into a window that opens again
@@ -29,6 +30,7 @@ cdef enum:
     FREED_BUFFER = 1 << 20          # bytes of receive buffer, about, after the way out
     WAKE_COST = 60_000              # that a sleep adds to a wait, generously (docs/design.md)
     SWALLOW_MS = 10                 # that doorbell bytes may be late, in milliseconds
+    BYTE_LOOKS = 100                # for a doorbell byte, before its reader gives up its turn
     RINGING_NS = 5_000_000          # that a sender may be in a post that it rings for,
     LATE_NS = 100_000               # or one that was late before
     EXPOSE_NS = 20_000_000          # that the peer gets to ring for a descriptor that was handed out
@@ -38,6 +40,10 @@ cdef enum:
     SCORE_POLLS = 4
     LOOKS = 64                      # at the ring between two looks at the clock
     PENALTY_MAX = 255               # waits without polling after polls that held the peer up
+
+cdef enum:  # Endpoint.late
+    LATE_BYTES = 1    # doorbell bytes that were counted and not sent yet
+    LATE_REQUEST = 2  # a request for which the peer's connection thread had no room
 
 cdef int64_t NOT_ASKED = -2  # what no wait has needed yet
 cdef int64_t VIOLATED = -100_000

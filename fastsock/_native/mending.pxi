@@ -14,8 +14,9 @@
 #     answer_credit_wait    the peer's wish cleared, the peer not woken   waking it: once too often does no harm
 #     ring                  the peer's ASLEEP cleared, it was not woken   the same
 #
-# Not what `step` marks: the way out moves bytes to where only the dead process knew of them. The connection is dissolved
-# then, so that nobody takes what is left for the whole stream. The same where the kernel does not tell (urgent data).
+# Not what `sending_step` and FS_COLLECTING mark: the way out moves bytes to where only the dead process knew of them. The
+# connection is dissolved then (the latter by `beside_collector`), so that nobody takes what is left for the whole stream.
+# The same where the kernel does not tell (urgent data).
 
 cdef extern from "mending.h" nogil:
     int fs_mend_sender(fs_vi *)
@@ -74,9 +75,6 @@ cdef void mend_receiving(Endpoint self, fs_side *own) noexcept nogil:
     cdef int64_t owed
     if not is_attached(self) or moved & FS_OUT:
         return
-    if own.receiving_step:
-        break_off(self, b"a process of this side was killed while it took what lay unread")
-        return
     fs_mend_receiver(&self.vi)
     switch_at = fs_load_sc64(&self.vi.rx.switch_at)
     if moved & FS_RECEIVING_BACK:
@@ -92,8 +90,8 @@ cdef void mend_receiving(Endpoint self, fs_side *own) noexcept nogil:
             heard = fs_load_relaxed(&self.vi.rx.heard)
             owed = <int32_t>(heard - <uint32_t>(taken - (switch_at - 1)))
             own.doorbell_debt = <uint32_t>owed if owed > 0 else 0
-    if moved & FS_RECEIVING_BACK:
-        settle_with_peer(self)
+    if moved & FS_RECEIVING_BACK and not moved & FS_COLLECTING:
+        settle_in_turn(self)
     elif moved & FS_RECEIVING_MOVED:
         fs_acknowledge(&self.vi)
     wake(self.peer_fd)

@@ -29,6 +29,7 @@ struct fs_side {
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
     struct fs_lock send_lock, recv_lock;
+    struct fs_lock leaving; /* somebody takes the connection back to the kernel (way_out.pxi); nobody else waits for this one */
     fs_word32 moved; /* enum fs_moved */
     fs_word32 sleeps; /* FS_SLEEPS_*: some process has gone to sleep since wakeups of that kind were last passed on */
     /* sender */
@@ -51,7 +52,7 @@ struct fs_side {
     uint64_t kernel_taken;  /* bytes of the kernel's stream consumed so far */
     uint32_t fin_sent;
     fs_word32 fin_taken; /* 1: told as the end, 2: a reset, which the kernel tells */
-    uint32_t sending_step, receiving_step; /* 1: in the middle of what cannot be mended, should its process die (mending.pxi) */
+    uint32_t sending_step; /* 1: in the middle of what cannot be mended, should its process die (mending.pxi) */
     uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
 };
 
@@ -64,6 +65,7 @@ enum fs_moved {
     FS_RECEIVING_BACK = 8,
     FS_SENDING_HELD = 16, /* not yet: the peer that left must first get what it had not read */
     FS_OUT = 32,          /* somebody else reads and writes the descriptor: nothing more is said in the region */
+    FS_COLLECTING = 64,   /* who has `leaving` takes what lies unread: nobody else may receive. Changes under the receive lock */
 };
 
 struct fs_counters { /* counted by fs_count, read at any time */

@@ -6,20 +6,40 @@
 
 cdef extern from *:
     """
-    /* Waits for a turn, without the GIL if this thread has it. */
-    static void fs_give_way(const struct fs_lock *lock) {
+    /* Gives the GIL away if this thread has it. What fs_take_gil takes again. */
+    static PyThreadState *fs_give_gil(void) {
     #if PY_VERSION_HEX >= 0x030d0000
         PyThreadState *running = PyThreadState_GetUnchecked();
     #else
         PyThreadState *running = _PyThreadState_UncheckedGet();
     #endif
-        int holds = running && running == PyGILState_GetThisThreadState();
-        if (holds) PyEval_SaveThread();
+        return running && running == PyGILState_GetThisThreadState() ? PyEval_SaveThread() : NULL;
+    }
+    static void fs_take_gil(PyThreadState *given) {
+        if (given) PyEval_RestoreThread(given);
+    }
+    /* Waits for a turn, without the GIL. */
+    static void fs_give_way(const struct fs_lock *lock) {
+        PyThreadState *given = fs_give_gil();
         fs_await_turn(lock);
-        if (holds) PyEval_RestoreThread(running);
+        fs_take_gil(given);
+    }
+    /* Waits for a millisecond or for a byte, without the GIL. */
+    static void fs_await_byte(int fd) {
+        PyThreadState *given = fs_give_gil();
+        fs_events_within(fd, POLLIN, 1);
+        fs_take_gil(given);
+    }
+    /* A nap without the GIL. */
+    static void fs_nap_aside(void) {
+        PyThreadState *given = fs_give_gil();
+        fs_nap();
+        fs_take_gil(given);
     }
     """
     void fs_give_way(fs_lock_t *) nogil
+    void fs_await_byte(int) nogil
+    void fs_nap_aside() nogil
 
 
 cdef enum:

@@ -85,6 +85,7 @@ cdef class Endpoint:
     cdef bint plug_seen  # the peer's
     cdef uint32_t plug_seen_at  # descriptors consumed
     cdef bint peer_late  # a doorbell byte that it was about to send did not come
+    cdef int late  # what a turn to receive has left to be waited for without it (LATE_*); under the receive lock
     cdef unsigned int unacknowledged_sends
     cdef int send_buffer_before
     cdef fs_word32 spun

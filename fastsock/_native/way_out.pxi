@@ -91,7 +91,7 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
 
 cdef void answer_leaver(Endpoint self) noexcept nogil:
     """Whether and how this side goes on after the peer has left. Under the send lock."""
-    # SYNC: left - pairs with leave_ring.
+    # SYNC: left - pairs with take_back.
     if is_attached(self) and fs_load_sc(&self.vi.tx.ready) == FS_LEFT:
         go_back_sending(self, True)
 
@@ -100,7 +100,7 @@ cdef bint goes_on_in_kernel(Endpoint self) noexcept nogil:
     """This side sends through the kernel again, because the peer has left, or because it is about to leave itself. Whether it
     may do so now: not while the peer that left is unsettled, as what that wants again comes first. A peer that leaves from
     here on gets nothing again. Under the send lock."""
-    # SYNC: left - pairs with leave_locked.
+    # SYNC: left - pairs with take_back.
     if fs_swap_if32(&self.vi.tx.ready, FS_READY, FS_TOO_LATE) or fs_load_sc(&self.vi.tx.ready) != FS_LEFT:
         return True
     if fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED and not self.own.fin_sent:
@@ -171,39 +171,67 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil:
 
 # ---- reading up to BACK --------------------------------------------------------------------------------------
 
-cdef bint take_doorbells(Endpoint self, int64_t deadline) noexcept nogil:
-    """Everything in the ring is read, and the peer rings no more: takes the doorbell bytes out of the kernel's queue.
-    False if some have not come by the deadline; they are owed. Under the receive lock."""
+cdef void hear_all(Endpoint self) noexcept nogil:
+    """Everything in the ring is read, and the peer rings no more: takes the doorbell bytes out of the kernel's queue. Those that
+    have not come are owed. Under the receive lock."""
     cdef uint32_t rung = fs_load_acquire(&self.vi.rx.rung)
     cdef uint32_t count = rung - fs_load_relaxed(&self.vi.rx.heard)
     fs_store_sc(&self.vi.rx.heard, rung)
     if count or self.own.doorbell_debt:
         swallow(self, count)
-    while self.own.doorbell_debt:
+
+
+cdef bint take_doorbells(Endpoint self, int64_t deadline) noexcept nogil:
+    """hear_all, until nothing is owed. False if some bytes have not come by the deadline. Without the lock between two looks:
+    whoever receives then takes what is owed before anything else (take_stream)."""
+    cdef bint owed
+    cdef fs_side *own
+    while True:
+        own = lock_receiving(self)
+        hear_all(self)
+        owed = own.doorbell_debt != 0
+        fs_unlock(&own.recv_lock)
+        if not owed:
+            return True
         if fs_now() > deadline:
             return False
         fs_nap()
-        swallow(self, 0)
-    return True
 
 
-cdef void let_go_on(Endpoint self) noexcept nogil:
+cdef bint let_go_on(Endpoint self) noexcept nogil:
     """It is settled: wakes who waits for that at the peer that was held. One that polls sleeps on the kernel's descriptor, and
-    only its own side can make an edge there: its connection thread is asked to."""
-    cdef int64_t deadline
+    only its own side can make an edge there: its connection thread is asked to. False if there is no room for the
+    request now."""
     wake(self.peer_fd)
-    if fs_peer_doorbell(&self.vi) & FS_EXPOSED:
-        deadline = fs_now() + ANSWER_TIME
-        while ask_peer(self, -1) == -EAGAIN and fs_now() < deadline:  # more requests than the thread's queue takes
-            fs_nap()
+    return not fs_peer_doorbell(&self.vi) & FS_EXPOSED or ask_peer(self, -1) != -EAGAIN
 
 
-cdef void settle_with_peer(Endpoint self) noexcept nogil:
-    """Tells a peer that is held that it may go on."""
+cdef void press(Endpoint self) noexcept nogil:
+    """let_go_on, again and again. With no lock, and without the GIL."""
+    cdef int64_t deadline = fs_now() + ANSWER_TIME
+    while not let_go_on(self) and fs_now() < deadline:  # more requests than the thread's queue takes
+        fs_nap_aside()
+
+
+cdef bint settle(Endpoint self) noexcept nogil:
+    """Tells a peer that is held that it may go on. False if it still has to be asked (press)."""
     # SYNC: settled - pairs with held and put_back.
     if fs_load_sc(&self.vi.rx.ready) == FS_LEFT:
         fs_swap_if32(&self.vi.rx.settled, FS_UNSETTLED, FS_GO_ON)
-        let_go_on(self)
+        return let_go_on(self)
+    return True
+
+
+cdef void settle_with_peer(Endpoint self) noexcept nogil:
+    """settle, of a leaver. With no lock."""
+    if not settle(self):
+        press(self)
+
+
+cdef void settle_in_turn(Endpoint self) noexcept nogil:
+    """settle, under the receive lock."""
+    if not settle(self):
+        self.late |= LATE_REQUEST
 
 
 cdef void go_back_receiving(Endpoint self) noexcept nogil:
@@ -213,8 +241,8 @@ cdef void go_back_receiving(Endpoint self) noexcept nogil:
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
     fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
     free_receive_buffer(self)
-    take_doorbells(self, fs_now() + LOOK_INTERVAL)  # what is owed then is taken before the next receive
-    settle_with_peer(self)
+    hear_all(self)  # what is owed then is taken before the next receive
+    settle_in_turn(self)
 
 
 # ---- leaving -------------------------------------------------------------------------------------------------
@@ -262,25 +290,37 @@ cdef bint keep(parcel_t *parcel, const char *bytes, int64_t count) noexcept nogi
 
 cdef int collect(Endpoint self, parcel_t *parcel, char *piece, int64_t deadline) noexcept nogil:
     """Takes everything that is unread, in the kernel's queue and in the ring, and the doorbell bytes. IN_KERNEL if
-    nothing is left but what the kernel's queue holds."""
+    nothing is left but what the kernel's queue holds. While FS_COLLECTING is set."""
     cdef int64_t got
+    cdef bint more = True
+    cdef fs_side *own
     while fs_load_sc64(&self.vi.rx.switch_at) and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_MOVED:
+        own = lock_receiving(self)
         got = take_kernel(self, piece, PIECE, 0)
+        fs_unlock(&own.recv_lock)
         if got == VIOLATED:
             return DISSOLVED
         if got > 0:
             if not keep(parcel, piece, got):
                 return DISSOLVED  # taken, and no memory to keep it in
-        elif got != MOVED and (got != -EAGAIN or fs_now() > deadline):
+        elif got == -EAGAIN and fs_now() <= deadline:
+            fs_nap()
+        elif got != MOVED:
             return NEEDS_BRIDGE
-    if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_MOVED:
-        while fs_waiting(&self.vi) or fs_load_relaxed(&self.own.taken):
-            got = fs_take(&self.vi, piece, PIECE, FS_CONSUME)
-            if got < 0 or got > 0 and not keep(parcel, piece, got):
-                return DISSOLVED
-    if fs_end(&self.vi) == 1:
+    while more and fs_load_relaxed(&self.own.moved) & FS_RECEIVING_MOVED:
+        own = lock_receiving(self)
+        more = fs_waiting(&self.vi) or fs_load_relaxed(&self.own.taken)
+        got = fs_take(&self.vi, piece, PIECE, FS_CONSUME) if more else 0
+        fs_unlock(&own.recv_lock)
+        if got < 0 or got > 0 and not keep(parcel, piece, got):
+            return DISSOLVED
+    own = lock_receiving(self)
+    more = fs_end(&self.vi) != 1
+    if more:
+        fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
+    fs_unlock(&own.recv_lock)
+    if not more:
         return DISSOLVED
-    fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
     return IN_KERNEL if take_doorbells(self, deadline) else NEEDS_BRIDGE
 
 
@@ -321,7 +361,7 @@ cdef void let_peer_leave(Endpoint self) noexcept nogil:
     gets them, or is told that it is too late."""
     cdef int64_t deadline
     cdef fs_side *own
-    # SYNC: left - pairs with leave_ring.
+    # SYNC: left - pairs with take_back.
     if (fs_swap_if32(&self.vi.tx.ready, FS_READY, FS_TOO_LATE)
             or fs_swap_if32(&self.vi.tx.ready, FS_NOT_YET, FS_TOO_LATE)):
         return
@@ -336,38 +376,96 @@ cdef void let_peer_leave(Endpoint self) noexcept nogil:
     fs_unlock(&own.send_lock)
 
 
-cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nogil:
-    cdef bint returns
+cdef bint collecting(Endpoint self) noexcept nogil:
+    """Whether a leaver of this side takes what lies unread, so that nobody else may receive. (A collector asks itself with
+    take_stream only, behind what it has taken from the kernel.)"""
+    return is_attached(self) and fs_load_acquire(&self.own.moved) & FS_COLLECTING != 0
+
+
+cdef int64_t beside_collector(Endpoint self) noexcept nogil:
+    """What a receive gets while another holder collects: -EAGAIN. VIOLATED if that one was killed or has failed: then the stream
+    has a hole. Under the receive lock, without which nobody stops collecting."""
+    if is_broken(self):
+        return 0
+    if not fs_turn_free(&self.own.leaving):
+        return -EAGAIN
+    break_off(self, b"what lay unread was lost with the process of this side that took it")
+    return VIOLATED
+
+
+cdef fs_side *begin_leaving(Endpoint self) noexcept nogil:
+    """Until end_leaving. The lock `leaving` is a mark of the one holder that leaves, which the kernel takes back if it is killed:
+    nobody waits for this lock but another leaver, which has no other turn, and could do nothing before the first one is done."""
+    cdef fs_side *own
+    cdef int turn
+    while True:
+        own = self.own
+        turn = fs_try_lock(&own.leaving, own_pid)
+        if turn == FS_BUSY:
+            fs_give_way(&own.leaving)
+        elif own != self.own:
+            give_up(&own.leaving, turn)
+        else:
+            fs_keep(&own.leaving)
+            return own
+
+
+cdef void end_leaving(Endpoint self, fs_side *own, bint whole) noexcept nogil:
+    """Others receive again, if the stream is whole."""
+    cdef int turn
+    if whole and fs_load_relaxed(&own.moved) & FS_COLLECTING:
+        turn = fs_lock(&own.recv_lock, own_pid)  # (a bridge may have put another side in place of this one)
+        fs_and_sc(&own.moved, ~<uint32_t>FS_COLLECTING)
+        give_up(&own.recv_lock, turn)
+    fs_unkeep(&own.leaving)
+    fs_unlock(&own.leaving)
+    wake(self.wake_fd)
+
+
+cdef int take_back(Endpoint self, parcel_t *parcel, char *piece) noexcept nogil:
+    """Takes both directions back to the kernel. The receive lock is held for looks and copies only. Between two of them other
+    holders go on: before FS_COLLECTING is set one may read as far as BACK, which is looked for then; afterwards they do
+    not receive."""
+    cdef bint returns, attached, told = True
     cdef int outcome
     cdef uint64_t switch_at
     cdef fs_side *own
     if fs_load_relaxed(&self.own.moved) & FS_OUT:
         return IN_KERNEL
+    if collecting(self):
+        return DISSOLVED  # an earlier leaver was killed at it
     # SYNC: left - pairs with answer_leaver and let_peer_leave.
     returns = fs_swap_if32(&self.vi.rx.ready, FS_READY, FS_LEFT) or fs_load_sc(&self.vi.rx.ready) == FS_LEFT
     own = lock_sending(self)
     go_back_sending(self, False)
     fs_unlock(&own.send_lock)
+    attached = fs_load_sc(&self.vi.tx.ready) != FS_NOT_YET
+    if attached and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+        told = await_end_of_ring(self)
+    own = lock_receiving(self)
     if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
-        # The peer left first, and we have read up to its BACK. It may still be at it, and wait for us by now.
+        # The peer left first, or another holder has read up to its BACK. It may still be at it, and wait for us by now.
+        fs_unlock(&own.recv_lock)
         settle_with_peer(self)
         return IN_KERNEL if take_doorbells(self, fs_now() + ANSWER_TIME) else NEEDS_BRIDGE
-    if fs_load_sc(&self.vi.tx.ready) == FS_NOT_YET:
-        # The peer has not attached: when it does it finds LEFT, and has never moved.
-        fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
+    if not attached or not told:
+        # A peer that has not attached finds LEFT when it does, and has never moved.
+        if not attached:
+            fs_or_sc(&self.own.moved, FS_RECEIVING_BACK)
+        fs_unlock(&own.recv_lock)
         settle_with_peer(self)
-        return IN_KERNEL
-    if not await_end_of_ring(self):
-        settle_with_peer(self)
-        return NEEDS_BRIDGE
+        return NEEDS_BRIDGE if attached else IN_KERNEL
     switch_at = fs_load_sc64(&self.vi.rx.switch_at)
     # (A kernel whose socket is shut in both directions answers bytes with RST, and drops what it has not sent yet.)
     returns = (returns and fs_load_sc64(&self.vi.rx.fin) & KIND == FS_BACK and not peer_ended(self)
                and not fs_load_relaxed(&self.vi.rx.doorbell) & FS_SHUT)
     if not returns and (fs_waiting(&self.vi) or fs_load_relaxed(&self.own.taken) or switch_at and not self.moved_receiving()
                         and switch_at - 1 != self.own.kernel_taken):
+        fs_unlock(&own.recv_lock)
         settle_with_peer(self)
         return NEEDS_BRIDGE
+    fs_or_sc(&self.own.moved, FS_COLLECTING)
+    fs_unlock(&own.recv_lock)
     outcome = collect(self, parcel, piece, fs_now() + ANSWER_TIME)
     if outcome == IN_KERNEL and parcel.size:
         return give_back(self, parcel)
@@ -376,19 +474,12 @@ cdef int leave_locked(Endpoint self, parcel_t *parcel, char *piece) noexcept nog
 
 
 cdef int leave_ring(Endpoint self, parcel_t *parcel) noexcept nogil:
-    """Takes both directions back to the kernel."""
+    """take_back, and what comes before somebody else may use the descriptor. Between begin_leaving and end_leaving."""
     cdef int outcome
-    cdef fs_side *own
     cdef char *piece = <char *>malloc(PIECE)
     if piece == NULL:
         return NEEDS_BRIDGE
-    own = lock_receiving(self)
-    fs_keep(&own.recv_lock)
-    own.receiving_step = 1
-    outcome = leave_locked(self, parcel, piece)
-    own.receiving_step = 0
-    fs_unkeep(&own.recv_lock)
-    fs_unlock(&own.recv_lock)
+    outcome = take_back(self, parcel, piece)
     free(piece)
     if outcome != DISSOLVED and not fs_load_relaxed(&self.own.moved) & FS_OUT:
         let_peer_leave(self)
@@ -396,7 +487,6 @@ cdef int leave_ring(Endpoint self, parcel_t *parcel) noexcept nogil:
             fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)
         if outcome == IN_KERNEL:
             fs_or_sc(&self.own.moved, FS_OUT)
-    wake(self.wake_fd)
     return outcome
 
 
@@ -435,14 +525,17 @@ cdef int keep_parcel(Endpoint self, parcel_t *parcel) except -1:
 cdef bint leave(Endpoint self) except -1:
     """Endpoint.leave of a connection that has a region."""
     cdef parcel_t parcel
-    cdef int outcome
+    cdef int outcome = DISSOLVED
     cdef int64_t process
     cdef fs_call call
+    cdef fs_side *own
     parcel.fd = -1
     parcel.size = parcel.returned = parcel.crossed = 0
     parcel.unknown = False
     if not self.begin(&call):
         return True
+    with nogil:
+        own = begin_leaving(self)
     try:
         with nogil:
             outcome = leave_ring(self, &parcel)
@@ -464,6 +557,8 @@ cdef bint leave(Endpoint self) except -1:
         if outcome == DISSOLVED:
             self.reset()
     finally:
+        with nogil:
+            end_leaving(self, own, outcome != DISSOLVED)
         if parcel.fd >= 0:
             sys_close(parcel.fd)
         self.end(&call)
