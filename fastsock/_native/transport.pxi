@@ -45,6 +45,7 @@ cdef class Transport:
     cdef size_t high_water
     cdef size_t low_water
     cdef bint protocol_paused
+    cdef bint credit                  # was seen for the backlog when the loop was about to sleep
     cdef bint flushing                # tells the protocol that the backlog is small
     cdef bint write_ended
     cdef public bint sends_file       # the kernel does, so nothing may move
@@ -186,7 +187,7 @@ cdef class Transport:
                     return True
             elif switch_reached(self.endpoint):
                 return True
-        return self.backlog_size != 0 and credit_returned(self.endpoint)
+        return self.backlog_size != 0 and (self.credit or credit_returned(self.endpoint))
 
     cdef bint progress(self) except -1:
         """Delivers what came, sends what waits. Whether anything happened. Exceptions of the protocol are reported as
@@ -207,6 +208,8 @@ cdef class Transport:
     cdef bint arm(self) except -1:
         """Says that we sleep until our eventfd is rung. True if something is there already."""
         if arm(self.endpoint, self.reading and not self.ended, self.backlog_size != 0):
+            # That look has taken the credits, so credit_returned sees none that came just before it.
+            self.credit = self.backlog_size != 0
             self.disarm()
             return True
         return False

@@ -31,6 +31,7 @@ cdef bint send_backlog(Transport self) except -1:
     cdef int64_t sent
     cdef bint any = False
     cdef bytes piece
+    self.credit = False
     while self.backlog_size and self.endpoint is not None:
         piece = self.backlog[0]
         sent = self.endpoint.try_send(
