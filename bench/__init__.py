@@ -19,4 +19,6 @@ ring, or for a foreign peer on the kernel) does not count: its row is invalid an
     results.py      medians, ratios, verdicts
     report.py       the table and the JSON file
     plot.py         latency and bandwidth over message size
+
+Programs of other people's libraries are another command, `python -m bench.programs`: see bench/programs.
 """

@@ -1,4 +1,4 @@
-"""Role processes seen from outside: started, told, heard with a deadline, measured through /proc, ended."""
+"""Processes seen from outside: started, told, heard with a deadline, measured through /proc, ended."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from collections import deque
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class RunFailed(Exception):
-    """A role ended, answered nothing in time or reported a problem: the run has no figure."""
+    """A process ended, answered nothing in time or reported a problem: the run has no figure."""
 
 
 @attrs.frozen
@@ -33,18 +36,16 @@ class Setup:
     expect: str | None = None
 
 
-class RoleProcess:
-    """One role process; a context manager that leaves no process behind."""
+class DrivenProcess:
+    """A process that takes orders on its standard input and answers on its standard output, one JSON object a line; a
+    context manager that leaves no process behind. `kind` is what messages call it."""
 
-    def __init__(self, kind: str, setup: Setup) -> None:
+    def __init__(self, kind: str, command: list[str], **how: Any) -> None:
+        """`how`: keyword arguments of `subprocess.Popen`."""
         self.kind = kind
         self._stderr = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.roles", kind, json.dumps(attrs.asdict(setup))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            cwd=ROOT,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, **how
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -52,29 +53,42 @@ class RoleProcess:
         self._partial = b""
         self._lines: deque[bytes] = deque()
 
-    def __enter__(self) -> RoleProcess:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._process.terminate()
+        self.close()
+
+    def no_more_orders(self) -> None:
+        """End the process's standard input."""
+        self._stdin.close()
+
+    def close(self, seconds: float = 5.0) -> int:
+        """Wait for the process, which has been told to end or is killed after so long; returns its status."""
         try:
-            self._process.wait(5)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._stdin.close()
         self._stdout.close()
         self._stderr.close()
+        return self._process.returncode
 
     def tell(self, order: dict[str, Any]) -> None:
-        """Send one line. RunFailed when the role is gone."""
+        """Send one line. RunFailed when the process is gone."""
         try:
             os.write(self._stdin.fileno(), json.dumps(order).encode() + b"\n")
         except BrokenPipeError:
             raise self._failed("is gone") from None
 
     def hear(self, seconds: float = 20.0) -> dict[str, Any]:
-        """The role's next report. RunFailed when it has a problem, ends, or says nothing for `seconds`."""
+        """The next report. RunFailed when it has a problem, ends, or says nothing for `seconds`."""
         deadline = monotonic() + seconds
         fd = self._stdout.fileno()
         while not self._lines:
@@ -91,9 +105,12 @@ class RoleProcess:
         return report
 
     def _failed(self, what: str) -> RunFailed:
-        self._stderr.seek(0)
-        last = self._stderr.read().decode(errors="replace").strip().splitlines()[-3:]
+        last = self.said().strip().splitlines()[-3:]
         return RunFailed(f"{self.kind} {what}" + (": " + " | ".join(last) if last else ""))
+
+    def said(self) -> str:
+        """What the process has written to its standard error so far."""
+        return os.pread(self._stderr.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def resident_kib(self) -> dict[str, int]:
         """Resident (Rss) and proportional (Pss) memory in KiB, from proc(5) smaps_rollup."""
@@ -119,3 +136,11 @@ class RoleProcess:
 
     def _proc(self, name: str) -> Path:
         return Path("/proc", str(self._process.pid), name)
+
+
+class RoleProcess(DrivenProcess):
+    """One role process: `bench.roles`."""
+
+    def __init__(self, kind: str, setup: Setup) -> None:
+        role = [sys.executable, "-m", "bench.roles", kind, json.dumps(attrs.asdict(setup))]
+        super().__init__(kind, role, cwd=ROOT)

@@ -1,0 +1,65 @@
+"""What a row of the table is: how the programs at both ends start, and what they have to reach under fastsock."""
+
+from __future__ import annotations
+
+import attrs
+
+NULL = "null test"
+"""A goal: not slower than the null test's lower quartile, which is noise."""
+
+FREE, APART = "free", "apart"
+PLACEMENTS = (FREE, APART)
+"""Left to the scheduler; or a CPU for each end."""
+
+CPU_GOALS = {FREE: 1.0, APART: 1.3}
+"""CPU time per operation of both ends, as a share of the plain pair's, at most."""
+
+Goal = float | str | None
+"""A ratio of operations per second to reach, NULL, or None where nothing is required."""
+
+
+@attrs.frozen
+class End:
+    """A program: its words after `python`, or with `native` all of its words.
+
+    Words may have {port}, {scratch} (a directory of this pair's) and the sizes of a `Plan` in them.
+    """
+
+    words: tuple[str, ...]
+    foreign: bool = False
+    """Whether it runs without fastsock in both pairs."""
+    native: bool = False
+    """Whether it is no Python program."""
+    second: bool = False
+    """Whether it runs on the clients' CPU where each end has one."""
+
+
+@attrs.frozen
+class Row:
+    name: str
+    program: str
+    """The row of the goals' table that it belongs to."""
+    servers: tuple[End, ...]
+    client: End
+    free: Goal = None
+    apart: Goal = None
+    environment: tuple[tuple[str, str], ...] = ()
+    needs: tuple[str, ...] = ()
+    """Commands that have to be installed."""
+    ready_seconds: float = 30.0
+    """From the start of the first process until the client is ready."""
+    slice_seconds: float = 20.0
+    """That a slice may take longer than was asked for."""
+    placements: tuple[str, ...] = PLACEMENTS
+
+    def goal(self, placement: str) -> Goal:
+        return self.free if placement == FREE else self.apart
+
+    @property
+    def needs_null(self) -> bool:
+        return NULL in (self.free, self.apart)
+
+
+def python(line: str, **how: bool) -> End:
+    """An End from a line of words."""
+    return End(tuple(line.split()), **how)

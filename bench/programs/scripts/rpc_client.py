@@ -1,0 +1,68 @@
+"""usage: rpc_client.py rpyc PORT call|attribute | xmlrpc PORT | manager PORT | connection PORT [BYTES]"""
+
+import sys
+from multiprocessing.connection import Client
+from multiprocessing.managers import BaseManager
+from typing import Any
+from xmlrpc.client import ServerProxy
+
+import clock
+
+kind, port, word = sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else ""
+KEY = b"key"
+
+
+def drive_rpyc() -> None:
+    import rpyc
+
+    connection = rpyc.connect("127.0.0.1", port)
+    root = connection.root
+
+    def call() -> None:
+        assert root.add(1, 2) == 3
+
+    def attribute() -> None:
+        assert root.value == 42
+
+    clock.repeat(call if word == "call" else attribute)
+    connection.close()
+
+
+def drive_xmlrpc() -> None:
+    proxy = ServerProxy(f"http://127.0.0.1:{port}/")
+
+    def one() -> None:
+        assert proxy.add(1, 2) == 3
+
+    clock.repeat(one)
+
+
+def drive_manager() -> None:
+    class Manager(BaseManager):
+        pass
+
+    Manager.register("get_dict")
+    manager: Any = Manager(("127.0.0.1", port), KEY)
+    manager.connect()
+    held = manager.get_dict()
+    held.__setitem__("x", 1)
+
+    def one() -> None:
+        assert held.get("x") == 1
+
+    clock.repeat(one)
+
+
+def drive_connection() -> None:
+    connection = Client(("127.0.0.1", port), authkey=KEY)
+    message: Any = b"x" * int(word) if word else {"a": 1, "b": "text"}
+
+    def one() -> None:
+        connection.send(message)
+        assert connection.recv() == message
+
+    clock.repeat(one)
+
+
+DRIVE = {"rpyc": drive_rpyc, "xmlrpc": drive_xmlrpc, "manager": drive_manager, "connection": drive_connection}
+DRIVE[kind]()

@@ -1,0 +1,64 @@
+"""usage: rpc_server.py rpyc|xmlrpc|manager|connection PORT"""
+
+import sys
+from multiprocessing.connection import Listener
+from multiprocessing.managers import BaseManager
+from typing import Any
+from xmlrpc.server import SimpleXMLRPCRequestHandler, SimpleXMLRPCServer
+
+kind, port = sys.argv[1], int(sys.argv[2])
+KEY = b"key"
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def serve_rpyc() -> None:
+    import rpyc
+    from rpyc.utils.server import ThreadedServer
+
+    class Service(rpyc.Service):  # type: ignore[misc]
+        exposed_value = 42
+
+        def exposed_add(self, a: int, b: int) -> int:
+            return a + b
+
+    ThreadedServer(Service, hostname="127.0.0.1", port=port).start()
+
+
+def serve_xmlrpc() -> None:
+    class Handler(SimpleXMLRPCRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+    server = SimpleXMLRPCServer(("127.0.0.1", port), requestHandler=Handler, logRequests=False)
+    server.register_function(add, "add")  # type: ignore[arg-type]
+    server.serve_forever()
+
+
+def serve_manager() -> None:
+    held: dict[str, Any] = {}
+
+    class Manager(BaseManager):
+        pass
+
+    Manager.register("get_dict", lambda: held, exposed=["get", "__getitem__", "__setitem__", "__len__"])
+    Manager(("127.0.0.1", port), KEY).get_server().serve_forever()
+
+
+def serve_connections() -> None:
+    listener = Listener(("127.0.0.1", port), authkey=KEY)
+    while True:
+        try:
+            with listener.accept() as peer:
+                while True:
+                    peer.send(peer.recv())
+        except (EOFError, OSError):
+            pass  # the peer is gone, or did not know the key
+
+
+SERVE = {"rpyc": serve_rpyc, "xmlrpc": serve_xmlrpc, "manager": serve_manager, "connection": serve_connections}
+try:
+    SERVE[kind]()
+except KeyboardInterrupt:
+    pass
