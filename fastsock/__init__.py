@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -16,10 +17,10 @@ from fastsock.observability import Path, Stats
 from fastsock.patching import is_patched, patch, unpatch
 
 if _TYPE_CHECKING:
-    from fastsock.aio import EventLoopPolicy, new_event_loop, run
+    from fastsock.aio import EventLoopPolicy as EventLoopPolicy
+    from fastsock.aio import new_event_loop, run
 
 __all__ = [
-    "EventLoopPolicy",
     "Path",
     "SettingError",
     "Settings",
@@ -35,6 +36,8 @@ __all__ = [
     "stats",
     "unpatch",
 ]
+if _sys.version_info < (3, 14):  # later it is deprecated: there for who names it, not for `import *`
+    __all__ += ["EventLoopPolicy"]
 
 __version__ = "0.1.0"
 

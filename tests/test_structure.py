@@ -44,6 +44,8 @@ LAYERS = (
     {"aio.transports"},
     {"aio.files", "aio.selector", "aio.uv"},
     {"aio.loops"},
+    {"aio.policy"},
+    {"aio.running"},
     {"aio"},
     {"patching"},
     {""},  # the package itself

@@ -1,5 +1,24 @@
 """asyncio on the virtual interface: loops, and the transports that they give to programs."""
 
-from fastsock.aio.loops import EventLoopPolicy, new_event_loop, run
+from __future__ import annotations
 
-__all__ = ["EventLoopPolicy", "new_event_loop", "run"]
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fastsock.aio.loops import new_event_loop
+from fastsock.aio.running import run
+
+if TYPE_CHECKING:
+    from fastsock.aio.policy import EventLoopPolicy as EventLoopPolicy
+
+__all__ = ["new_event_loop", "run"]
+if sys.version_info < (3, 14):  # later it is deprecated: there for who names it, not for `import *`
+    __all__ += ["EventLoopPolicy"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "EventLoopPolicy":
+        from fastsock.aio import policy
+
+        return policy.EventLoopPolicy
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

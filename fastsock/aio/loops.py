@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from fastsock.aio import files, selector
 from fastsock.aio.transports import close_queue
 
-__all__ = ["EventLoopPolicy", "methods_for", "new_event_loop", "run"]
+__all__ = ["check", "methods_for", "new_event_loop"]
 
-T = TypeVar("T")
 Loop = asyncio.AbstractEventLoop
 
 
@@ -29,7 +27,7 @@ def new_event_loop(loop: str = "uvloop") -> Loop:
     """A new event loop with the asyncio layer: uvloop's, or the stdlib's selector loop (`"asyncio"`).
 
     Fit for `asyncio.Runner(loop_factory=fastsock.new_event_loop)`. ValueError for another name."""
-    _check(loop)
+    check(loop)
     if loop == "asyncio":
         return _class_above(asyncio.SelectorEventLoop)()  # type: ignore[no-any-return]
     import uvloop
@@ -37,7 +35,8 @@ def new_event_loop(loop: str = "uvloop") -> Loop:
     return _class_above(uvloop.Loop)()  # type: ignore[no-any-return]
 
 
-def _check(loop: str) -> None:
+def check(loop: str) -> None:
+    """ValueError for a loop that `new_event_loop` does not know."""
     if loop not in ("uvloop", "asyncio"):
         raise ValueError(f"loop is {loop!r}, but must be 'uvloop' or 'asyncio'")
 
@@ -45,34 +44,6 @@ def _check(loop: str) -> None:
 @functools.cache
 def _class_above(base: type) -> type:
     return type("EventLoop", (base,), {"__doc__": "A loop with the asyncio layer.", **methods_for(base)})
-
-
-def run(main: Coroutine[Any, Any, T], *, loop: str = "uvloop", debug: bool | None = None) -> T:
-    """As `asyncio.run`, on a loop of `new_event_loop(loop)`."""
-    if sys.version_info >= (3, 11):
-        with asyncio.Runner(debug=debug, loop_factory=functools.partial(new_event_loop, loop)) as runner:
-            return runner.run(main)
-    policy = asyncio.get_event_loop_policy()
-    asyncio.set_event_loop_policy(EventLoopPolicy(loop))
-    try:
-        return asyncio.run(main, debug=debug)
-    finally:
-        asyncio.set_event_loop_policy(policy)
-
-
-class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
-    """For programs that install a policy: `asyncio.set_event_loop_policy(fastsock.EventLoopPolicy())`.
-
-    ValueError for a loop that `new_event_loop` does not know."""
-
-    def __init__(self, loop: str = "uvloop") -> None:
-        _check(loop)
-        super().__init__()
-        self._loop = loop
-
-    def new_event_loop(self) -> Loop:
-        """A loop of `fastsock.new_event_loop`."""
-        return new_event_loop(self._loop)
 
 
 # ---- the methods -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 import sys
 from typing import Any
 
@@ -344,6 +345,7 @@ def test_an_unknown_loop() -> None:
         fastsock.new_event_loop("trio")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.14 has deprecated policies
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_policy(loop: str) -> None:
     made = fastsock.EventLoopPolicy(loop).new_event_loop()
@@ -351,6 +353,22 @@ def test_policy(loop: str) -> None:
         assert type(made) is type(fastsock_loop(loop))
     finally:
         made.close()
+
+
+def test_nothing_deprecated_but_for_the_policy() -> None:
+    """A program with warnings as errors may be patched, and run on a loop of ours."""
+    program = """if True:
+        import asyncio, fastsock, uvloop
+        async def main():
+            return type(asyncio.get_running_loop()).__module__
+        fastsock.patch()
+        assert asyncio.run(main()) == "asyncio.unix_events"
+        fastsock.unpatch()
+        assert fastsock.run(main()) == fastsock.run(main(), loop="asyncio") == "fastsock.aio.loops"
+        fastsock.new_event_loop().close()
+        exec("from fastsock import *")
+    """
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=50)
 
 
 @pytest.mark.parametrize("move_after", [0, 5])
