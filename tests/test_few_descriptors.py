@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import resource
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -255,10 +256,25 @@ def test_what_is_parked_is_given_back_to_the_programs_calls(limited: int, call: 
                 os.close(fd)
 
 
+def has_visitor(first: int) -> bool:
+    """Whether the connection thread has accepted somebody at a name."""
+    for number in range(first, 1024):
+        try:
+            sock = KernelSocket(fileno=number)
+        except OSError:
+            continue  # no socket
+        connected = sock.type == socket.SOCK_SEQPACKET and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        sock.detach()
+        if connected:
+            return True
+    return False
+
+
 def test_a_publisher_short_of_descriptors_says_so(limited: int, caplog: pytest.LogCaptureFixture) -> None:
     """The hello's descriptors find no numbers: kernel TCP, at both ends for the same reason, and nothing is reset."""
     with hostile() as peer:
         peer.knock()
+        until(lambda: has_visitor(limited), "the visitor is accepted, and only its hello finds no numbers")
         taken = take_all()
         try:
             memfd = peer.tcp.fileno()  # whatever it is: nobody gets to look at it
