@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hostile import drop_parked, hostile, violations
-from pairs import KernelSocket, deadline, make_pair, path_of, until
+from pairs import KernelSocket, bind_beside, deadline, make_pair, path_of, until
 from processes import running
 
 import fastsock
@@ -318,3 +318,21 @@ def test_a_meeting_takes_the_place_of_parked_regions(limited: int, room: int) ->
     finally:
         for fd in made[: len(made) - 14 - room]:
             os.close(fd)
+
+
+def test_seekers_leave_numbers_for_names(limited: int) -> None:
+    """More connections look for their peer than there are numbers for meetings, and another one still moves."""
+    with contextlib.ExitStack() as opened, KernelSocket() as listener, fastsock.configure(move_after=0):
+        bind_beside(listener, 32768, below=True)
+        listener.listen(64)
+        for _ in range(40):
+            near = opened.enter_context(fastsock.socket())
+            bind_beside(near, 32768, below=False)  # the larger port looks for the name
+            near.connect(listener.getsockname())
+            far = opened.enter_context(listener.accept()[0])
+            near.sendall(b"x")
+            far.sendall(far.recv(1))
+            assert near.recv(1) == b"x"
+            assert fastsock.path_of(near) == fastsock.Path("tcp", "looking for the peer")
+        with make_pair("ring") as pair:
+            assert [path_of(sock) for sock in pair] == ["ring", "ring"]

@@ -7,6 +7,13 @@ cdef extern from *:
         return fs_keep_number(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), 1);
     }
 
+    /* Whether a seeker may keep its number between two look-ups: one in the first quarter of those for meetings. If seekers
+     * had all of them, there would be none for the names that they look for. */
+    static int fs_may_keep_seeking(int fd) {
+        int size, first = fs_share(&size);
+        return fd < first + size / 2 + size / 8;
+    }
+
     /* Whether somebody listens at an abstract name: then the socket is connected. */
     static int fs_connect_abstract(int fd, const char *name, size_t length) {
         struct sockaddr_un address;
@@ -15,6 +22,7 @@ cdef extern from *:
     }
     """
     int fs_seeking_socket() nogil
+    bint fs_may_keep_seeking(int fd) nogil
     bint fs_connect_abstract(int, const char *, size_t) nogil
 
 cdef enum:
@@ -70,6 +78,9 @@ cdef class Lookup:
             self.found = True
         if not self.found:
             endpoint.next_step = endpoint.operations + self.pause(fs_now(), endpoint.operations)
+            if not fs_may_keep_seeking(self.fd):
+                sys_close(self.fd)
+                self.fd = -1
         return self.found
 
     cpdef int64_t pause(self, int64_t now, int64_t operations) noexcept:
