@@ -99,6 +99,9 @@ class Stats:
     polls_paid: int
     polls_unpaid: int
     """Waits in which polling found what it waited for, and in which it gave up and slept."""
+    poll_ns: int
+    """Nanoseconds that blocking calls spent polling, at least: a wait that is over within its first round of looks,
+    some 2 us, counts nothing, as the clock is not read again for it."""
 
 
 class PathCounts:

@@ -21,7 +21,16 @@ import attrs
 
 from fastsock import addresses, config, regions, sessions
 from fastsock._native import connector
-from fastsock._native.vi import Endpoint, claim, install_beginning, set_beginning, set_poll_budget, when_connected
+from fastsock._native.vi import (
+    Endpoint,
+    claim,
+    install_beginning,
+    name_reasons,
+    note_reason,
+    set_beginning,
+    set_poll_budget,
+    when_connected,
+)
 from fastsock.observability import INFO, WARNING, Path, detail, event, paths
 from fastsock.thread import start_thread_again
 
@@ -53,6 +62,12 @@ class Reason:
     RESOURCES = "out of memory or descriptors"
     ENDING = "ended before it could move"
     VIOLATION = "peer broke the protocol"
+
+
+REASONS: tuple[str, ...] = tuple(text for name, text in vars(Reason).items() if name.isupper())
+"""In the order of the roll's numbers, from 1 on, by which `fastsock ss` is told them: a new one stands last."""
+
+name_reasons(("", *REASONS))
 
 
 class Violated(Exception):
@@ -281,7 +296,7 @@ class Search:
             raise
         else:
             paths.moved(endpoint.reason)
-            endpoint.reason = ""
+            note_reason(endpoint, "")
             endpoint.step = endpoint.search = None
         finally:
             endpoint.end_attaching()
@@ -331,7 +346,7 @@ def give_back_descriptors(endpoints: list[Endpoint]) -> bool:
 
 def begin_search(endpoint: Endpoint) -> None:
     """Starts the search of a connection that was counted as opened before and has proved busy since."""
-    endpoint.reason = Reason.FEW
+    note_reason(endpoint, Reason.FEW)
     endpoint.step = _start
     endpoint.next_step = endpoint.operations
 
@@ -385,7 +400,7 @@ install_beginning(Reason.FEW, _start, config.active)
 def _change_reason(endpoint: Endpoint, reason: str) -> None:
     if endpoint.reason != reason:
         paths.changed(endpoint.reason, reason)
-        endpoint.reason = reason
+        note_reason(endpoint, reason)
 
 
 def decide(endpoint: Endpoint, reason: str) -> None:
@@ -399,7 +414,7 @@ def decide(endpoint: Endpoint, reason: str) -> None:
     if counted:
         _change_reason(endpoint, reason)
     else:
-        endpoint.reason = reason
+        note_reason(endpoint, reason)
         if reason != Reason.DETACHED:  # a descriptor passed on unused is no connection of this object's
             paths.opened(reason)
     detail("fastsock.path", path="tcp", fd=endpoint.fd, reason=reason)

@@ -49,6 +49,8 @@ LAYERS = (
     {"aio"},
     {"patching"},
     {""},  # the package itself
+    {"tools"},
+    {"tools.looking"},
     {"_boot"},
     {"cli", "_boot.sitecustomize"},
     {"__main__"},

@@ -21,6 +21,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "seen.h"
+
 #define FS_ASK_SIZE 17
 #define FS_ASK_NAME "fastsock/2/ask/%016llx"
 
@@ -65,20 +67,24 @@ static inline int fs_name_senders(int fd) {
     return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
 }
 
-enum fs_took { FS_NO_REQUEST, FS_REQUEST, FS_NOT_A_REQUEST };
+enum fs_took { FS_NO_REQUEST, FS_REQUEST, FS_NOT_A_REQUEST, FS_LOOK };
 
 /* Takes the next datagram. FS_REQUEST: `request` and `*user`, who sent it, are whole, and `*parcel` is the descriptor that came
- * with it, or -1. Otherwise nothing is left of it: `request` is zeroed, `*parcel` is -1, and what came is closed.
+ * with it, or -1. FS_LOOK: somebody wants to look inside (seen.h): `*user` and `*asker` are whole. Otherwise nothing is left of it:
+ * `request` is zeroed, `*parcel` is -1, and what came is closed.
  *
  * A parcel that did not come for want of a descriptor number makes the request none: its sender waits for an answer in vain and
  * uses a bridge. */
-static inline enum fs_took fs_take_request(int fd, unsigned char request[FS_ASK_SIZE], uint32_t *user, int *parcel) {
+static inline enum fs_took fs_take_request(int fd, unsigned char request[FS_ASK_SIZE], uint32_t *user, int *parcel,
+                                          struct fs_asker *asker) {
+    unsigned char came_in[sizeof(struct fs_look)];
     union {
         char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr aligned;
     } control;
-    struct iovec iov = {request, FS_ASK_SIZE};
+    struct iovec iov = {came_in, sizeof came_in};
     struct msghdr message = {
+        .msg_name = &asker->address, .msg_namelen = sizeof asker->address,
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
     int sound = 0, named = 0, count = 0;
     memset(request, 0, FS_ASK_SIZE);
@@ -103,8 +109,16 @@ static inline enum fs_took fs_take_request(int fd, unsigned char request[FS_ASK_
             else close(one);
         }
     }
-    sound = got == FS_ASK_SIZE && named && count < 2 && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-    if (sound) return FS_REQUEST;
+    sound = named && count < 2 && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
+    if (sound && got == FS_ASK_SIZE) {
+        memcpy(request, came_in, FS_ASK_SIZE);
+        return FS_REQUEST;
+    }
+    if (sound && got == sizeof asker->look && !count) {
+        memcpy(&asker->look, came_in, sizeof asker->look);
+        asker->size = message.msg_namelen;
+        if (asker->look.magic == FS_LOOK_MAGIC) return FS_LOOK;
+    }
     if (*parcel >= 0) close(*parcel);
     *parcel = -1;
     memset(request, 0, FS_ASK_SIZE);

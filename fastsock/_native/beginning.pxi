@@ -51,7 +51,7 @@ cpdef begin_undecided(Endpoint endpoint):
     if after == INT64_MAX:
         return
     endpoint.next_step = endpoint.operations + after
-    endpoint.reason = few_operations
+    note_reason(endpoint, few_operations)
     fs_store_relaxed(&endpoint.locality, LOCALITY_UNKNOWN)
     endpoint.step = first_step
     if meets_at_once:
@@ -79,7 +79,7 @@ def claim(Endpoint endpoint not None, step, instead):
 
 cpdef begin_when_connected(Endpoint endpoint):
     """A connect is under way: the undecided time begins with the first operation after it."""
-    endpoint.reason = few_operations
+    note_reason(endpoint, few_operations)
     endpoint.step = when_connected
 
 

@@ -10,13 +10,15 @@ cdef class Endpoint:
         self.descriptors = set()
         self.inode = inode_of(fd)
         self.receive_timeout = self.send_timeout = NOT_ASKED
-        self.wake_fd = self.peer_fd = -1
+        self.wake_fd = self.peer_fd = self.place = -1
         take_up_polling(&self.habit)
         self.own = <fs_side *>new_block(sizeof(fs_side))
         fs_store_sc(&self.own.holders, 1)
         by_inode[self.inode] = self
+        self.place = enroll(self.inode)
 
     def __dealloc__(self):
+        strike(self)
         if self.own != NULL:
             if not self.finished:
                 count_out(self)

@@ -55,6 +55,7 @@ cdef int say_goodbye(Endpoint self) except -1:
         self.kit.before_end()
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]
+    strike(self)
     last = count_holders(self) == 1
     whole = last and not is_broken(self) and not out(self) and not self.bridged
     self.recyclable = whole and not self.own_inherited

@@ -39,4 +39,5 @@ def counters():
         messages_sent=fs_load_relaxed64(&sum.messages_sent), messages_received=fs_load_relaxed64(&sum.messages_received),
         acks_alone=fs_load_relaxed64(&sum.acks_alone), acks_piggybacked=fs_load_relaxed64(&sum.acks_piggybacked),
         sends_combined=fs_load_relaxed64(&sum.sends_combined), doorbells_rung=fs_load_relaxed64(&sum.doorbells_rung),
-        polls_paid=fs_load_relaxed64(&sum.polls_paid), polls_unpaid=fs_load_relaxed64(&sum.polls_unpaid))
+        polls_paid=fs_load_relaxed64(&sum.polls_paid), polls_unpaid=fs_load_relaxed64(&sum.polls_unpaid),
+        poll_ns=fs_load_relaxed64(&sum.poll_ns))

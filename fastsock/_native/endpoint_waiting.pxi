@@ -9,7 +9,7 @@ cdef void note_processor(Endpoint self) noexcept nogil:
 
 cdef bint poll_for(Endpoint self, int what) noexcept nogil:
     """Polls for the budget until there is something to receive, or credit to send with."""
-    cdef int64_t began = fs_now(), until, now
+    cdef int64_t began = fs_now(), until, now = began
     cdef bint ready = False
     cdef int turn, turns
     cdef fs_side *own
@@ -57,6 +57,7 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
             sched_yield()
     if is_attached(self):
         note_processor(self)
+    fs_count(&self.vi.count.poll_ns, <uint64_t>(min(now, until) - began))
     if ready:
         self.settle(began, True, True)
     return ready

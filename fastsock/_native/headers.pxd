@@ -115,6 +115,7 @@ cdef extern from "doorbell.h" nogil:
         fs_word64 doorbells_rung
         fs_word64 polls_paid
         fs_word64 polls_unpaid
+        fs_word64 poll_ns
 
     struct fs_vi:
         fs_region *region

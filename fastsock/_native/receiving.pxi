@@ -43,6 +43,7 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
             if looks > 1:
                 endpoint.settle(began, True, True)
             return got
+        fs_count(&endpoint.vi.count.poll_ns, <uint64_t>(until - began))
         PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
         if not sleeps_in_kernel(endpoint, -1):
             return -EINTR  # its handler has moved the connection: look again

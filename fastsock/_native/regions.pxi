@@ -6,7 +6,7 @@ from libc.string cimport memcmp, memcpy, memset
 from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport *
-from fastsock._native.vi cimport MEETING_WAITING, Endpoint, count_holders, is_attached, put_back
+from fastsock._native.vi cimport MEETING_WAITING, Endpoint, count_holders, is_attached, is_exposed, on_roll, put_back, totals
 
 import fcntl as _fcntl
 import os as _os

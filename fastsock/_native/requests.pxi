@@ -68,13 +68,16 @@ cdef void answer_requests() noexcept nogil:
     `answering` keeps the endpoint from ending meanwhile."""
     global answering
     cdef unsigned char request[FS_ASK_SIZE]
+    cdef fs_asker asker
     cdef int i, parcel, took
     cdef uint32_t user
     cdef PyObject *endpoint
     while True:
-        took = fs_take_request(ask_fd, request, &user, &parcel)
+        took = fs_take_request(ask_fd, request, &user, &parcel, &asker)
         if took == FS_NO_REQUEST:
             return
+        if took == FS_LOOK and trusted(user) and fs_may_answer(fs_now()):
+            answer_look(&asker)
         if took != FS_REQUEST:
             continue
         endpoint = NULL

@@ -83,11 +83,39 @@ cdef extern from *:
     enum: ENOBUFS
 
 cdef extern from "asking.h" nogil:
+    struct fs_look:
+        uint64_t tag
+        uint32_t kind
+        uint32_t first "from"
     enum: FS_ASK_SIZE
     int fs_ask(uint64_t token, const unsigned char *id, int side, int parcel)
     int fs_name_senders(int fd)
-    enum: FS_NO_REQUEST, FS_REQUEST
-    int fs_take_request(int fd, unsigned char *request, uint32_t *user, int *parcel)
+    enum: FS_NO_REQUEST, FS_REQUEST, FS_LOOK
+    struct fs_asker:
+        fs_look look
+    int fs_take_request(int fd, unsigned char *request, uint32_t *user, int *parcel, fs_asker *asker)
+
+cdef extern from "seen.h" nogil:
+    const uint64_t FS_SEEN_MAGIC
+    enum: FS_LOOK_PROCESS, FS_LOOK_ROLL, FS_LOOK_RING, FS_NO_MORE
+    enum: FS_SEEN_ROOM, FS_SEEN_ENDS, FS_SEEN_EXPOSED, FS_SEEN_DRIVEN
+    struct fs_seen:
+        uint64_t magic
+        uint64_t tag
+        uint32_t kind
+        uint32_t next
+        uint32_t count
+        uint32_t protocol
+    struct fs_seen_process:
+        fs_counters gone
+        uint32_t on_ring
+        uint32_t names
+        uint32_t queued
+    struct fs_seen_end:
+        pass
+    int fs_may_answer(int64_t now)
+    void fs_answer(int fd, const fs_asker *asker, const void *answer, size_t size)
+    void fs_see_end(fs_vi *vi, fs_side *own, uint64_t inode, uint32_t flags, fs_seen_end *seen)
 
 cdef enum:
     POKE = 0xffffffff   # event of the thread's own eventfd

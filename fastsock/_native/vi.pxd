@@ -39,7 +39,8 @@ cdef class Endpoint:
     # rendezvous
     cdef public object search
     cdef public object step
-    cdef public object reason
+    cdef readonly object reason
+    cdef int place  # in the roll; -1: none
     cdef public object kit
     cdef public object session  # told how many operations there were, when the endpoint ends
     cdef public object queue  # the completion queue of the loop that drives it, or None
@@ -149,6 +150,8 @@ cdef tuple standing_of(Endpoint self)
 cdef uint32_t count_holders(Endpoint self) noexcept
 cdef int note_connected(Endpoint endpoint) except -1
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
+cdef bint on_roll(uint32_t place, uint64_t *word) noexcept nogil
+cpdef note_reason(Endpoint endpoint, reason)
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil
 
 cdef void take_up_polling(poll_habit *habit) noexcept nogil

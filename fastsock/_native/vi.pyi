@@ -1,6 +1,6 @@
 """The endpoint: one end of one connection, whichever path its bytes take."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 class Endpoint:
@@ -26,8 +26,9 @@ class Endpoint:
     """Who looks for the peer while the path is undecided, else None: has `withdraw(endpoint)`."""
     step: Callable[[Endpoint], None] | None
     """Called by every operation from `next_step` on while the path is undecided; None once it is decided."""
-    reason: str
-    """Why the connection is on kernel TCP; None until its undecided time begins."""
+    @property
+    def reason(self) -> str:
+        """Why the connection is on kernel TCP; None until its undecided time begins. `note_reason` sets it."""
     kit: Any
     session: Any
     """Its `note` is called with the number of operations when the endpoint ends; None: nobody's."""
@@ -137,6 +138,12 @@ class Endpoint:
         """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
     def describe(self) -> dict[str, Any]:
         """Where this end stands, for reports of what went wrong."""
+
+def name_reasons(texts: Iterable[str]) -> None:
+    """Numbers the reasons that `note_reason` is told, in this order."""
+
+def note_reason(endpoint: Endpoint, reason: str) -> None:
+    """Why the connection is on kernel TCP, from now on; "": it is not."""
 
 def find(fd: int) -> Endpoint | None:
     """The endpoint that `fd` belongs to in this process, by number or as a dup of a known connection. OSError if

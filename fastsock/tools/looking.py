@@ -1,0 +1,333 @@
+"""Looks at the fastsock processes of this user from outside: their connection threads answer (seen.h has the layouts).
+
+A process is found by the abstract name of its connection thread, so it is seen if it shares this network namespace, and
+once it has listened, or has had a connection that looked for its peer. What the kernel knows (addresses, names of
+programs, queues of kernel TCP) is read from /proc. Nobody is waited for longer than `PATIENCE`: a process that is
+stopped is left out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import select
+import socket as stdlib
+import struct
+import time
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from fastsock.rendezvous import REASONS
+
+__all__ = ["COUNTERS", "Connection", "Process", "look"]
+
+_socket = stdlib.SocketType  # the kernel's, whatever is patched
+
+LOOK_MAGIC = int.from_bytes(b"fs-look1", "little")
+SEEN_MAGIC = int.from_bytes(b"fs-seen1", "little")
+PROTOCOL = 2  # FS_VERSION
+LOOK = struct.Struct("=QQII")
+SEEN = struct.Struct("=QQIIII")
+PROCESS, ROLL, RING = 0, 1, 2
+NO_MORE = 0xFFFFFFFF
+COUNTERS = (
+    "bytes_sent",
+    "bytes_received",
+    "messages_sent",
+    "messages_received",
+    "acks_alone",
+    "acks_piggybacked",
+    "sends_combined",
+    "doorbells_rung",
+    "polls_paid",
+    "polls_unpaid",
+    "poll_ns",
+)
+"""As struct fs_counters of ring.h."""
+SEEN_PROCESS = struct.Struct(f"={len(COUNTERS)}Q4I")
+SEEN_END = struct.Struct(f"=QIIIIQ{len(COUNTERS)}Q")
+SENDS, RECEIVES, EXPOSED, DRIVEN, ASLEEP, WAITS, LEFT = 1, 2, 4, 8, 16, 32, 64
+MARKS = {EXPOSED: "polled", DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", LEFT: "left"}
+PATIENCE = 0.5
+"""Seconds in which the processes have to answer, all together."""
+PREFIX = f"@fastsock/{PROTOCOL}/ask/"
+SCM_CREDENTIALS = 2
+TCP_STATES = {
+    1: "ESTAB",
+    2: "SYN-SENT",
+    3: "SYN-RECV",
+    4: "FIN-WAIT",
+    5: "FIN-WAIT",
+    7: "CLOSE",
+    8: "CLOSE-WAIT",
+    9: "LAST-ACK",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Connection:
+    """One end of a TCP connection of a fastsock process."""
+
+    inode: int
+    local: str
+    peer: str
+    state: str
+    """As the kernel names it: ESTAB, CLOSE-WAIT, ..."""
+    path: str
+    """"ring" once a direction has moved, else "tcp"."""
+    reason: str
+    """Why it is on kernel TCP; for "ring", which directions have moved."""
+    peer_pid: int | None
+    """The process at the other end, if it is a fastsock process that answered."""
+    receive_queue: int
+    """Bytes that the program has not read yet, in the ring and in the kernel."""
+    send_queue: int
+    """Bytes that the kernel has not delivered yet."""
+    unconsumed: int
+    """Descriptors in the ring that the peer has not taken yet."""
+    credits: int | None
+    """Descriptors that may be posted before the next acknowledgement; None: not on the ring."""
+    window: int
+    marks: tuple[str, ...]
+    counters: Mapping[str, int]
+
+
+@attrs.frozen(kw_only=True)
+class Process:
+    """A fastsock process that answered."""
+
+    pid: int
+    command: str
+    gone: Mapping[str, int]
+    """Counters of its connections that have ended."""
+    names: int
+    """Connections that look for their peer just now."""
+    connections: tuple[Connection, ...]
+
+    def total(self, counter: str) -> int:
+        """A counter of the process: of its connections that have ended and of those that live."""
+        return self.gone[counter] + sum(connection.counters.get(counter, 0) for connection in self.connections)
+
+
+@attrs.define
+class _Answers:
+    """What has come from one process so far."""
+
+    name: bytes
+    pid: int = 0
+    process: tuple[int, ...] | None = None
+    roll: dict[int, int] = attrs.field(factory=dict)
+    ring: dict[int, tuple[int, ...]] = attrs.field(factory=dict)
+    open: set[int] = attrs.field(factory=lambda: {PROCESS, ROLL, RING})
+    """Kinds of which more is to come."""
+
+
+def names(pids: set[int] | None = None) -> list[bytes]:
+    """The connection threads' names in this network namespace, as addresses: all, or those of these processes."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
+        lines = [line.split() for line in table if PREFIX in line]
+    found = {words[7]: words[6] for words in lines if len(words) == 8 and words[7].startswith(PREFIX)}
+    if pids is not None:
+        held = {link for pid in pids for link in _sockets(pid)}
+        found = {name: inode for name, inode in found.items() if f"socket:[{inode}]" in held}
+    return [b"\0" + name[1:].encode() for name in sorted(found)]
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    folder = f"/proc/{pid}/fd"
+    try:
+        for fd in os.listdir(folder):
+            yield os.readlink(f"{folder}/{fd}")
+    except OSError:
+        pass  # gone, or another user's: the rest of its descriptors may be, too
+
+
+def look(pids: set[int] | None = None, patience: float = PATIENCE) -> list[Process]:
+    """The fastsock processes of this user, or those among `pids`, by pid. OSError if there is no socket to be had."""
+    asker = _socket(stdlib.AF_UNIX, stdlib.SOCK_DGRAM | stdlib.SOCK_CLOEXEC | stdlib.SOCK_NONBLOCK)
+    try:
+        asker.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_PASSCRED, 1)
+        asker.bind(b"")  # the kernel gives it an abstract name
+        answers = _ask(asker, pids, patience)
+    finally:
+        asker.close()
+    whole = [one for one in answers if one.process is not None and (pids is None or one.pid in pids)]
+    return _processes(whole)
+
+
+def _ask(asker: stdlib.SocketType, pids: set[int] | None, patience: float) -> list[_Answers]:
+    asked = {int.from_bytes(os.urandom(8), "little"): _Answers(name) for name in names(pids)}
+    until = time.monotonic() + patience
+    waiting: dict[int, tuple[int, int]] = {}  # tag -> kind and first entry of the question that is under way
+
+    def question(tag: int, kind: int, first: int) -> None:
+        waiting[tag] = kind, first
+        _send(asker, asked[tag].name, LOOK.pack(LOOK_MAGIC, tag, kind, first))
+
+    for tag in asked:
+        question(tag, PROCESS, 0)
+    while waiting and time.monotonic() < until:
+        if not select.select([asker], [], [], 0.05)[0]:
+            for tag, (kind, first) in list(waiting.items()):  # a full queue, or one question too many in this second
+                question(tag, kind, first)
+            continue
+        data, control, flags, _ = asker.recvmsg(1 << 16, 256)
+        pid, user = _sender(control)
+        if len(data) < SEEN.size or flags & stdlib.MSG_TRUNC or user not in (os.geteuid(), 0):
+            continue
+        magic, tag, kind, following, count, protocol = SEEN.unpack_from(data)
+        if magic != SEEN_MAGIC or protocol != PROTOCOL or waiting.get(tag, (None,))[0] != kind:
+            continue
+        if not _take(asked[tag], pid, kind, count, data[SEEN.size :]):
+            continue
+        first = waiting.pop(tag)[1]
+        if following != NO_MORE and following > first:
+            question(tag, kind, following)
+        elif kind < RING:
+            question(tag, kind + 1, 0)
+        else:
+            asked[tag].open.clear()
+    return [one for one in asked.values() if not one.open]
+
+
+def _send(asker: stdlib.SocketType, name: bytes, question: bytes) -> None:
+    who = struct.pack("3i", os.getpid(), os.geteuid(), os.getegid())
+    try:
+        asker.sendmsg([question], [(stdlib.SOL_SOCKET, SCM_CREDENTIALS, who)], 0, name)
+    except OSError:
+        pass  # gone since, or busy: it is asked again
+
+
+def _sender(control: list[tuple[int, int, bytes]]) -> tuple[int, int]:
+    for level, kind, data in control:
+        if (level, kind) == (stdlib.SOL_SOCKET, SCM_CREDENTIALS) and len(data) >= 12:
+            pid, user, _ = struct.unpack_from("3i", data)
+            return pid, user
+    return 0, -1
+
+
+def _take(into: _Answers, pid: int, kind: int, count: int, records: bytes) -> bool:
+    """Whether the records are whole; they are kept then."""
+    size = {PROCESS: SEEN_PROCESS.size, ROLL: 8, RING: SEEN_END.size}[kind]
+    if len(records) != count * size:
+        return False
+    into.pid = pid
+    if kind == PROCESS:
+        into.process = SEEN_PROCESS.unpack(records)
+    elif kind == ROLL:
+        for (word,) in struct.iter_unpack("=Q", records):
+            into.roll[word & ((1 << 56) - 1)] = word >> 56
+    else:
+        for end in SEEN_END.iter_unpack(records):
+            into.ring[end[0]] = end
+    return True
+
+
+# ---- what the kernel knows ---------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Kernel:
+    local: str
+    peer: str
+    state: int
+    send_queue: int
+    receive_queue: int
+
+
+def kernel_connections() -> dict[int, _Kernel]:
+    """TCP sockets of this network namespace that are no listeners, by inode."""
+    found = {}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in _lines(table):
+            words = line.split()
+            state = int(words[3], 16)
+            if state == 10:
+                continue
+            send, receive = (int(word, 16) for word in words[4].split(":"))
+            found[int(words[9])] = _Kernel(address(words[1]), address(words[2]), state, send, receive)
+    return found
+
+
+def _lines(table: str) -> list[str]:
+    try:
+        with open(table, encoding="ascii") as file:
+            return file.read().splitlines()[1:]
+    except OSError:
+        return []  # a kernel without IPv6
+
+
+def address(text: str) -> str:
+    """An address of /proc/net/tcp as people write it: IPv4-mapped ones as IPv4."""
+    packed, _, port = text.partition(":")
+    raw = b"".join(struct.pack("=I", int(packed[i : i + 8], 16)) for i in range(0, len(packed), 8))
+    ip = ipaddress.ip_address(raw)
+    if isinstance(ip, ipaddress.IPv6Address):
+        ip = ip.ipv4_mapped or ip
+    shown = f"[{ip}]" if isinstance(ip, ipaddress.IPv6Address) else str(ip)
+    return f"{shown}:{int(port, 16)}"
+
+
+def command_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return "?"
+    return b" ".join(word for word in words if word).decode(errors="replace") or "?"  # a zombie has none
+
+
+def _processes(answers: list[_Answers]) -> list[Process]:
+    kernel = kernel_connections()
+    owners: dict[tuple[str, str], int] = {}
+    for one in answers:
+        for inode in one.roll:
+            if inode in kernel:
+                owners[kernel[inode].local, kernel[inode].peer] = one.pid
+    processes = []
+    for one in answers:
+        assert one.process is not None
+        count = len(COUNTERS)
+        processes.append(
+            Process(
+                pid=one.pid,
+                command=command_of(one.pid),
+                gone=dict(zip(COUNTERS, one.process[:count], strict=True)),
+                names=one.process[count + 1],
+                connections=tuple(sorted(_connections(one, kernel, owners), key=lambda each: each.inode)),
+            )
+        )
+    return sorted(processes, key=lambda process: process.pid)
+
+
+def _connections(one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[str, str], int]) -> Iterator[Connection]:
+    for inode, number in one.roll.items():
+        known = kernel.get(inode)
+        if known is None:  # a listener, or closed since
+            continue
+        end = one.ring.get(inode)
+        flags = end[1] if end is not None else 0
+        if flags & (SENDS | RECEIVES):
+            both = flags & SENDS and flags & RECEIVES
+            path, reason = "ring", "both directions" if both else "sending" if flags & SENDS else "receiving"
+        else:
+            path = "tcp"
+            reason = REASONS[number - 1] if 0 < number <= len(REASONS) else "not moved yet"
+        yield Connection(
+            inode=inode,
+            local=known.local,
+            peer=known.peer,
+            state=TCP_STATES.get(known.state, str(known.state)),
+            path=path,
+            reason=reason,
+            peer_pid=owners.get((known.peer, known.local)),
+            # (On the ring, what lies in the kernel is doorbell bytes.)
+            receive_queue=(end[5] if end is not None else 0) + (0 if flags & RECEIVES else known.receive_queue),
+            send_queue=0 if flags & SENDS else known.send_queue,
+            unconsumed=end[3] if end is not None else 0,
+            credits=end[4] if end is not None else None,
+            window=end[2] if end is not None else 0,
+            marks=tuple(mark for bit, mark in MARKS.items() if flags & bit),
+            counters=dict(zip(COUNTERS, end[6:], strict=True)) if end is not None else {},
+        )

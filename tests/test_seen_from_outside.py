@@ -1,0 +1,368 @@
+"""What a process tells to who looks at it from outside, and to whom."""
+
+import os
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+
+import attrs
+import pytest
+from pairs import KernelSocket, deadline, until
+from processes import running
+
+from fastsock._native import vi
+from fastsock.rendezvous import REASONS, Reason
+from fastsock.tools import looking
+
+NATIVE = Path(vi.__file__).parent
+
+PAIR = """
+    listener = fastsock.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    near = fastsock.socket()
+    near.connect(listener.getsockname())
+    far, _ = listener.accept()
+    threading.Thread(target=settle, args=(far,), kwargs=dict(leads=False), daemon=True).start()
+    settle(near)
+    near.sendall(b"x" * 1000)
+    say(f"{near.getsockname()[1]} {listener.getsockname()[1]}")
+    told()
+"""
+
+IDLE = """
+    fastsock.patch(move_after=1000)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    near = socket.socket()
+    near.connect(listener.getsockname())
+    far, _ = listener.accept()
+    say(near.getsockname()[1])
+    told()
+"""
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    with deadline(40):
+        yield
+
+
+def seen(pid: int) -> looking.Process:
+    found = until(lambda: looking.look({pid}), "the process answers")
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_moved_connection_is_seen_at_both_ends():
+    with running(PAIR) as program:
+        near, far = program.line().split()
+        process = seen(program.pid)
+        ends = {connection.local.rpartition(":")[2]: connection for connection in process.connections}
+    assert ends.keys() == {near, far}
+    assert {end.path for end in ends.values()} == {"ring"}
+    assert ends[near].peer_pid == ends[far].peer_pid == program.pid
+    assert ends[far].receive_queue == 1000
+    assert ends[near].unconsumed >= 1
+    assert 0 < ends[near].credits < ends[near].window == 32
+    assert ends[near].counters["bytes_sent"] >= 1000
+    assert process.total("bytes_sent") == process.total("bytes_received") + 1000
+    assert "python" in process.command
+
+
+def test_one_on_kernel_tcp_says_why():
+    with running(IDLE) as program:
+        program.line()
+        process = seen(program.pid)
+    assert [(each.path, each.reason, each.credits) for each in process.connections] == [("tcp", Reason.FEW, None)] * 2
+    assert process.total("bytes_sent") == 0
+
+
+def test_a_closed_connection_is_seen_no_more():
+    source = PAIR.replace("    told()\n", "    told()\n    near.close(); far.close()\n    say('closed')\n    told()\n")
+    with running(source) as program:
+        program.line()
+        before = seen(program.pid)
+        program.tell()
+        program.line()
+        process = seen(program.pid)
+    assert len(before.connections) == 2
+    assert process.connections == ()
+    assert process.gone["bytes_sent"] >= 1000
+
+
+def test_more_connections_than_one_answer_holds():
+    source = """
+        fastsock.patch(move_after=100)
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(100)
+        kept = []
+        for _ in range(100):
+            near = socket.socket()
+            near.connect(listener.getsockname())
+            kept += [near, listener.accept()[0]]
+        say("open")
+        told()
+        for each in kept[::2]:
+            each.close()
+        say("closed")
+        told()
+    """
+    with running(source) as program:
+        program.line()
+        assert len(seen(program.pid).connections) == 200
+        program.tell()
+        program.line()
+        assert until(lambda: len(seen(program.pid).connections) == 100, "half of them are closed")
+
+
+def test_forty_moved_connections_take_more_than_one_answer(soft_limit_raised):
+    source = """
+        import resource
+        fastsock.patch(move_after=0, meeting_ms=500)
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(100)
+        kept = []
+        def serve():
+            while True:
+                far, _ = listener.accept()
+                kept.append(far)
+                far.sendall(far.recv(1))
+                threading.Thread(target=lambda: far.sendall(far.recv(1)), daemon=True).start()
+        threading.Thread(target=serve, daemon=True).start()
+        for _ in range(40):
+            near = socket.socket()
+            near.connect(listener.getsockname())
+            kept.append(near)
+            for _ in range(2):
+                near.sendall(b"x"); near.recv(1)
+        say(fastsock.stats().connections_ring)
+        told()
+    """
+    with running(source) as program:
+        on_ring = int(program.line())
+        process = seen(program.pid)
+    assert on_ring > 32
+    assert len([each for each in process.connections if each.credits is not None]) == on_ring
+
+
+@pytest.fixture
+def soft_limit_raised():
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_that_has_used_no_connection_is_not_seen():
+    with running("import fastsock; fastsock.patch(); say('here'); told()") as program:
+        program.line()
+        assert looking.look({program.pid}) == []
+
+
+def test_a_stopped_process_is_left_out_and_costs_the_patience():
+    import signal
+
+    with running(IDLE) as program:
+        program.line()
+        seen(program.pid)
+        os.kill(program.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        assert looking.look({program.pid}, patience=0.3) == []
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
+def test_another_user_is_told_nothing():
+    source = """
+        os.seteuid(65534)
+        os.environ["FASTSOCK_TRUST"] = "any"
+        fastsock.patch(trust="any", move_after=1000)
+        listener = socket.socket(); listener.bind(("127.0.0.1", 0)); listener.listen()
+        near = socket.socket(); near.connect(listener.getsockname())
+        say(os.getpid()); told()
+    """
+    asking = """
+        from fastsock.tools import looking
+        looking.look(patience=0.1)  # imports what it needs, where another user may not read
+        os.setgid(65534); os.setuid(65533)
+        say(f"{len(looking.names())} {len(looking.look(patience=0.5))}")
+    """
+    with running(source) as program:
+        program.line()
+        assert until(lambda: looking.look({program.pid}), "root is answered")  # root is
+        with running(asking) as stranger:
+            there, answered = stranger.line().split()
+        assert int(there) >= 1
+        assert answered == "0"
+
+
+# ---- hostile askers --------------------------------------------------------------------------------------
+
+
+def ask_name(pid: int) -> bytes:
+    (name,) = looking.names({pid})
+    return name
+
+
+class asker:
+    def __init__(self, address: bytes = b"") -> None:
+        self.sock = KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self.sock.bind(address)
+        self.sock.settimeout(1)
+
+    def __enter__(self) -> socket.socket:
+        return self.sock
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+
+def test_a_flood_of_questions_leaves_the_process_and_its_connections_alone():
+    """The answers are bounded, nobody reads them, and the next one who asks is answered."""
+    source = (
+        PAIR
+        + """
+    far.recv(1000)
+    def echo():
+        while data := far.recv(100):
+            far.sendall(data)
+    threading.Thread(target=echo, daemon=True).start()
+    for _ in range(2000):
+        near.sendall(b"0123456789"); assert near.recv(100) == b"0123456789"
+    say("went on " + fastsock.path_of(near).path)
+    told()
+    """
+    )
+    with running(source) as program:
+        program.line()
+        name = ask_name(program.pid)
+        program.tell()
+        with asker() as sock:
+            sock.setblocking(False)
+            question = looking.LOOK.pack(looking.LOOK_MAGIC, 7, looking.ROLL, 0)
+            ends = time.monotonic() + 1
+            while time.monotonic() < ends:
+                looking._send(sock, name, question)
+            answers = 0
+            try:
+                while sock.recv(1 << 16):
+                    answers += 1
+            except BlockingIOError:
+                pass
+        assert answers <= 600
+        assert program.line() == "went on ring"
+        assert seen(program.pid).pid == program.pid
+
+
+NONSENSE = {
+    "empty": b"",
+    "short": b"fs-look1",
+    "another magic": struct.pack("=QQII", 1, 1, 0, 0),
+    "another kind": looking.LOOK.pack(looking.LOOK_MAGIC, 1, 99, 0),
+    "long": looking.LOOK.pack(looking.LOOK_MAGIC, 1, 0, 0) + b"x",
+}
+
+
+@pytest.mark.parametrize("question", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_not_answered(question):
+    with running(IDLE) as program:
+        program.line()
+        name = ask_name(program.pid)
+        with asker() as sock:
+            looking._send(sock, name, question)
+            sock.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                sock.recv(100)
+        assert seen(program.pid)
+
+
+@pytest.mark.parametrize("kind", [looking.ROLL, looking.RING])
+@pytest.mark.parametrize("first", [200, 1 << 20, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+def test_an_entry_that_is_not_there(kind, first):
+    with running(IDLE) as program:
+        program.line()
+        name = ask_name(program.pid)
+        with asker() as sock:
+            looking._send(sock, name, looking.LOOK.pack(looking.LOOK_MAGIC, 1, kind, first))
+            head = looking.SEEN.unpack(sock.recv(1 << 16))
+    assert head == (looking.SEEN_MAGIC, 1, kind, looking.NO_MORE, 0, looking.PROTOCOL)
+
+
+def test_an_address_in_the_file_system_is_not_answered(tmp_path):
+    """Its look-up could take any time."""
+    with running(IDLE) as program:
+        program.line()
+        name = ask_name(program.pid)
+        with asker(str(tmp_path / "asker")) as sock:
+            looking._send(sock, name, looking.LOOK.pack(looking.LOOK_MAGIC, 1, looking.PROCESS, 0))
+            sock.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                sock.recv(100)
+        assert seen(program.pid)
+
+
+def test_a_question_with_a_descriptor_is_not_answered_and_leaves_none():
+    with running(IDLE) as program:
+        program.line()
+        name = ask_name(program.pid)
+        before = len(os.listdir(f"/proc/{program.pid}/fd"))
+        with asker() as sock, open("/dev/null") as null:
+            rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", null.fileno())
+            sock.sendmsg([looking.LOOK.pack(looking.LOOK_MAGIC, 1, 0, 0)], [rights], 0, name)
+            sock.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                sock.recv(100)
+        assert seen(program.pid)
+        assert len(os.listdir(f"/proc/{program.pid}/fd")) == before
+
+
+def test_answers_of_another_user_or_garbage_are_not_believed(monkeypatch):
+    """Anybody may hold a name that looks like a connection thread's."""
+    token = os.urandom(8).hex()
+    name = f"\0fastsock/2/ask/{token}".encode()
+    with asker(name) as impostor:
+        monkeypatch.setattr(looking, "names", lambda pids: [name])
+        import threading
+
+        def answer():
+            for _ in range(3):
+                data, _, _, back = impostor.recvmsg(100)
+                _, tag, kind, _ = looking.LOOK.unpack(data)
+                impostor.sendto(b"garbage", back)
+                impostor.sendto(looking.SEEN.pack(looking.SEEN_MAGIC, tag, kind, 5, 3, 2) + b"cut", back)
+                impostor.sendto(looking.SEEN.pack(looking.SEEN_MAGIC, tag + 1, kind, 5, 0, 2), back)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        assert looking.look(patience=0.3) == []
+        thread.join(5)
+
+
+# ---- what stands in two places -----------------------------------------------------------------------------
+
+
+def test_the_layouts_are_those_of_the_headers():
+    counters = re.search(r"struct fs_counters \{(?: /\*.*?\*/)?(.*?)\n\};", (NATIVE / "ring.h").read_text(), re.DOTALL)
+    assert counters
+    declared = re.sub(r"/\*.*?\*/", "", counters[1], flags=re.DOTALL).replace("fs_word64", "")
+    assert tuple(re.findall(r"\w+", declared)) == looking.COUNTERS
+    header = (NATIVE / "seen.h").read_text()
+    for name, value in re.findall(r"FS_SEEN_(\w+) = (\d+)", header):
+        assert getattr(looking, name) == int(value), name
+    assert set(looking.COUNTERS) <= {field.name for field in attrs.fields(__import__("fastsock").Stats)}
+
+
+def test_every_reason_has_a_number_that_stays():
+    """The numbers are told between processes: a new reason stands last."""
+    assert REASONS[:3] == (Reason.FEW, Reason.SEEKING, Reason.EXCLUDED)
+    assert REASONS[18] == Reason.VIOLATION
+    assert len(set(REASONS)) == len(REASONS) < 255
