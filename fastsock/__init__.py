@@ -75,5 +75,5 @@ def path_of(sock: _Any) -> Path:
         except (OSError, ValueError):
             pass  # closed
     if endpoint is None:
-        return Path("tcp", "no connection of fastsock's" if _active().enabled else "disabled by settings")
+        return Path("tcp", _rendezvous.FOREIGN if _active().enabled else _rendezvous.DISABLED)
     return _rendezvous.path_from(endpoint.standing)

@@ -18,6 +18,10 @@ from fastsock import _boot
 
 HELP = """\
 usage: fastsock run [--stats FILE] (-m MODULE | SCRIPT) [ARGUMENT ...]
+       fastsock doctor [--json] [-- COMMAND [ARGUMENT ...]]
+       fastsock ss [--json] [PID ...]
+       fastsock top [--interval SECONDS] [--rounds N]
+       fastsock bench [--json] [--seconds SECONDS]
        fastsock --version
        fastsock --help
 
@@ -28,6 +32,13 @@ TCP. Python processes that the program starts are patched too.
   SCRIPT         a script, or a directory or zip file with a __main__.py
   -m MODULE      a module, or a package with a __main__.py
   --stats FILE   write fastsock.stats() of the program (not of its children) to FILE, as JSON, when it exits
+
+doctor says what helps and what is in the way on this host. With a command, such as `fastsock doctor -- python app.py`,
+it starts that under fastsock, watches it to its end, and says which of its connections moved, which did not, and what
+to do about each reason.
+
+ss lists the connections of your fastsock processes, top shows what they do just now (it needs rich), bench measures
+kernel TCP and fastsock on this host in half a minute.
 
 Options of the interpreter stand where they always do: python -X dev -m fastsock run SCRIPT. Settings are
 environment variables, such as FASTSOCK_POLL_US=0; FASTSOCK_ENABLED=0 runs the program unpatched.
@@ -48,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         match words[:1]:
             case ["run"]:
                 run(words[1:])
+            case ["doctor" | "ss" | "top" | "bench" as tool]:
+                return look(tool, words[1:])
             case ["--version" | "-V"]:
                 print(f"fastsock {importlib.metadata.version('fastsock')}")
             case ["--help" | "-h" | "help"]:
@@ -56,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise UsageError("nothing to do; see fastsock --help")
             case [word]:
                 raise UsageError(f"no such command: {word}; see fastsock --help")
-    except (UsageError, fastsock.SettingError, OSError) as error:
+    except (UsageError, fastsock.SettingError, OSError, RuntimeError) as error:
         print(f"fastsock: {error}", file=sys.stderr)
         return 2
     return 0
@@ -75,6 +88,82 @@ def run(words: Sequence[str]) -> None:
     fastsock.patch()  # only to find a bad setting here, where it ends the command
     command = [sys.orig_argv[0], *interpreter_options(), *program]
     os.execve(sys.executable, command, _boot.environment(os.environ, stats))
+
+
+def look(tool: str, words: list[str]) -> int:
+    """The commands that look at fastsock at work. Returns the exit status; raises as they do, and `UsageError`."""
+    command: list[str] | None = None
+    if tool == "doctor" and "--" in words:
+        words, command = words[: words.index("--")], words[words.index("--") + 1 :]
+        if not command:
+            raise UsageError("doctor -- needs a command")
+    options, plain = options_of(tool, words)
+    as_json = "--json" in options
+    match tool:
+        case "doctor":
+            from fastsock.tools import doctor
+
+            return doctor.examine(as_json) if command is None else doctor.watch(command, as_json)
+        case "ss":
+            from fastsock.tools import ss
+
+            return ss.show({int(number(word, "a process id")) for word in plain} or None, as_json)
+        case "top":
+            from fastsock.tools import top
+
+            rounds = options.get("--rounds")
+            try:
+                return top.run(number(options.get("--interval", "1"), "--interval"), int(rounds) if rounds else None)
+            except ImportError:
+                raise UsageError("top needs rich: pip install 'fastsock[tools]'") from None
+        case _:
+            from fastsock.tools import quickbench
+
+            return quickbench.run(number(options.get("--seconds", "30"), "--seconds"), as_json)
+
+
+OPTIONS = {
+    "doctor": {"--json": False},
+    "ss": {"--json": False},
+    "top": {"--interval": True, "--rounds": True},
+    "bench": {"--json": False, "--seconds": True},
+}
+"""Of each command that looks: option -> whether it has a value."""
+
+
+def options_of(tool: str, words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The options with their values, and the other words, which only ss may have."""
+    options, plain, rest = {}, [], list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-h", "--help"):
+            print(HELP, end="")
+            sys.exit(0)
+        if not word.startswith("-") and tool == "ss":
+            plain.append(word)
+            continue
+        option, equals, value = word.partition("=")
+        if option not in OPTIONS[tool] or (equals and not OPTIONS[tool][option]):
+            raise UsageError(f"{tool} does not take {word}; see fastsock --help")
+        if OPTIONS[tool][option] and not equals:
+            if not rest:
+                raise UsageError(f"{option} needs a value")
+            value = rest.pop(0)
+        options[option] = value
+    if "--rounds" in options:
+        number(options["--rounds"], "--rounds")
+    return options, plain
+
+
+def number(text: str, what: str) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise UsageError(f"{what} must be a number above 0, and not {text}")
+    return value
 
 
 def split(words: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
@@ -12,7 +12,7 @@ import attrs
 
 from fastsock.errors import SettingError
 
-__all__ = ["Settings", "active", "configure", "from_environment", "on_change", "use"]
+__all__ = ["Settings", "active", "configure", "from_environment", "on_change", "origins", "use"]
 
 Network = IPv4Network | IPv6Network
 PortRange = tuple[int, int]
@@ -180,6 +180,18 @@ def from_environment(overrides: Mapping[str, Any] = {}, environ: Mapping[str, st
             raise TypeError(f"no setting {name!r}; there are {', '.join(names)}")
     values: dict[str, Any] = {n: environ[f"FASTSOCK_{n.upper()}"] for n in names if f"FASTSOCK_{n.upper()}" in environ}
     return Settings(**{**values, **overrides})
+
+
+def origins(overrides: Collection[str] = (), environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Where each setting that `from_environment` makes comes from: "argument", its variable's name, or "default"."""
+    environ = os.environ if environ is None else environ
+    found = {}
+    for field in attrs.fields(Settings):
+        variable = f"FASTSOCK_{field.name.upper()}"
+        found[field.name] = (
+            "argument" if field.name in overrides else variable if variable in environ else "default"
+        )
+    return found
 
 
 _active: Settings | None = None

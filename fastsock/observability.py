@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -21,9 +21,18 @@ __all__ = ["DEBUG", "INFO", "WARNING", "Path", "Stats", "detail", "event", "path
 DEBUG, INFO, WARNING = 10, 20, 30  # as in logging
 _log: Any = None
 
+recorder: Callable[[str, dict[str, Any]], None] | None = None
+"""Gets every event, of connections too: set by `fastsock doctor -- PROGRAM` in the processes that it watches."""
+
 
 def event(level: int, what: str, /, **values: Any) -> None:
     """Logs an event, at no cost if nobody listens at that level."""
+    if recorder is not None:
+        recorder(what, values)
+    _log_event(level, what, values)
+
+
+def _log_event(level: int, what: str, values: dict[str, Any]) -> None:
     if level < WARNING and "logging" not in sys.modules:
         return  # nobody can have asked for it
     try:
@@ -57,10 +66,12 @@ def detail(what: str, /, **values: Any) -> None:
 
     These come from inside calls such as `recv`, which may be a log handler's own, or be what a log handler in another
     thread waits for with its lock held. So a program that sets the root logger to DEBUG must not get them."""
+    if recorder is not None:
+        recorder(what, values)
     logging = sys.modules.get("logging")
     # (Not by getLogger, which takes a lock that may be held while somebody waits for us.)
     if logging is not None and 0 < getattr(logging.Logger.manager.loggerDict.get("fastsock"), "level", 0) <= DEBUG:
-        event(DEBUG, what, **values)
+        _log_event(DEBUG, what, values)
 
 
 @attrs.frozen

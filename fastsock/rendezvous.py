@@ -64,6 +64,10 @@ class Reason:
     VIOLATION = "peer broke the protocol"
 
 
+DISABLED = "disabled by settings"
+FOREIGN = "no connection of fastsock's"
+"""What `path_of` says of a socket that has no endpoint."""
+
 REASONS: tuple[str, ...] = tuple(text for name, text in vars(Reason).items() if name.isupper())
 """In the order of the roll's numbers, from 1 on, by which `fastsock ss` is told them: a new one stands last."""
 

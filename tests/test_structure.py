@@ -49,9 +49,12 @@ LAYERS = (
     {"aio"},
     {"patching"},
     {""},  # the package itself
-    {"tools"},
+    {"advice", "tools"},
     {"tools.looking"},
+    {"reporting"},
     {"_boot"},
+    {"tools.checks"},
+    {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},
     {"cli", "_boot.sitecustomize"},
     {"__main__"},
 )

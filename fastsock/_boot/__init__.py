@@ -24,6 +24,9 @@ RUN = "FASTSOCK_RUN"
 STATS = "FASTSOCK_RUN_STATS"
 """The file of `run --stats`; the program takes it out of its environment, so that no child writes it too."""
 
+REPORT = "FASTSOCK_RUN_REPORT"
+"""The directory where `fastsock doctor` lets the program and its children report."""
+
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -47,6 +50,11 @@ def start() -> None:
     Raises `fastsock.SettingError` for a value out of range.
     """
     stats = os.environ.pop(STATS, None)
+    report = os.environ.get(REPORT)
+    if report is not None:
+        from fastsock import reporting
+
+        reporting.start(report)
     fastsock.patch()
     if stats is not None:
         atexit.register(_write_stats, stats, os.getpid())

@@ -275,7 +275,9 @@ def command_of(pid: int) -> str:
             words = file.read().split(b"\0")
     except OSError:
         return "?"
-    return b" ".join(word for word in words if word).decode(errors="replace") or "?"  # a zombie has none
+    # (A zombie has none. What a program is called must not move the cursor of who looks.)
+    text = b" ".join(word for word in words if word).decode(errors="replace")
+    return "".join(each if each.isprintable() else " " for each in text).strip() or "?"
 
 
 def _processes(answers: list[_Answers]) -> list[Process]:

@@ -1,0 +1,313 @@
+"""What on this host helps fastsock, and what is in its way: one `Finding` for each thing that is looked at."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import socket as stdlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+
+import fastsock
+from fastsock import _boot, config, facade
+from fastsock.advice import advice_for
+from fastsock.rendezvous import DISABLED, Reason
+from fastsock.tools import looking
+
+_socket = stdlib.socket
+
+__all__ = ["CHECKS", "Finding", "all_findings"]
+
+OK, NOTE, WARN, BAD = "ok", "note", "warn", "bad"
+PAIR_SECONDS = 10.0
+"""How long the connection that is tried may take."""
+
+
+@attrs.frozen
+class Finding:
+    """Something that was looked at."""
+
+    level: str
+    """"ok"; "note": good to know; "warn": something is slower or does not move; "bad": nothing moves."""
+    what: str
+    says: str
+    do: str = ""
+    """What to do about it, if there is something to do."""
+
+
+Findings = Iterator[Finding]
+
+
+def python() -> Findings:
+    """The interpreter, fastsock's version, and where it was imported from."""
+    says = f"{platform.python_implementation()} {platform.python_version()}, fastsock {fastsock.__version__}"
+    yield Finding(OK, "python", f"{says} in {Path(fastsock.__file__).parent}")
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        do = "leave out -I, -E and -S, or call fastsock.patch() in the program"
+        yield Finding(WARN, "start-up", "`fastsock run` needs the environment and the site module", do)
+
+
+def kernel() -> Findings:
+    """Its version: from 4.19 on it counts the bytes that a switch needs, from 5.14 on it names network namespaces."""
+    release = platform.release()
+    version = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
+    if version < (4, 19):
+        yield Finding(BAD, "kernel", f"Linux {release} does not count a connection's bytes", "Linux 4.19 or later")
+    elif version < (5, 14):
+        says = f"Linux {release}: network namespaces are not told apart"
+        yield Finding(NOTE, "kernel", says, 'keep trust="user", the default, or take Linux 5.14 or later')
+    else:
+        yield Finding(OK, "kernel", f"Linux {release}")
+
+
+def memory() -> Findings:
+    """A sealed memfd, which is what a connection's region is made of; and the limit on memory of this control group."""
+    import fcntl
+
+    try:
+        fd = os.memfd_create("fastsock-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        do = "let the sandbox (seccomp) permit memfd_create"
+        yield Finding(BAD, "memfd", f"memfd_create fails: {error.strerror}", do)
+    else:
+        with os.fdopen(fd, "wb") as file:
+            file.truncate(4096)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals)
+        yield Finding(OK, "memfd", "can be made and sealed")
+    limit = _control_group("memory.max")
+    cap = config.active().memory_cap
+    if limit.isdigit() and int(limit) < cap:
+        says = f"the control group may use {int(limit) >> 20} MiB, and memory_cap is {cap >> 20} MiB"
+        yield Finding(
+            NOTE, "memory", says, "set FASTSOCK_MEMORY_CAP below the group's limit, if there are very many connections"
+        )
+
+
+def _control_group(name: str) -> str:
+    try:
+        return Path("/sys/fs/cgroup", name).read_text().strip()
+    except OSError:
+        return ""
+
+
+def names() -> Findings:
+    """An abstract unix name, by which two ends find each other, and the credentials that the kernel vouches for."""
+    name = b"\0fastsock/doctor/" + os.urandom(8).hex().encode()
+    kind = stdlib.SOCK_SEQPACKET | stdlib.SOCK_CLOEXEC
+    try:
+        with (
+            _socket(stdlib.AF_UNIX, kind) as listener,
+            _socket(stdlib.AF_UNIX, kind) as client,
+        ):
+            listener.bind(name)
+            listener.listen(1)
+            client.connect(name)
+            user = client.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_PEERCRED, 12)
+        if int.from_bytes(user[4:8], sys.byteorder) != os.geteuid():
+            yield Finding(
+                BAD, "names", "the kernel names another user than ours", "is this a user namespace of a sandbox?"
+            )
+        else:
+            yield Finding(
+                OK, "names", f"abstract unix names work; processes of user {os.geteuid()} and root are believed"
+            )
+    except OSError as error:
+        do = "let the sandbox (seccomp, AppArmor) permit abstract unix sockets"
+        yield Finding(BAD, "names", f"no abstract unix name: {error.strerror}", do)
+
+
+def processors() -> Findings:
+    """Those that this process may use: with one, nothing is polled."""
+    usable = len(os.sched_getaffinity(0))
+    quota, _, period = _control_group("cpu.max").partition(" ")
+    share = int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+    if usable == 1:
+        yield Finding(
+            NOTE, "processors", "one: nothing is polled, the gain is smaller", "permit a second one (taskset, cpuset)"
+        )
+    else:
+        yield Finding(OK, "processors", f"{usable} usable")
+    if share is not None and share < 2:
+        says = f"the control group may use {share:.2g} processors: polling uses up its quota"
+        yield Finding(WARN, "processors", says, "FASTSOCK_POLL_US=0, or a larger quota")
+
+
+def descriptors() -> Findings:
+    """The limit, and how many connections can move with it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = 1 << 20 if soft == resource.RLIM_INFINITY else soft
+    share = limit // (8 if limit > 4096 else 16)
+    says = f"{limit}: about {max(share // 2 - 2, 0)} connections of a process can be on the ring"
+    if share < 256:
+        more = "no limit" if hard == resource.RLIM_INFINITY else hard
+        yield Finding(
+            WARN, "descriptors", says, f"ulimit -n {min(hard, 65536) if hard > 0 else 65536} (permitted: {more})"
+        )
+    else:
+        yield Finding(OK, "descriptors", says)
+
+
+def sandbox() -> Findings:
+    """Seccomp filters and Yama."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    mode = status.get("Seccomp", "0").strip()
+    if mode == "0":
+        yield Finding(OK, "seccomp", "no filter")
+    else:
+        yield Finding(NOTE, "seccomp", "a filter is in force; what fastsock needs is tried by the other checks")
+    yama = Path("/proc/sys/kernel/yama/ptrace_scope")
+    scope = yama.read_text().strip() if yama.exists() else "none"
+    yield Finding(OK, "yama", f"ptrace_scope {scope}: fastsock neither traces nor reads other processes")
+
+
+def namespaces() -> Findings:
+    """Python processes of this user that have a network of their own: connections to them do not move."""
+    try:
+        own = os.readlink("/proc/self/ns/net")
+    except OSError as error:
+        yield Finding(NOTE, "network", f"no /proc/self/ns: {error.strerror}", "mount /proc")
+        return
+    others = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if entry.stat().st_uid == os.geteuid() and os.readlink(entry / "ns/net") != own:
+                others += "python" in (entry / "comm").read_text()
+        except OSError:
+            pass  # gone, or not ours
+    if others:
+        says = f"{others} Python processes of yours have a network of their own: connections to them never move"
+        do = "let containers that shall be fast share one network (--network container:..., one pod)"
+        yield Finding(WARN, "network", says, do)
+    else:
+        yield Finding(OK, "network", "all Python processes of yours that can be seen here share this network namespace")
+
+
+def patchers() -> Findings:
+    """Others that replace the socket module: fastsock gives way to them."""
+    found = [name for name in ("gevent", "eventlet") if importlib.util.find_spec(name) is not None]
+    if found:
+        says = f"{' and '.join(found)} installed: where a program calls monkey_patch or patch_all, fastsock gives way"
+        do = "nothing, unless this program does; then it stays on kernel TCP"
+        yield Finding(NOTE, "patchers", says, do)
+    else:
+        yield Finding(OK, "patchers", "neither gevent nor eventlet is installed")
+
+
+LOOPS = {"uvloop": True, "asyncio": True, "rloop": False, "leviathan": False, "winloop": False, "granian": False}
+"""Event loops, and servers with one in native code: whether their connections can move."""
+
+
+def loops() -> Findings:
+    """Event loops that are installed."""
+    reached, out = [f"asyncio of {platform.python_version()}"], list[str]()
+    for name, can in LOOPS.items():
+        if name != "asyncio" and importlib.util.find_spec(name) is not None:
+            (reached if can else out).append(f"{name} {importlib.metadata.version(name)}")
+    yield Finding(OK, "loops", ", ".join(reached))
+    if out:
+        says = f"{', '.join(out)}: connections of these stay on kernel TCP"
+        yield Finding(NOTE, "loops", says, "run the program on uvloop or asyncio's own loop")
+
+
+def settings() -> Findings:
+    """Those in force, and where each came from; variables that are no setting."""
+    try:
+        made = config.from_environment()
+    except fastsock.SettingError as error:
+        yield Finding(BAD, "settings", str(error), "mend that variable")
+        return
+    origins = config.origins()
+    given = [f"{name}={getattr(made, name)} ({origin})" for name, origin in origins.items() if origin != "default"]
+    level, do = (OK, "") if made.enabled else (BAD, advice_for(DISABLED))
+    yield Finding(level, "settings", ", ".join(given) or "all defaults", do)
+    known = {f"FASTSOCK_{name.upper()}" for name in origins} | {_boot.RUN, _boot.STATS, _boot.REPORT}
+    unknown = sorted(name for name in os.environ if name.startswith("FASTSOCK_") and name not in known)
+    if unknown:
+        yield Finding(WARN, "settings", f"no such setting: {', '.join(unknown)}", "see the settings page for the names")
+
+
+ECHO = """
+import sys, fastsock
+with fastsock.socket() as listener:
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1)
+    print(listener.getsockname()[1], flush=True)
+    connection, _ = listener.accept()
+    with connection:
+        while data := connection.recv(100):
+            connection.sendall(data)
+"""
+
+
+def a_connection() -> Findings:
+    """The proof: a connection between two processes, here and now."""
+    command = [sys.executable, "-c", ECHO]
+    environ = {name: value for name, value in os.environ.items() if name != _boot.RUN}
+    path = [str(Path(fastsock.__file__).parent.parent), *filter(None, [environ.get("PYTHONPATH")])]
+    environ["PYTHONPATH"] = os.pathsep.join(path)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True) as server:
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().strip()
+            if not port:
+                yield Finding(BAD, "connection", "a second Python process could not start", "see what it says above")
+                return
+            with facade.socket() as client:
+                client.settimeout(PAIR_SECONDS)
+                client.connect(("127.0.0.1", int(port)))
+                began = time.monotonic()
+                while fastsock.path_of(client).path != "ring" and time.monotonic() - began < PAIR_SECONDS:
+                    client.sendall(b"x")
+                    client.recv(1)
+                    if fastsock.path_of(client).reason not in (*UNDECIDED, "sending", "receiving"):
+                        break
+                path_taken, spent = fastsock.path_of(client), time.monotonic() - began
+        except OSError as error:
+            yield Finding(BAD, "connection", f"two processes could not talk over 127.0.0.1: {error}", "is lo up?")
+            return
+        finally:
+            server.kill()
+    if path_taken.path == "ring":
+        yield Finding(OK, "connection", f"one between two processes moved to the ring within {spent * 1000:.0f} ms")
+    else:
+        yield Finding(
+            BAD, "connection", f"one stayed on kernel TCP: {path_taken.reason}", advice_for(path_taken.reason)
+        )
+
+
+UNDECIDED = (Reason.FEW, Reason.SEEKING, Reason.BACK)
+
+
+def running() -> Findings:
+    """Processes that use fastsock just now."""
+    try:
+        processes = looking.look()
+    except OSError as error:
+        yield Finding(NOTE, "running", f"cannot ask: {error.strerror}")
+        return
+    ends = [connection for process in processes for connection in process.connections]
+    moved = sum(end.path == "ring" for end in ends)
+    says = f"{len(processes)} processes of yours use fastsock, with {len(ends)} connection ends, {moved} on the ring"
+    yield Finding(OK, "running", says, "fastsock ss shows them" if processes else "")
+
+
+CHECKS: tuple[Callable[[], Findings], ...] = (
+    python, kernel, memory, names, processors, descriptors, sandbox, namespaces, patchers, loops, settings,
+    a_connection, running,
+)  # fmt: skip
+
+
+def all_findings() -> list[Finding]:
+    """Every check, in the order of `CHECKS`."""
+    return [finding for check in CHECKS for finding in check()]

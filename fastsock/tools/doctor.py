@@ -1,0 +1,251 @@
+"""`fastsock doctor`: what helps and what is in the way, on this host or for one program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from fastsock import _boot
+from fastsock.advice import advice_for
+from fastsock.tools import checks, looking
+
+__all__ = ["Watched", "examine", "watch"]
+
+LOOK_SECONDS = 0.5
+"""Between two looks at the program's processes."""
+SHOWN = 8
+"""Connections that are listed of each kind."""
+
+
+# ---- this host ---------------------------------------------------------------------------------------------
+
+
+def examine(as_json: bool) -> int:
+    """Prints what was found on this host. 1 if nothing can move here, else 0."""
+    findings = checks.all_findings()
+    if as_json:
+        print(json.dumps([attrs.asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            print(f"{finding.level:5} {finding.what:12} {finding.says}")
+            if finding.do and finding.level != checks.OK:
+                print(_indented(f"-> {finding.do}", 19))
+        print(verdict(findings))
+    return int(any(finding.level == checks.BAD for finding in findings))
+
+
+def verdict(findings: Sequence[checks.Finding]) -> str:
+    """In plain words."""
+    if any(finding.level == checks.BAD for finding in findings):
+        return "\nConnections do not move here. The lines marked bad say why."
+    if any(finding.level == checks.WARN for finding in findings):
+        return "\nfastsock works here. The lines marked warn say what costs some of it."
+    return "\nfastsock works here, and nothing is in its way. For a program of yours: fastsock doctor -- python app.py"
+
+
+def _indented(text: str, columns: int) -> str:
+    return textwrap.fill(text, 110, initial_indent=" " * columns, subsequent_indent=" " * (columns + 3))
+
+
+# ---- a program ---------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Watched:
+    """What became of a program that was watched."""
+
+    status: int
+    seconds: float
+    processes: dict[int, str]
+    """pid -> what it ran; those that came up with fastsock."""
+    moved: list[dict[str, Any]]
+    """Ends of connections that took the ring: pid, local, peer."""
+    stayed: dict[str, int]
+    """Reason -> ends of connections that stayed on kernel TCP for it."""
+    examples: dict[str, list[dict[str, Any]]]
+    """Reason -> some of them, as far as their addresses are known."""
+    events: dict[str, list[str]]
+    """Other things that happened: event -> what it said."""
+    loops: list[str]
+    """Event loop classes out of reach."""
+    origins: dict[str, str]
+    """Settings that were given -> where."""
+
+    @property
+    def advice(self) -> dict[str, str]:
+        """Reason -> what to do about it."""
+        return {reason: advice_for(reason) for reason in self.stayed}
+
+
+def watch(command: Sequence[str], as_json: bool) -> int:
+    """Runs a program under fastsock, watches it to its end, and says what became of its connections, on stderr, or with
+    `as_json` on stdout. The program's exit status; OSError if it cannot be started."""
+    with tempfile.TemporaryDirectory(prefix="fastsock-doctor-") as directory:
+        watched = _watch(command, directory)
+    if as_json:
+        print(json.dumps({**attrs.asdict(watched), "advice": watched.advice}, indent=2))
+    else:
+        print(told(watched, command), file=sys.stderr)
+    return watched.status
+
+
+def _watch(command: Sequence[str], directory: str) -> Watched:
+    environment = {**_boot.environment(os.environ), _boot.REPORT: directory}
+    began = time.monotonic()
+    program = subprocess.Popen(command, env=environment)
+    # An interrupt from the terminal reaches the program too: it decides what that means. Other signals are passed on.
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))
+    seen: dict[tuple[int, int], looking.Connection] = {}
+    try:
+        while program.poll() is None:
+            pids = {int(path.stem) for path in Path(directory).glob("*.jsonl")}
+            for process in looking.look(pids) if pids else ():
+                for connection in process.connections:
+                    seen[process.pid, connection.inode] = connection
+            try:
+                program.wait(LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    seconds = time.monotonic() - began
+    records = {int(path.stem): _lines(path) for path in sorted(Path(directory).glob("*.jsonl"))}
+    status = program.returncode if program.returncode >= 0 else 128 - program.returncode
+    return _judged(records, seen, status, seconds)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            pass  # the process was killed while it wrote
+    return found
+
+
+def _judged(
+    records: dict[int, list[dict[str, Any]]],
+    seen: dict[tuple[int, int], looking.Connection],
+    status: int,
+    seconds: float,
+) -> Watched:
+    moved: list[dict[str, Any]] = []
+    stayed: Counter[str] = Counter()
+    examples: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    events: dict[str, set[str]] = defaultdict(set)
+    loops: set[str] = set()
+    origins: dict[str, str] = {}
+    processes = {}
+    for pid, lines in records.items():
+        processes[pid] = next((" ".join(line["argv"]) for line in lines if line.get("argv")), "?")
+        counted = None
+        decided: Counter[str] = Counter()
+        for line in lines:
+            what = line["event"]
+            if what == "start":
+                origins.update({name: origin for name, origin in line["origins"].items() if origin != "default"})
+            elif what == "end":
+                counted = line["stats"]["fallback_reasons"]
+                loops.update(line["loops"])
+            elif what == "fastsock.path":
+                end = {"pid": pid, "local": line.get("local", "?"), "peer": line.get("peer", "?")}
+                if line["path"] == "ring":
+                    moved.append(end)
+                else:
+                    decided[line["reason"]] += 1
+                    examples[line["reason"]].append(end)
+            else:
+                told = {"time", "argv", "event", "local", "peer", "fd"}
+                events[what].add(", ".join(str(value) for name, value in line.items() if name not in told))
+        if (
+            counted is None
+        ):  # killed, or a child that left without an end: what was decided, and what was seen at the last look
+            for (owner, _), connection in seen.items():
+                if owner == pid and connection.path == "tcp" and not decided[connection.reason]:
+                    examples[connection.reason].append({"pid": pid, "local": connection.local, "peer": connection.peer})
+                    stayed[connection.reason] += 1
+            stayed += decided
+        else:
+            stayed.update(counted)
+    return Watched(
+        status=status,
+        seconds=seconds,
+        processes=processes,
+        moved=moved,
+        stayed=dict(stayed.most_common()),
+        examples={reason: ends[:SHOWN] for reason, ends in examples.items()},
+        events={what: sorted(said) for what, said in sorted(events.items())},
+        loops=sorted(loops),
+        origins=origins,
+    )
+
+
+EVENTS = {
+    "fastsock.declined": "fastsock gave way, and everything stayed on kernel TCP",
+    "fastsock.out_of_reach": "imported from socket before the patch, so out of reach",
+    "fastsock.violation": "a peer broke the protocol, and its connection was reset",
+    "fastsock.bridge": "a connection went back to the kernel over a bridge process, which is slow",
+    "fastsock.stays_on_ring": "a connection could not go back to the kernel",
+    "fastsock.rendezvous_failed": "a move could not be made",
+    "fastsock.no_connection_thread": "the connection thread could not be started",
+}
+
+
+def told(watched: Watched, command: Sequence[str]) -> str:
+    """The report in words."""
+    said = [
+        "",
+        f"fastsock doctor: {' '.join(command)}",
+        f"ran for {watched.seconds:.1f} s in {len(watched.processes)} processes with fastsock, "
+        f"exit status {watched.status}",
+    ]
+    for pid, what in watched.processes.items():
+        said.append(f"    {pid} {what}")
+    if watched.origins:
+        said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
+    if not watched.processes:
+        said.append(
+            "No Python process of it came up with fastsock. Does it start Python with -I, -E or -S, or another one?"
+        )
+    said.append(f"\nmoved to the ring: {_ends(len(watched.moved))}")
+    said += _listed(watched.moved)
+    said.append(f"stayed on kernel TCP: {_ends(sum(watched.stayed.values()))}")
+    for reason, count in watched.stayed.items():
+        said.append(f"  {count:4} {reason}")
+        said.append(_indented(f"-> {advice_for(reason)}", 7))
+        said += _listed(watched.examples.get(reason, []))
+    for what, values in watched.events.items():
+        said.append(f"{EVENTS.get(what, what)}:")
+        said += [f"       {value}" for value in values[:SHOWN]]
+    if watched.loops:
+        said.append("event loops out of reach: " + ", ".join(watched.loops))
+        said.append(
+            _indented("-> their connections stay on kernel TCP: run the program on uvloop or asyncio's own loop", 7)
+        )
+    if not watched.moved and not watched.stayed and watched.processes:
+        said.append("No TCP connection to this host was made. Did the program do its work while it was watched?")
+    return "\n".join(said)
+
+
+def _ends(count: int) -> str:
+    return "no end of a connection" if not count else f"{count} end{'s' if count > 1 else ''} of connections"
+
+
+def _listed(ends: list[dict[str, Any]]) -> list[str]:
+    lines = [f"       {end['pid']}  {end['local']} - {end['peer']}" for end in ends[:SHOWN]]
+    return lines + ([f"       and {len(ends) - SHOWN} more"] if len(ends) > SHOWN else [])

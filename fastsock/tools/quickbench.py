@@ -1,0 +1,222 @@
+"""`fastsock bench`: a server and a client of blocking sockets on kernel TCP and under fastsock, in turn; and a verdict.
+
+For whoever has installed a wheel. `./dev bench` of a checkout measures far more, and with more care.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket as stdlib
+import subprocess
+import sys
+import time
+from statistics import median
+
+import attrs
+
+import fastsock
+from fastsock import _boot
+from fastsock.advice import advice_for
+
+__all__ = ["WORKS", "Pair", "run", "verdict"]
+
+ROUNDS = 3
+PATHS = ("tcp", "ring")
+GRACE = 30.0
+"""Seconds beside its measuring that one slice may take: two interpreters start."""
+
+
+@attrs.frozen
+class Work:
+    """What the two programs do."""
+
+    name: str
+    echo: bool
+    size: int
+    """Bytes of a message."""
+    unit: str
+
+
+WORKS = (
+    Work("request and answer, 64 B", True, 64, "round trips/s"),
+    Work("request and answer, 4 KiB", True, 4096, "round trips/s"),
+    Work("stream of 64 B sends", False, 64, "messages/s"),
+    Work("stream of 64 KiB sends", False, 65536, "messages/s"),
+)
+
+
+@attrs.frozen
+class Pair:
+    """What was measured of one work: medians, in its unit, and processor time for a message at both ends, us."""
+
+    work: Work
+    tcp: float
+    ring: float
+    tcp_cpu: float
+    ring_cpu: float
+    reason: str
+    """Why the client's connection was on kernel TCP under fastsock; "": it was on the ring."""
+
+    @property
+    def ratio(self) -> float:
+        return self.ring / self.tcp
+
+
+# ---- the two programs --------------------------------------------------------------------------------------
+
+
+def serve(work: Work) -> None:
+    """Prints its port, takes one connection, and ends with it."""
+    with stdlib.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        print(listener.getsockname()[1], flush=True)
+        connection, _ = listener.accept()
+    connection.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
+    buffer = memoryview(bytearray(max(work.size, 1 << 16)))
+    with connection:
+        if work.echo:
+            while whole(connection, buffer[: work.size]):
+                connection.sendall(buffer[: work.size])
+        else:
+            while connection.recv_into(buffer):
+                pass
+            connection.sendall(b"!")  # all of it was read
+    print(time.process_time(), flush=True)
+
+
+def whole(connection: stdlib.socket, buffer: memoryview) -> bool:
+    """Fills `buffer`. False at the end of the stream."""
+    while buffer:
+        got = connection.recv_into(buffer)
+        if not got:
+            return False
+        buffer = buffer[got:]
+    return True
+
+
+def use(work: Work, port: int, seconds: float) -> None:
+    """Prints messages a second, the processor time of this process, how many messages there were, and the path."""
+    with stdlib.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
+        message, buffer = b"x" * work.size, memoryview(bytearray(work.size))
+        before, began, count, measured = time.process_time(), time.monotonic(), 0, 0
+        ends = began + seconds
+        warm = began + seconds / 4  # until then it may look for its peer
+        while (now := time.monotonic()) < ends:
+            if not measured and now >= warm:
+                began, measured = now, count
+            for _ in range(16):
+                connection.sendall(message)
+                if work.echo and not whole(connection, buffer):
+                    raise ConnectionError("the server has ended")
+            count += 16
+        path = fastsock.path_of(connection)
+        if not work.echo:
+            connection.shutdown(stdlib.SHUT_WR)
+            connection.recv(1)
+        spent = time.monotonic() - began
+    speed = (count - measured) / spent
+    print(json.dumps([speed, time.process_time() - before, count, path.path, path.reason]), flush=True)
+
+
+# ---- measuring ---------------------------------------------------------------------------------------------
+
+
+def slice_of(work: int, path: str, seconds: float) -> tuple[float, float, str, str]:
+    """One run of both programs: messages a second, us of processor time for a message, path and reason.
+
+    RuntimeError if they do not come to their end."""
+    environment = dict(os.environ)
+    if path == "ring":
+        environment = _boot.environment(environment)
+    else:
+        environment.pop(_boot.RUN, None)
+    command = [sys.executable, "-m", "fastsock.tools.quickbench"]
+    server = subprocess.Popen([*command, "serve", str(work)], stdout=subprocess.PIPE, env=environment, text=True)
+    try:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        if not port:
+            raise RuntimeError("the server did not start")
+        words = [*command, "use", str(work), port, str(seconds)]
+        client = subprocess.run(
+            words, stdout=subprocess.PIPE, env=environment, text=True, timeout=seconds + GRACE, check=False
+        )
+        if client.returncode:
+            raise RuntimeError("the client failed")
+        speed, spent, count, taken, reason = json.loads(client.stdout)
+        spent += float(server.stdout.readline())
+        return speed, spent / max(count, 1) * 1e6, taken, reason
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise RuntimeError(f"no measurement: {error}") from error
+    finally:
+        server.kill()
+        server.wait()
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+def measure(number: int, seconds: float) -> Pair:
+    """Both paths in turn, ROUNDS times, `seconds` each."""
+    found: dict[str, list[tuple[float, float, str, str]]] = {path: [] for path in PATHS}
+    for _ in range(ROUNDS):
+        for path in PATHS:
+            found[path].append(slice_of(number, path, seconds))
+    stayed = [reason for *_, taken, reason in found["ring"] if taken != "ring"]
+    speeds = {path: median(one[0] for one in found[path]) for path in PATHS}
+    spent = {path: median(one[1] for one in found[path]) for path in PATHS}
+    return Pair(WORKS[number], speeds["tcp"], speeds["ring"], spent["tcp"], spent["ring"], stayed[0] if stayed else "")
+
+
+def run(seconds: float, as_json: bool) -> int:
+    """Measures for about `seconds`, and prints. 1 if a connection stayed on kernel TCP. RuntimeError as `slice_of`."""
+    each = max(seconds / (len(WORKS) * len(PATHS) * ROUNDS) - 0.4, 0.05)  # (two interpreters start in 0.4 s)
+    pairs = []
+    for number, work in enumerate(WORKS):
+        pair = measure(number, each)
+        pairs.append(pair)
+        if not as_json:
+            print(
+                f"{work.name:28} kernel TCP {pair.tcp:>12,.0f}   fastsock {pair.ring:>12,.0f} {work.unit:14}"
+                f" {pair.ratio:5.1f}x   processor time {pair.tcp_cpu:.1f} -> {pair.ring_cpu:.1f} us",
+                flush=True,
+            )
+    if as_json:
+        print(json.dumps([{**attrs.asdict(pair), "ratio": pair.ratio} for pair in pairs], indent=2))
+    else:
+        print("\n" + verdict(pairs))
+    return int(any(pair.reason for pair in pairs))
+
+
+def verdict(pairs: list[Pair]) -> str:
+    """In plain words."""
+    stayed = [pair.reason for pair in pairs if pair.reason]
+    if stayed:
+        return f"A connection stayed on kernel TCP: {stayed[0]}.\n{advice_for(stayed[0])}\nSee `fastsock doctor`."
+    echo = [pair.ratio for pair in pairs if pair.work.echo]
+    stream = [pair.ratio for pair in pairs if not pair.work.echo]
+    said = [
+        f"Programs that wait for small answers: {_words(echo)}. Programs that stream: {_words(stream)}.",
+        "That is the transport alone: a program that computes gains less. "
+        "`fastsock doctor -- PROGRAM` says which of its connections move.",
+    ]
+    if len(os.sched_getaffinity(0)) == 1:
+        said.append("There is one processor here: with two the gain is larger, as a wait can then poll.")
+    return "\n".join(said)
+
+
+def _words(ratios: list[float]) -> str:
+    low, high = min(ratios), max(ratios)
+    if high < 1.1:
+        return f"no gain here ({low:.1f}x to {high:.1f}x)"
+    return f"{low:.1f} to {high:.1f} times as fast as on kernel TCP"
+
+
+if __name__ == "__main__":
+    _, what, index, *rest = sys.argv
+    if what == "serve":
+        serve(WORKS[int(index)])
+    else:
+        use(WORKS[int(index)], int(rest[0]), float(rest[1]))

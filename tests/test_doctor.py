@@ -1,0 +1,273 @@
+"""`fastsock doctor`: what is in the way on this host, and what became of a program's connections."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import attrs
+import pytest
+
+import fastsock
+from fastsock import config
+from fastsock.rendezvous import Reason
+from fastsock.tools import checks, doctor
+
+DEADLINE = 60
+DOCTOR = [sys.executable, "-m", "fastsock", "doctor"]
+
+ECHO = """
+    import socket, sys, threading
+
+    def serve(listener):
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=echo, args=(connection,), daemon=True).start()
+
+    def echo(connection):
+        with connection:
+            while data := connection.recv(100):
+                connection.sendall(data)
+
+    def talk(port, times):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            for _ in range(times):
+                sock.sendall(b"x")
+                sock.recv(1)
+
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    threading.Thread(target=serve, args=(listener,), daemon=True).start()
+    port = listener.getsockname()[1]
+"""
+
+
+def run(command, tmp_path, **variables):
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Runs a program under the doctor; gives what it said as JSON."""
+
+    def watched(source, status=0, **variables):
+        program = tmp_path / "program.py"
+        program.write_text(textwrap.dedent(source))
+        done = run([*DOCTOR, "--json", "--", sys.executable, program], tmp_path, **variables)
+        assert done.returncode == status, done.stderr
+        return json.loads(done.stdout)
+
+    return watched
+
+
+# ---- this host ---------------------------------------------------------------------------------------------
+
+
+def test_every_check_of_this_host_says_something(tmp_path):
+    done = run([*DOCTOR, "--json"], tmp_path)
+    assert done.stderr == ""
+    findings = [checks.Finding(**finding) for finding in json.loads(done.stdout)]
+    looked_at = {finding.what for finding in findings}
+    assert looked_at >= {
+        "python", "kernel", "memfd", "names", "processors", "descriptors", "seccomp", "yama", "network", "patchers",
+        "loops", "settings", "connection", "running",
+    }  # fmt: skip
+    assert all(finding.do for finding in findings if finding.level in (checks.WARN, checks.BAD))
+    (connection,) = (finding for finding in findings if finding.what == "connection")
+    assert "moved to the ring" in connection.says
+    assert done.returncode == 0
+
+
+def test_in_words(tmp_path):
+    done = run(DOCTOR, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "fastsock works here" in done.stdout.splitlines()[-1]
+
+
+def test_disabled_is_bad_and_says_where_it_comes_from(tmp_path):
+    done = run(DOCTOR, tmp_path, FASTSOCK_ENABLED="0", FASTSOCK_POLL_US="7", FASTSOCK_POLLUS="1")
+    assert done.returncode == 1
+    assert "enabled=False (FASTSOCK_ENABLED)" in done.stdout
+    assert "poll_us=7 (FASTSOCK_POLL_US)" in done.stdout
+    assert "no such setting: FASTSOCK_POLLUS" in done.stdout
+    assert "Connections do not move here" in done.stdout
+
+
+def test_a_setting_out_of_range_is_bad(monkeypatch):
+    monkeypatch.setenv("FASTSOCK_WINDOW", "1")
+    (finding,) = checks.settings()
+    assert (finding.level, "window" in finding.says) == (checks.BAD, True)
+
+
+@pytest.mark.parametrize(
+    ("release", "level"), [("4.18.0-1", checks.BAD), ("5.4.0", checks.NOTE), ("6.12.1-amd64", checks.OK)]
+)
+def test_kernels(monkeypatch, release, level):
+    monkeypatch.setattr(checks.platform, "release", lambda: release)
+    assert [finding.level for finding in checks.kernel()] == [level]
+
+
+def refused(*_: object, **__: object) -> int:
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_a_sandbox_that_refuses_memfd(monkeypatch):
+    monkeypatch.setattr(checks.os, "memfd_create", refused)
+    assert next(checks.memory()).level == checks.BAD
+
+
+def test_a_sandbox_that_refuses_abstract_names(monkeypatch):
+    monkeypatch.setattr(checks, "_socket", refused)
+    assert [finding.level for finding in checks.names()] == [checks.BAD]
+
+
+def test_one_processor_and_a_small_quota(monkeypatch):
+    monkeypatch.setattr(checks.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(checks, "_control_group", lambda name: "50000 100000" if name == "cpu.max" else "")
+    assert [finding.level for finding in checks.processors()] == [checks.NOTE, checks.WARN]
+
+
+def test_few_descriptors(monkeypatch):
+    monkeypatch.setattr(checks.resource, "getrlimit", lambda _: (1024, 4096))
+    (finding,) = checks.descriptors()
+    assert finding.level == checks.WARN
+    assert finding.says == "1024: about 30 connections of a process can be on the ring"
+    assert "ulimit -n 4096" in finding.do
+
+
+def test_where_settings_come_from():
+    origins = config.origins({"window"}, {"FASTSOCK_POLL_US": "1", "FASTSOCK_WINDOW": "20"})
+    assert origins.keys() == {field.name for field in attrs.fields(fastsock.Settings)}
+    assert (origins["window"], origins["poll_us"]) == ("argument", "FASTSOCK_POLL_US")
+    assert set(origins.values()) == {"argument", "FASTSOCK_POLL_US", "default"}
+
+
+# ---- a program ---------------------------------------------------------------------------------------------
+
+
+def test_what_moved_and_what_did_not(watched):
+    said = watched(ECHO + "    talk(port, 400); talk(port, 1); talk(port, 2)")
+    assert len(said["moved"]) == 2
+    assert {end["local"] for end in said["moved"]} == {end["peer"] for end in said["moved"]}
+    assert said["stayed"] == {Reason.FEW: 4}
+    assert said["advice"][Reason.FEW].startswith("Nothing to do")
+    assert len(said["processes"]) == 1
+
+
+def test_a_reason_with_the_addresses_of_its_connections(watched):
+    said = watched(
+        ECHO
+        + """
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.fileno()
+        for _ in range(100):
+            sock.sendall(b"x"); sock.recv(1)
+    """
+    )
+    assert said["stayed"][Reason.POLLED] == 1
+    (example,) = said["examples"][Reason.POLLED]
+    assert example["peer"].startswith("127.0.0.1:")
+
+
+def test_child_processes_are_watched_too(watched):
+    said = watched(
+        ECHO
+        + """
+    import subprocess
+    source = '''
+    import socket, sys
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
+        for _ in range(400):
+            sock.sendall(b"x"); sock.recv(1)
+    '''
+    import textwrap
+    subprocess.run([sys.executable, "-c", textwrap.dedent(source), str(port)], check=True)
+    """
+    )
+    assert len(said["processes"]) == 2
+    assert len({end["pid"] for end in said["moved"]}) == 2
+
+
+def test_a_program_that_is_killed_leaves_what_was_seen(watched):
+    said = watched(
+        ECHO + "    talk(port, 400)\n    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n", status=128 + 9
+    )
+    assert len(said["moved"]) == 2
+
+
+def test_the_exit_status_is_the_programs(watched):
+    assert watched("raise SystemExit(7)", status=7)["status"] == 7
+
+
+def test_gevent_names_out_of_reach_and_loops_out_of_reach(watched):
+    said = watched(
+        """
+        import asyncio
+
+        class Own(asyncio.AbstractEventLoop):
+            async def create_connection(self, *args, **kwargs):
+                raise NotImplementedError
+
+        class Derived(asyncio.SelectorEventLoop):
+            pass
+
+        import gevent.monkey
+        gevent.monkey.patch_socket()
+        """
+    )
+    assert "gevent" in said["events"]["fastsock.declined"][0]
+    assert said["loops"] == ["__main__.Own"]
+
+
+def test_settings_and_where_they_came_from(watched):
+    assert watched("pass", FASTSOCK_POLL_US="3")["origins"] == {"poll_us": "FASTSOCK_POLL_US"}
+
+
+def test_a_program_whose_python_comes_up_without_us(tmp_path):
+    done = run([*DOCTOR, "--", sys.executable, "-I", "-c", "print('ran')"], tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == "ran\n"
+    assert "No Python process of it came up with fastsock" in done.stderr
+
+
+def test_the_report_in_words(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(ECHO + "    talk(port, 400); talk(port, 1)\n    print('its own output')"))
+    done = run([*DOCTOR, "--", sys.executable, program], tmp_path)
+    assert (done.returncode, done.stdout) == (0, "its own output\n")
+    for line in ("moved to the ring: 2 ends of connections", "stayed on kernel TCP: 2 ends of connections"):
+        assert line in done.stderr.splitlines()
+    assert f"-> {doctor.advice_for(Reason.FEW)[:40]}" in done.stderr
+
+
+def test_a_signal_is_passed_on_to_the_program(tmp_path):
+    program = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(3))"
+    program += "\nprint('up', flush=True)\ntime.sleep(60)"
+    with subprocess.Popen(
+        [*DOCTOR, "--", sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.terminate()
+        assert process.wait(DEADLINE) == 3
+
+
+@pytest.mark.parametrize(
+    "words", [["--"], ["--jsonx"], ["more"], ["--json=1"], ["--", "/no/such/program"]], ids=" ".join
+)
+def test_nonsense_on_the_command_line(tmp_path, words):
+    done = run([*DOCTOR, *words], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fastsock: ")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,173 @@
+"""`fastsock ss`, `fastsock top` and `fastsock bench`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from pairs import deadline, until
+from processes import running
+from test_seen_from_outside import IDLE, PAIR
+
+from fastsock.tools import looking, quickbench, ss, top
+
+DEADLINE = 60
+FASTSOCK = [sys.executable, "-m", "fastsock"]
+
+
+@pytest.fixture(autouse=True)
+def bounded():
+    with deadline(50):
+        yield
+
+
+def run(*words, **variables):
+    return subprocess.run(
+        [*FASTSOCK, *map(str, words)],
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+# ---- ss ----------------------------------------------------------------------------------------------------
+
+
+def test_ss_shows_both_ends_of_a_moved_connection():
+    with running(PAIR) as program:
+        near, far = program.line().split()
+        done = run("ss", program.pid)
+    assert (done.returncode, done.stderr) == (0, "")
+    headings, *rows = done.stdout.splitlines()[1:]
+    assert headings.split() == list(ss.HEADINGS)
+    assert len(rows) == 2
+    for row in rows:
+        assert row.startswith("ESTAB  ring  ")
+        assert f"127.0.0.1:{near}" in row
+        assert f"127.0.0.1:{far}" in row
+
+
+def test_ss_says_why_one_is_on_kernel_tcp():
+    with running(IDLE) as program:
+        program.line()
+        done = run("ss", program.pid)
+    assert "too few operations" in done.stdout
+
+
+def test_ss_as_json():
+    with running(PAIR) as program:
+        program.line()
+        done = run("ss", "--json", program.pid)
+    (process,) = json.loads(done.stdout)
+    assert process["pid"] == program.pid
+    assert {end["path"] for end in process["connections"]} == {"ring"}
+    assert set(process["connections"][0]["counters"]) == set(looking.COUNTERS)
+
+
+def test_ss_of_a_process_that_is_none_of_ours():
+    done = run("ss", os.getppid())
+    assert done.returncode == 1
+    assert "no fastsock process" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["ss", "x"], ["ss", "--all"], ["top", "5"], ["top", "--interval"], ["bench", "--seconds", "0"]],
+    ids=" ".join,
+)
+def test_nonsense_on_the_command_line(words):
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fastsock: ")
+
+
+# ---- top ---------------------------------------------------------------------------------------------------
+
+BUSY = PAIR.replace("    told()\n", """
+    def drink():
+        while far.recv(1 << 16): pass
+    threading.Thread(target=drink, daemon=True).start()
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends:
+        near.sendall(b"x" * 100)
+        time.sleep(0.001)
+""")
+
+
+def test_top_shows_rates_of_a_busy_connection():
+    with running(BUSY) as program:
+        program.line()
+        until(lambda: looking.look({program.pid}), "it answers")
+        done = run("top", "--interval", "0.5", "--rounds", "2", COLUMNS="200")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "processes" in done.stdout
+    assert str(program.pid) in done.stdout
+
+
+def test_rates_are_what_changed():
+    with running(BUSY) as program:
+        program.line()
+        until(lambda: looking.look({program.pid}), "it answers")
+        before = top.sample()
+        until(lambda: sent(program.pid, top.sample()) > sent(program.pid, before), "more was sent")
+        now = top.sample()
+    made = {title: rows for title, _, rows in top.tables(before, now)}
+    (row,) = (row for row in made["processes"] if row[0] == str(program.pid))
+    assert row[3:5] == ("2", "0")  # ends on the ring, and on kernel TCP
+    (process,) = (process for process in now.processes if process.pid == program.pid)
+    (earlier,) = (process for process in before.processes if process.pid == program.pid)
+    rate = top.rates(top.totals(earlier), top.totals(process), now.when - before.when)
+    assert rate.sent > 0
+    assert rate.received > 0
+    assert rate.polling >= 0
+
+
+def sent(pid, sample):
+    return sum(process.total("bytes_sent") for process in sample.processes if process.pid == pid)
+
+
+def test_rates_of_a_process_that_has_just_come_are_zero():
+    assert top.rates({}, {}, 1.0) == top.Rates(
+        sent=0, received=0, messages_sent=0, messages_received=0, doorbells=0, polling=0
+    )
+
+
+def test_top_without_rich_says_what_to_install(tmp_path):
+    (tmp_path / "rich.py").write_text("raise ImportError('as if it were not there')")
+    done = run("top", "--rounds", "1", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "pip install 'fastsock[tools]'" in done.stderr
+
+
+# ---- bench -------------------------------------------------------------------------------------------------
+
+
+def test_bench_measures_every_work_on_both_paths():
+    done = run("bench", "--json", "--seconds", "6")
+    assert done.stderr == ""
+    pairs = json.loads(done.stdout)
+    assert [pair["work"]["name"] for pair in pairs] == [work.name for work in quickbench.WORKS]
+    assert all(pair["tcp"] > 0 and pair["ring"] > 0 for pair in pairs)
+    assert [pair["reason"] for pair in pairs] == [""] * len(pairs)
+    assert done.returncode == 0
+
+
+def pair(ratio, echo=True, reason=""):
+    work = next(work for work in quickbench.WORKS if work.echo == echo)
+    return quickbench.Pair(work, 1000.0, 1000.0 * ratio, 1.0, 1.0, reason)
+
+
+def test_the_verdict_is_in_plain_words():
+    said = quickbench.verdict([pair(12.0), pair(20.04), pair(1.0, echo=False)])
+    assert "12.0 to 20.0 times as fast" in said
+    assert "no gain here (1.0x to 1.0x)" in said
+
+
+def test_the_verdict_on_connections_that_stayed():
+    said = quickbench.verdict([pair(1.0, reason="disabled by settings")])
+    assert "A connection stayed on kernel TCP: disabled by settings" in said
+    assert "FASTSOCK_ENABLED" in said
