@@ -13,7 +13,7 @@ from fastsock.config import Settings, configure
 from fastsock.config import active as _active
 from fastsock.errors import SettingError
 from fastsock.facade import fromfd, socket
-from fastsock.observability import Path, Stats
+from fastsock.observability import Metric, Path, Stats
 from fastsock.patching import is_patched, patch, unpatch
 
 if _TYPE_CHECKING:
@@ -21,6 +21,7 @@ if _TYPE_CHECKING:
     from fastsock.aio import new_event_loop, run
 
 __all__ = [
+    "Metric",
     "Path",
     "SettingError",
     "Settings",

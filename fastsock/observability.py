@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-__all__ = ["DEBUG", "INFO", "WARNING", "Path", "Stats", "detail", "event", "paths", "snapshot"]
+__all__ = ["DEBUG", "INFO", "WARNING", "Metric", "Path", "Stats", "detail", "event", "paths", "snapshot"]
 
 DEBUG, INFO, WARNING = 10, 20, 30  # as in logging
 _log: Any = None
@@ -84,6 +84,20 @@ class Path:
     """Why it is on the kernel's TCP; for "ring", which directions have moved."""
 
 
+@attrs.frozen
+class Metric:
+    """Something that is counted, as OpenTelemetry describes it."""
+
+    name: str
+    unit: str
+    """In UCUM: By (bytes), s, or what is counted in braces."""
+    description: str
+    points: tuple[tuple[Mapping[str, str], float], ...]
+    """Attributes and value of each."""
+    grows: bool = True
+    """Whether no value ever gets smaller."""
+
+
 @attrs.frozen(kw_only=True)
 class Stats:
     """Counters of this process since it started. A connection counts once at each end."""
@@ -113,6 +127,65 @@ class Stats:
     poll_ns: int
     """Nanoseconds that blocking calls spent polling, at least: a wait that is over within its first round of looks,
     some 2 us, counts nothing, as the clock is not read again for it."""
+
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """The same, under names as OpenTelemetry has them. All are counters that only grow, but for the connections: an
+        undecided one counts as on kernel TCP first."""
+        return (
+            Metric(
+                "fastsock.connections",
+                "{connection}",
+                "Ends of connections by the path of their bytes, and why those on kernel TCP are there",
+                (
+                    ({"fastsock.path": "ring"}, self.connections_ring),
+                    *(
+                        ({"fastsock.path": "tcp", "fastsock.reason": reason}, count)
+                        for reason, count in self.fallback_reasons.items()
+                    ),
+                ),
+                grows=False,
+            ),
+            Metric(
+                "fastsock.io",
+                "By",
+                "Payload on the ring",
+                (
+                    ({"network.io.direction": "transmit"}, self.bytes_sent),
+                    ({"network.io.direction": "receive"}, self.bytes_received),
+                ),
+            ),
+            Metric(
+                "fastsock.messages",
+                "{message}",
+                "DATA descriptors on the ring",
+                (
+                    ({"network.io.direction": "transmit"}, self.messages_sent),
+                    ({"network.io.direction": "receive"}, self.messages_received),
+                ),
+            ),
+            Metric(
+                "fastsock.acknowledgements",
+                "{acknowledgement}",
+                "Acknowledgements sent by themselves, and with data going the other way",
+                (
+                    ({"fastsock.acknowledgement": "alone"}, self.acks_alone),
+                    ({"fastsock.acknowledgement": "piggybacked"}, self.acks_piggybacked),
+                ),
+            ),
+            Metric("fastsock.sends.combined", "{send}", "Sends that shared a descriptor", (({}, self.sends_combined),)),
+            Metric("fastsock.doorbells", "{call}", "System calls made to wake a peer", (({}, self.doorbells_rung),)),
+            Metric(
+                "fastsock.polls",
+                "{wait}",
+                "Waits that polled, by whether polling found what it waited for",
+                (
+                    ({"fastsock.poll": "paid"}, self.polls_paid),
+                    ({"fastsock.poll": "unpaid"}, self.polls_unpaid),
+                ),
+            ),
+            Metric("fastsock.poll.duration", "s", "Time of polling in blocking calls", (({}, self.poll_ns / 1e9),)),
+        )
 
 
 class PathCounts:
