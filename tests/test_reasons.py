@@ -54,6 +54,25 @@ def test_too_few_operations():
         pair.check_path()
 
 
+def test_a_half_close_that_another_thread_is_about_to_make():
+    """It found no region where the end of the stream belongs, and the kernel's alone would be a death on the ring."""
+    with pair_of(move_after=0) as pair:
+        near, far = pair
+        near._endpoint.shutdown(False, True)  # what socket.shutdown does first; another thread's calls come in between
+
+        def decided() -> bool:
+            exchange(pair, 1)
+            return fastsock.path_of(near) != Path("tcp", "looking for the peer")
+
+        until(decided, "its path is decided")
+        assert fastsock.path_of(near) == Path("tcp", "ended before it could move")
+        far.sendall(b"unread")
+        KernelSocket.shutdown(near, socket.SHUT_WR)
+        assert far.recv(1) == b""
+        far.sendall(b" so far")
+        assert read_exactly(near, 13) == b"unread so far"
+
+
 @pytest.mark.parametrize("ends", [[0], [1], [0, 1]])
 def test_a_descriptor_that_may_be_polled(ends):
     """It pays as many system calls for doorbell bytes as for TCP: by default the connection stays there."""

@@ -199,7 +199,9 @@ cdef class Endpoint:
         with nogil:
             # Under both locks: what other threads receive and send meanwhile must be counted on one side or the other.
             own = lock_both(self)
-            counted = fs_load_sc(&own.holders) == 1 and self.count_received(&own.kernel_taken)
+            # (A thread that is about to shut the sending direction found no region for its FIN: see `shut`.)
+            counted = (fs_load_sc(&own.holders) == 1 and not fs_load_relaxed(&self.shut_sending)
+                       and self.count_received(&own.kernel_taken))
             if counted:
                 vi.oob_inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
                 fs_vi_become(&self.vi, &vi)
@@ -380,23 +382,13 @@ cdef class Endpoint:
     def shutdown(self, bint receiving, bint sending):
         """Before the kernel's shutdown. Packet FIN for a half-close; and a peer that sends to a socket shut in both
         directions must find nobody there, as in TCP."""
-        cdef fs_side *own
-        # Relaxed: a call that runs beside this one may be the earlier one. What must be told is told under the lock.
-        if receiving:
-            fs_store_relaxed(&self.shut_receiving, 1)
-        if sending:
-            fs_store_relaxed(&self.shut_sending, 1)
-        if not is_attached(self) or is_broken(self):
-            return
-        with nogil:
-            own = lock_sending(self)
-            if sending and not self.own.fin_sent:
-                fs_post_fin(&self.vi, FS_FIN)  # also before the switch: a FIN of the kernel alone means death
-                ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
-            if fs_load_relaxed(&self.shut_receiving) and fs_load_relaxed(&self.shut_sending):
-                fs_or_sc(&self.vi.rx.doorbell, FS_SHUT)
-                wake(self.peer_fd)
-            fs_unlock(&own.send_lock)
+        cdef fs_call call
+        if self.begin(&call):
+            try:
+                with nogil:
+                    shut(self, receiving, sending)
+            finally:
+                self.end(&call)
 
     def describe(self):
         """Where this end stands, for reports of what went wrong: a dict of numbers."""

@@ -15,6 +15,26 @@ cdef bint left_unread(Endpoint self) noexcept nogil:
     return waiting > 0
 
 
+cdef void shut(Endpoint self, bint receiving, bint sending) noexcept nogil:
+    """Endpoint.shutdown, which the kernel's follows. In the turn to send, also of a connection that has no region yet: `attach`
+    takes it too, so that either the region is here by now, or the connection gets none. A FIN that only the kernel sends
+    would be taken for a death on the ring."""
+    cdef fs_side *own = lock_sending(self)
+    # (Relaxed: a call that runs beside this one may be the earlier one.)
+    if receiving:
+        fs_store_relaxed(&self.shut_receiving, 1)
+    if sending:
+        fs_store_relaxed(&self.shut_sending, 1)
+    if is_attached(self) and not is_broken(self):
+        if sending and not own.fin_sent:
+            fs_post_fin(&self.vi, FS_FIN)  # also before the switch
+            ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
+        if fs_load_relaxed(&self.shut_receiving) and fs_load_relaxed(&self.shut_sending):
+            fs_or_sc(&self.vi.rx.doorbell, FS_SHUT)
+            wake(self.peer_fd)
+    fs_unlock(&own.send_lock)
+
+
 cdef int end_here(Endpoint self) except -1:
     """The connection ends in this process: says goodbye at once, and gives back the memory as soon as no call and no loop's
     transport is inside any more."""

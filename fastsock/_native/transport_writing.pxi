@@ -90,8 +90,10 @@ cdef int backlog_is_empty(Transport self) except -1:
 
 
 cdef int end_sending(Transport self) except -1:
-    if self.entered and self.endpoint is not None:
+    if self.entered:
         self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means death
+    else:
+        self.stay_on_kernel(policy.ENDING)  # whose FIN the loop's transport sends when it has sent all before it
     self.lower.write_eof()
     return 0
 

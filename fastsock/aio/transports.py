@@ -27,6 +27,7 @@ _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
 OVERRIDDEN = rendezvous.Reason.OVERRIDDEN
 RESOURCES = rendezvous.Reason.RESOURCES
 HANDED_OUT = rendezvous.Reason.HANDED_OUT
+ENDING = rendezvous.Reason.ENDING
 
 
 class BufferedShim(ShimOfBuffered, asyncio.BufferedProtocol):

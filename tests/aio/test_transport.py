@@ -335,6 +335,32 @@ async def test_half_close(world: World, kind: Any) -> None:
 
 
 @everywhere
+async def test_an_end_of_stream_that_waits_behind_unsent_bytes(world: World) -> None:
+    """What comes in meanwhile does not move the connection: the end, which is the kernel's by now, would be a death there."""
+    near, far = await world.pair(far=lambda: Recorder(keep_open=True), settle=False)
+    far.transport.pause_reading()
+    data = payload(20 * MIB)
+    near.transport.write(data)
+    near.transport.write_eof()
+    for _ in range(60):
+        far.transport.write(b"answer")
+        await world.received(near, 6)
+    assert near.transport.get_write_buffer_size()
+    near.transport.pause_reading()
+    far.transport.write(b"unread")
+    far.transport.resume_reading()
+    await world.until(lambda: "eof" in far.events or far.lost)
+    assert await world.received(far, len(data)) == data
+    assert not far.transport.is_closing()
+    far.transport.write(b" so far")
+    near.transport.resume_reading()
+    assert await world.received(near, 13) == b"unread so far"
+    far.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    assert near.error is far.error is None
+
+
+@everywhere
 async def test_eof_closes_unless_the_protocol_keeps_it_open(world: World) -> None:
     near, far = await world.pair()
     far.on("eof", lambda protocol: protocol.transport.write(b"last words"))
