@@ -10,8 +10,8 @@
 #      and the doorbell bytes out of the kernel's queue, which is empty now;
 #   3. the peer's connection thread sends the parcel through the kernel, and the peer goes on there.
 #
-# A peer that cannot take part (closed, shut down, dead, stopped, no room in the kernel) leaves a bridge as the only
-# way (bridge.pxi). docs/design.md argues why nothing is lost or doubled on the way.
+# This file has the leaver; its peer is in leavers_peer.pxi. A peer that cannot take part (closed, shut down, dead, stopped,
+# no room in the kernel) leaves a bridge as the only way (bridge.pxi). docs/design.md argues why nothing is lost or doubled.
 
 cdef extern from "asking.h" nogil:
     int fs_ask(uint64_t token, const unsigned char *id, int side, int parcel)
@@ -23,25 +23,16 @@ cdef extern from *:
     #define MFD_CLOEXEC 1
     #endif
     static inline int fs_memfd(void) { return (int)syscall(SYS_memfd_create, "fastsock-parcel", MFD_CLOEXEC); }
-    /* Bytes of a parcel; -1 if it is not in memory, where no read blocks. */
-    static inline int64_t fs_parcel_size(int fd) {
-        struct stat st;
-        return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
-    }
     """
     int fs_memfd() nogil
-    int64_t fs_parcel_size(int) nogil
-    int64_t sys_pread "pread"(int, void *, size_t, int64_t) nogil
     void *malloc(size_t) nogil
     void free(void *) nogil
 
 cdef enum:
     PIECE = 65536               # bytes collected at a time
-    PARCEL_MAX = 1 << 26        # bytes that a peer is willing to send again
     # in nanoseconds
     ANSWER_TIME = 1_000_000_000   # that the peer's connection thread gets for an answer
     ASK_INTERVAL = 50_000_000     # between two requests for the same
-    HELD_TIME = 5_000_000_000     # that a sender waits for a leaver to be settled
 
 cdef enum:  # how leave_ring ends
     IN_KERNEL = 1    # the kernel's stream is the whole stream
@@ -57,116 +48,6 @@ cdef struct parcel_t:
     uint64_t returned  # bytes of it that are in the kernel's queue again
     bint unknown       # how many they are is not known yet,
     uint64_t crossed   # and these of them are across the bridge
-
-
-# ---- the peer of a leaver ------------------------------------------------------------------------------------
-
-cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
-    """From here on our bytes go through the kernel again: at once, or once it is settled (`held`). Under the send
-    lock."""
-    if fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK:
-        return
-    self.own.sending_step = 1
-    fs_or_sc(&self.own.moved, FS_SENDING_BACK | (FS_SENDING_HELD if held and not self.own.fin_sent else 0))
-    if not self.own.fin_sent:
-        # A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its descriptor
-        # later finds nobody here whom it could ask for one. Before BACK: a peer that reads up to it believes `rung`.
-        if not held and self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
-            ring(self, FS_EXPOSED)
-        # SYNC: end of stream - by fs_post_fin.
-        fs_post_fin(&self.vi, FS_BACK)
-        ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
-    if self.plugs:
-        fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0)
-        fs_events_now(self.fd, POLLOUT)  # see tell_pollers
-        self.plugs = False
-    if 0 < self.send_buffer_before < WIDENED:
-        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
-    self.send_buffer_before = 0
-    self.own.sending_step = 0
-    if not self.driven:  # (of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set)
-        fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, is_nodelay(self))
-    wake(self.wake_fd)  # senders of this side that sleep until credits come
-
-
-cdef void answer_leaver(Endpoint self) noexcept nogil:
-    """Whether and how this side goes on after the peer has left. Under the send lock."""
-    # SYNC: left - pairs with take_back.
-    if is_attached(self) and fs_load_sc(&self.vi.tx.ready) == FS_LEFT:
-        go_back_sending(self, True)
-
-
-cdef bint goes_on_in_kernel(Endpoint self) noexcept nogil:
-    """This side sends through the kernel again, because the peer has left, or because it is about to leave itself. Whether it
-    may do so now: not while the peer that left is unsettled, as what that wants again comes first. A peer that leaves from
-    here on gets nothing again. Under the send lock."""
-    # SYNC: left - pairs with take_back.
-    if fs_swap_if32(&self.vi.tx.ready, FS_READY, FS_TOO_LATE) or fs_load_sc(&self.vi.tx.ready) != FS_LEFT:
-        return True
-    if fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED and not self.own.fin_sent:
-        fs_or_sc(&self.own.moved, FS_SENDING_HELD)
-    return not held(self)
-
-
-cdef bint leaver_ended(Endpoint self) noexcept nogil:
-    """Whether the peer, which has left, will not say any more how that is settled. (After a half-close the end of its
-    stream says nothing.)"""
-    cdef int stands = lifeline(self)
-    return stands == OVER or stands == STREAM_ENDED and fs_load_sc64(&self.vi.rx.fin) & KIND != FS_FIN
-
-
-cdef bint held(Endpoint self) noexcept nogil:
-    """Whether what this side sends must wait until the peer that left is settled. Under the send lock."""
-    if not fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD:
-        return False
-    # SYNC: settled - pairs with settle_with_peer and give_back.
-    if fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED:
-        if not self.held_since:
-            self.held_since = fs_now()
-        if not leaver_ended(self) and fs_now() - self.held_since < <int64_t>HELD_TIME:
-            return True
-        fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_REFUSED)
-    fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
-    return False
-
-
-cdef void tell_pollers(Endpoint self) noexcept nogil:
-    """It is settled, and this side goes on in the kernel. A program that polls for POLLOUT by edge, and was refused while this side
-    was held, has never seen it false: setting the option, to what it is, makes an edge if there is room. If there is none, the
-    kernel makes one later for whoever it has told so: a look does that."""
-    fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT))
-    fs_events_now(self.fd, POLLOUT)
-
-
-cdef void put_back(Endpoint self, int parcel) noexcept nogil:
-    """The peer has left and asks for the bytes that it had not read: they go out once more, in front of what this
-    side sends next."""
-    cdef int64_t size = fs_parcel_size(parcel), sent
-    cdef char *bytes
-    cdef fs_side *own
-    if not 0 < size <= PARCEL_MAX:
-        return
-    bytes = <char *>malloc(<size_t>size)
-    if bytes == NULL:
-        return
-    if sys_pread(parcel, bytes, <size_t>size, 0) == size:
-        own = lock_sending(self)
-        answer_leaver(self)
-        own.sending_step = 1
-        # SYNC: settled - pairs with give_back, which may have stopped waiting.
-        if (is_attached(self) and fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
-                and fs_load_sc(&self.vi.tx.ready) == FS_LEFT
-                and fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_RETURNING)):
-            sent = kernel_send(self, bytes, <size_t>size, MSG_NOSIGNAL)
-            # SYNC: returned - pairs with give_back.
-            fs_store_sc(&self.vi.tx.returned, 1 + <uint32_t>(sent if sent > 0 else 0))
-            fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
-            tell_pollers(self)
-        own.sending_step = 0
-        fs_unlock(&own.send_lock)
-        wake(self.wake_fd)
-        wake(self.peer_fd)
-    free(bytes)
 
 
 # ---- reading up to BACK --------------------------------------------------------------------------------------
@@ -494,12 +375,6 @@ cdef int leave_ring(Endpoint self, parcel_t *parcel) noexcept nogil:
 
 cdef bint out(Endpoint self) noexcept nogil:
     return fs_load_relaxed(&self.own.moved) & FS_OUT != 0
-
-
-cdef bint waits_for_leaver(Endpoint self) noexcept nogil:
-    """Whether this side's senders wait until the peer that left is settled."""
-    return (is_attached(self) and fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD
-            and fs_load_sc(&self.vi.tx.settled) == FS_UNSETTLED)
 
 
 cdef int keep_parcel(Endpoint self, parcel_t *parcel) except -1:
