@@ -159,7 +159,7 @@ class socket(_Kernel, metaclass=_Class):
 
     def shutdown(self, how: int, /) -> None:
         """As socket.shutdown."""
-        endpoint = self._endpoint
+        endpoint = calls.endpoint_now(self)
         if endpoint is None:
             super().shutdown(how)
             return
@@ -176,8 +176,7 @@ class socket(_Kernel, metaclass=_Class):
         endpoint = self._endpoint
         assert endpoint is not None
         if not endpoint.left:
-            if (level, option) == (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE):
-                endpoint.set_oob_inline(bool(args[0]))
+            if (level, option) == (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE) and endpoint.set_oob_inline(bool(args[0])):
                 return
             if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_CORK):
                 return  # holds nothing back on the ring, and must not hold back a doorbell byte

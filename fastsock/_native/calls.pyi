@@ -45,6 +45,9 @@ def connect_ex(self: socket, address: _Address, /) -> int:
 def fileno(self: socket) -> int:
     """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
 
+def endpoint_now(self: socket) -> Endpoint | None:
+    """The endpoint of what the socket's number means now."""
+
 def real_close(self: socket, *arguments: Any) -> None:
     """As socket._real_close."""
 

@@ -409,24 +409,26 @@ cdef class Endpoint:
         return self.vi.oob_inline != 0
 
     def set_oob_inline(self, bint inline):
-        """The ring's option; the kernel's too, until the kernel's part of the stream has been read."""
-        cdef fs_side *own
-        with nogil:
-            own = lock_receiving(self)
-            self.vi.oob_inline = inline
-            if not self.moved_receiving():
-                fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, inline)
-            fs_unlock(&own.recv_lock)
+        """False if the endpoint has ended: then the option is the kernel's alone."""
+        cdef fs_call call
+        if not self.begin(&call):
+            return False
+        try:
+            with nogil:
+                put_oob_inline(self, inline)
+        finally:
+            self.end(&call)
+        return True
 
     def limit_buffers(self, uint32_t receive, uint32_t send):
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
-        self.receive_limit = receive
-        self.send_limit = send
-        if self.send_buffer_before and send:
-            self.send_buffer_before = send
-        if is_attached(self) and not self.finished:
-            with nogil:
-                limit_on_ring(self)
+        cdef fs_call call
+        if not self.begin(&call):
+            return
+        try:
+            note_limits(self, receive, send)
+        finally:
+            self.end(&call)
 
     cdef bint on_this_host(self) noexcept nogil:
         """Whether the peer is known to be on this host, or obviously so: both ends have one address, or the peer's is a loopback

@@ -339,3 +339,12 @@ cdef bint tell_exposed(Endpoint self) noexcept nogil:
             self.quiet()  # of a byte behind which nothing waits: leave_byte
     end_turn_to_receive(self, own)
     return told
+
+
+cdef void put_oob_inline(Endpoint self, bint inline) noexcept nogil:
+    """The ring's option; the kernel's too, until the kernel's part of the stream has been read."""
+    cdef fs_side *own = lock_receiving(self)
+    self.vi.oob_inline = inline
+    if not self.moved_receiving():
+        fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, inline)
+    fs_unlock(&own.recv_lock)

@@ -243,6 +243,17 @@ cdef void wake(int fd) noexcept nogil:
         sys_write(fd, &one, 8)
 
 
+cdef void note_limits(Endpoint self, uint32_t receive, uint32_t send) noexcept:
+    """Endpoint.limit_buffers."""
+    self.receive_limit = receive
+    self.send_limit = send
+    if self.send_buffer_before and send:
+        self.send_buffer_before = send
+    if is_attached(self):
+        with nogil:
+            limit_on_ring(self)
+
+
 cdef void limit_on_ring(Endpoint self) noexcept nogil:
     """SO_RCVBUF or SO_SNDBUF was set in the middle."""
     cdef fs_side *own = lock_both(self)

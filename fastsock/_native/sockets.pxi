@@ -97,6 +97,11 @@ def fileno(self):
     return kernel_fileno(self)
 
 
+def endpoint_now(self):
+    """The endpoint of what the socket's number means now, or None."""
+    return endpoint_in(self)
+
+
 cdef let_go(self):
     """The descriptor is about to be closed."""
     cdef Endpoint endpoint = endpoint_in(self)

@@ -87,8 +87,8 @@ class Endpoint:
     @property
     def oob_inline(self) -> bool:
         """SO_OOBINLINE on the ring."""
-    def set_oob_inline(self, inline: bool) -> None:
-        """Sets SO_OOBINLINE on the ring."""
+    def set_oob_inline(self, inline: bool) -> bool:
+        """Sets SO_OOBINLINE on the ring. False if the endpoint has ended: then the option is the kernel's alone."""
     def limit_buffers(self, receive: int, send: int) -> None:
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
     @property

@@ -104,15 +104,15 @@ cdef inline Endpoint endpoint_in(object self):
     cdef Endpoint endpoint
     check(self)
     endpoint = <Endpoint>slot(self, endpoint_slot)
-    return endpoint if endpoint is None or not endpoint.finished else find_again(self)
+    return endpoint if endpoint is None or not (endpoint.finished or endpoint.finishing) else find_again(self)
 
 
 cdef Endpoint find_again(object self):
-    """The endpoint of a socket whose own one has ended while the object lived: its number was closed, and means nothing or
-    another connection now. As on TCP, the object is what its number means."""
+    """The endpoint of a socket whose own one has ended while the object lived, but for calls that are still inside: its number
+    was closed, and means nothing or another connection now. As on TCP, the object is what its number means."""
     cdef int fd = kernel_number(self)
-    endpoint = _vi.find(fd) if fd >= 0 and fs_open(fd) else None
-    if endpoint is not None and (endpoint.driven or endpoint.finished):
+    cdef Endpoint endpoint = _vi.find(fd) if fd >= 0 and fs_open(fd) else None
+    if endpoint is not None and (endpoint.driven or endpoint.finished or endpoint.finishing):
         endpoint = None
     set_slot(self, endpoint_slot, endpoint)
     if endpoint is not None:

@@ -1,11 +1,12 @@
 """A socket object is its descriptor's number, as on TCP: what happens to a number behind the object's back."""
 
+import contextlib
 import errno
 import os
 import socket
 
 import pytest
-from pairs import KINDS, make_pair, payload, raises_errno, read_exactly
+from pairs import KINDS, Task, make_pair, payload, raises_errno, read_exactly
 
 pytestmark = pytest.mark.usefixtures("patched")
 
@@ -86,3 +87,27 @@ def test_a_number_that_became_a_file(kind: str) -> None:
         assert far.recv(1) == b""
         entry.close()
         exit_.close()
+
+
+@pytest.mark.parametrize("how", [socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR])
+def test_what_is_set_and_shut_by_a_replaced_number_is_the_other_connection(kind: str, how: int) -> None:
+    """Although a call of another thread is still inside the old one."""
+    with make_pair(kind) as (near, _), make_pair(kind) as (near2, far2):
+        near.settimeout(2)
+        inside = Task(near.recv, 10).until_asleep()
+        os.dup2(near2.fileno(), near.fileno())
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
+        for option in (socket.SO_OOBINLINE, socket.SO_RCVBUF):
+            assert near.getsockopt(socket.SOL_SOCKET, option) == near2.getsockopt(socket.SOL_SOCKET, option)
+        assert near2.getsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE) == 1
+        assert near2.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000
+        near.sendall(b"via")
+        assert far2.recv(10) == b"via"
+        near.shutdown(how)
+        if how != socket.SHUT_RD:
+            assert far2.recv(1) == b""
+        if how != socket.SHUT_WR:
+            assert near2.recv(1) == b""
+        with contextlib.suppress(OSError):  # (what becomes of that call is not what is looked at here)
+            inside.result()
