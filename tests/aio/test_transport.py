@@ -336,7 +336,7 @@ async def test_half_close(world: World, kind: Any) -> None:
 
 @everywhere
 async def test_an_end_of_stream_that_waits_behind_unsent_bytes(world: World) -> None:
-    """What comes in meanwhile does not move the connection: the end, which is the kernel's by now, would be a death there."""
+    """What comes in meanwhile does not move it: the end, the kernel's by now, would be a death on the ring."""
     near, far = await world.pair(far=lambda: Recorder(keep_open=True), settle=False)
     far.transport.pause_reading()
     data = payload(20 * MIB)
