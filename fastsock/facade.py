@@ -256,7 +256,7 @@ class socket(_Kernel, metaclass=_Class):
         return at - offset
 
 
-socket.__init__.__annotations__.clear()  # `help()` shows the signature that it shows of the stdlib's
+socket.__init__.__annotations__ = {}  # `help()` shows the signature that it shows of the stdlib's
 _OWN_NAMES = {name: getattr(socket, name) for name in ("__module__", "__doc__")}
 
 
