@@ -228,6 +228,7 @@ def test_every_public_name_exists_and_is_documented() -> None:
         assert inspect.getdoc(getattr(fastsock, name)), f"fastsock.{name}"
 
 
+@pytest.mark.filterwarnings("ignore:'asyncio.*Policy' is deprecated")  # aio.policy, from Python 3.14 on
 @pytest.mark.parametrize("name", sorted(name for name, path in MODULES.items() if path.suffix == ".py"))
 def test_every_module_says_what_it_is(name: str) -> None:
     tree = ast.parse(MODULES[name].read_text())
