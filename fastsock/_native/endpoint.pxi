@@ -273,13 +273,13 @@ cdef class Endpoint:
             self.end(&call)
 
     cdef bint lacks_doorbell_byte(self) noexcept nogil:
-        """Whether something waits in the ring and no doorbell byte says so. While the kernel's part of the stream is not
-        read to its end, POLLIN does not tell: the byte, which comes behind it, is told by its count."""
+        """Whether something waits in the ring and neither a doorbell byte nor the end of the kernel's stream says so. While its part
+        of the stream is not read to its end, POLLIN does not tell: the byte, which comes behind it, is told by its count."""
         if not fs_readable(&self.vi):
             return False
         if self.moved_receiving():
             return not fs_events_now(self.fd, POLLIN)
-        return fs_load_acquire(&self.vi.rx.rung) == fs_load_relaxed(&self.vi.rx.heard)
+        return fs_load_acquire(&self.vi.rx.rung) == fs_load_relaxed(&self.vi.rx.heard) and not peer_ended(self)
 
     cdef void ring_for_asker(self) noexcept nogil:
         """The peer exposed its descriptor with data already posted and asks for a doorbell byte; or it has left."""

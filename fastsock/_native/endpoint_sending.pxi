@@ -214,8 +214,10 @@ cdef void switch_sending(Endpoint self) noexcept nogil:
 
 cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
     """The peer sleeps, polls its descriptor, or has closed. Under the send lock."""
-    # (A descriptor that is shut in both directions is readable anyway, and its kernel would answer a byte with RST.)
-    if doorbell & FS_EXPOSED and not fs_peer_doorbell(&self.vi) & FS_SHUT and fs_count_ring(&self.vi):
+    # (A descriptor that is shut in both directions is readable anyway, and its kernel would answer a byte with RST. So is one
+    # whose peer, we, has ended its stream: our kernel takes no byte then, and one that was counted would never come.)
+    if (doorbell & FS_EXPOSED and not fs_peer_doorbell(&self.vi) & FS_SHUT
+            and fs_load_sc64(&self.vi.tx.fin) & KIND != FS_FIN and fs_count_ring(&self.vi)):
         send_doorbell_byte(self)
     # After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards.
     if doorbell & FS_ASLEEP and fs_wakes_receiver(&self.vi):

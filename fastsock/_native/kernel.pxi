@@ -206,12 +206,14 @@ cdef bint kernel_position(Endpoint self, uint64_t *taken, int64_t *mark) noexcep
 
 cdef bint fin_counted(Endpoint self, uint64_t received) noexcept nogil:
     """Whether the peer's FIN is among the bytes received by a connection that is over for the kernel, which no longer tells
-    whether it ended with both ends' FIN or with a reset: it is if there is one more than the peer has counted. What a
-    peer sends that has gone back to the kernel nobody counts: then it is if there was no reset."""
+    whether it ended with both ends' FIN or with a reset. It is if there was no reset, or if there is one more than the peer has
+    counted. (Not only then: the peer may have counted a byte that it could not send any more. What a peer sends that has gone
+    back to the kernel nobody counts.)"""
     cdef uint64_t switch_at = fs_load_sc64(&self.vi.rx.switch_at)
-    if switch_at and fs_load_sc64(&self.vi.rx.fin) >> 32 != FS_BACK >> 32:
-        return <int32_t>(<uint32_t>(received + 1 - switch_at) - fs_load_acquire(&self.vi.rx.rung)) > 0
-    return not fs_events_now(self.fd, 0) & POLLERR
+    if not fs_events_now(self.fd, 0) & POLLERR:
+        return True
+    return (switch_at != 0 and fs_load_sc64(&self.vi.rx.fin) >> 32 != FS_BACK >> 32
+            and <int32_t>(<uint32_t>(received + 1 - switch_at) - fs_load_acquire(&self.vi.rx.rung)) > 0)
 
 
 cdef bint kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) noexcept nogil:
