@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from pairs import payload
+from processes import running
 
 import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
@@ -221,5 +222,61 @@ async def test_an_end_without_close_notify_is_the_end_of_the_stream(world: World
     await exchange(world, near, far)
     far.transport.abort()
     await world.until(lambda: near.lost and far.lost)
+    assert near.error is None
+    assert near.events == (["made", "eof", "lost"] if world.loop_kind == "asyncio" else ["made", "lost"])
+
+
+PEER = """
+    import asyncio, ssl
+    from aio.kit import Recorder, World
+
+    async def main():
+        context = ssl.create_default_context(cafile=sys.argv[4])
+        factory = lambda: Recorder(keep_open=True)
+        _, protocol = await loop.create_connection(
+            factory, "127.0.0.1", int(sys.argv[3]), ssl=context, server_hostname="localhost"
+        )
+        world.loop = loop
+        while not protocol.data.endswith(b"end"):
+            before = len(protocol.data)
+            await world.until(lambda: len(protocol.data) > before)
+            kernel = world.path == "kernel"
+            protocol.transport.write(b"t" if kernel or fastsock.path_of(protocol.transport).path != "ring" else b"r")
+        os._exit(0)
+
+    world = World(sys.argv[1], sys.argv[2])
+    with world.configured():
+        loop = world.new_loop()
+        loop.run_until_complete(main())
+"""
+"""Answers each message by where its transport is, and ends by os._exit after "end"."""
+
+
+@pytest.mark.parametrize("how", ["os._exit", "SIGKILL"])
+@everywhere
+async def test_a_process_that_ends_without_close_notify_is_the_end_of_the_stream(
+    world: World, contexts: Contexts, certificate: Path, how: str
+) -> None:
+    """The protocol above TLS hears what it hears on kernel TCP, and no error of a size."""
+    made: list[Recorder] = []
+
+    def factory() -> Recorder:
+        made.append(Recorder())
+        return made[-1]
+
+    server = await world.server(factory, ssl=contexts[0])
+    with running(PEER, world.loop_kind, world.path, world.port(server), certificate) as program:
+        await world.until(lambda: made and made[0].transport is not None)
+        near = made[0]
+        world._closers.append(lambda: near.lost or near.transport.abort())
+        answer, rounds = b"", 0
+        while rounds < 10 or (world.path != "kernel" and not (answer == b"r" and world.on_ring(near))):
+            near.transport.write(b"move")
+            answer, rounds = await world.received(near, 1), rounds + 1
+        if how == "os._exit":
+            near.transport.write(b"end")
+        else:
+            program.kill()
+        await world.until(lambda: near.lost)
     assert near.error is None
     assert near.events == (["made", "eof", "lost"] if world.loop_kind == "asyncio" else ["made", "lost"])
