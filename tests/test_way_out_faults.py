@@ -463,26 +463,36 @@ def test_a_bridge_of_a_program_that_ends() -> None:
 
 
 def test_a_bridge_needs_no_lock_of_the_allocator() -> None:
-    """Threads that allocate all the time, from the one arena that there is, when the bridge's process is made."""
+    """Threads that allocate all the time, from the one arena that there is, when the bridge's process is made. (Only
+    then: all else in the program waits for them as well.)"""
     program = """
-        import ctypes
+        import contextlib, ctypes
         from native.ring import library
-        over = ctypes.c_uint32(0)
-        library()
-        threads = [threading.Thread(target=library().churn, args=(ctypes.byref(over),)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        try:
-            for number in range(60):
-                with make_pair("ring") as (near, far):
+        churn = library().churn
+        say("compiled")
+
+        def cross(numbers):
+            over = ctypes.c_uint32(0)
+            with contextlib.ExitStack() as stack:
+                pairs = [stack.enter_context(make_pair("ring")) for _ in numbers]
+                for number, (near, far) in zip(numbers, pairs):
                     far.sendall(payload(30_000, number))
                     far.shutdown(socket.SHUT_WR)
-                    with KernelSocket(fileno=near.detach()) as raw:
+                for _ in range(2):
+                    threading.Thread(target=churn, args=(ctypes.byref(over),)).start()
+                try:
+                    detached = [near.detach() for near, far in pairs]
+                finally:
+                    over.value = 1
+                for number, fd in zip(numbers, detached):
+                    with KernelSocket(fileno=fd) as raw:
                         raw.settimeout(5)
                         assert read_to_eof(raw) == payload(30_000, number)
-        finally:
-            over.value = 1
-        print("crossed")
+
+        for start in range(0, 60, 12):
+            cross(range(start, start + 12))
+        say("crossed")
     """
     with spawned(program, MALLOC_ARENA_MAX="1") as process:
+        assert process.line() == "compiled"
         assert process.line() == "crossed"
