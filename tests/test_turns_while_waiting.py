@@ -185,13 +185,15 @@ def test_a_bridge_answers_a_sender_in_its_turn_only(peer: Peer) -> None:
     side = side_of(peer.victim)
     with detached(peer) as raw:  # the peer says nothing, so there is a bridge
         take_turn(side)
-        peer.region.set(peer.side, "credit_wait", WAITS)
-        peer.wake()
-        until_over = time.monotonic() + 0.3  # (a bridge out of its turn answers within milliseconds)
-        while time.monotonic() < until_over:
-            assert peer.region.get(peer.side, "credit_wait") == WAITS
-            time.sleep(0.005)
-        library().turn_end(side, RECEIVING)
+        try:
+            peer.region.set(peer.side, "credit_wait", WAITS)
+            peer.wake()
+            until_over = time.monotonic() + 0.3  # (a bridge out of its turn answers within milliseconds)
+            while time.monotonic() < until_over:
+                assert peer.region.get(peer.side, "credit_wait") == WAITS
+                time.sleep(0.005)
+        finally:
+            library().turn_end(side, RECEIVING)  # else the bridge would wait for it for ever
         until(lambda: peer.region.get(peer.side, "credit_wait") == 0, "the bridge answers")
         peer.post(b"more")
         assert read_exactly(raw, 4) == b"more"
