@@ -298,7 +298,6 @@ cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far, char *buffers
     allocator's lock when it was made."""
     global own_pid
     cdef int64_t pid
-    cdef int i
     fs_add_sc(&self.own.holders, 1)  # before it exists: see before_fork
     pid = fs_fork_away()
     if pid < 0:
@@ -308,15 +307,11 @@ cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far, char *buffers
     own_pid = getpid()
     fs_settle_in()
     fs_close_all_but(self.fd, self.wake_fd, self.peer_fd, far, parcel.fd)
-    for i in range(4):
-        if fs_swap_if32(&self.own.children[i], 0, own_pid):
-            break
+    note_child(self.own)
     if parcel.fd >= 0:
         sys_lseek(parcel.fd, <int64_t>parcel.returned, SEEK_SET)
     cross(self, parcel, far, buffers)
-    for i in range(4):
-        fs_swap_if32(&self.own.children[i], own_pid, 0)
-    fs_add_sc(&self.own.holders, <uint32_t>-1)
+    count_out(self.own)
     _exit(0)
     return 0
 
@@ -349,7 +344,7 @@ cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
     self.own = new
     self.own_inherited = False
     unlock_both(old)
-    fs_add_sc(&old.holders, <uint32_t>-1)
+    count_out(old)  # (a forked child is struck out no more: it would be counted out twice)
     wake(self.wake_fd)
     self.wake_fd = self.peer_fd = -1  # the bridge's by now
     if by_inode.get(self.inode) is self:

@@ -21,7 +21,8 @@ cdef class Endpoint:
         strike(self)
         if self.own != NULL:
             if not self.finished:
-                count_out(self)
+                fs_add_counters(&totals, &self.vi.count, True)
+                count_out(self.own)
             free_own(self)
 
     # ---- descriptors -------------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ cdef class Endpoint:
     @property
     def holders(self):
         """Processes that have this connection open."""
-        return count_holders(self)
+        return count_holders(self.own)
 
     @property
     def peer_consents(self):
@@ -171,7 +172,7 @@ cdef class Endpoint:
 
     def begin_attaching(self):
         """Whether the endpoint may attach now, and no other process will share it before `end_attaching`."""
-        if self.attaching or count_holders(self) > 1:
+        if self.attaching or count_holders(self.own) > 1:
             return False
         self.attaching = PyThread_get_thread_ident()
         return True
@@ -482,14 +483,3 @@ cdef class Endpoint:
 
     cdef void add_counters(self, fs_counters *into) noexcept:
         fs_add_counters(into, &self.vi.count, False)
-
-
-cdef uint32_t count_holders(Endpoint self) noexcept:
-    """Processes that have this connection open. Strikes out forked children that have died unseen."""
-    cdef int i
-    cdef uint32_t child
-    for i in range(4):
-        child = fs_load_sc(&self.own.children[i])
-        if child and fs_is_dead(child) and fs_swap_if32(&self.own.children[i], child, 0):
-            fs_add_sc(&self.own.holders, <uint32_t>-1)
-    return fs_load_sc(&self.own.holders)

@@ -76,7 +76,7 @@ cdef int say_goodbye(Endpoint self) except -1:
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]
     strike(self)
-    last = count_holders(self) == 1
+    last = let_go_unless_last(self.own)
     whole = last and not is_broken(self) and not out(self) and not self.bridged
     self.recyclable = whole and not self.own_inherited
     if is_attached(self) and whole:
@@ -96,17 +96,70 @@ cdef int say_goodbye(Endpoint self) except -1:
             unlock_both(own)
             await_late(self, late)
             wake(self.peer_fd)
-    count_out(self)
+    fs_add_counters(&totals, &self.vi.count, True)
+    if last:
+        count_out(self.own)
     return 0
 
 
-cdef void count_out(Endpoint self) noexcept:
-    """This process holds the connection no longer."""
+cdef bint let_go_unless_last(fs_side *own) noexcept:
+    """Whether this process is the last that holds the connection. Then it is counted until `count_out`, when all is said;
+    otherwise it holds the connection no longer.
+
+    One swap decides: of two that end at once one lets go, and the other one finds itself alone. (If each looked at the number
+    and took itself out later, both would find two, and nobody would say FIN.) Who is alone stays alone, as a fork counts
+    only what `by_inode` has. It stays counted while it speaks, since the parent gives the memory to another connection once
+    nobody is counted (`free_side`).
+
+    Who is killed before the swap is struck out, or counted for good: then nobody is the last, and the kernel's FIN alone ends
+    the connection, as where all are killed. The same goes for who is killed while it speaks as the last. Who is killed
+    behind the swap had nothing to say. It has left `children` before: struck out as well it would be counted out twice, and
+    somebody would speak as the last who is not."""
+    cdef uint32_t holders
+    cdef int child
+    while True:
+        holders = count_holders(own)
+        if holders <= 1:
+            return True
+        child = forget_child(own)
+        if fs_swap_if32(&own.holders, holders, holders - 1):
+            return False
+        if child >= 0:
+            fs_swap_if32(&own.children[child], 0, own_pid)
+
+
+cdef uint32_t count_holders(fs_side *own) noexcept nogil:
+    """Processes that have this connection open. Strikes out forked children that have died unseen."""
     cdef int i
-    fs_add_counters(&totals, &self.vi.count, True)
+    cdef uint32_t child
     for i in range(4):
-        fs_swap_if32(&self.own.children[i], own_pid, 0)
-    fs_add_sc(&self.own.holders, <uint32_t>-1)
+        child = fs_load_sc(&own.children[i])
+        if child and fs_is_dead(child) and fs_swap_if32(&own.children[i], child, 0):
+            fs_add_sc(&own.holders, <uint32_t>-1)
+    return fs_load_sc(&own.holders)
+
+
+cdef void note_child(fs_side *own) noexcept nogil:
+    """This process holds the connection since a fork: it is struck out if it is killed (one of the first, at least)."""
+    cdef int i
+    for i in range(4):
+        if fs_swap_if32(&own.children[i], 0, own_pid):
+            break
+
+
+cdef int forget_child(fs_side *own) noexcept nogil:
+    """Where it was noted, -1: nowhere."""
+    cdef int i
+    for i in range(4):
+        if fs_swap_if32(&own.children[i], own_pid, 0):
+            return i
+    return -1
+
+
+cdef void count_out(fs_side *own) noexcept nogil:
+    """This process holds the connection no longer."""
+    forget_child(own)
+    fs_add_sc(&own.holders, <uint32_t>-1)
 
 
 cdef int release(Endpoint self) except -1:

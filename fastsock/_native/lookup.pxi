@@ -59,7 +59,7 @@ cdef class Lookup:
             sys_close(self.fd)
 
     def __call__(self, Endpoint endpoint not None):
-        if (self.fd < 0 or self.found or self.over or endpoint.reason is not self.reason or count_holders(endpoint) > 1
+        if (self.fd < 0 or self.found or self.over or endpoint.reason is not self.reason or count_holders(endpoint.own) > 1
                 or self.finds(endpoint) or self.over):
             if endpoint.search is not None:
                 endpoint.search.step(endpoint)

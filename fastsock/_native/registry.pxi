@@ -120,7 +120,6 @@ def after_fork_in_child():
     global own_pid
     own_pid = getpid()
     forget_blocks_after_fork()
-    cdef int i
     cdef Endpoint endpoint
     cdef fs_call *call = fs_innermost_call()
     for endpoint in by_inode.values():
@@ -129,9 +128,7 @@ def after_fork_in_child():
         endpoint.active = endpoint.in_kernel = 0  # the threads that were inside are not in this process,
         fs_store_sc(&endpoint.recv_sleepers, 0)
         fs_store_sc(&endpoint.send_sleepers, 0)
-        for i in range(4):
-            if fs_swap_if32(&endpoint.own.children[i], 0, own_pid):
-                break
+        note_child(endpoint.own)
     while call != NULL:  # but for this one, which may have forked in a signal handler
         (<Endpoint>call.endpoint).active += 1
         call = call.outer

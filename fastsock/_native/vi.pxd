@@ -147,7 +147,7 @@ cpdef begin_when_connected(Endpoint endpoint)
 cdef int take_step(Endpoint endpoint) except -1
 cdef int let_loose(Endpoint self) except -1
 cdef tuple standing_of(Endpoint self)
-cdef uint32_t count_holders(Endpoint self) noexcept
+cdef uint32_t count_holders(fs_side *own) noexcept nogil
 cdef int note_connected(Endpoint endpoint) except -1
 cdef void put_back(Endpoint self, int parcel) noexcept nogil
 cdef bint on_roll(uint32_t place, uint64_t *word) noexcept nogil

@@ -1,0 +1,96 @@
+"""Processes that share a connection let go of it at the same moment: one of them is the last, and says
+goodbye for all."""
+
+import contextlib
+import os
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+from differential.processes import Gate, forked
+from pairs import Pair, make_pair, poll_mask, until
+from watching import await_access, watched
+
+from fastsock._native import vi
+
+pytestmark = pytest.mark.usefixtures("bounded")
+BOTH_KINDS = pytest.mark.parametrize("kind", ["kernel", "ring"])
+
+
+def end_of(sock: socket.socket) -> vi.Endpoint:
+    """Without the descriptor's number, which would be handed out with that."""
+    port = sock.getsockname()[1]
+    return next(endpoint for endpoint in vi.endpoints() if endpoint.ends()[0][1] == port)
+
+
+def ended(process: int) -> bool:
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+@contextlib.contextmanager
+def closed_together(pair: Pair) -> Iterator[None]:
+    """Two processes have closed `near` by then, of which the first one saw the second one hold it when it looked."""
+    near, far = pair
+    with Gate() as first, Gate() as second:
+
+        def close(gate: Gate) -> None:
+            far.close()
+            gate.wait()
+            near.close()
+
+        with forked(close, first) as one, forked(close, second) as other:
+            word = 0 if pair.kind == "kernel" else end_of(near).describe()["side"]
+            near.close()
+            if not word:
+                first.open()
+                second.open()
+            else:
+                with watched(one) as tracee:
+                    tracee.watch(word)  # (the number of holders stands first)
+                    first.open()
+                    await_access(tracee)
+                    second.open()
+                    until(lambda: ended(other), "the second one's end")
+                    tracee.let_go()
+        yield
+
+
+@BOTH_KINDS
+def test_two_that_close_at_once_end_the_stream(kind: str) -> None:
+    with make_pair(kind) as pair:
+        pair.near.sendall(b"last words")
+        with closed_together(pair):
+            assert pair.far.recv(100) == b"last words"
+            assert pair.far.recv(100) == b""
+            assert kind == "kernel" or end_of(pair.far).describe()["fin"], "it takes the end for a death"
+
+
+@BOTH_KINDS
+def test_two_that_close_at_once_reset_what_lies_unread(kind: str) -> None:
+    with make_pair(kind) as pair:
+        pair.far.sendall(b"unread")
+        with closed_together(pair):
+            until(lambda: poll_mask(pair.far) & select.POLLHUP, "the reset")
+            with pytest.raises(ConnectionResetError):
+                pair.far.recv(100)
+
+
+def test_a_child_that_went_over_a_bridge_is_counted_out_once() -> None:
+    """Its parent would take itself for the last, and say goodbye while the bridge carries the connection on."""
+    with make_pair("ring") as (near, far), Gate() as gate:
+        far.sendall(b"unread")
+        far.shutdown(socket.SHUT_WR)
+
+        def leave() -> None:
+            far.close()
+            near.detach()
+            if os.fork() == 0:  # so that the bridge outlives the child
+                gate.wait()
+                os._exit(0)
+
+        with forked(leave):
+            pass
+        assert end_of(near).holders == 2, "this process and the bridge"
+        gate.open()
+        until(lambda: end_of(near).holders == 1, "the bridge's end")
