@@ -65,3 +65,26 @@ def test_a_free_threaded_build_is_refused_when_it_builds():
     assert done.returncode == 1
     assert done.stderr.startswith(FREE_THREADED)
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_workflow_calls_commands_that_there_are():
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    called = re.findall(r"- run: (?:\./)?(\S+)(?: (\w+))?", workflow)
+    assert (".ci/run", "") in called
+    usage = (ROOT / "dev").read_text()
+    for command, word in called:
+        assert command == "pipx" or (ROOT / command).is_file(), command
+        assert command != "dev" or f"\n    {word}) shift;" in usage, word
+
+
+def test_every_python_of_the_classifiers_is_tested_and_gets_a_wheel():
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    versions = re.findall(r"Python :: (3\.\d+)\"", pyproject)
+    tested = re.search(r"python: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
+    built = re.search(r'^build = "(.*)"$', pyproject, re.MULTILINE)
+    assert tested
+    assert built
+    assert len(versions) > 3
+    for version in versions:
+        assert f'"{version}"' in tested[1]
+        assert f"cp{version.replace('.', '')}-*" in built[1].split()

@@ -1,0 +1,87 @@
+"""The documentation site builds without a warning, and its links lead somewhere."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastsock
+
+ROOT = Path(__file__).parent.parent
+HOOKS = importlib.util.spec_from_file_location("hooks", ROOT / "docs/site/hooks.py")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    made = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+@pytest.mark.timeout(120)
+def test_the_site_builds_without_a_warning(site):
+    for page in ROOT.glob("docs/*.md"):
+        name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"
+        assert (site / name).is_file(), page.name
+
+
+@pytest.mark.timeout(120)
+def test_the_reference_has_every_public_name_and_setting(site):
+    text = (site / "reference/index.html").read_text()
+    for name in fastsock.__all__:
+        assert f"fastsock.{name}</code>" in text, name
+    for setting in ("poll_us", "memory_cap", "trust"):
+        assert f"<code>{setting}</code>" in text
+
+
+@pytest.mark.timeout(120)
+def test_nothing_is_loaded_from_another_host(site):
+    text = (site / "index.html").read_text()
+    loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?://[^"]+)"', text)
+    assert [url for url in loaded if "fastsock/fastsock" not in url] == []
+
+
+def test_links_between_files_of_the_repository_lead_somewhere():
+    """Also those of files that are no page: README, CONTRIBUTING, SECURITY, CHANGELOG, examples."""
+    found = 0
+    for file in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")]:
+        for target in LINK.findall(file.read_text()):
+            if target.startswith(("http://", "https://", "#")):
+                continue
+            found += 1
+            assert (file.parent / target.partition("#")[0]).exists(), f"{file.name}: {target}"
+    assert found > 40
+
+
+def test_a_link_out_of_the_repository_fails_the_build():
+    assert HOOKS
+    hooks = importlib.util.module_from_spec(HOOKS)
+    HOOKS.loader.exec_module(hooks)
+
+    class Page:
+        class file:
+            src_uri = "design.md"
+
+    class Config:
+        repo_url = "https://example.org/repository"
+
+    def made(text):
+        return hooks.on_page_markdown(text, page=Page, config=Config, files=None)
+
+    assert made("[x](../setup.py)") == "[x](https://example.org/repository/blob/main/setup.py)"
+    assert made("[x](\nprotocol.md)") == "[x](protocol.md)"
+    for target in ("../no-such-file.py", "../../outside"):
+        with pytest.raises(hooks.PluginError):
+            made(f"[x]({target})")
