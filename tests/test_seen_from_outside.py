@@ -25,8 +25,10 @@ PAIR = """
     near = fastsock.socket()
     near.connect(listener.getsockname())
     far, _ = listener.accept()
-    threading.Thread(target=settle, args=(far,), kwargs=dict(leads=False), daemon=True).start()
+    follows = threading.Thread(target=settle, args=(far,), kwargs=dict(leads=False), daemon=True)
+    follows.start()
     settle(near)
+    follows.join()  # it has read what settle() sends last
     near.sendall(b"x" * 1000)
     say(f"{near.getsockname()[1]} {listener.getsockname()[1]}")
     told()
