@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def started(command: str, folder: Path, reports: Path) -> subprocess.Popen:
     environment = {**os.environ, **settings, "FASTSOCK_RUN_REPORT": str(reports)}
     command_line = [*program, *words[1:]]
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command_line, cwd=folder, env=environment, text=True, **pipes)
+    return subprocess.Popen(command_line, cwd=folder, env=environment, text=True, start_new_session=True, **pipes)
 
 
 def await_port(port: int, process: subprocess.Popen) -> None:
@@ -104,7 +105,9 @@ def play(text: str, tmp_path: Path) -> int:
 
 
 def end(process: subprocess.Popen) -> None:
-    process.kill()
+    """With the processes that it has started: they are one process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=DEADLINE)
 
 
