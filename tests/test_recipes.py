@@ -1,6 +1,7 @@
 """Every recipe of the documents, run as it stands there, and its claim about what moves."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -16,6 +17,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 40
+NOT_YET = {"thriftpy2": "thriftpy2", "Dask on one host": "distributed"}
+"""Recipes whose library pyproject.toml asks for up to Python 3.13 only."""
 MOVES, STAYS = "**moves**", "**stays on kernel TCP**"
 
 
@@ -114,6 +117,8 @@ def end(process: subprocess.Popen) -> None:
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", RUN)
 def test_recipe(name, tmp_path):
+    if sys.version_info >= (3, 14) and importlib.util.find_spec(NOT_YET.get(name, "sys")) is None:
+        pytest.skip(f"{NOT_YET[name]} has no release for this Python yet")
     ends = play(RUN[name], tmp_path)
     assert (ends > 0) == (MOVES in RUN[name])
 
