@@ -96,14 +96,14 @@ def test_a_closed_connection_is_seen_no_more():
     assert process.gone["bytes_sent"] >= 1000
 
 
-def test_more_connections_than_one_answer_holds():
+def test_more_connections_than_one_answer_and_one_page_of_the_roll_hold(soft_limit_raised):
     source = """
         fastsock.patch(move_after=100)
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         listener.listen(100)
         kept = []
-        for _ in range(100):
+        for _ in range(600):
             near = socket.socket()
             near.connect(listener.getsockname())
             kept += [near, listener.accept()[0]]
@@ -113,13 +113,23 @@ def test_more_connections_than_one_answer_holds():
             each.close()
         say("closed")
         told()
+        for _ in range(100):  # in the places of those that are closed
+            near = socket.socket()
+            near.connect(listener.getsockname())
+            kept += [near, listener.accept()[0]]
+        say("open again")
+        told()
     """
     with running(source) as program:
         program.line()
-        assert len(seen(program.pid).connections) == 200
+        assert len(seen(program.pid).connections) == 1200
         program.tell()
         program.line()
-        assert until(lambda: len(seen(program.pid).connections) == 100, "half of them are closed")
+        assert until(lambda: len(seen(program.pid).connections) == 600, "half of them are closed")
+        program.tell()
+        program.line()
+        connections = seen(program.pid).connections
+        assert len({connection.inode for connection in connections}) == len(connections) == 800
 
 
 def test_forty_moved_connections_take_more_than_one_answer(soft_limit_raised):
@@ -161,6 +171,35 @@ def soft_limit_raised():
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_forked_child_answers_for_itself():
+    source = PAIR.replace(
+        "    told()\n",
+        """
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        far.recv(1)  # its connection thread starts with this
+        time.sleep(30)
+        os._exit(0)
+    say(child)
+    told()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    say("over")
+""",
+    )
+    with running(source) as program:
+        program.line()
+        child = int(program.line())
+        both = [seen(child), seen(program.pid)]
+        program.tell()
+        assert program.line() == "over"
+    assert [process.pid for process in both] == [child, program.pid]
+    inodes = [{connection.inode for connection in process.connections} for process in both]
+    assert inodes[0] == inodes[1]
+    assert len(inodes[0]) == 2
 
 
 def test_a_process_that_has_used_no_connection_is_not_seen():
