@@ -155,7 +155,7 @@ def _give_way(other: str) -> None:
 def _imported_before() -> list[str]:
     """Names in loaded modules that still mean an original: `from socket import socket` before the patch."""
     originals = {id(value): f"{module.__name__}.{name}" for (module, name), value in _originals.items()}
-    own = {stdlib.__name__, os.__name__, "posix", _posixsubprocess.__name__, subprocess.__name__}
+    own = {stdlib.__name__, "_socket", os.__name__, "posix", _posixsubprocess.__name__, subprocess.__name__}
     found = []
     for module_name, module in list(sys.modules.items()):
         if module_name in own or module_name.partition(".")[0] == "fastsock":

@@ -188,7 +188,7 @@ def namespaces() -> Findings:
     if others:
         says = f"{others} Python processes of yours have a network of their own: connections to them never move"
         do = "let containers that shall be fast share one network (--network container:..., one pod)"
-        yield Finding(WARN, "network", says, do)
+        yield Finding(NOTE, "network", says, do)
     else:
         yield Finding(OK, "network", "all Python processes of yours that can be seen here share this network namespace")
 

@@ -172,7 +172,7 @@ def measure(number: int, seconds: float) -> Pair:
 
 def run(seconds: float, as_json: bool) -> int:
     """Measures for about `seconds`, and prints. 1 if a connection stayed on kernel TCP. RuntimeError as `slice_of`."""
-    each = max(seconds / (len(WORKS) * len(PATHS) * ROUNDS) - 0.4, 0.05)  # (two interpreters start in 0.4 s)
+    each = max(seconds / (len(WORKS) * len(PATHS) * ROUNDS) - 0.4, 0.2)  # (two interpreters start in 0.4 s)
     pairs = []
     for number, work in enumerate(WORKS):
         pair = measure(number, each)
