@@ -109,11 +109,11 @@ class Settings:
     """For tests. Milliseconds that the operations of one connection may wait, all together, for the other end to join
     it on the ring; 0: never wait. With `move_after` 0, short connections then move too, at their first byte."""
 
-    window: int = _setting(32, _number, 2, 1024)
+    window: int = _setting(32, _number, 1, 1024)
     """w: descriptors, and so credits, in each direction of a connection (SOVIA, section 3.2)."""
 
     ack_threshold: int = _setting(16, _number, 1, 1023)
-    """t: consumed descriptors after which the receiver acknowledges, less than `window` (SOVIA, section 3.2)."""
+    """t: consumed descriptors after which the receiver acknowledges, less than `window` or 1 (SOVIA, section 3.2)."""
 
     delayed_ack: bool = _setting(True, _flag)
     """False: every consumed descriptor is acknowledged at once."""
@@ -126,6 +126,10 @@ class Settings:
 
     combine_limit: int = _setting(2048, _number, 1, 32768)
     """Largest send that is combined, bytes (SOVIA, section 3.2)."""
+
+    combine_when_full: bool = _setting(True, _flag)
+    """Whether the last quarter of the window combines small sends in any case. False, for measurements: `combine` and
+    TCP_NODELAY decide there too, and a burst of `window` small sends blocks until the peer reads."""
 
     trust: str = _setting("user", _trust)
     """Whose processes are believed: "user", the same user and root; "any", every user of the host."""
@@ -147,8 +151,9 @@ class Settings:
     whole regions (2 MiB with the other defaults), of which an idle connection touches three pages."""
 
     def __attrs_post_init__(self) -> None:
-        if self.ack_threshold >= self.window:
-            raise SettingError("ack_threshold", self.ack_threshold, f"1 to {self.window - 1} (less than window)")
+        if self.ack_threshold >= max(self.window, 2):
+            allowed = f"1 to {self.window - 1} (less than window)" if self.window > 1 else "1 (with a window of 1)"
+            raise SettingError("ack_threshold", self.ack_threshold, allowed)
         if self.chunk_size % 64:
             raise SettingError("chunk_size", self.chunk_size, "a multiple of 64 from 1024 to 32768")
 

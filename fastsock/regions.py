@@ -76,7 +76,10 @@ class Kit:
         try:
             if queue is not None:
                 queue.watch_eventfd(self.wake_fd)
-            endpoint.attach(self.memory, self.size, self.side, self.wake_fd, self.peer_fd, threshold, combine)
+            endpoint.attach(
+                self.memory, self.size, self.side, self.wake_fd, self.peer_fd, threshold, combine,
+                settings.combine_when_full,
+            )  # fmt: skip
         except BaseException:
             connector.ignore_asks(endpoint)
             if queue is not None:

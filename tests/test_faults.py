@@ -169,7 +169,7 @@ HELLOS = [
     (with_header("magic", 1), "magic"),
     (with_header("version", 7), "version"),
     (with_header("window", 0), "window"),
-    (with_header("window", 1), "window"),
+    (with_header("window", 1025), "window"),
     (with_header("window", 0xFFFFFFFF), "window"),
     (with_header("window", 64), "wrong size"),
     (with_header("chunk", 0), "chunk"),

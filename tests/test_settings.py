@@ -32,6 +32,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "chunk_size": (4096, "4096"),
     "combine": (False, "no"),
     "combine_limit": (100, "100"),
+    "combine_when_full": (False, "0"),
     "trust": ("any", "any"),
     "ports_allowed": (((80, 80), (8000, 8100)), "80,8000-8100"),
     "ports_excluded": (((22, 22),), " 22 "),
@@ -44,7 +45,7 @@ RANGES = {
     "poll_us": (0, 1_000_000),
     "move_after": (0, 1_000_000),
     "meeting_ms": (0, 10_000),
-    "window": (2, 1024),
+    "window": (1, 1024),
     "ack_threshold": (1, 1023),
     "chunk_size": (1024, 32768),
     "combine_limit": (1, 32768),
@@ -78,7 +79,7 @@ def test_defaults():
     assert attrs.asdict(Settings()) == {
         "enabled": True, "poll_us": 50, "move_after": 8, "move_polled": False, "meeting_ms": 0, "window": 32,
         "ack_threshold": 16, "delayed_ack": True, "chunk_size": 32768, "combine": True, "combine_limit": 2048,
-        "trust": "user",
+        "combine_when_full": True, "trust": "user",
         "ports_allowed": (), "ports_excluded": (), "addresses_allowed": (), "addresses_excluded": (),
         "memory_cap": 1 << 32,
     }  # fmt: skip
@@ -184,10 +185,10 @@ def test_disabling_later_puts_everything_back():
 def test_a_bad_variable_stops_the_program_with_one_clear_error():
     done = subprocess.run(
         [sys.executable, "-m", "fastsock", "run", "-m", "this"],
-        env={**os.environ, "FASTSOCK_WINDOW": "1"}, capture_output=True, text=True, timeout=30, check=False,
+        env={**os.environ, "FASTSOCK_WINDOW": "0"}, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert done.returncode != 0
-    assert "window (FASTSOCK_WINDOW) is 1, but must be 2 to 1024" in done.stderr
+    assert "window (FASTSOCK_WINDOW) is 0, but must be 1 to 1024" in done.stderr
 
 
 # ---- what each does
@@ -226,6 +227,33 @@ def test_combining():
             assert since()["messages_sent"] == 100
 
 
+def test_last_quarter_of_the_window_combines_unless_that_is_off_too():
+    """With 8 descriptors and nothing read, the first 6 sends take one each; the others share the last two, or wait."""
+    for settings, combined in (({}, True), ({"combine_when_full": 0}, False)):
+        with counted(window=8, ack_threshold=1, combine=0, **settings) as (pair, since):
+            pair.near.setblocking(False)
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                while sent < 100:
+                    sent += pair.near.send(b"x")
+            assert (since()["sends_combined"] > 0) is combined
+            assert (sent == 100) is combined
+            assert combined or sent <= 8
+            assert read_exactly(pair.far, sent) == b"x" * sent
+
+
+def test_window_of_one_posts_one_descriptor_for_each_acknowledgement():
+    with counted(window=1, ack_threshold=1) as (pair, since):
+        receiving = Task(lambda: read_exactly(pair.far, 5000))
+        for _ in range(50):
+            pair.near.sendall(b"x" * 100)
+        assert receiving.result() == b"x" * 5000
+        counts = since()
+        assert counts["messages_sent"] == counts["messages_received"] == 50
+        assert counts["sends_combined"] == 0
+        assert counts["acks_alone"] >= 50
+
+
 def test_nodelay_turns_combining_off():
     with counted(window=1024) as (pair, since):
         pair.near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -262,7 +290,7 @@ def test_piggybacked_acknowledgement():
         assert since()["acks_alone"] <= 20
 
 
-@pytest.mark.parametrize(("window", "chunk"), [(2, 1024), (5, 2048), (32, 32768)])
+@pytest.mark.parametrize(("window", "chunk"), [(1, 1024), (2, 1024), (5, 2048), (32, 32768)])
 def test_window_and_chunk_bound_what_lies_unread(window, chunk):
     with counted(window=window, chunk_size=chunk, ack_threshold=1) as (pair, since):
         pair.near.setblocking(False)

@@ -182,7 +182,7 @@ cdef class Endpoint:
         self.attaching = 0
 
     def attach(self, uintptr_t memory, size_t size, int side, int wake_fd, int peer_fd,
-               int ack_threshold, int combine_limit):
+               int ack_threshold, int combine_limit, bint combine_when_full=True):
         """Takes a region and gives consent: what the peer posts after its switch will be read here.
 
         `wake_fd` is the eventfd this side sleeps on, `peer_fd` the peer's. The mapping and both descriptors
@@ -193,8 +193,10 @@ cdef class Endpoint:
         cdef fs_side *own
         if wrong != NULL:
             raise ValueError((<bytes>wrong).decode())
-        vi.ack_threshold = 1 if self.receive_limit else min(<uint32_t>ack_threshold, vi.window - 1)  # a small buffer waits for no others
+        vi.ack_threshold = 1 if self.receive_limit else min(<uint32_t>ack_threshold, max(vi.window - 1, 1))  # a small buffer waits for no others
         vi.combine_limit = combine_limit
+        if not combine_when_full:
+            vi.combine_from = <uint32_t>-1
         vi.own = self.own
         self.own.ends = <uint64_t *>new_block(fs_ends_size(vi.window))
         with nogil:

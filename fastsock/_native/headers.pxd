@@ -128,6 +128,7 @@ cdef extern from "doorbell.h" nogil:
         uint32_t arena
         uint32_t ack_threshold
         uint32_t combine_limit
+        uint32_t combine_from
         int oob_inline
         int side
         const char *violation

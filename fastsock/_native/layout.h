@@ -36,7 +36,7 @@
 #define FS_LINE 64
 #define FS_INLINE 48 /* payload bytes that ride in the descriptor's own line */
 
-#define FS_WINDOW_MIN 2
+#define FS_WINDOW_MIN 1
 #define FS_WINDOW_MAX 1024
 #define FS_CHUNK_MIN 1024
 #define FS_CHUNK_MAX 32768 /* SOVIA's message chunk; the length field holds 16 bits */

@@ -157,8 +157,7 @@ static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length,
     struct fs_side *own = vi->own;
     /* The last quarter of the window is always combined: where TCP would buffer a burst of small sends, the ring
      * must not block after w of them. It delays nothing, since a starved receiver claims the open descriptor. */
-    uint32_t reserve = vi->window / 4 ? vi->window / 4 : 1;
-    if (fs_in_flight(own) >= vi->window - reserve) combine = 1;
+    if (fs_in_flight(own) >= vi->combine_from) combine = 1;
     if (type != FS_DATA) combine = 0; /* out-of-band data keeps its place */
     if (own->is_open) {
         if (combine) {

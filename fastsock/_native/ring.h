@@ -94,6 +94,7 @@ struct fs_vi {
     uint32_t window, mask, chunk, arena;
     uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
     uint32_t combine_limit; /* largest send that is combined, bytes; 0: combining off */
+    uint32_t combine_from;  /* descriptors in flight from which on every send is combined; above w: never */
     int oob_inline;
     int side;
     const char *violation;
@@ -157,6 +158,7 @@ static inline const char *fs_vi_attach(struct fs_vi *vi, void *memory, size_t si
     vi->mask = slots - 1;
     vi->chunk = chunk;
     vi->arena = window * chunk;
+    vi->combine_from = window - (window / 4 ? window / 4 : 1);
     vi->tx = half[side];
     vi->rx = half[!side];
     vi->tx_arena = (unsigned char *)memory + fs_arena_offset(slots, vi->arena, side);

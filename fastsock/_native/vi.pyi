@@ -110,6 +110,7 @@ class Endpoint:
         peer_fd: int,
         ack_threshold: int,
         combine_limit: int,
+        combine_when_full: bool = True,
     ) -> None:
         """Takes a region (address and bytes, side 0 or 1, the two eventfds) and gives consent. ValueError if the region
         is unsound, OSError if the connection cannot move."""

@@ -214,8 +214,8 @@ static void attach(struct mapping *map, uint32_t window, uint32_t chunk) {
 }
 
 static void run_round(uint64_t *random, const char *data) {
-    static const uint32_t windows[] = {2, 3, 5, 32}, chunks[] = {1024, 2048, FS_CHUNK_MAX};
-    uint32_t window = windows[below(random, 4)], chunk = chunks[below(random, 3)];
+    static const uint32_t windows[] = {2, 3, 5, 32, 1}, chunks[] = {1024, 2048, FS_CHUNK_MAX};
+    uint32_t window = windows[below(random, 5)], chunk = chunks[below(random, 3)];
     struct mapping map = map_guarded(window, chunk);
     struct victim *victim = calloc(1, sizeof *victim);
     struct peer peer = {.random = next_random(random), .rewrites_header = one_in(random, 2)};
@@ -226,7 +226,7 @@ static void run_round(uint64_t *random, const char *data) {
     size_t used = fs_arena_offset(fs_slots(window), window * chunk, 2);
     ASAN_POISON_MEMORY_REGION((char *)map.memory + used, map.size - used);
     victim->vi.own = &victim->own;
-    victim->vi.ack_threshold = 1 + below(random, window - 1);
+    victim->vi.ack_threshold = window == 1 ? 1 : 1 + below(random, window - 1);
     victim->own.ends = malloc(fs_ends_size(window));
     forget_connection(victim);
     peer.posted = &victim->posted;

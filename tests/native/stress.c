@@ -320,7 +320,7 @@ static void attach(struct side *side, int number, struct mapping *map, uint64_t 
     const char *wrong = fs_vi_attach(&side->vi, map->memory, map->size, number);
     check(!wrong, "%s", wrong);
     side->vi.own = &side->own;
-    side->vi.ack_threshold = 1 + below(random, side->vi.window - 1);
+    side->vi.ack_threshold = side->vi.window == 1 ? 1 : 1 + below(random, side->vi.window - 1);
     side->own.ends = calloc(1, fs_ends_size(side->vi.window));
     side->over_fd = eventfd(0, EFD_NONBLOCK);
     side->exposed = one_in(random, 2);
@@ -340,9 +340,9 @@ static void tally(struct side *side) {
 }
 
 static void run_round(uint64_t *random) {
-    static const uint32_t windows[] = {2, 3, 5, 32, 8, 64}, chunks[] = {1024, 2048, 8192, FS_CHUNK_MAX};
+    static const uint32_t windows[] = {2, 3, 5, 32, 8, 64, 1}, chunks[] = {1024, 2048, 8192, FS_CHUNK_MAX};
     static const uint32_t bases[] = {0, 0, INT32_MAX - 40, UINT32_MAX - 200};
-    uint32_t window = windows[below(random, 6)], chunk = chunks[below(random, 4)];
+    uint32_t window = windows[below(random, 7)], chunk = chunks[below(random, 4)];
     uint32_t lead = one_in(random, 3) ? 1 + below(random, 64) : 0;
     struct mapping map = map_guarded(window, chunk);
     struct lane lanes[2] = {0};
