@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from bench import aio, connections, data, http
@@ -64,7 +66,7 @@ def drive(address: Address, order: Order, role: Role) -> Report:
             report = DATA_LOOPS[loop][0](sock, order, role)
             moved = [now - then for now, then in zip(role.ring_bytes(), before, strict=True)]
             return {**report, "ring_bytes": moved}
-    return CONNECTION_LOOPS[loop][0](address, order, role)
+    return connection_loop(loop)[0](address, order, role)
 
 
 def serve(listener: socket.socket, role: Role) -> Report:
@@ -82,4 +84,14 @@ def serve(listener: socket.socket, role: Role) -> Report:
         if order["loop"] in DATA_LOOPS:
             DATA_LOOPS[order["loop"]][1](sock, order)
             return path
-    return CONNECTION_LOOPS[order["loop"]][1](listener, order, role)
+    return connection_loop(order["loop"])[1](listener, order, role)
+
+
+def connection_loop(loop: str) -> tuple[Callable[..., Report], Callable[..., Report]]:
+    """The two ends of a loop that makes its own connections: one of the table, or "package.module:name" for
+    `drive_name` and `serve_name` of a module that is loaded for it."""
+    module, colon, name = loop.partition(":")
+    if not colon:
+        return CONNECTION_LOOPS[loop]
+    loaded = import_module(module)
+    return getattr(loaded, f"drive_{name}"), getattr(loaded, f"serve_{name}")

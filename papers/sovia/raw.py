@@ -1,0 +1,62 @@
+"""Builds and runs raw.c, the ring without sockets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bench.process import RunFailed
+from papers.figures import Plan, Sample, Start, Take
+
+SOURCE = Path(__file__).with_name("raw.c")
+HEADERS = SOURCE.parents[2] / "fastsock/_native"
+
+
+@cache
+def program() -> Path:
+    """The compiled program, in a folder of this user's that the sources name. RunFailed without a compiler."""
+    words = os.environ.get("CC", "cc").split()
+    if shutil.which(words[0]) is None:
+        raise RunFailed(f"there is no compiler {words[0]}: name one in CC")
+    text = b"".join(path.read_bytes() for path in (SOURCE, *sorted(HEADERS.glob("*.h"))))
+    folder = Path(tempfile.gettempdir(), f"fastsock-papers-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    built = folder / f"raw-{hashlib.sha256(text).hexdigest()[:16]}"
+    if not built.exists():
+        partial = built.with_suffix(f".{os.getpid()}")
+        done = subprocess.run(
+            [*words, "-O2", "-std=gnu11", f"-I{HEADERS}", str(SOURCE), "-o", str(partial)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RunFailed(f"raw.c does not compile: {done.stderr.strip().splitlines()[-1]}")
+        partial.rename(built)
+    return built
+
+
+def raw(kind: str, key: str, bytes_of: Callable[[Any], int] = int) -> Start:
+    """A line of the C program: "pingpong" or "stream"."""
+
+    def start(stack: ExitStack, plan: Plan) -> Take:
+        path = program()
+
+        def once(x: Any) -> Sample:
+            done = subprocess.run(
+                [str(path), kind, str(bytes_of(x)), str(plan.seconds)],
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                raise RunFailed(f"raw {kind} ended with {done.returncode}: {done.stderr.strip()}")
+            return {key: float(done.stdout)}
+
+        return once
+
+    return start

@@ -1,0 +1,68 @@
+"""Every figure of the papers at its smallest size: all lines give figures, and JSON, PNG and page are written.
+
+No test here says how large a figure has to be.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from papers.catalogue import FIGURES, PAPERS, chosen
+from papers.figures import values
+from papers.page import page
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_ONC_RPC = sys.version_info >= (3, 13)  # sunrpc needs xdrlib, which left the standard library
+UNAVAILABLE = ("ONC RPC",) if NO_ONC_RPC else ()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("paper", [paper.name for paper in PAPERS])
+def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "papers", "--least", "--out", tmp_path, paper],
+        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    wrong = [line for line in done.stderr.splitlines() if line.startswith("INVALID")]
+    assert [line for line in wrong if not any(name in line for name in UNAVAILABLE)] == []
+    assert done.returncode == bool(wrong), done.stderr
+    text = (tmp_path / "papers.md").read_text()
+    for figure in chosen([paper]):
+        document = json.loads((tmp_path / "papers" / f"{figure.full_name}.json").read_text())
+        assert (tmp_path / "papers" / f"{figure.full_name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f"### {figure.title}" in text
+        xs = [str(x) for x in figure.xs["least"]]
+        for line in figure.lines:
+            if not line.name.startswith(UNAVAILABLE or " "):
+                expected = [x for x, real in zip(xs, figure.xs["least"], strict=True) if not line.skip(real)]
+                assert list(document["samples"][line.name]) == expected
+        for panel in figure.panels:
+            shown = values(document["samples"], panel)
+            assert any(by_x for by_x in shown.values()), panel.key
+            assert all(figure > 0 for by_x in shown.values() for taken in by_x.values() for figure in taken), panel.key
+
+
+def test_names_choose_papers_and_figures():
+    assert chosen([]) == FIGURES
+    twice = chosen(["sovia-fig7", "sovia-fig6a", "sovia-fig7"])
+    assert [figure.full_name for figure in twice] == ["sovia-fig7", "sovia-fig6a"]
+    with pytest.raises(ValueError, match="no figure sovia-fig99"):
+        chosen(["sovia-fig99"])
+
+
+def test_the_page_tells_what_is_slower_and_what_has_no_figures():
+    figure = chosen(["sovia-table1"])[0]
+    samples = {
+        "fastsock": {"1 get": [{"bits_per_second": 50.0}]},
+        "kernel TCP": {"1 get": [{"bits_per_second": 100.0}]},
+        "local copy": {},
+    }
+    document = {"samples": samples, "caption": "a machine", "problems": {"local copy": "it failed"}}
+    text = page(PAPERS, {figure.full_name: document})
+    assert "fastsock is behind kernel TCP in bit/s at file 1 get (0.50x)" in text
+    assert figure.slower in text
+    assert "**No figures of local copy**: it failed" in text
+    assert "Not measured yet: `./dev papers sovia-fig6a`" in text
