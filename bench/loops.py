@@ -23,6 +23,7 @@ from bench.meeting import (
     answer_settle,
     connect,
     receive_exactly,
+    set_buffers,
     set_nodelay,
     settle,
 )
@@ -56,6 +57,8 @@ def drive(address: Address, order: Order, role: Role) -> Report:
     with connect(address) as sock:
         if order.get("nodelay"):
             set_nodelay(sock)
+        if order.get("buffers"):
+            set_buffers(sock, order["buffers"])
         if loop in DATA_LOOPS:
             settle(sock, role)
         text = json.dumps(order).encode()
@@ -79,6 +82,8 @@ def serve(listener: socket.socket, role: Role) -> Report:
         order = json.loads(receive_exactly(sock, int.from_bytes(receive_exactly(sock, 4), "big")))
         if order.get("nodelay"):
             set_nodelay(sock)
+        if order.get("buffers"):
+            set_buffers(sock, order["buffers"])
         path = role.path_of(sock)
         sock.sendall(GO)
         if order["loop"] in DATA_LOOPS:

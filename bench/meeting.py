@@ -43,6 +43,12 @@ def set_nodelay(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+def set_buffers(sock: socket.socket, size: int) -> None:
+    """Fixes both socket buffers, which the kernel then no longer tunes."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
 def settle(sock: socket.socket, role: Role) -> None:
     """Drive traffic both ways until both ends are on the ring, where that is expected.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from papers import sovia
+from papers import emp, sovia
 from papers.figures import Figure
 
 
@@ -17,6 +17,7 @@ class Paper:
 
 PAPERS = (
     Paper("sovia", "SOVIA: sockets over VIA (Kim, Kim, Jung)", sovia.FIGURES),
+    Paper("emp", "Sockets over EMP (Balaji, Shivam, Wyckoff, Panda)", emp.FIGURES),
 )
 
 FIGURES = tuple(figure for paper in PAPERS for figure in paper.figures)

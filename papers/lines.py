@@ -70,6 +70,21 @@ def roles(ends: Callable[[], tuple[Setup, Setup]], *orders: Orders, finish: Call
     return start
 
 
+def roles_for(
+    ends_of: Callable[[Any], tuple[Setup, Setup]], *orders: Orders, finish: Callable[[Sample], Sample] = dict
+) -> Start:
+    """As `roles`, where the ends' settings depend on x: fresh processes for each x."""
+
+    def start(stack: ExitStack, plan: Plan) -> Take:
+        def once(x: Any) -> Sample:
+            with ExitStack() as own:
+                return roles(lambda: ends_of(x), *orders, finish=finish)(own, plan)(x)
+
+        return once
+
+    return start
+
+
 def numbers(report: dict[str, Any]) -> Sample:
     """The numbers of a report, counters of its statistics among them."""
     flat = {key: value for key, value in report.items() if isinstance(value, NUMBERS) and not isinstance(value, bool)}
@@ -153,3 +168,41 @@ def started(stack: ExitStack, words: list[str], **variables: str) -> Program:
     program = Program(words, **variables)
     stack.callback(program.end)
     return program
+
+
+def run_together(commands: list[list[str]], seconds: float = 60.0, **variables: str) -> list[dict[str, Any]]:
+    """Programs that each say "ready", begin when a line comes in, and print one JSON object last: begun together."""
+    with ExitStack() as stack:
+        errors = stack.enter_context(tempfile.TemporaryFile())
+        processes = []
+        for words in commands:
+            process = subprocess.Popen(
+                words, cwd=ROOT, env=environment(**variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, text=True,
+            )  # fmt: skip
+            stack.callback(ended, process)
+            processes.append(process)
+        for process in processes:
+            assert process.stdout is not None
+            ready = select.select([process.stdout], [], [], seconds)[0]
+            if not ready or process.stdout.readline() != "ready\n":
+                errors.seek(0)
+                raise RunFailed(f"{process.args} is not ready: {errors.read().decode(errors='replace')[-300:]}")
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        try:
+            outputs = [process.communicate(timeout=seconds)[0] for process in processes]
+        except subprocess.TimeoutExpired as late:
+            raise RunFailed(f"{late.cmd} took longer than {seconds:g} s") from None
+        if any(process.returncode for process in processes):
+            errors.seek(0)
+            raise RunFailed(errors.read().decode(errors="replace").strip()[-300:])
+        return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
