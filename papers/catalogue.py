@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from papers import emp, sovia
+from papers import datacutter, emp, sovia
 from papers.figures import Figure
 
 
@@ -18,6 +18,7 @@ class Paper:
 PAPERS = (
     Paper("sovia", "SOVIA: sockets over VIA (Kim, Kim, Jung)", sovia.FIGURES),
     Paper("emp", "Sockets over EMP (Balaji, Shivam, Wyckoff, Panda)", emp.FIGURES),
+    Paper("datacutter", "SocketVIA and DataCutter (Balaji and others)", datacutter.FIGURES),
 )
 
 FIGURES = tuple(figure for paper in PAPERS for figure in paper.figures)

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from bench.plot import show_size
-from papers.figures import Figure, Samples, Table, values
+from papers.figures import Figure, Samples, Table, is_numeric, values
 
 COLOURS = ("#d55e00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#000000", "#999999")
 MARKERS = "osD^vPX*"
@@ -30,7 +30,7 @@ def draw(path: Path, figure: Figure, samples: Samples, caption: str) -> None:
             draw_lines(axis, figure, table)
         else:
             draw_bars(axis, table)
-        axis.set(xlabel=figure.xlabel, ylabel=panel.label)
+        axis.set(xlabel=panel.xlabel or figure.xlabel, ylabel=panel.label)
         if panel.log and table:
             axis.set_yscale("log")
             axis.yaxis.set_minor_formatter(NullFormatter())
@@ -43,14 +43,6 @@ def draw(path: Path, figure: Figure, samples: Samples, caption: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(path, dpi=90)
     pyplot.close(drawn)
-
-
-def is_numeric(table: Table) -> bool:
-    return all(is_number(x) for by_x in table.values() for x in by_x)
-
-
-def is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
 
 
 def style(number: int) -> dict[str, Any]:

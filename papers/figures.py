@@ -46,6 +46,7 @@ class Panel:
     log: bool = True
     derive: Callable[[Samples], Table] | None = None
     """Makes the panel's lines of the samples, instead of reading `key` off them."""
+    xlabel: str = ""  # where it is not the figure's
 
 
 @attrs.frozen
@@ -55,7 +56,7 @@ class Versus:
     ours: str
     theirs: str
     goal: float | None = None  # the ratio that is to be reached at `at`, the paper's own
-    at: Any = None
+    at: Any = None  # None: where it is best
     keys: tuple[str, ...] = ()  # of the panels that it is about; empty: all
 
 
@@ -93,3 +94,12 @@ def values(samples: Samples, panel: Panel) -> Table:
         for line, by_x in samples.items()
     }
     return {line: {x: shown for x, shown in by_x.items() if shown} for line, by_x in table.items()}
+
+
+def is_numeric(table: Table) -> bool:
+    """Whether its x are numbers, not names of files or programs."""
+    return all(is_number(x) for by_x in table.values() for x in by_x)
+
+
+def is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()

@@ -8,7 +8,7 @@ from statistics import median
 
 from papers.catalogue import Paper
 from papers.documents import Document
-from papers.figures import Figure, Panel, Samples, Table, Versus, values
+from papers.figures import Figure, Panel, Samples, Table, Versus, is_numeric, values
 
 HERE = Path(__file__).parent
 NOISE = 0.97  # a ratio from here to 1 is told as equal
@@ -39,9 +39,11 @@ def headlines(papers: tuple[Paper, ...], documents: dict[str, Document]) -> str:
                 if figure.full_name in documents:
                     samples = documents[figure.full_name]["samples"]
                     panel = panels_of(figure, versus)[0]
-                    found = ratios(samples, panel, versus).get(str(versus.at))
-                    ratio = f"{found:.1f}" if found else "not measured"
-                rows.append(f"| {figure.title}: {versus.ours}, at {versus.at} | {versus.goal:g} | {ratio} |")
+                    found = ratios(samples, panel, versus)
+                    at = str(versus.at) if versus.at is not None else max(found, key=found.__getitem__, default="")
+                    if at in found:
+                        ratio = f"{found[at]:.1f} (at {at})"
+                rows.append(f"| {figure.title}: {versus.ours} against {versus.theirs} | {versus.goal:g} | {ratio} |")
     return "\n".join(["## Headline ratios", "", "| what | the paper | here |", "| --- | --- | --- |", *rows])
 
 
@@ -66,8 +68,10 @@ def section(figure: Figure, document: Document | None) -> str:
 
 def table(figure: Figure, panel: Panel, samples: Samples) -> str:
     shown = {line: by_x for line, by_x in values(samples, panel).items() if by_x}
-    xs = some(list(dict.fromkeys(x for by_x in shown.values() for x in by_x)))
-    lines = [f"| {panel.label}, at {figure.xlabel} | " + " | ".join(xs) + " |", "| --- |" + " --: |" * len(xs)]
+    every = list(dict.fromkeys(x for by_x in shown.values() for x in by_x))
+    xs = some(sorted(every, key=float) if is_numeric(shown) else every)
+    head = f"| {panel.label}, at {panel.xlabel or figure.xlabel} | " + " | ".join(xs) + " |"
+    lines = [head, "| --- |" + " --: |" * len(xs)]
     for line, by_x in shown.items():
         lines.append(f"| {line} | " + " | ".join(cell(by_x.get(x)) for x in xs) + " |")
     return "\n".join(lines)
@@ -128,7 +132,8 @@ def comparison(figure: Figure, samples: Samples) -> str:
             late = {x: ratio for x, ratio in found.items() if ratio < NOISE}
             if late:
                 where = ", ".join(f"{x} ({ratio:.2f}x)" for x, ratio in late.items())
-                behind.append(f"- {versus.ours} is behind {versus.theirs} in {panel.label} at {figure.xlabel} {where}.")
+                axis = f"{panel.label} at {panel.xlabel or figure.xlabel}"
+                behind.append(f"- {versus.ours} is behind {versus.theirs} in {axis} {where}.")
     text = "\n".join(told)
     if behind:
         why = figure.slower or "Why has not been looked into."

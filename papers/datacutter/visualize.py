@@ -1,0 +1,95 @@
+"""The visualization server of examples/filters, asked as the paper asks: prints one JSON object.
+
+    sweep    seconds of a complete update (all blocks) and of a partial one (one block)
+    mix      mean response time of queries of which a share is complete, the others zoom into 4 blocks
+    balance  seconds that a fast copy waits in a unit of work while one copy is slower by a factor
+
+An ordinary program; it does not know about fastsock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples/filters"))
+
+from pipeline import Pipeline, Stage
+
+SHARES = (0, 20, 40, 60, 80, 100)  # per cent of the queries that are complete updates
+QUERIES = 10
+ZOOM = 4
+STAGES = ("repository", "transform", "transform")
+
+
+def warm(pipeline: Pipeline) -> None:
+    for number in range(30):
+        pipeline.query(range(number, number + 1))
+
+
+def sweep(pipeline: Pipeline, blocks: int, seconds: float) -> dict[str, float]:
+    warm(pipeline)
+    complete = []
+    until = time.perf_counter() + seconds
+    while len(complete) < 2 or time.perf_counter() < until:
+        complete.append(pipeline.query(range(blocks)))
+    partial = [pipeline.query(range(number, number + 1)) for number in range(100)]
+    return {"complete": median(complete), "latency": median(partial), "updates": 1 / median(complete)}
+
+
+def mix(pipeline: Pipeline, blocks: int) -> dict[str, float]:
+    warm(pipeline)
+    answers = {}
+    for share in SHARES:
+        seconds = []
+        for query in range(QUERIES):
+            complete = (query + 1) * share // 100 > query * share // 100
+            seconds.append(pipeline.query(range(blocks if complete else min(ZOOM, blocks))))
+        answers[str(share)] = mean(seconds)
+    return answers
+
+
+def balance(pipeline: Pipeline, blocks: int, copies: int) -> dict[str, float]:
+    warm(pipeline)
+    wasted, whole = [], []
+    for _ in range(3):
+        whole.append(pipeline.query(range(blocks)))
+        wasted.append(mean(whole[-1] - pipeline.reports[copy] for copy in range(copies - 1)))
+    return {"wasted": median(wasted), "seconds": median(whole)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("kind", choices=("sweep", "mix", "balance"))
+    parser.add_argument("--image", type=int, default=16 << 20)
+    parser.add_argument("--block", type=int, required=True)
+    parser.add_argument("--nanoseconds", type=float, default=0.0)
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--slow", type=float, default=1.0)
+    parser.add_argument("--schedule", default="round-robin")
+    options = parser.parse_args()
+    blocks = max(1, options.image // options.block)
+    if options.kind == "balance":
+        uneven = Stage("transform", options.copies, options.nanoseconds, options.slow, waits=True)
+        stages = [Stage("repository"), uneven]
+    else:
+        stages = [Stage(name, options.copies, options.nanoseconds) for name in STAGES]
+    with Pipeline(stages, options.block, options.schedule) as pipeline:
+        report: dict[str, Any]
+        if options.kind == "sweep":
+            report = sweep(pipeline, blocks, options.seconds)
+        elif options.kind == "mix":
+            report = mix(pipeline, blocks)
+        else:
+            report = balance(pipeline, blocks, options.copies)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
