@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from papers import datacutter, emp, sovia
+from papers import datacutter, emp, grim, sovia, wsdlite
 from papers.figures import Figure
 
 
@@ -19,6 +19,8 @@ PAPERS = (
     Paper("sovia", "SOVIA: sockets over VIA (Kim, Kim, Jung)", sovia.FIGURES),
     Paper("emp", "Sockets over EMP (Balaji, Shivam, Wyckoff, Panda)", emp.FIGURES),
     Paper("datacutter", "SocketVIA and DataCutter (Balaji and others)", datacutter.FIGURES),
+    Paper("grim", "GRIM: multicast and sockets (a thesis' chapter 8)", grim.FIGURES),
+    Paper("wsdlite", "WSDLite (Speight, Shafi, Bennett)", wsdlite.FIGURES),
 )
 
 FIGURES = tuple(figure for paper in PAPERS for figure in paper.figures)

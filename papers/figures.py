@@ -76,6 +76,8 @@ class Figure:
     versus: tuple[Versus, ...] = ()
     slower: str = ""
     """Why our line is behind the kernel's where it is."""
+    conclusion: Callable[[Samples], str] | None = None
+    """What follows from the figures, in words that depend on them."""
     log_x: bool = True
     seconds: float | None = None  # instead of the plan's, for what needs longer than a ping-pong
     runs: int | None = None

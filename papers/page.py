@@ -58,6 +58,8 @@ def section(figure: Figure, document: Document | None) -> str:
     parts.append(figure.shows)
     if document is not None:
         parts.append(comparison(figure, document["samples"]))
+        if figure.conclusion is not None:
+            parts.append(figure.conclusion(document["samples"]))
         parts.append(f"*{document['caption']}. Data: [JSON](papers/{figure.full_name}.json).*")
         parts += [f"**No figures of {line}**: {why}" for line, why in document["problems"].items()]
     return "\n\n".join(part for part in parts if part)

@@ -9,7 +9,7 @@ from bench.process import Setup
 from papers.figures import Figure, Line, Panel, Start, Versus
 from papers.ftp import ftp_lines
 from papers.lines import KERNEL, KERNEL_ONE, RING, apart, free, roles, together
-from papers.sovia.raw import raw
+from papers.raw import raw
 
 SIZES = {"full": (4, 16, 64, 256, 1024, 4096, 16384, 32768), "quick": (4, 64, 1024, 16384), "least": (4, 2048)}
 STREAMED = {"full": (4, 16, 64, 256, 1024, 2048, 4096, 16384, 32768), "quick": (16, 256, 2048, 32768), "least": (64,)}

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from bench.process import RunFailed
 from papers.figures import Plan, Sample, Start, Take
 
 SOURCE = Path(__file__).with_name("raw.c")
-HEADERS = SOURCE.parents[2] / "fastsock/_native"
+HEADERS = SOURCE.parents[1] / "fastsock/_native"
 
 
 @cache
@@ -42,15 +41,15 @@ def program() -> Path:
     return built
 
 
-def raw(kind: str, key: str, bytes_of: Callable[[Any], int] = int) -> Start:
-    """A line of the C program: "pingpong" or "stream"."""
+def raw(kind: str, key: str, cpus: int = 2) -> Start:
+    """A line of the C program: "pingpong", "stream", "direct" or "lent", on two CPUs or on one."""
 
     def start(stack: ExitStack, plan: Plan) -> Take:
         path = program()
 
         def once(x: Any) -> Sample:
             done = subprocess.run(
-                [str(path), kind, str(bytes_of(x)), str(plan.seconds)],
+                [str(path), kind, str(x), str(plan.seconds), str(cpus)],
                 capture_output=True, text=True, timeout=60, check=False,
             )  # fmt: skip
             if done.returncode:
