@@ -8,6 +8,7 @@ import json
 import os
 import random
 import selectors
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -235,6 +236,71 @@ def test_http_client_finds_a_wrong_file(serve, files, tmp_path):
     assert json.loads(ended.stdout)["wrong"] == ["one byte"]
 
 
+@WAYS
+def test_rpc(serve, client, tmp_path, server_way, client_way):
+    server = serve(server_way, "rpc_server.py")
+    summary = client(client_way, "rpc_client.py", server.address, "--calls", "200")
+    assert summary["counted"] == {"a": 3, "is": 2, "rose": 3}
+    assert json.loads(server.end()) == {"calls": 201}
+    assert_counted(tmp_path, server_way, client_way, least=1)
+
+
+@WAYS
+def test_inetd(serve, client, tmp_path, server_way, client_way):
+    """The service adopts descriptor 0, which somebody may poll: it moves because `environment` says so. The statistics
+    of the super-server tell only of a connection that it gave away."""
+    server = serve(server_way, "super_server.py", EXAMPLES / "inetd_service.py")
+    summary = client(client_way, "inetd_client.py", server.address, "--lines", "500")
+    assert (summary["lines"], summary["wrong"]) == (500, 0)
+    assert json.loads(server.end()) == {"started": 1}
+    if client_way == "fastsock":
+        stats = json.loads((tmp_path / "client.json").read_text())
+        assert stats["connections_ring"] == (server_way == "fastsock"), stats
+
+
+@pytest.mark.parametrize("way", ["plain", "fastsock"])
+@pytest.mark.parametrize("schedule", ["round-robin", "demand"])
+def test_filters(client, tmp_path, way, schedule):
+    """Every block is checked on its way out. Each copy of a filter has a connection to each copy of the next."""
+    words = ["--image", "200000", "--block", "1000", "--copies", "2", "--schedule", schedule, "--partial", "10"]
+    summary = client(way, "filters/main.py", *words)
+    assert summary["blocks"] == 3 * 200 + 10
+    assert summary["block_seconds"] > 0
+    if way == "fastsock":
+        stats = json.loads((tmp_path / "client.json").read_text())
+        assert stats["connections_ring"] == 4, stats  # the client's: two into the first filter, two out of the last
+
+
+BROKEN_FILTER = """
+import filters, worker
+
+class Lossy(filters.Transform):
+    def process(self, number, data, write):
+        if number != 7:
+            super().process(number, data, write)
+
+filters.FILTERS["transform"] = Lossy
+worker.main()
+"""
+
+
+def test_filters_client_finds_a_missing_block(tmp_path):
+    """The check of the example can fail: here the workers lose block 7."""
+    folder = tmp_path / "filters"
+    shutil.copytree(EXAMPLES / "filters", folder)
+    (folder / "real").mkdir()
+    (folder / "worker.py").rename(folder / "real/worker.py")
+    (folder / "worker.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(folder / 'real')!r})\nsys.modules.pop('worker', None)\n" + BROKEN_FILTER
+    )
+    ended = subprocess.run(
+        [sys.executable, folder / "main.py", "--image", "20000", "--block", "1000"],
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert "blocks [7] have not come" in ended.stderr
+
+
 def test_main_job():
     """The README's main job, shortened: it ends well only when the connections took the ring."""
     ended = subprocess.run(
@@ -252,8 +318,8 @@ def test_main_job():
 
 
 def test_programs_do_not_know_about_fastsock():
-    programs = sorted(EXAMPLES.glob("*_server.py")) + sorted(EXAMPLES.glob("*_client.py"))
-    assert len(programs) == 8
+    programs = sorted(path for path in EXAMPLES.rglob("*.py") if path.name != "main_job.py")
+    assert len(programs) >= 19
     for program in programs:
         lines = program.read_text().splitlines()
         assert [line for line in lines if "import" in line and "fastsock" in line] == []
