@@ -26,6 +26,7 @@ def write_document(path: Path, measured: Measured, described: dict[str, Any], se
         "plan": attrs.asdict(measured.plan),
         "caption": caption(described, measured.plan.size, measured.plan.runs),
         "problems": measured.problems,
+        "seconds": round(measured.seconds, 1),
         "panels": panels,
         "samples": measured.samples,
     }

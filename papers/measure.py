@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ class Measured:
     plan: Plan
     samples: Samples
     problems: dict[str, str]  # line -> why it has no figures
+    seconds: float  # that measuring took
 
 
 def measure(figure: Figure, plan: Plan, tell: Tell) -> Measured:
@@ -29,6 +31,7 @@ def measure(figure: Figure, plan: Plan, tell: Tell) -> Measured:
     plan = attrs.evolve(plan, runs=min(plan.runs, figure.runs or plan.runs))
     if figure.seconds is not None and plan.size != "least":
         plan = attrs.evolve(plan, seconds=max(plan.seconds, figure.seconds))
+    begun = monotonic()
     samples: Samples = {line.name: {} for line in figure.lines}
     problems: dict[str, str] = {}
     for run in range(plan.runs):
@@ -45,7 +48,7 @@ def measure(figure: Figure, plan: Plan, tell: Tell) -> Measured:
                     sample = guarded(line, partial(take, x), problems)
                     if sample is not None:
                         samples[line.name].setdefault(str(x), []).append(sample)
-    return Measured(figure, plan, samples, problems)
+    return Measured(figure, plan, samples, problems, monotonic() - begun)
 
 
 def guarded(line: Line, act: Callable[[], Any], problems: dict[str, str]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -91,6 +92,8 @@ def serve_rpyc() -> Serving:
 
     server = ThreadedServer(Service, hostname=HOST, port=0)
     in_thread(server.start)
+    while not server.active:  # listening, from here on
+        time.sleep(0.001)
     return server.port, server.close
 
 
@@ -159,6 +162,7 @@ def serve_onc() -> Serving:
 
     server = Server()
     server.bind()
+    server.sock.listen()  # before the client is told
     in_thread(server.listen)
     return server.port, lambda: None
 
