@@ -80,7 +80,8 @@ class Figure:
     """What follows from the figures, in words that depend on them."""
     log_x: bool = True
     seconds: float | None = None  # instead of the plan's, for what needs longer than a ping-pong
-    runs: int | None = None
+    runs: int | None = None  # at most
+    quick_runs: int | None = None  # at most, of a quick plan
 
     @property
     def full_name(self) -> str:

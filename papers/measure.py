@@ -28,7 +28,8 @@ class Measured:
 def measure(figure: Figure, plan: Plan, tell: Tell) -> Measured:
     """Every run starts the processes of all lines afresh; at every x the lines take turns, in an order that changes
     from run to run. A line that fails has no figures from then on, and is told as a problem."""
-    plan = attrs.evolve(plan, runs=min(plan.runs, figure.runs or plan.runs))
+    most = (figure.quick_runs if plan.size == "quick" else None) or figure.runs or plan.runs
+    plan = attrs.evolve(plan, runs=min(plan.runs, most))
     if figure.seconds is not None and plan.size != "least":
         plan = attrs.evolve(plan, seconds=max(plan.seconds, figure.seconds))
     begun = monotonic()

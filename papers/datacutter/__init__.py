@@ -94,6 +94,7 @@ def guarantees(name: str, title: str, nanoseconds: Callable[[Plan], float], **kw
             ),
         ),
         runs=2,
+        quick_runs=1,
         **kw,
     )  # fmt: skip
 
@@ -150,11 +151,12 @@ FIG25B = guarantees(
 )
 
 PARTITIONS = (1, 8, 64)
+MIXED = {"full": 16 << 20, "quick": 4 << 20, "least": 256 << 10}  # bytes of an image
 
 
 def mix(way: str, partitions: int, nanoseconds: float) -> Start:
     def start(stack: ExitStack, plan: Plan) -> Take:
-        image = IMAGE[plan.size]
+        image = MIXED[plan.size]
         words = ("mix", "--image", image, "--block", image // partitions, "--nanoseconds", nanoseconds)
         answers: dict[str, float] = {}
 
@@ -191,6 +193,7 @@ def mixed(name: str, title: str, nanoseconds: float) -> Figure:
         slower=SLOWER,
         log_x=False,
         runs=2,
+        quick_runs=1,
     )
 
 
@@ -245,6 +248,7 @@ FIG31 = Figure(
     " processes on two CPUs.",
     log_x=False,
     runs=2,
+    quick_runs=1,
 )
 
 FIGURES = (FIG19, FIG24, FIG25, FIG25B, FIG28, FIG29, FIG31)

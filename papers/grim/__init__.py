@@ -100,6 +100,7 @@ def to_many(name: str, title: str, xlabel: str, xs: dict[str, tuple[Any, ...]], 
         slower=SLOWER,
         log_x="count" in fixed,
         runs=2,
+        quick_runs=1,
     )
 
 

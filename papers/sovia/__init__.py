@@ -168,8 +168,10 @@ FIG7 = Figure(
         *(Versus(f"{system}, fastsock", f"{system}, kernel TCP") for system in RPC_SYSTEMS[1:]),
         *(Versus(f"{system}, fastsock", f"{system}, kernel TCP, one CPU") for system in RPC_SYSTEMS),
     ),
-    slower="On one CPU nobody is woken on another processor, and a call is bound by the system's own Python code, which then"
-    " finds its data in one cache. rpyc polls its descriptor before each receive, so its connections stay on kernel TCP, on"
+    slower="On one CPU nobody is woken on another processor, and a call is bound by the system's own Python code,"
+    " which then"
+    " finds its data in one cache. rpyc polls its descriptor before each receive, so its connections stay on kernel"
+    " TCP, on"
     " any number of CPUs.",
     log_x=False,
 )

@@ -258,6 +258,7 @@ FIG8 = Figure(
     versus=(Versus(RING, "kernel TCP", keys=("seconds", "communicating")),),
     slower="Computing is most of the time, and what a worker waits for the other is the same on both paths.",
     runs=3,
+    quick_runs=2,
 )
 
 FIGURES = (FIG3, FIGS4, SMP, INTERCEPTION, FIG8)
