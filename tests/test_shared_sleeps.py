@@ -1,11 +1,12 @@
 """Processes that share a connection sleep on one eventfd: a wakeup reaches the one it is for, and wakes once."""
 
+import os
 import time
 from collections.abc import Callable
 
 import pytest
 from differential.processes import Gate, forked
-from pairs import Pair, Task, fill, payload, read_exactly, sleep_of, until, until_asleep
+from pairs import KernelSocket, Pair, Task, fill, payload, read_exactly, sleep_of, until, until_asleep
 
 SIZE = 3_000_000
 """Bytes: more than a connection on the ring holds."""
@@ -80,3 +81,22 @@ def test_two_processes_wait_for_the_two_directions(pair: Pair) -> None:
                 read_exactly(far, SIZE // 200)
             receiver.result()
             over.open()
+
+
+def test_a_receiver_in_the_kernel_leaves_the_senders_wakeup_alone(pair: Pair) -> None:
+    """The peer leaves while one thread sends and another receives. On one processor the receiver, which waits for the
+    kernel by then, is the first to run."""
+    near, far = pair
+    data = payload(SIZE)
+    usable = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(usable)})
+    try:
+        sender = Task(near.sendall, data).until_asleep()
+        receiver = Task(near.recv, 1).until_asleep()
+        with KernelSocket(fileno=far.detach()) as raw:
+            assert read_exactly(raw, SIZE) == data
+            raw.sendall(b"x")
+            assert receiver.result() == b"x"
+            sender.result()
+    finally:
+        os.sched_setaffinity(0, usable)

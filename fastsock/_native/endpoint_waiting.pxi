@@ -74,6 +74,8 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     cdef fs_side *own = take_turn(self, what == SEND, PATIENCE)
     cdef fs_lock_t *lock
     cdef fs_word32 *sleepers = &self.recv_sleepers if what == RECEIVE else &self.send_sleepers
+    cdef fs_word32 *watchers = &self.recv_watchers if what == RECEIVE else &self.send_watchers
+    cdef bint watches
     if own == NULL:
         return -EINTR  # a stopped process has the turn: the caller looks for signals, and whether its time is up
     lock = &own.recv_lock if what == RECEIVE else &own.send_lock
@@ -85,9 +87,6 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     attached = is_attached(self) and not fs_load_relaxed(&self.own.moved) & (
         FS_RECEIVING_BACK if what == RECEIVE else FS_SENDING_BACK)
     moved = self.moved_receiving() if what == RECEIVE else self.moved_sending() and not self.gone()
-    fds[0].fd = self.wake_fd
-    fds[0].events = POLLIN
-    fds[0].revents = 0
     fds[1].fd = self.fd
     fds[1].events = POLLRDHUP if moved else (POLLRDHUP | POLLIN if what == RECEIVE else POLLOUT)
     fds[1].revents = 0
@@ -104,8 +103,15 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         probe = rest < 0 or rest > PROBE_INTERVAL
         fds[1].events = 0
     fs_add_sc(sleepers, 1)
-    # Before it arms: whoever takes the wakeup that comes for it knows then that it may have been for this process.
-    fs_or_sc(&own.sleeps, FS_SLEEPS_RECEIVING if what == RECEIVE else FS_SLEEPS_SENDING)
+    # Who waits for the kernel alone leaves the eventfd to those who wait for the ring: it would take their wakeups.
+    watches = attached or waits
+    fds[0].fd = self.wake_fd if watches else -1
+    fds[0].events = POLLIN
+    fds[0].revents = 0
+    if watches:
+        fs_add_sc(watchers, 1)
+        # Before it arms: whoever takes the wakeup that comes for it knows then that it may have been for this process.
+        fs_or_sc(&own.sleeps, FS_SLEEPS_RECEIVING if what == RECEIVE else FS_SLEEPS_SENDING)
     if attached and what == RECEIVE:
         ready = fs_arm_receiver(&self.vi)
         if ready and not moved:
@@ -130,6 +136,8 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     if events < 0:
         events = -errno
     fs_add_sc(sleepers, <uint32_t>-1)
+    if watches:
+        fs_add_sc(watchers, <uint32_t>-1)
     if fds[0].revents & POLLIN:
         sys_read(fds[0].fd, &drained, 8)
     if attached and what == RECEIVE:
@@ -143,7 +151,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
             fs_unlock(&own.send_lock)
     if probe and events == 0:
         events = 1
-    if attached or waits:
+    if watches:
         hand_over(self)
     if events > 0:
         self.settle(began, polled, False)
@@ -174,10 +182,10 @@ cdef void hand_over(Endpoint self) noexcept nogil:
     cdef uint32_t passed = 0, elsewhere = fs_load_sc(&self.own.sleeps) if shared(self) else 0
     cdef bint more = False
     cdef fs_side *own
-    if elsewhere & FS_SLEEPS_RECEIVING or fs_load_sc(&self.recv_sleepers):
+    if elsewhere & FS_SLEEPS_RECEIVING or fs_load_sc(&self.recv_watchers):
         if fs_arm_receiver(&self.vi):
             passed |= FS_SLEEPS_RECEIVING
-    if elsewhere & FS_SLEEPS_SENDING or fs_load_sc(&self.send_sleepers):
+    if elsewhere & FS_SLEEPS_SENDING or fs_load_sc(&self.send_watchers):
         own = lock_sending(self)
         if fs_load_relaxed(&own.moved) & FS_SENDING_BACK:
             more = not waits_for_leaver(self)

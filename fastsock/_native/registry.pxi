@@ -128,6 +128,8 @@ def after_fork_in_child():
         endpoint.active = endpoint.in_kernel = 0  # the threads that were inside are not in this process,
         fs_store_sc(&endpoint.recv_sleepers, 0)
         fs_store_sc(&endpoint.send_sleepers, 0)
+        fs_store_sc(&endpoint.recv_watchers, 0)
+        fs_store_sc(&endpoint.send_watchers, 0)
         note_child(endpoint.own)
     while call != NULL:  # but for this one, which may have forked in a signal handler
         (<Endpoint>call.endpoint).active += 1

@@ -69,7 +69,8 @@ cdef class Endpoint:
     cdef int peer_fd
     cdef int active      # calls inside, of all threads of this process
     cdef int in_kernel   # of those, in the kernel's own blocking call
-    cdef fs_word32 recv_sleepers, send_sleepers  # threads of this process
+    cdef fs_word32 recv_sleepers, send_sleepers  # threads of this process,
+    cdef fs_word32 recv_watchers, send_watchers  # and those of them that watch the eventfd
     cdef bint finishing
     cdef bint kept  # by a loop's transport, which looks at the region
     cdef bint recyclable  # the region, once this end has said goodbye

@@ -29,8 +29,8 @@ CREDITS = {"full": (2, 4, 8, 16, 32), "quick": (2, 8, 32), "least": (2, 32)}
 REPLIES = {"full": (4, 16, 64, 256, 1024, 4096, 8192), "quick": (4, 1024, 8192), "least": (4,)}
 CLIENTS = 3
 BUFFERS = (64 << 10, 208 << 10)
-"""Bytes asked for, which the kernel doubles: small ones, and the most that a program usually gets. The paper's 16 KB are
-less than one segment of the loopback interface, and its transfers then wait for timers."""
+"""Bytes asked for, which the kernel doubles: small ones, and the most that a program usually gets. The paper's 16 KB
+are less than one segment of the loopback interface, and its transfers then wait for timers."""
 
 
 def pingpong(size: Any) -> dict[str, Any]:
