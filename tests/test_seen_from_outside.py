@@ -96,6 +96,35 @@ def test_a_closed_connection_is_seen_no_more():
     assert process.gone["bytes_sent"] >= 1000
 
 
+def test_an_endpoint_that_could_not_be_made_takes_nobody_s_place():
+    """Of a number that another thread has closed. It struck out the first connection, whose place was given away again:
+    when that ended as well, a later one was looked for anywhere in memory."""
+    source = PAIR.replace(
+        "    told()\n",
+        """
+    from fastsock._native import vi
+    def fail():
+        try:
+            vi.Endpoint(-1)
+        except OSError:
+            return
+        raise AssertionError("made")
+    fail()
+    with make_pair("ring"):
+        told()
+    for _ in range(20):
+        fail()
+        with make_pair("ring"), make_pair("ring"):
+            pass
+""",
+    )
+    with running(source) as program:
+        program.line()
+        assert len(seen(program.pid).connections) == 4
+        program.tell()
+        assert program.wait() == 0
+
+
 def test_more_connections_than_one_answer_and_one_page_of_the_roll_hold(soft_limit_raised):
     source = """
         fastsock.patch(move_after=100)

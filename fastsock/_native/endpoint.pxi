@@ -7,10 +7,10 @@ cdef class Endpoint:
 
     def __cinit__(self, int fd):
         self.fd = fd
+        self.wake_fd = self.peer_fd = self.place = -1  # before anything can fail: `strike` would take another's place away
         self.descriptors = set()
         self.inode = inode_of(fd)
         self.receive_timeout = self.send_timeout = NOT_ASKED
-        self.wake_fd = self.peer_fd = self.place = -1
         take_up_polling(&self.habit)
         self.own = <fs_side *>new_block(sizeof(fs_side))
         fs_store_sc(&self.own.holders, 1)
