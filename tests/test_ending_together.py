@@ -4,12 +4,14 @@ goodbye for all."""
 import contextlib
 import os
 import select
+import signal
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 from differential.processes import Gate, forked
-from pairs import Pair, make_pair, poll_mask, until
+from pairs import KernelSocket, Pair, make_pair, poll_mask, until
 from watching import await_access, watched
 
 from fastsock._native import vi
@@ -94,3 +96,51 @@ def test_a_child_that_went_over_a_bridge_is_counted_out_once() -> None:
         assert end_of(near).holders == 2, "this process and the bridge"
         gate.open()
         until(lambda: end_of(near).holders == 1, "the bridge's end")
+
+
+class ForkInTheMiddle:
+    """In the place of what is told of a session's end: another thread forks while this one closes."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.function = function
+        self.child = 0
+
+    def note(self, _: int) -> None:
+        def fork() -> None:
+            self.child = os.fork()
+            if self.child == 0:
+                self.function()
+                os._exit(0)
+
+        forking = threading.Thread(target=fork)
+        forking.start()
+        forking.join()
+
+
+def test_a_fork_in_the_middle_of_a_close_leaves_nobody_to_wait_for() -> None:
+    """The thread that closes is not in the child, which was counted: nobody would say goodbye."""
+    with make_pair("ring") as (near, far), Gate() as gate:
+        forks = end_of(near).session = ForkInTheMiddle(gate.wait)
+        near.close()
+        gate.open()
+        os.waitpid(forks.child, 0)
+        assert far.recv(1) == b""
+        assert end_of(far).describe()["fin"], "it takes the end for a death"
+
+
+def test_memory_that_a_killed_child_shared_comes_back() -> None:
+    with make_pair("ring") as (near, far), Gate() as started:
+        side = end_of(near).describe()["side"]
+
+        def hold() -> None:
+            started.open()
+            signal.pause()
+
+        with forked(hold) as child:
+            started.wait()
+            near.close()
+            os.kill(child, signal.SIGKILL)
+        with contextlib.ExitStack() as sockets:
+            several = [vi.Endpoint(sockets.enter_context(KernelSocket()).fileno()) for _ in range(300)]
+            assert side in [endpoint.describe()["side"] for endpoint in several]
+        assert far.recv(1) == b""

@@ -56,11 +56,7 @@ cdef int end_last_call(Endpoint self) except -1:
 
 
 cdef int say_goodbye(Endpoint self) except -1:
-    """If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
-    queue, where they would turn its FIN into a RST."""
-    cdef bint last, unread, whole
-    cdef int late
-    cdef fs_side *own
+    """The connection ends in this process, and on the ring if this is the last holder."""
     self.finished = True
     self.step = None
     if self.search is not None:
@@ -73,6 +69,15 @@ cdef int say_goodbye(Endpoint self) except -1:
             fs_load_relaxed64(&self.vi.count.messages_sent) + fs_load_relaxed64(&self.vi.count.messages_received)))
     if self.kit is not None:
         self.kit.before_end()
+    return let_go(self)
+
+
+cdef int let_go(Endpoint self) except -1:
+    """If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
+    queue, where they would turn its FIN into a RST."""
+    cdef bint last, unread, whole
+    cdef int late
+    cdef fs_side *own
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]
     strike(self)

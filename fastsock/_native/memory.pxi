@@ -53,8 +53,9 @@ cdef void free_block(void *memory, size_t size):
 
 
 cdef void free_side(fs_side *side, size_t ends_size):
-    """Takes back a connection's blocks, once no process holds it any more."""
-    if fs_load_sc(&side.holders):
+    """Takes back a connection's blocks, once no process holds it any more. (Nobody but us strikes out a child that is killed
+    after we have let go.)"""
+    if count_holders(side):
         held_elsewhere.append((<uintptr_t>side, ends_size))
         return
     if side.ends != NULL:

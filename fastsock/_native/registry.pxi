@@ -135,7 +135,9 @@ def after_fork_in_child():
         (<Endpoint>call.endpoint).active += 1
         call = call.outer
     for endpoint in list(by_inode.values()):
-        if endpoint.finishing and not endpoint.active:
+        if endpoint.finished:
+            let_go(endpoint)  # another thread was about to, and the child was counted
+        elif endpoint.finishing and not endpoint.active:
             end_last_call(endpoint)  # the other thread would have
 
 
