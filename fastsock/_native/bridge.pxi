@@ -131,7 +131,7 @@ cdef extern from *:
 cdef enum:
     BUFFER = 65536
     # milliseconds between looks:
-    HELD_LOOK = 20        # whether a held direction may go on
+    HELD_LOOK = 20        # whether a held direction may go on, or whether bytes came where no poll tells (deaf)
     STRANGERS_LOOK = 500  # whether anything came, where a wakeup may be lost
 
 # What goes one way across the bridge.
@@ -145,8 +145,7 @@ cdef int64_t next_of_unknown(Endpoint self, parcel_t *parcel, char *into) noexce
     """The peer was killed or stopped while it sent the parcel again: the kernel's queue holds a part of it, the peer's
     word or the end of its stream tells how much. Bytes, -EAGAIN, or 0 when it is known."""
     cdef uint64_t rest = parcel.size - parcel.crossed
-    cdef int64_t got = sys_recv(self.fd, into, BUFFER if rest > BUFFER else rest, MSG_PEEK | MSG_DONTWAIT)
-    cdef int failed = errno if got < 0 else 0
+    cdef int64_t got = look_in_kernel(self, into, BUFFER if rest > BUFFER else rest, MSG_PEEK)
     # SYNC: returned - pairs with put_back. After the look: what the peer sends behind the parcel it sends behind this.
     cdef uint32_t told = fs_load_sc(&self.vi.rx.returned)
     if told:
@@ -157,10 +156,10 @@ cdef int64_t next_of_unknown(Endpoint self, parcel_t *parcel, char *into) noexce
     elif got > 0:
         parcel.crossed += <uint64_t>got
         return sys_recv(self.fd, into, <size_t>got, MSG_DONTWAIT)
-    elif failed == EAGAIN:
+    elif got == -EAGAIN:
         return -EAGAIN
-    elif failed:
-        fs_store_relaxed(&self.pending_error, <uint32_t>failed)  # told, and for the reader to hear after the parcel
+    elif got:
+        fs_store_relaxed(&self.pending_error, <uint32_t>-got)  # told, and for the reader to hear after the parcel
     parcel.unknown = False
     sys_lseek(parcel.fd, <int64_t>parcel.crossed, SEEK_SET)
     return 0
@@ -175,18 +174,27 @@ cdef int64_t next_inward(Endpoint self, parcel_t *parcel, char *into) noexcept n
         if got:
             return got
     if parcel.returned:
-        got = sys_recv(self.fd, into, BUFFER if parcel.returned > BUFFER else parcel.returned, MSG_DONTWAIT)
+        got = look_in_kernel(self, into, BUFFER if parcel.returned > BUFFER else parcel.returned, 0)
         if got > 0:
             parcel.returned -= <uint64_t>got
-            return got
-        return -errno if got < 0 else -ECONNRESET
+        return got if got else -ECONNRESET
     if parcel.fd >= 0:
         got = sys_read(parcel.fd, into, BUFFER)
         if got > 0:
             return got
         sys_close(parcel.fd)
         parcel.fd = -1
-    return self.try_receive(into, BUFFER, 0, True)
+    got = self.try_receive(into, BUFFER, 0, True)
+    if got == 0 and not fs_load_relaxed(&self.own.fin_taken):
+        if lifeline(self) == ALIVE:
+            return -EAGAIN  # as look_in_kernel
+        got = self.try_receive(into, BUFFER, 0, True)
+    return got
+
+
+cdef bint deaf(Endpoint self) noexcept nogil:
+    """Whether this side has shut receiving (SHUT_RD) and the peer's stream goes on: the kernel tells no poll then that more came."""
+    return fs_events_now(self.fd, POLLRDHUP) & POLLRDHUP and lifeline(self) == ALIVE
 
 
 cdef void dissolve(Endpoint self) noexcept nogil:
@@ -202,7 +210,7 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
     cdef pollfd fds[3]
     cdef int64_t part
     cdef uint64_t drained
-    cdef bint progress, armed, wants, ready
+    cdef bint progress, armed, wants, looks, ready
     cdef fs_side *own
     cdef int patience
     inward.bytes = buffers
@@ -259,15 +267,21 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
         if progress:
             continue
         wants = inward.done == inward.length and not inward.ended and not collecting(self)
+        looks = wants and deaf(self)
+        if looks and outward.ended and not parcel.returned and not parcel.unknown:
+            # Shut in both directions: what comes from now on the kernel answers with RST, as it would the reader's.
+            inward.ended = True
+            sys_shutdown(far, SHUT_WR)
+            continue
         armed = is_attached(self) and wants and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK
         fds[0].fd = self.wake_fd if is_attached(self) else -1
         fds[0].events = POLLIN
         fds[1].fd = self.fd if wants or outward.done < outward.length else -1
         fds[1].events = 0
-        if wants:
+        if wants and not looks:
             fds[1].events |= POLLRDHUP if armed and self.moved_receiving() and not parcel.returned and not parcel.unknown else POLLIN | POLLRDHUP
         # (Threads that slept on the connection in the old process may still take a wakeup that was meant for us.)
-        patience = HELD_LOOK if collecting(self) else -1 if self.active < 2 else STRANGERS_LOOK
+        patience = HELD_LOOK if looks or collecting(self) else -1 if self.active < 2 else STRANGERS_LOOK
         if outward.done < outward.length:
             if fs_load_relaxed(&self.own.moved) & FS_SENDING_HELD:
                 patience = HELD_LOOK

@@ -102,6 +102,17 @@ cdef int lifeline(Endpoint self) noexcept nogil:
     return ALIVE
 
 
+cdef int64_t look_in_kernel(Endpoint self, void *into, size_t room, int flags) noexcept nogil:
+    """What the kernel's queue holds: bytes, 0 at the end of the peer's stream, or -errno. After a SHUT_RD of this side the kernel
+    says 0 wherever it holds nothing, and more may come all the same: that is -EAGAIN here."""
+    cdef int64_t got = sys_recv(self.fd, into, room, flags | MSG_DONTWAIT)
+    if got == 0:
+        if lifeline(self) == ALIVE:
+            return -EAGAIN
+        got = sys_recv(self.fd, into, room, flags | MSG_DONTWAIT)  # what came before the end came before this look
+    return got if got >= 0 else -errno
+
+
 cdef bint peer_ended(Endpoint self) noexcept nogil:
     """Whether the peer's FIN or RST has come."""
     return lifeline(self) != ALIVE

@@ -282,15 +282,15 @@ cdef void swallow_counted(Endpoint self) noexcept nogil:
     cdef int tries = 0
     while self.own.doorbell_debt and tries < BYTE_LOOKS:
         # Nothing is written to `junk`, but the kernel checks that all of it could be: no more than there is.
-        got = sys_recv(self.fd, junk, min(<size_t>self.own.doorbell_debt, sizeof(junk)), MSG_TRUNC | MSG_DONTWAIT)
+        got = look_in_kernel(self, junk, min(<size_t>self.own.doorbell_debt, sizeof(junk)), MSG_TRUNC)
         if got > 0:
             self.own.doorbell_debt -= <uint32_t>got
-        elif got < 0 and errno == EAGAIN:
+        elif got == -EAGAIN:
             tries += 1  # counted by the peer, but not sent yet: it is in between, or was interrupted there
             fs_pause()
         else:
             if got < 0:
-                fs_store_relaxed(&self.pending_error, <uint32_t>errno)
+                fs_store_relaxed(&self.pending_error, <uint32_t>-got)
             self.own.doorbell_debt = 0  # nothing comes any more
 
 
@@ -309,9 +309,7 @@ cdef bint swallow_by_place(Endpoint self) noexcept nogil:
             return True
         inline = fs_option(self.fd, SOL_SOCKET, SO_OOBINLINE)
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 1)  # takes the urgent byte with the others
-        got = sys_recv(self.fd, junk, min(<size_t>missing, sizeof(junk)), MSG_TRUNC | MSG_DONTWAIT)
-        if got < 0:
-            got = -errno
+        got = look_in_kernel(self, junk, min(<size_t>missing, sizeof(junk)), MSG_TRUNC)
         fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, inline)
         if got > 0:
             self.own.doorbell_debt = missing - <uint32_t>got

@@ -386,10 +386,10 @@ cdef int keep_parcel(Endpoint self, parcel_t *parcel) except -1:
     # What was returned is in our kernel's queue, in front of all else: it is taken out again.
     deadline = fs_now() + ANSWER_TIME
     while parcel.returned:
-        got = sys_recv(self.fd, NULL, parcel.returned, MSG_DONTWAIT | MSG_TRUNC)
+        got = look_in_kernel(self, NULL, parcel.returned, MSG_TRUNC)
         if got > 0:
             parcel.returned -= <uint64_t>got
-        elif got == 0 or errno != EAGAIN or fs_now() > deadline:
+        elif got != -EAGAIN or fs_now() > deadline:
             return DISSOLVED
     left = <size_t>parcel.size
     self.queue.keep_late(self.wake_fd, _os.pread(parcel.fd, left, 0))
