@@ -215,7 +215,7 @@ cdef class Endpoint:
                 fs_store_relaxed(&self.nodelay_word, fs_option(self.fd, IPPROTO_TCP, TCP_NODELAY) != 0)
                 # SYNC: attached - pairs with is_attached: finds `vi`, the eventfds. (Sequentially consistent for expose.)
                 fs_store_sc(&self.attached_word, 1)
-                hold_receive_buffer(self)
+                keep_receive_buffer(self)
                 # A thread that sleeps on the kernel's descriptor knows nothing of the eventfd: ring it there.
                 # SYNC: exposed - pairs with expose.
                 if fs_load_sc(&self.exposed_word) or fs_load_sc(&self.recv_sleepers):

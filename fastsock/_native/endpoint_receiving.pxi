@@ -150,6 +150,15 @@ cdef void move_receiving(Endpoint self) noexcept nogil:
     # Not before: an urgent byte that came over the kernel belongs in line as the option says.
     fs_set_option(self.fd, SOL_SOCKET, SO_OOBINLINE, 0)
     fs_or_sc(&self.own.moved, FS_RECEIVING_MOVED)
+    hold_receive_buffer(self)
+
+
+cdef void keep_receive_buffer(Endpoint self) noexcept nogil:
+    """At the attachment. A buffer that has not grown yet does not grow any more. One that has grown is not held before the
+    kernel's part of the stream has been read: megabytes of that may lie in the peer's kernel, and would come through the
+    small window a bit at a time, each after the kernel's timer of 200 ms."""
+    if fs_option(self.fd, SOL_SOCKET, SO_RCVBUF) <= HELD_BUFFER:
+        hold_receive_buffer(self)
 
 
 cdef void hold_receive_buffer(Endpoint self) noexcept nogil:
