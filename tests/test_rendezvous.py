@@ -490,7 +490,7 @@ def test_two_threads_of_a_seeker_find_one_peer(hasty):
 
 
 def test_a_grown_receive_buffer_is_held_once_the_kernels_part_has_been_read():
-    """Before, megabytes may lie in the peer's kernel. Through a small window they would come a bit at a time, each after
+    """Before, megabytes may lie in the peer's kernel. Through a small window they come a bit at a time, each after
     the kernel's timer of 200 ms."""
     chunk = bytes(65536)
     with fastsock.configure(move_after=400), listening() as listener, fastsock.socket() as near:
