@@ -6,6 +6,7 @@ NAME is a paper ("sovia") or a figure ("sovia-fig7"); without one, all. The exit
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -80,6 +81,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     try:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # processes of figures end with it
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)

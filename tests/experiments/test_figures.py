@@ -8,23 +8,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
+from bench.process import RunFailed
 from papers.catalogue import FIGURES, PAPERS, chosen
-from papers.figures import values
+from papers.datacutter.guarantees import latency_at_rate, rate_at_latency
+from papers.figures import Line, Plan, values
+from papers.measure import measure
 from papers.page import page
+from papers.wsdlite import crossing
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_ONC_RPC = sys.version_info >= (3, 13)  # sunrpc needs xdrlib, which left the standard library
 UNAVAILABLE = ("ONC RPC",) if NO_ONC_RPC else ()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("paper", [paper.name for paper in PAPERS])
 def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "papers", "--least", "--out", tmp_path, paper],
-        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     wrong = [line for line in done.stderr.splitlines() if line.startswith("INVALID")]
     assert [line for line in wrong if not any(name in line for name in UNAVAILABLE)] == []
@@ -66,3 +71,50 @@ def test_the_page_tells_what_is_slower_and_what_has_no_figures():
     assert figure.slower in text
     assert "**No figures of local copy**: it failed" in text
     assert "Not measured yet: `./dev papers sovia-fig6a`" in text
+
+
+def test_guarantees_choose_blocks_from_each_paths_own_curve():
+    """Kernel TCP meets a latency of 100 us with small blocks only; fastsock with large ones, if it may choose."""
+
+    def at(updates, microseconds):
+        return [{"updates": updates, "latency": microseconds / 1e6}]
+
+    samples = {
+        "kernel TCP": {"1024": at(10.0, 100.0), "65536": at(100.0, 400.0)},
+        "fastsock": {"1024": at(60.0, 25.0), "65536": at(200.0, 100.0)},
+    }
+    rates = {line: by_x.get("100") for line, by_x in rate_at_latency(samples).items()}
+    assert rates == {"kernel TCP": [10.0], "fastsock": [60.0], "fastsock with DR": [200.0]}
+    table = latency_at_rate(samples)
+    assert table["kernel TCP"]["10"] == [100e-6]
+    assert table["fastsock"]["10"] == table["fastsock with DR"]["10"] == [25e-6]
+    assert "200" not in table["kernel TCP"]
+    assert table["fastsock with DR"]["200"] == [100e-6]
+
+
+def test_prototype_says_where_a_single_copy_is_ahead():
+    def at(rate):
+        return [{"bytes_per_second": rate}]
+
+    samples = {
+        "ring: two pipelined copies, 2 CPUs": {"4096": at(10.0), "65536": at(10.0)},
+        "kernel: one copy (process_vm_writev), 2 CPUs": {"4096": at(5.0), "65536": at(15.0)},
+    }
+    text = crossing(samples)
+    assert "2 CPUs: kernel: one copy (process_vm_writev) is ahead of the ring at 65536 bytes; at best 1.50x" in text
+    assert "2 CPUs: lent buffer: one copy is nowhere ahead of the ring" in text
+
+
+def test_a_line_that_fails_has_no_figures_and_does_not_stop_the_others():
+    def fails(stack, plan):
+        raise RunFailed("it does not start")
+
+    def works(stack, plan):
+        return lambda x: {"seconds": float(x)}
+
+    figure = attrs.evolve(
+        chosen(["sovia-fig7"])[0], lines=(Line("fails", fails), Line("works", works)), xs={"least": (1, 2)}
+    )
+    measured = measure(figure, Plan.named("least"), lambda text: None)
+    assert measured.problems == {"fails": "RunFailed: it does not start"}
+    assert measured.samples == {"fails": {}, "works": {"1": [{"seconds": 1.0}], "2": [{"seconds": 2.0}]}}
