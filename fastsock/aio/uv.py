@@ -9,13 +9,15 @@ from typing import Any
 
 from uvloop.loop import PseudoSocket, SSLProtocol  # type: ignore[attr-defined]
 
-from fastsock import config
+from fastsock import config, facade
 from fastsock._native.aio import ShimFactory, connecting, made_above
 from fastsock.aio.transports import Transport, hand_out, path_behind, shown_as
 from fastsock.observability import Path
 from fastsock.thread import ensure_thread
 
 __all__ = ["WRAPPERS"]
+
+_Kernel: Any = facade.socket.__mro__[1]
 
 
 class _ShownSocket(PseudoSocket):  # type: ignore[misc]
@@ -25,6 +27,8 @@ class _ShownSocket(PseudoSocket):  # type: ignore[misc]
         super().__init__(sock.family, sock.type, sock.proto, sock.fileno())
         self._own = sock
         self._transport = weakref.ref(transport)
+        self._peer: Any = None
+        self._here: Any = None
 
     def fileno(self) -> int:
         hand_out(self._transport)
@@ -34,12 +38,40 @@ class _ShownSocket(PseudoSocket):  # type: ignore[misc]
         hand_out(self._transport)
         return super().dup()
 
+    def _bare(self) -> Any:
+        """As uvloop makes a socket object for one question, and detaches it again. But not of the facade's class, which
+        would take the connection for one that came from elsewhere."""
+        return _Kernel(self.family, self.type, self.proto, super().fileno())
+
+    def getpeername(self) -> Any:
+        if self._peer is None:
+            self._peer = _asked(self._bare(), _Kernel.getpeername)
+        return self._peer
+
+    def getsockname(self) -> Any:
+        if self._here is None:
+            self._here = _asked(self._bare(), _Kernel.getsockname)
+        return self._here
+
+    def getsockopt(self, *args: Any, **kwargs: Any) -> Any:
+        return _asked(self._bare(), _Kernel.getsockopt, *args, **kwargs)
+
+    def setsockopt(self, *args: Any, **kwargs: Any) -> None:
+        _asked(self._bare(), _Kernel.setsockopt, *args, **kwargs)
+
     def __repr__(self) -> str:
         return repr(self._own)
 
     def fastsock_path(self) -> Path | None:
         """For fastsock.path_of, which hands nothing out."""
         return path_behind(self._transport)
+
+
+def _asked(bare: Any, question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return question(bare, *args, **kwargs)
+    finally:
+        bare.detach()
 
 
 shown_as[PseudoSocket] = _ShownSocket
