@@ -269,7 +269,8 @@ class Driver:
         kills = sum(count for name, count in self.faults.counts.items() if name.startswith("kill"))
         summary = f"{judge.summary()}\n  faults: {struck}; {kills} kills\n"
         for trouble in dict.fromkeys(self.troubles):
-            summary += f"  trouble: {trouble[:600]}\n"
+            shown = trouble if len(trouble) < 1200 else f"{trouble[:200]} ... {trouble[-1000:]}"
+            summary += f"  trouble: {shown}\n"
         if not judge.hows["done"]:
             self.finding("no connection came to its end")
         if not self.options.plain and not judge.moved:
