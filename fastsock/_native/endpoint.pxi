@@ -361,7 +361,7 @@ cdef class Endpoint:
         """Nanoseconds that this wait may poll."""
         if not self.listens and not self.on_this_host():
             return 0
-        return may_poll(self.habits(), now)
+        return may_poll(self.habits(), now, fs_load_relaxed(&self.vi.rx.processor) if is_attached(self) else 0)
 
     cdef void settle(self, int64_t began, bint polled, bint paid) noexcept nogil:
         """Learns from a finished wait whether polling pays on this connection."""

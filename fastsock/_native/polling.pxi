@@ -7,8 +7,10 @@ cdef void take_up_polling(poll_habit *habit) noexcept nogil:
     fs_store_relaxed(&habit.penalty, 0)
 
 
-cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil:
-    """Nanoseconds that a wait may poll: nothing when it has not been paying, or on one processor."""
+cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) noexcept nogil:
+    """Nanoseconds that a wait may poll: nothing when it has not been paying, or where the peer needs the processor that
+    polls. With a choice of processors the scheduler moves one of the two (`shares_processor`). With one, nobody moves us:
+    then only a peer that is known to be elsewhere is polled for."""
     cdef uint32_t skip = fs_load_relaxed(&habit.skip)
     if poll_ns == 0 or fs_load_relaxed(&habit.score) < SCORE_POLLS:
         return 0
@@ -18,7 +20,9 @@ cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil:
     if now - <int64_t>fs_load_relaxed64(&processors_known) > AFFINITY_INTERVAL:
         fs_store_relaxed(&processors, <uint32_t>fs_usable_processors())
         fs_store_relaxed64(&processors_known, <uint64_t>now)
-    return poll_ns if fs_load_relaxed(&processors) > 1 else 0
+    if fs_load_relaxed(&processors) > 1 or (peer_processor and not shares_processor(peer_processor)):
+        return poll_ns
+    return 0
 
 
 cdef bint shares_processor(uint32_t peer_processor) noexcept nogil:

@@ -250,7 +250,7 @@ cdef class CompletionQueue:
                 now = fs_now()
                 if not self.quiet_since:
                     self.quiet_since = now
-                    self.budget = may_poll(&self.habit, now)
+                    self.budget = may_poll(&self.habit, now, self.peer_processor())
                 if now - self.quiet_since >= self.budget:
                     self.arm_all()
                 elif not loop_works and self.loop_is_idle() and (
@@ -297,7 +297,7 @@ cdef class CompletionQueue:
             if self.seen and self.deliver_seen(now, &unanswered):
                 if not any:
                     any = True
-                    polls = may_poll(&self.habit, began) > 0
+                    polls = may_poll(&self.habit, began, self.peer_processor()) > 0
                 if unanswered:
                     break
             elif not polls or not self.answer_comes():
@@ -312,6 +312,11 @@ cdef class CompletionQueue:
                 learn(&self.habit, &totals, self.quiet_since, True, True)
             self.quiet_since = 0
         return any
+
+    cdef uint32_t peer_processor(self) noexcept:
+        """1 + the processor that the peer of a hot connection last ran on, the one that `spin` goes by; 0: unknown."""
+        self.drop_cooled()
+        return (<Transport>self.hot[0]).peer_processor() if self.hot else 0
 
     cdef bint answer_comes(self) noexcept:
         """A protocol has answered from its callback, so the peer's next message may be here before a turn of the loop would

@@ -156,7 +156,7 @@ cpdef note_reason(Endpoint endpoint, reason)
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil
 
 cdef void take_up_polling(poll_habit *habit) noexcept nogil
-cdef int64_t may_poll(poll_habit *habit, int64_t now) noexcept nogil
+cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) noexcept nogil
 cdef bint shares_processor(uint32_t peer_processor) noexcept nogil
 cdef void learn(poll_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid) noexcept nogil
 
