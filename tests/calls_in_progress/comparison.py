@@ -74,12 +74,15 @@ def calls_alike(c: Combination, when: str, on_tcp: str, here: str) -> bool:
 
     - of two calls, the one that hears of a reset first gets ECONNRESET, and the other one EOF or EPIPE;
     - a `sendall` to a peer with SHUT_RD, which reads only as far as it finds bytes at once: how far is the buffers'
-      affair. (What it does before the peer reads is compared.)"""
+      affair. (What it does before the peer reads is compared.)
+    - a `poll` whose number was closed meanwhile: woken, the kernel looks at whatever file has the number by then."""
     (call, before), (other, after) = on_tcp.split(), here.split()
     if call != other:
         return False
     if c.call == "both" and c.event in ("far.close", "far.reset", "far.killed"):
         return {before, after} == ({"eof", "ECONNRESET"} if call == "recv" else {"EPIPE", "ECONNRESET"})
+    if call == "poll" and c.event in ("near.close", "near.reset"):
+        return "blocked" not in (before, after)
     return (
         call == "sendall"
         and when.startswith("far has")
