@@ -17,7 +17,7 @@ from .combinations import CALLS, EVENTS, ORACLE, PATHS, Combination, every, reac
 from .comparison import differences
 from .differences import DIFFERENCES, FAULTS
 
-QUIET, LOOKS = 0.015, (0.06, 0.15)
+QUIET, LOOKS = 0.015, (0.06, 0.15, 0.03, 0.1)
 """Seconds without a change that count as rest: in the first run, and in further looks at what differs. (What comes
 later than that comes by a timer, where TCP tells at once.)"""
 
