@@ -324,6 +324,15 @@ def hostile(publishes: bool = False, **geometry: int) -> Iterator[Peer]:
         yield peer
 
 
+@contextlib.contextmanager
+def on_ring(publishes: bool) -> Iterator[Peer]:
+    """A hostile peer with both directions on the ring: the victim has sent descriptor 0, and has taken ours."""
+    with hostile(publishes, chunk=8192) as peer:
+        peer.meet()
+        peer.move_both()
+        yield peer
+
+
 def events(caplog: Any, name: str) -> list[str]:
     """The texts of the events called ``name`` on the logger "fastsock", without terminal colours."""
     texts = [re.sub(r"\x1b\[[0-9;]*m", "", r.getMessage()) for r in caplog.records if r.name == "fastsock"]

@@ -3,19 +3,13 @@
 import os
 
 import pytest
-from pairs import deadline
 from processes import running, settle
 
 import fastsock
 
+pytestmark = pytest.mark.usefixtures("bounded")
 CPUS = sorted(os.sched_getaffinity(0))
 two_processors = pytest.mark.skipif(len(CPUS) < 2, reason="needs two processors")
-
-
-@pytest.fixture(autouse=True)
-def bounded():
-    with deadline(120):
-        yield
 
 
 ECHO = """

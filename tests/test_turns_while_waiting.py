@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from differential.processes import Gate, forked
-from hostile import EXPOSED, GO_ON, LEFT, RETURNING, Peer, hostile
+from hostile import EXPOSED, GO_ON, LEFT, RETURNING, Peer, on_ring
 from native.ring import library
 from pairs import SECONDS, KernelSocket, Task, deadline, payload, poll_mask, read_exactly, until
 
@@ -29,9 +29,7 @@ def bounded() -> Iterator[None]:
 
 @pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
-    with hostile(request.param, chunk=8192) as made:
-        made.meet()
-        made.move_both()
+    with on_ring(request.param) as made:
         yield made
 
 

@@ -24,7 +24,7 @@ from hostile import (
     as_nobody,
     events,
     holdings,
-    hostile,
+    on_ring,
     violations,
 )
 from pairs import SECONDS, KernelSocket, Task, deadline, fill, make_pair, payload, read_exactly, until
@@ -43,9 +43,7 @@ def peer(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> It
     with make_pair("ring"):
         pass  # what a process makes once is there
     before = holdings()
-    with hostile(request.param, chunk=8192) as peer:
-        peer.meet()
-        peer.move_both()
+    with on_ring(request.param) as peer:
         yield peer
     until(lambda: holdings() == before, "nothing is left behind")
 

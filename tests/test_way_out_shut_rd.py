@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile import EXPOSED, GO_ON, RETURNING, Peer, events, hostile
+from hostile import EXPOSED, GO_ON, RETURNING, Peer, events, on_ring
 from pairs import SECONDS, KernelSocket, Task, payload, until
 
 pytestmark = pytest.mark.timeout(60)
@@ -17,9 +17,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture(params=[False, True], ids=["seeks", "publishes"])
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
     """A connection with both directions on the ring, whose victim has shut receiving."""
-    with hostile(request.param, chunk=8192) as peer:
-        peer.meet()
-        peer.move_both()
+    with on_ring(request.param) as peer:
         yield peer
 
 
