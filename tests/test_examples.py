@@ -151,8 +151,9 @@ def test_ftp(serve, client, files, tmp_path, server_way, client_way):
     assert summary["files"] == 24
     assert summary["wrong"] == []
     assert json.loads(server.end()) == {"files_sent": 24, "files_received": 24}
-    # The control connection moves, and the data connections that are busy enough: the large file's.
-    assert_counted(tmp_path, server_way, client_way, least=2)
+    # The control connection moves. A data connection moves if the search for its peer ends before the file does, which
+    # on a busy machine the large file's may not.
+    assert_counted(tmp_path, server_way, client_way, least=1)
 
 
 @WAYS
