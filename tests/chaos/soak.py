@@ -27,8 +27,8 @@ RUN = 300.0
 def draw(rng: random.Random) -> list[str]:
     """The options of a run."""
     modes: list[list[str]] = [["--eager"], ["--eager"], ["--default"], []]
-    words = [*rng.choice(modes), "--pace", rng.choice(["0.25", "0.4"])]
-    words += ["--size", rng.choice(["2000", "20000", "20000", "200000", "4000000"])]
+    words = [*rng.choice(modes), "--pace", rng.choice(["0.15", "0.3"])]
+    words += ["--size", rng.choice(["2000", "2000", "20000", "20000", "200000", "4000000"])]
     words += ["--clients", rng.choice(["6", "8"]), "--lanes", rng.choice(["3", "4"])]
     if rng.random() < 0.2:
         words.append("--one-cpu")
