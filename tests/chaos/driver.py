@@ -42,7 +42,6 @@ class Driver:
         self.judge = Judge(self.finding)
         self.lines: queue.SimpleQueue[tuple[Worker, dict[str, Any]]] = queue.SimpleQueue()
         self.workers: dict[str, Worker] = {}
-        self.all: list[Worker] = []
         self.spoken: set[int] = set()
         self.generations: dict[str, int] = {}
         self.variables = self._variables()
@@ -152,7 +151,6 @@ class Driver:
         if role == "client":
             words = {**words, "seed": seed}
         worker = self.workers[slot] = Worker(role, slot, words, self.settings(seed), self.out)
-        self.all.append(worker)
         worker.read_into(self.lines)
 
     def look_after(self) -> None:
@@ -239,9 +237,11 @@ class Driver:
             self.finish()
         finally:
             self.faults.take_back(everything=True)
-            for worker in self.all:
-                worker.signal_group(9)
+            for worker in self.workers.values():
+                if worker.runs:
+                    worker.signal_group(9)
                 worker.process.wait()
+            # (What an ended worker has left is found by its mark: its number, and so its group's, may be a stranger's.)
             for pid, _, _ in processes.of_run(self.run):
                 processes.send_signal(pid, 9)
         return self.conclude()
