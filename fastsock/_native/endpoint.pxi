@@ -354,12 +354,13 @@ cdef class Endpoint:
         return &self.habit if is_attached(self) else &kernel_habit
 
     cdef bint polls(self) noexcept nogil:
-        """Whether polling is on and has been paying here."""
-        return poll_ns != 0 and fs_load_relaxed(&self.habits().score) >= SCORE_POLLS and (self.listens or self.on_this_host())
+        """Whether polling is on and has been paying here, and nobody else waits for the processor."""
+        return (poll_ns != 0 and fs_load_relaxed(&self.habits().score) >= SCORE_POLLS and (self.listens or self.on_this_host())
+                and not crowded(fs_now()))
 
     cdef int64_t budget(self, int64_t now) noexcept nogil:
         """Nanoseconds that this wait may poll."""
-        if not self.listens and not self.on_this_host():
+        if not is_attached(self) and ((not self.listens and not self.on_this_host()) or crowded(now)):
             return 0
         return may_poll(self.habits(), now, fs_load_relaxed(&self.vi.rx.processor) if is_attached(self) else 0)
 

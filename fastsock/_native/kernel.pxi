@@ -21,7 +21,7 @@ cdef enum:
     PROBE_INTERVAL = 500_000_000    # between probes of a half-closed peer that does not read
     SHARED_INTERVAL = 100_000_000   # between looks of a sleeper whose side is several processes
     COLLECTING_INTERVAL = 2_000_000 # between looks of a receiver while another holder takes what lies unread
-    AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed
+    AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed, and whether there is a crowd
     PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
     PLUG_PIECE = 16384              # of it at most in one segment, which has to fit into a window that opens again
     PLUG_MOST = 1 << 26             # bytes of one plug, the peer's window and all
@@ -58,6 +58,10 @@ cdef fs_word32 processors        # that this process may use
 cdef fs_word64 processors_known  # since when, monotonic ns
 fs_store_relaxed(&processors, 0)
 fs_store_sc64(&processors_known, 0)
+cdef fs_word32 crowd             # whether more wants to run than there are processors
+cdef fs_word64 crowd_known       # since when, monotonic ns
+fs_store_relaxed(&crowd, 0)
+fs_store_sc64(&crowd_known, 0)
 cdef fs_counters totals  # of endpoints that are gone, and of kernel connections
 memset(&totals, 0, sizeof(totals))
 cdef fs_side nobody  # what an endpoint that has ended points to
@@ -73,6 +77,7 @@ cdef extern from *:
     #include <netinet/in.h>
     #include <sched.h>
     #include <signal.h>
+    #include <stdio.h>
     #include <sys/stat.h>
     /* The calls of this thread that are inside an endpoint, the innermost first: `struct fs_call` of vi.pxd. */
     static __thread void *fs_calls_of_thread;
@@ -96,6 +101,22 @@ cdef extern from *:
     static inline int fs_usable_processors(void) {
         cpu_set_t set;
         return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    }
+    /* Whether more threads of the host want to run than it has processors. Where nobody tells: no. */
+    static inline int fs_crowded(void) {
+        static fs_word32 processors; /* relaxed: two threads that ask get the same answer */
+        char text[64];
+        int64_t length;
+        unsigned running, online = fs_load_relaxed(&processors);
+        int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return 0;
+        length = read(fd, text, sizeof text - 1);
+        close(fd);
+        if (length <= 0) return 0;
+        text[length] = 0;
+        if (sscanf(text, "%*s %*s %*s %u/", &running) != 1) return 0;
+        if (online == 0) fs_store_relaxed(&processors, online = (unsigned)sysconf(_SC_NPROCESSORS_ONLN));
+        return running > online;
     }
     static inline int fs_reset_connection(int fd) {
         struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
@@ -152,6 +173,7 @@ cdef extern from *:
     void fs_set_innermost_call(fs_call *) nogil
     uint64_t fs_inode(int) nogil
     int fs_usable_processors() nogil
+    bint fs_crowded() nogil
     bint fs_is_dead(uint32_t) nogil
     int fs_reset_connection(int) nogil
     int fs_linger_zero(int) nogil

@@ -25,6 +25,15 @@ cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) n
     return 0
 
 
+cdef bint crowded(int64_t now) noexcept nogil:
+    """Whether others wait for a processor. A look at the kernel's stream is a system call, and a yield after it runs whoever
+    waits, who need not be the peer: such a wait then costs many times what the sleep costs, and wins nothing."""
+    if now - <int64_t>fs_load_relaxed64(&crowd_known) > AFFINITY_INTERVAL:
+        fs_store_relaxed64(&crowd_known, <uint64_t>now)
+        fs_store_relaxed(&crowd, fs_crowded())
+    return fs_load_relaxed(&crowd)
+
+
 cdef bint shares_processor(uint32_t peer_processor) noexcept nogil:
     """Whether the peer last ran on the processor that we are on (`peer_processor`: its number + 1, 0: unknown). Then a look
     must be followed by a yield: the peer gets the processor at once, and as both stay runnable, the scheduler moves one of
