@@ -126,7 +126,7 @@ cdef extern from *:
     enum: SEEK_SET
     int sys_dup3 "dup3"(int, int, int) nogil
     int sys_poll "poll"(pollfd *, unsigned long, int) nogil
-    enum: SHUT_RD, SHUT_WR, FD_CLOEXEC, O_CLOEXEC
+    enum: SHUT_WR, FD_CLOEXEC, O_CLOEXEC
 
 cdef enum:
     BUFFER = 65536
@@ -360,6 +360,7 @@ cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
     unlock_both(old)
     count_out(old)  # (a forked child is struck out no more: it would be counted out twice)
     wake(self.wake_fd)
+    tell_of_number()  # (the bridge may be the one that hears the eventfd)
     self.wake_fd = self.peer_fd = -1  # the bridge's by now
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]

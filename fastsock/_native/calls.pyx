@@ -18,7 +18,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from fastsock._native.headers cimport *
 from fastsock._native.vi cimport (
     RECEIVE, SEND, VIOLATED, Endpoint, fs_call, begin_undecided, begin_when_connected, endpoint_at, is_attached, is_exposed,
-    may_begin, operate,
+    join_news, leave_news, may_begin, news_t, operate,
 )
 
 import os

@@ -45,7 +45,7 @@ cdef class Endpoint:
         if self.descriptors:
             if fd == self.fd:
                 self.point_to(next(iter(self.descriptors)))
-        elif is_attached(self) and fs_inode(fd) != self.inode:
+        elif (self.active or is_attached(self)) and fs_inode(fd) != self.inode:
             # Closed behind our back: the number may be somebody else's, and the kernel has ended the connection.
             self.point_to(-1)
             end_here(self)
@@ -55,23 +55,29 @@ cdef class Endpoint:
             if spare < 0:
                 end_here(self)
                 return
-            self.point_to(spare)  # (the last call may return meanwhile)
-            if self.active:
-                self.finishing = True
-            else:
-                self.finish()
-                sys_close(spare)
+            try:
+                self.point_to(spare)
+            finally:
+                finish_with_last_call(self, spare)
         else:
             end_here(self)
 
-    cdef void point_to(self, int fd) noexcept:
-        # Under both locks: no call on the old number may be under way when its owner closes it.
+    cdef int point_to(self, int fd) except -1:
+        # Under both locks: no call on the old number may be under way when its owner closes it. While they are waited
+        # for, another thread may decide otherwise, or end the endpoint: the last decision counts, whoever acts on it.
         cdef fs_side *own
+        cdef fs_call call
+        if not self.begin(&call):
+            return 0
+        fs_store_relaxed(&self.number, <uint32_t>fd)
         with nogil:
             own = lock_both(self)
-            self.fd = fd
+            self.fd = <int>fs_load_relaxed(&self.number)
             unlock_both(own)
         wake(self.wake_fd)
+        if self.active > 1:
+            tell_of_number()
+        return self.end(&call)
 
     cdef int64_t timeout_option(self, int what) noexcept:
         """SO_RCVTIMEO or SO_SNDTIMEO, nanoseconds; -1: not set. Asked of the kernel by the first wait."""
@@ -372,10 +378,10 @@ cdef class Endpoint:
         """Polls for the budget until there is something to receive, or credit to send with."""
         return poll_for(self, what)
 
-    cdef int sleep(self, int what, int64_t deadline) noexcept nogil:
+    cdef int sleep(self, int what, int64_t deadline, news_t *news) noexcept nogil:
         """Sleeps until something may have happened. 1: look again, 0: the deadline (monotonic ns, negative:
-        none) has passed, -EINTR: a signal came."""
-        return sleep_for(self, what, deadline)
+        none) has passed, -EINTR: a signal came. `news`: of numbers; NULL where no other thread can change one."""
+        return sleep_for(self, what, deadline, news)
 
     cdef bint nonblocking_by_flag(self) noexcept nogil:
         """Somebody who knows the descriptor's number may have set O_NONBLOCK behind the socket object's back."""

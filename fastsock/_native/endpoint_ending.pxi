@@ -38,13 +38,29 @@ cdef void shut(Endpoint self, bint receiving, bint sending) noexcept nogil:
 cdef int end_here(Endpoint self) except -1:
     """The connection ends in this process: says goodbye at once, and gives back the memory as soon as no call and no loop's
     transport is inside any more."""
-    if self.finished:
+    cdef fs_call call
+    if not self.begin(&call):
         return 0
-    say_goodbye(self)
-    if self.active or self.kept:
-        self.fd = -1  # its owner closes it now, and the number may mean another connection at once
+    try:
+        say_goodbye(self)
+    finally:
+        if self.active > 1 or self.kept:
+            fs_store_relaxed(&self.number, <uint32_t>-1)
+            self.fd = -1  # its owner closes it now, and the number may mean another connection at once
+            wake(self.wake_fd)
+            tell_of_number()
+        self.end(&call)
+    return 0
+
+
+cdef int finish_with_last_call(Endpoint self, int spare) except -1:
+    """The program closes the connection with calls inside, for which `spare` was made. (The last of them may be over by now, or
+    another thread have decided otherwise.)"""
+    if self.fd != spare:
+        sys_close(spare)
         return 0
-    return release(self)
+    self.finishing = True
+    return 0 if self.active else end_last_call(self)
 
 
 cdef int end_last_call(Endpoint self) except -1:

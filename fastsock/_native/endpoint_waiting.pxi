@@ -63,10 +63,10 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
     return ready
 
 
-cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
+cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noexcept nogil:
     """Sleeps until something may have happened. 1: look again, 0: the deadline (monotonic ns, negative:
     none) has passed, -EINTR: a signal came."""
-    cdef pollfd fds[2]
+    cdef pollfd fds[3]
     cdef int64_t began = fs_now(), rest
     cdef bint attached, moved, ready = False, probe = False, looks = False, polled = fs_load_relaxed(&self.spun), waits = False
     cdef int events
@@ -108,6 +108,9 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
     fds[0].fd = self.wake_fd if watches else -1
     fds[0].events = POLLIN
     fds[0].revents = 0
+    fds[2].fd = news.fd if news != NULL else -1
+    fds[2].events = POLLIN
+    fds[2].revents = 0
     if watches:
         fs_add_sc(watchers, 1)
         # Before it arms: whoever takes the wakeup that comes for it knows then that it may have been for this process.
@@ -132,7 +135,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         rest = SHARED_INTERVAL
     fs_unlock(lock)
 
-    events = 1 if ready else fs_poll2(fds, rest)
+    events = 1 if ready else fs_poll3(fds, rest)
     if events < 0:
         events = -errno
     fs_add_sc(sleepers, <uint32_t>-1)
@@ -140,6 +143,8 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
         fs_add_sc(watchers, <uint32_t>-1)
     if fds[0].revents & POLLIN:
         sys_read(fds[0].fd, &drained, 8)
+    if fds[2].revents:
+        fs_store_relaxed(&news.over, 1)  # it was told, or closed by somebody who closes what is not his
     if attached and what == RECEIVE:
         fs_disarm_receiver(&self.vi)
     elif moved and not waits:
@@ -162,10 +167,10 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline) noexcept nogil:
 cdef int doze(int64_t rest) noexcept nogil:
     """As sleep_for, while another holder takes the connection back to the kernel: that is soon over, and no event tells of its end
     to everybody who waits for it."""
-    cdef pollfd none[2]
+    cdef pollfd none[3]
     cdef int events
-    none[0].fd = none[1].fd = -1
-    events = fs_poll2(none, rest if 0 <= rest < COLLECTING_INTERVAL else COLLECTING_INTERVAL)
+    none[0].fd = none[1].fd = none[2].fd = -1
+    events = fs_poll3(none, rest if 0 <= rest < COLLECTING_INTERVAL else COLLECTING_INTERVAL)
     if events < 0:
         return -errno
     return 0 if 0 <= rest < COLLECTING_INTERVAL else 1

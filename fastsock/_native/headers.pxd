@@ -219,10 +219,10 @@ cdef extern from *:
         struct timespec t = {0, 50000};
         nanosleep(&t, NULL);
     }
-    /* Sleeps until one of the two has an event, for at most `nanoseconds` (negative: for ever). */
-    static inline int fs_poll2(struct pollfd *fds, int64_t nanoseconds) {
+    /* Sleeps until one of the three has an event, for at most `nanoseconds` (negative: for ever). */
+    static inline int fs_poll3(struct pollfd *fds, int64_t nanoseconds) {
         struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-        return ppoll(fds, 2, nanoseconds < 0 ? NULL : &t, NULL);
+        return ppoll(fds, 3, nanoseconds < 0 ? NULL : &t, NULL);
     }
     static inline int fs_events_within(int fd, short events, int milliseconds) {
         struct pollfd p = {fd, events, 0};
@@ -240,7 +240,7 @@ cdef extern from *:
 
     int64_t fs_now() nogil
     void fs_nap() nogil
-    int fs_poll2(pollfd *, int64_t) nogil
+    int fs_poll3(pollfd *, int64_t) nogil
     int fs_events_within(int fd, short events, int milliseconds) nogil
     int fs_events_now(int fd, short events) nogil
     int64_t sys_recv "recv"(int, void *, size_t, int) nogil

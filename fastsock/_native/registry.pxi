@@ -120,6 +120,7 @@ def after_fork_in_child():
     global own_pid
     own_pid = getpid()
     forget_blocks_after_fork()
+    forget_news()
     cdef Endpoint endpoint
     cdef fs_call *call = fs_innermost_call()
     for endpoint in by_inode.values():

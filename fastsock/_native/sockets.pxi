@@ -29,7 +29,12 @@ cpdef Endpoint new_endpoint(self):
     if endpoint_in(self) is not None or not may_move(self):
         return None
     fd = kernel_fileno(self)
-    endpoint = Endpoint(fd)
+    if fd in tracked and find_again(self) is not None:
+        return None  # another thread has given the number to that connection while this one was being made
+    try:
+        endpoint = Endpoint(fd)
+    except OSError:
+        return None  # or closed it
     endpoint.adopt(fd)
     limits = slot(self, limits_slot)
     if limits is not None:  # (None: a derived class has an __init__ that does not call ours)

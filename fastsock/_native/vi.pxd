@@ -30,6 +30,14 @@ cdef struct fs_call:
     PyObject *endpoint
     fs_call *outer
 
+# What a sleeper hears of numbers by (numbers.pxi).
+cdef struct news_t:
+    int fd
+    uint64_t inode
+    int sleepers
+    fs_word32 over  # nobody joins it any more; relaxed, since who reads it has the GIL
+    news_t *next
+
 cdef class Endpoint:
     cdef object __weakref__
     # identity
@@ -71,6 +79,7 @@ cdef class Endpoint:
     cdef int in_kernel   # of those, in the kernel's own blocking call
     cdef fs_word32 recv_sleepers, send_sleepers  # threads of this process,
     cdef fs_word32 recv_watchers, send_watchers  # and those of them that watch the eventfd
+    cdef fs_word32 number  # what `fd` becomes as soon as whoever decided it has both turns
     cdef bint finishing
     cdef bint kept  # by a loop's transport, which looks at the region
     cdef bint recyclable  # the region, once this end has said goodbye
@@ -104,7 +113,7 @@ cdef class Endpoint:
     cdef int64_t try_send(self, const char *data, size_t length, int flags) noexcept nogil
     cdef int64_t try_send_urgent(self, const char *data, size_t length) noexcept nogil
     cdef bint spin(self, int what) noexcept nogil
-    cdef int sleep(self, int what, int64_t deadline) noexcept nogil
+    cdef int sleep(self, int what, int64_t deadline, news_t *news) noexcept nogil
     cdef bint nonblocking_by_flag(self) noexcept nogil
     cdef bint on_this_host(self) noexcept nogil
     cdef bint moved_receiving(self) noexcept nogil
@@ -125,7 +134,7 @@ cdef class Endpoint:
     cdef bint count_received(self, uint64_t *taken) noexcept nogil
     cdef void serve_sender(self) noexcept nogil
     cdef void quiet(self) noexcept nogil
-    cdef void point_to(self, int fd) noexcept
+    cdef int point_to(self, int fd) except -1
     cdef void add_counters(self, fs_counters *into) noexcept
     cdef int64_t budget(self, int64_t now) noexcept nogil
     cdef void settle(self, int64_t began, bint polled, bint paid) noexcept nogil
@@ -154,6 +163,8 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil
 cdef bint on_roll(uint32_t place, uint64_t *word) noexcept nogil
 cpdef note_reason(Endpoint endpoint, reason)
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil
+cdef news_t *join_news() noexcept
+cdef void leave_news(news_t *joined) noexcept
 
 cdef void take_up_polling(poll_habit *habit) noexcept nogil
 cdef int64_t may_poll(poll_habit *habit, int64_t now, uint32_t peer_processor) noexcept nogil

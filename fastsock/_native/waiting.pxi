@@ -158,6 +158,7 @@ cdef int wait(Endpoint endpoint, int what, int64_t deadline) except -1:
     """Polls, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises."""
     cdef bint ready
     cdef int event
+    cdef news_t *news
     if 0 <= deadline <= fs_now():
         return 0  # the caller has just tried
     with nogil:
@@ -165,8 +166,11 @@ cdef int wait(Endpoint endpoint, int what, int64_t deadline) except -1:
     if ready:
         return 1
     PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
+    news = NULL if fs_only_thread() else join_news()
     with nogil:
-        event = endpoint.sleep(what, deadline)
+        event = endpoint.sleep(what, deadline, news)
+    if news != NULL:
+        leave_news(news)
     if event == -EINTR:
         PyErr_CheckSignals()
         return 1

@@ -67,14 +67,6 @@ DIFFERENCES = (
         "that far's next bytes draw ends the bridge's own connection; near has had all that came before.",
     ),
     Difference(
-        name="a call on the kernel's path is deaf when its socket is closed and the number taken",
-        where=r"path=tcp .* call=(recv|recv-timeout|sendall|both) event=near\.(close|reset)",
-        tcp=r"far has \w+: \w+ (data|done|E\w+)|far reads: \w+, then (eof|ECONNRESET)",
-        here=r"far has \w+: \w+ blocked|far reads: \w+, then (EAGAIN|eof|ECONNRESET)",
-        reason="In docs/limitations.md: ppoll looks at numbers, and finds another file there, or none, while a recv or "
-        "send of the kernel keeps the file that it began with. (On the ring an eventfd tells the sleeper.)",
-    ),
-    Difference(
         name="an end that leaves has room in the kernel",
         where=r"path=(in|out) out=full/open .* call=(sendall|both) event=(near|far)\.leave",
         tcp=r"after it: sendall blocked",
