@@ -163,9 +163,13 @@ class socket(_Kernel, metaclass=_Class):
         if endpoint is None:
             super().shutdown(how)
             return
-        endpoint.shutdown(how in (stdlib.SHUT_RD, stdlib.SHUT_RDWR), how in (stdlib.SHUT_WR, stdlib.SHUT_RDWR))
+        receiving, sending = how in (stdlib.SHUT_RD, stdlib.SHUT_RDWR), how in (stdlib.SHUT_WR, stdlib.SHUT_RDWR)
+        stood = endpoint.shutdown(receiving, sending)
         try:
             super().shutdown(how)
+        except OSError as error:
+            if error.errno != errno.ENOTCONN or not stood:
+                raise
         finally:
             endpoint.wake_own_sleepers()
 

@@ -391,14 +391,16 @@ cdef class Endpoint:
 
     def shutdown(self, bint receiving, bint sending):
         """Before the kernel's shutdown. Packet FIN for a half-close; and a peer that sends to a socket shut in both
-        directions must find nobody there, as in TCP."""
+        directions must find nobody there, as in TCP. Whether an ENOTCONN of the kernel's is to be passed over (`shut`)."""
         cdef fs_call call
+        cdef bint stood = False
         if self.begin(&call):
             try:
                 with nogil:
-                    shut(self, receiving, sending)
+                    stood = shut(self, receiving, sending)
             finally:
                 self.end(&call)
+        return stood
 
     def describe(self):
         """Where this end stands, for reports of what went wrong: a dict of numbers."""

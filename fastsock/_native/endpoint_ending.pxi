@@ -15,17 +15,22 @@ cdef bint left_unread(Endpoint self) noexcept nogil:
     return waiting > 0
 
 
-cdef void shut(Endpoint self, bint receiving, bint sending) noexcept nogil:
+cdef bint shut(Endpoint self, bint receiving, bint sending) noexcept nogil:
     """Endpoint.shutdown, which the kernel's follows. In the turn to send, also of a connection that has no region yet: `attach`
     takes it too, so that either the region is here by now, or the connection gets none. A FIN that only the kernel sends
-    would be taken for a death on the ring."""
+    would be taken for a death on the ring.
+
+    Whether the connection stood before: then the shutdown succeeds, whatever the kernel says. The peer hears of it in the
+    ring, and may have reset the connection before the kernel's shutdown begins."""
     cdef fs_side *own = lock_sending(self)
+    cdef bint stood = False
     # (Relaxed: a call that runs beside this one may be the earlier one.)
     if receiving:
         fs_store_relaxed(&self.shut_receiving, 1)
     if sending:
         fs_store_relaxed(&self.shut_sending, 1)
     if is_attached(self) and not is_broken(self):
+        stood = lifeline(self) != OVER
         if sending and not own.fin_sent:
             fs_post_fin(&self.vi, FS_FIN)  # also before the switch
             ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
@@ -33,6 +38,7 @@ cdef void shut(Endpoint self, bint receiving, bint sending) noexcept nogil:
             fs_or_sc(&self.vi.rx.doorbell, FS_SHUT)
             wake(self.peer_fd)
     fs_unlock(&own.send_lock)
+    return stood
 
 
 cdef int end_here(Endpoint self) except -1:

@@ -90,11 +90,16 @@ cdef int backlog_is_empty(Transport self) except -1:
 
 
 cdef int end_sending(Transport self) except -1:
+    cdef bint stood = False
     if self.entered:
-        self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means death
+        stood = self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means death
     else:
         self.stay_on_kernel(policy.ENDING)  # whose FIN the loop's transport sends when it has sent all before it
-    self.lower.write_eof()
+    try:
+        self.lower.write_eof()
+    except OSError as error:
+        if error.errno != ENOTCONN or not stood:
+            raise
     return 0
 
 

@@ -120,8 +120,8 @@ class Endpoint:
         """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor. False
         if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge takes
         the place of the kernel connection."""
-    def shutdown(self, receiving: bool, sending: bool) -> None:
-        """Before the kernel's shutdown: packet FIN for a half-close."""
+    def shutdown(self, receiving: bool, sending: bool) -> bool:
+        """Before the kernel's shutdown: packet FIN for a half-close. Whether an ENOTCONN of the kernel's is to be passed over."""
     def wake_own_sleepers(self) -> None:
         """After a shutdown: threads that sleep in a call on this connection look again."""
     def reset(self) -> str:

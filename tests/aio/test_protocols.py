@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pairs import SECONDS, payload
+from pairs import SECONDS, Task, payload, reset
 
 from aio.kit import HOST, Buffered, Recorder, World, everywhere
 
@@ -273,6 +273,39 @@ def test_a_loop_that_was_interrupted_can_be_run_again(
         assert where.get() == "outside"
         far.transport.abort()
     assert world.problems == []
+
+
+@everywhere
+async def test_write_eof_succeeds_however_fast_the_peer_answers_with_a_reset(world: World) -> None:
+    """(uvloop shuts down behind its callbacks, where the reset may have come on TCP too: it makes that an error of the
+    connection.)"""
+    if world.loop_kind == "uvloop":
+        pytest.skip("uvloop tells of it by connection_lost")
+
+    def answer(sock: Any) -> bytes:
+        said: bytes = sock.recv(1)
+        reset(sock)
+        return said
+
+    for _ in range(40):
+        protocol = Recorder()
+        server = await world.server(lambda protocol=protocol: protocol)
+        with world.socket() as sock:
+            await world.loop.run_in_executor(None, sock.connect, (HOST, world.port(server)))
+            await world.until(lambda protocol=protocol: protocol.transport)
+            for _ in range(20 if world.path != "ring" else 1000):
+                sock.sendall(b"ping")
+                assert await world.received(protocol, 4) == b"ping"
+                protocol.transport.write(b"pong")
+                assert await world.loop.run_in_executor(None, sock.recv, 100) == b"pong"
+                if world.path == "ring" and world.on_ring(protocol):
+                    break
+            peer = Task(answer, sock)
+            assert peer.blocks()
+            protocol.transport.write_eof()
+            assert await world.loop.run_in_executor(None, peer.result) == b""
+            await world.until(lambda protocol=protocol: protocol.lost)
+        server.close()
 
 
 # ---- context -------------------------------------------------------------------------------------------------

@@ -6,7 +6,21 @@ import socket
 from socket import SHUT_RD, SHUT_RDWR, SHUT_WR
 
 import pytest
-from pairs import SECONDS, Pair, Task, error_of, fill, pattern, payload, raises_errno, read_exactly, read_to_eof, until
+from pairs import (
+    SECONDS,
+    Pair,
+    Task,
+    error_of,
+    fill,
+    make_pair,
+    pattern,
+    payload,
+    raises_errno,
+    read_exactly,
+    read_to_eof,
+    reset,
+    until,
+)
 
 SENDS = {
     "send": lambda sock: sock.send(b"x"),
@@ -50,6 +64,24 @@ def test_nothing_can_be_sent_afterwards(pair: Pair, name: str, how: int) -> None
         with raises_errno(errno.EPIPE):
             SENDS[name](near)
     assert far.recv(100) == b""
+
+
+@pytest.mark.parametrize("how", [SHUT_WR, SHUT_RDWR])
+def test_it_succeeds_however_fast_the_peer_answers_with_a_reset(kind: str, how: int) -> None:
+    for _ in range(60):
+        with make_pair(kind) as (near, far):
+
+            def answer(far: socket.socket = far) -> bytes:
+                said = far.recv(1)
+                reset(far)
+                return said
+
+            peer = Task(answer)
+            assert peer.blocks()
+            near.shutdown(how)
+            assert peer.result() == b""
+            with raises_errno(errno.ENOTCONN):  # the reset has come
+                near.shutdown(how)
 
 
 def test_a_full_connection_is_delivered_before_the_end(pair: Pair) -> None:
