@@ -220,20 +220,21 @@ cdef bint kernel_position(Endpoint self, uint64_t *taken, int64_t *mark) noexcep
         if before == after:  # nothing came between the two counts
             break
     if (state == TCP_CLOSE_WAIT or state == TCP_LAST_ACK or state == TCP_CLOSING or state == TCP_TIME_WAIT
-            or state == TCP_CLOSE and fin_counted(self, after)):
+            or state == TCP_CLOSE and fin_counted(self, after, waiting)):
         after -= 1  # the FIN
     taken[0] = after - waiting
     return True
 
 
-cdef bint fin_counted(Endpoint self, uint64_t received) noexcept nogil:
+cdef bint fin_counted(Endpoint self, uint64_t received, uint64_t waiting) noexcept nogil:
     """Whether the peer's FIN is among the bytes received by a connection that is over for the kernel, which no longer tells
     whether it ended with both ends' FIN or with a reset. It is if there was no reset, or if there is one more than the peer has
     counted. (Not only then: the peer may have counted a byte that it could not send any more. What a peer sends that has gone
-    back to the kernel nobody counts.)"""
+    back to the kernel nobody counts.) A reset that was told already, to a send, is seen no more: but no FIN has come if what
+    is not waiting is just what this side has taken."""
     cdef uint64_t switch_at = fs_load_sc64(&self.vi.rx.switch_at)
     if not fs_events_now(self.fd, 0) & POLLERR:
-        return True
+        return received - waiting > self.own.kernel_taken
     return (switch_at != 0 and fs_load_sc64(&self.vi.rx.fin) >> 32 != FS_BACK >> 32
             and <int32_t>(<uint32_t>(received + 1 - switch_at) - fs_load_acquire(&self.vi.rx.rung)) > 0)
 

@@ -1,0 +1,49 @@
+"""A reset in the middle of the move: what has come of the kernel's part is read, and nothing behind the gap."""
+
+import contextlib
+from typing import Any
+
+import pytest
+from calls_in_progress.ends import End, remote_end
+from calls_in_progress.script import Play, settle
+from pairs import KINDS, configured, until
+
+MUCH = 3_000_000
+"""Bytes: more than both kernels hold, with the buffers of `End`."""
+
+
+def rest(*ends: Any) -> None:
+    settle([Play("", None, near=end) for end in ends], 0.015)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["kernel", "midstream"])
+@pytest.mark.usefixtures("patched")
+def test_a_reset_that_a_send_was_told_hides_nothing_that_has_come(kind: str) -> None:
+    """Both directions are full when far is killed. The rest of its part in the kernel is lost, so that all that it
+    had in the ring lies behind a gap."""
+    for _ in range(3):
+        with contextlib.ExitStack() as resources:
+            resources.enter_context(configured(kind))
+            far = remote_end("far", KINDS[kind].far_facade, True, MUCH)
+            resources.callback(far.over)
+            near = End("near", KINDS[kind].near_facade, True, MUCH)
+            resources.callback(near.over)
+            near.connect(far.listen())
+            far.accept()
+            near.start("sendall", None)
+            rest(near, far)
+            far.start("sendall", None)
+            rest(near, far)
+            for _ in range(6):  # each takes steps towards the ring
+                near.has_bytes()
+                far.has_bytes()
+                rest(near, far)
+            for _ in range(8):
+                far.start("recv", None)
+                rest(near, far)
+                far.forget("recv")
+            assert not KINDS[kind].moves or near.sock._endpoint.describe()["peer_switched_at"]  # type: ignore[attr-defined]
+            far.killed()
+            until(lambda near=near: near.calls() == {"sendall": "ECONNRESET"}, "the reset is told")
+            size, what = near.drain()
+            assert (size > 0, what) == (True, "eof")
