@@ -77,3 +77,30 @@ DIFFERENCES = (
 
 FAULTS: tuple[Difference, ...] = ()
 """Faults of the code as it is: an entry goes when its fault is mended. What a fault leads to is not looked at."""
+
+IN_SEQUENCES = (
+    Difference(
+        name="a shutdown behind a killed peer succeeds",
+        where=r"kind=(ring|midstream) peer=killed",
+        tcp=r"shutdown ENOTCONN",
+        here=r"shutdown ok",
+        reason="In docs/limitations.md: what the peer left unread, or what was sent to it afterwards, lay in the ring, "
+        "so that the kernel saw a FIN, and no RST.",
+    ),
+    Difference(
+        name="sends to a killed peer are taken",
+        where=r"kind=(ring|midstream) peer=killed",
+        tcp=r"(send|sendall) (EPIPE|ECONNRESET)",
+        here=r"(send|sendall) done",
+        reason="In docs/limitations.md: the first send draws the RST that the unread bytes would have drawn.",
+    ),
+    Difference(
+        name="bytes sent to a killed peer count as unread by it",
+        where=r"kind=(ring|midstream) peer=killed .*drawn",
+        tcp=r"(read|recv) eof",
+        here=r"(read|recv) ECONNRESET",
+        reason="In docs/limitations.md: they were taken by the ring before anybody looked at the kernel connection. "
+        "When it was that the peer died nobody can tell afterwards.",
+    ),
+)
+"""The same of `conversation.py`, whose words for where they are stand in `Conversation.allows`."""

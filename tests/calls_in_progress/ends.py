@@ -18,9 +18,10 @@ import struct
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
-from pairs import SECONDS, KernelSocket, names_of, payload, poll_mask, reset, sleep_of
+from pairs import SECONDS, KernelSocket, names_of, path_of, payload, poll_mask, reset, sleep_of, until
 
 STREAMS = {name: payload(1 << 16, seed) * 256 for seed, name in enumerate(("near", "far"))}
 """What each end sends: more than any test sends in all."""
@@ -118,11 +119,20 @@ class End:
         """Whether its directions have moved to the ring: (out, in)."""
         return self.sock._endpoint.standing[:2]  # type: ignore[attr-defined]
 
+    def path(self) -> str:
+        return path_of(self.sock)
+
     # ---- calls in progress
 
     def start(self, name: str, timeout: float | None) -> None:
         self.sock.settimeout(timeout)
         self.started[name] = Call(self, name)
+
+    def forget(self, name: str) -> None:
+        del self.started[name]
+
+    def timeout(self) -> float | None:
+        return self.sock.gettimeout()
 
     def calls(self) -> dict[str, str]:
         return {name: call.state() for name, call in self.started.items()}
@@ -204,6 +214,13 @@ class End:
         self.sent, self.received = self.successor.counts()
         return result
 
+    def complaint(self) -> str:
+        """Of wrong bytes, if there were any."""
+        return self.wrong
+
+    def set_sendall_size(self, size: int) -> None:
+        self.sendall_size = size
+
     def set_counts(self, sent: int, received: int) -> None:
         self.sent, self.received = sent, received
 
@@ -245,6 +262,16 @@ class End:
         if pid == 0:
             os._exit(0)
         os.waitpid(pid, 0)
+
+    def hold(self) -> int:
+        """The process id of a forked child that inherits the socket and does nothing."""
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(12 * SECONDS)  # whoever should end it may have died
+            while True:
+                signal.pause()
+        return pid
 
     def child_goes_on(self) -> None:
         """A child takes the socket over, and this process closes it, whatever calls are in progress here."""
@@ -323,6 +350,22 @@ def remote_end(*arguments: Any) -> Remote:
         serve(theirs, End(*arguments))
     theirs.close()
     return Remote(ours, pid)
+
+
+def end_holder(pid: int) -> None:
+    """Kills what `End.hold` has made, maybe in a process that is dead by now. Its descriptors are closed afterwards."""
+    os.kill(pid, signal.SIGKILL)
+    stat = Path(f"/proc/{pid}/stat")
+
+    def ended() -> bool:
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    until(ended, "the end of a holder")
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 def serve(control: socket.socket, end: End) -> None:
