@@ -57,6 +57,8 @@ class Side:
     """Whether and how the process that began with it gave it up: "close", "reset" (SO_LINGER 0) or "killed"."""
     dead: bool = False
     """Its process is killed."""
+    last_killed: bool = False
+    """The last process that held it was killed, however it was closed before."""
     over: bool = False
     """Nobody holds it: it is gone, no call in progress is left of it, and no forked child."""
     holders: list[int] = field(default_factory=list)
@@ -175,7 +177,7 @@ class Conversation(RuleBasedStateMachine):
         if state in allowed:
             return True
         mine, peers = self.sides[end], self.sides[1 - end]
-        words = [f"kind={self.kind}", f"peer={peers.gone}", f"error={mine.error}"]
+        words = [f"kind={self.kind}", f"peer={'killed' if peers.last_killed else peers.gone}", f"error={mine.error}"]
         words += [word for word in ("ended", "left", "drawn", "cut") if getattr(mine, word)]
         words += [f"peer-{word}" for word in ("ended", "left") if getattr(peers, word)]
         declared = [d for d in IN_SEQUENCES if self.covers(d, " ".join(words), what, allowed, state)]
@@ -380,6 +382,7 @@ class Conversation(RuleBasedStateMachine):
         side = self.sides[end]
         if side.holders:
             end_holder(side.holders.pop())
+            side.last_killed = bool(side.gone) and not side.holders and not side.blocked
             self.note_end_of_life(end, surely=True)
 
     @rule(end=ENDS, how=st.sampled_from(["close", "reset"]))
@@ -411,6 +414,7 @@ class Conversation(RuleBasedStateMachine):
             if "sendall" in side.blocked:
                 side.broken += self.sizes[1]
             side.blocked = set()
+            side.last_killed = side.last_killed or not side.over
             side.gone = side.gone or "killed"
             self.ends[1].killed()
             self.note_end_of_life(1, surely=True)
