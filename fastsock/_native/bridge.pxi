@@ -295,7 +295,7 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
             own = lock_receiving(self)
             answer_credit_wait(self)
             ready = fs_arm_receiver(&self.vi) and self.moved_receiving()
-            fs_unlock(&own.recv_lock)
+            end_turn_to_receive(self, own)
             if ready:
                 continue
             if not self.moved_receiving() and fs_load_sc64(&self.vi.rx.switch_at):

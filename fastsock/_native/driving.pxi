@@ -12,7 +12,7 @@ cdef void drive_by_loop(Endpoint endpoint) noexcept:
             own = lock_receiving(endpoint)
             fs_and_sc(&endpoint.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)
             endpoint.quiet()
-            end_turn(&own.recv_lock)
+            end_turn_to_receive(endpoint, own)
 
 
 cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behind) noexcept nogil:
@@ -32,7 +32,7 @@ cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behin
         mine = min(left, count) if switch_at else count
         if switch_at and left > <uint64_t>1 << 62:
             endpoint.vi.violation = b"switch offset in the past"
-            end_turn(&own.recv_lock)
+            end_turn_to_receive(endpoint, own)
             return VIOLATED
         endpoint.own.kernel_taken += mine
         if switch_at and endpoint.position(&position):
@@ -41,7 +41,7 @@ cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behin
             endpoint.own.kernel_taken = min(position, switch_at - 1)
     if mine < count:
         behind[0] = count - mine - hear(endpoint, count - mine)
-    end_turn(&own.recv_lock)
+    end_turn_to_receive(endpoint, own)
     return <int64_t>mine
 
 
@@ -96,7 +96,7 @@ cdef bint move_now(Endpoint endpoint) noexcept nogil:
     own = lock_sending(endpoint)
     if may_move_sending(endpoint) and not endpoint.own.fin_sent:
         endpoint.move_sending()
-    end_turn(&own.send_lock)
+    end_turn_to_send(endpoint, own)
     return endpoint.moved_sending()
 
 
@@ -118,7 +118,7 @@ cdef bint lost_peer(Endpoint endpoint) noexcept nogil:
     cdef fs_side *own
     own = lock_sending(endpoint)
     lost = endpoint.ask_peer()
-    end_turn(&own.send_lock)
+    end_turn_to_send(endpoint, own)
     return lost
 
 
@@ -130,9 +130,9 @@ cdef bint arm(Endpoint endpoint, bint receiver, bint sender) noexcept nogil:
     endpoint.serve_sender()  # the acknowledgements delayed so far
     if receiver and fs_arm_receiver(&endpoint.vi):
         there = endpoint.moved_receiving() or switch_reached(endpoint)
-    end_turn(&own.recv_lock)
+    end_turn_to_receive(endpoint, own)
     if sender:
         own = lock_sending(endpoint)
         there = fs_arm_sender(&endpoint.vi, FS_WAITS) or endpoint.gone() or there
-        end_turn(&own.send_lock)
+        end_turn_to_send(endpoint, own)
     return there

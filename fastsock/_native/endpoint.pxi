@@ -73,7 +73,7 @@ cdef class Endpoint:
         with nogil:
             own = lock_both(self)
             self.fd = <int>fs_load_relaxed(&self.number)
-            unlock_both(own)
+            end_both(self, own)
         wake(self.wake_fd)
         if self.active > 1:
             tell_of_number()
@@ -300,15 +300,18 @@ cdef class Endpoint:
         """Bytes received, 0 at the end of the stream, or -errno. `final`: the caller has nothing else to try and
         wants to know of a lost peer (a system call)."""
         cdef int64_t got
+        cdef int looks
         cdef fs_side *own
         if room == 0:
             return 0
-        own = take_turn(self, False, PATIENCE)
-        if own == NULL:
-            return -EAGAIN  # a stopped process has the turn: the caller looks for signals, and tries again
-        # What a dead holder left cannot always be mended.
-        got = VIOLATED if self.vi.violation != NULL and not is_broken(self) else take_stream(self, into, room, flags, final)
-        end_turn_to_receive(self, own)
+        for looks in range(2):
+            own = take_turn(self, False, PATIENCE)
+            if own == NULL:
+                return -EAGAIN  # a stopped process has the turn: the caller looks for signals, and tries again
+            # What a dead holder left cannot always be mended.
+            got = VIOLATED if self.vi.violation != NULL and not is_broken(self) else take_stream(self, into, room, flags, final)
+            if not end_turn_to_receive(self, own) or got != -EAGAIN:
+                break
         return got
 
     cdef void serve_sender(self) noexcept nogil:

@@ -37,7 +37,7 @@ cdef bint shut(Endpoint self, bint receiving, bint sending) noexcept nogil:
         if fs_load_relaxed(&self.shut_receiving) and fs_load_relaxed(&self.shut_sending):
             fs_or_sc(&self.vi.rx.doorbell, FS_SHUT)
             wake(self.peer_fd)
-    fs_unlock(&own.send_lock)
+    end_turn_to_send(self, own)
     return stood
 
 
@@ -98,7 +98,6 @@ cdef int let_go(Endpoint self) except -1:
     """If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
     queue, where they would turn its FIN into a RST."""
     cdef bint last, unread, whole
-    cdef int late
     cdef fs_side *own
     if by_inode.get(self.inode) is self:
         del by_inode[self.inode]
@@ -119,9 +118,7 @@ cdef int let_go(Endpoint self) except -1:
             elif self.moved_receiving():
                 fs_store_relaxed(&self.own.fin_taken, 1)
                 self.quiet()
-            late, self.late = self.late, 0
-            unlock_both(own)
-            await_late(self, late)
+            end_both(self, own)
             wake(self.peer_fd)
     fs_add_counters(&totals, &self.vi.count, True)
     if last:

@@ -211,8 +211,14 @@ cdef void take_doorbell_bytes(Endpoint self) noexcept nogil:
     """After a read: the kernel's queue then holds doorbell bytes exactly while something waits in the ring."""
     if not self.moved_receiving():
         return  # the program's bytes come first
-    if fs_ringing(&self.vi):
-        await_ringing(self)
+    if not post_ends(self):
+        self.late |= LATE_AGAIN if self.peer_late else LATE_POST
+        return
+    hear_doorbell_bytes(self)
+
+
+cdef void hear_doorbell_bytes(Endpoint self) noexcept nogil:
+    """take_doorbell_bytes, whether or not the peer is in a post."""
     if fs_peer_credit_wait(&self.vi) & FS_PLUGGED and fs_waiting(&self.vi):
         return  # a plug, perhaps a new one: for answer_credit_wait
     swallow(self, fs_hush(&self.vi))
@@ -220,20 +226,39 @@ cdef void take_doorbell_bytes(Endpoint self) noexcept nogil:
         hold_receive_buffer(self)
 
 
-cdef void await_ringing(Endpoint self) noexcept nogil:
-    """The sender is within a few instructions of the end of a post, or in a plug. If it does not get there soon it was
-    interrupted, perhaps by us: it needs a processor."""
-    cdef int tries = 0
-    cdef int64_t deadline = fs_now() + (LATE_NS if self.peer_late else RINGING_NS)
-    while fs_ringing(&self.vi):
-        tries += 1
-        if tries < 200:
-            fs_pause()
-        elif fs_now() > deadline:
+cdef bint post_ends(Endpoint self) noexcept nogil:
+    """Whether the peer is in no post, or is seen to end it: it is within a few instructions of that. If it does not get there it
+    is in a plug, or was interrupted, perhaps by us: then it needs a processor, and we do not wait for that in our turn."""
+    cdef int tries
+    for tries in range(POST_LOOKS):
+        if not fs_ringing(&self.vi):
+            return True
+        fs_pause()
+    return not fs_ringing(&self.vi)
+
+
+cdef int await_post(Endpoint self, int64_t patience) noexcept nogil:
+    """Takes the doorbell bytes that a turn has left in the kernel's queue (LATE_POST), once the peer's post has ended or after
+    `patience` nanoseconds. What is late then."""
+    cdef fs_side *own
+    cdef int late
+    cdef int64_t deadline = fs_now() + patience
+    while True:
+        fs_await_post(&self.vi, deadline)
+        own = take_turn(self, False, PATIENCE)
+        if own == NULL:
+            return 0  # a stopped process has the turn: the next one takes them
+        if not is_attached(self) or not self.moved_receiving() or not fs_ringing(&self.vi):
+            break
+        if fs_now() >= deadline:
             self.peer_late = True  # stopped, killed or hostile: once is enough
             break
-        else:
-            sched_yield()
+        fs_unlock(&own.recv_lock)  # the next post
+    if is_attached(self) and self.moved_receiving():
+        hear_doorbell_bytes(self)
+    late, self.late = self.late, 0
+    fs_unlock(&own.recv_lock)
+    return late
 
 
 cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
@@ -253,24 +278,40 @@ cdef void swallow(Endpoint self, uint64_t count) noexcept nogil:
         self.late |= LATE_BYTES
 
 
-cdef void end_turn_to_receive(Endpoint self, fs_side *own) noexcept nogil:
-    """Gives back the receive lock, and waits then for what is late."""
+cdef bint end_turn_to_receive(Endpoint self, fs_side *own) noexcept nogil:
+    """Gives back the receive lock, and waits then for what is late. Whether doorbell bytes were taken only then, which may have
+    hidden the end of the kernel's stream."""
     cdef int late = self.late
     self.late = 0
     fs_unlock(&own.recv_lock)
     if late:
         await_late(self, late)
+    return late & (LATE_POST | LATE_AGAIN) != 0
+
+
+cdef void end_both(Endpoint self, fs_side *own) noexcept nogil:
+    """unlock_both, with what the end of each turn waits for."""
+    cdef int late = self.late
+    cdef bint late_sending = take_late(self, own)
+    self.late = 0
+    unlock_both(own)
+    if late:
+        await_late(self, late)
+    if late_sending:
+        await_room(self)
 
 
 cdef void await_late(Endpoint self, int late) noexcept nogil:
-    """Waits for what a turn has found to be on its way, a few milliseconds for doorbell bytes: whoever looked at the descriptor
-    after this call would take a late byte for data. Without the turn: another holder that receives meanwhile, and one that is
+    """Waits for what a turn has found to be on its way, a few milliseconds for a post and its doorbell bytes: whoever looked at the
+    descriptor after this call would take a late byte for data. Without the turn: another holder that receives meanwhile, and one that is
     killed, leaves what is still owed in `doorbell_debt`, and each look starts from that."""
     cdef int tries
     cdef bint owed
     cdef fs_side *own
     if late & LATE_REQUEST:
         press(self)
+    if late & (LATE_POST | LATE_AGAIN):
+        late = await_post(self, LATE_NS if late & LATE_AGAIN else RINGING_NS) | late & LATE_BYTES
     if not late & LATE_BYTES:
         return
     for tries in range(SWALLOW_MS):

@@ -19,7 +19,7 @@ cdef dict description(Endpoint self):
             doorbell=fs_load_sc(&self.vi.rx.doorbell), peer_wait=fs_load_sc(&self.vi.rx.credit_wait),
             peer_switched_at=fs_load_sc64(&self.vi.rx.switch_at), heard=fs_load_sc(&self.vi.rx.heard),
             peer_rung=fs_load_sc(&self.vi.rx.rung),
-            debt=own.doorbell_debt, fin=fs_load_sc64(&self.vi.rx.fin), fin_sent=own.fin_sent)
+            debt=own.doorbell_debt, bytes_unsent=own.bytes_unsent, fin=fs_load_sc64(&self.vi.rx.fin), fin_sent=own.fin_sent)
     return state
 
 

@@ -13,7 +13,7 @@ cdef void answer_ask(Endpoint self) noexcept nogil:
         tell_pollers(self)
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK and self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
         ring(self, fs_peer_doorbell(&self.vi) & FS_EXPOSED)
-    fs_unlock(&own.send_lock)
+    end_turn_to_send(self, own)
 
 
 cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int flags) noexcept nogil:
@@ -27,7 +27,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         return -EAGAIN  # a stopped process has the turn: the caller looks for signals, and tries again
     if not is_attached(self):  # under the lock: another thread may have moved the connection meanwhile
         part = kernel_send(self, data, length, flags)
-        fs_unlock(&own.send_lock)
+        end_turn_to_send(self, own)
         return part
     # SYNC: consent - pairs with attach.
     # SYNC: left - pairs with take_back.
@@ -36,7 +36,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         answer_leaver(self)
     if fs_load_relaxed(&own.moved) & (FS_SENDING_BACK | FS_OUT) == FS_SENDING_BACK:
         if not goes_on_in_kernel(self):
-            fs_unlock(&own.send_lock)
+            end_turn_to_send(self, own)
             return -EAGAIN if length else 0
     elif ready == FS_READY and length and not fs_load_relaxed(&own.moved) & (FS_SENDING_MOVED | FS_SENDING_BACK):
         switch_sending(self)
@@ -45,7 +45,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
     doorbell = fs_load_relaxed(&self.vi.tx.doorbell)
     if doorbell & (FS_SHUT | FS_GONE) == FS_SHUT and self.moved_sending() and not fs_load_relaxed(&self.lost) and not self.own.fin_sent:
         if not fs_writable(&self.vi):
-            fs_unlock(&own.send_lock)
+            end_turn_to_send(self, own)
             return -EAGAIN if length else 0
         fs_store_relaxed(&self.lost, 1)  # there is room, and what is sent now draws a reset
     if (not self.moved_sending() or fs_load_relaxed(&self.lost) or self.own.fin_sent or is_broken(self)
@@ -53,10 +53,10 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         # Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer.
         part = refusal(self)
         if part == 0:
-            part = kernel_send(self, data, length, flags)
+            part = send_in_kernel(self, data, length, flags)
             if self.gone():
                 part = tell_of_kernel(self, part)
-        fs_unlock(&own.send_lock)
+        end_turn_to_send(self, own)
         return part
     combine = self.vi.combine_limit and not is_nodelay(self) and length <= self.vi.combine_limit
     while done < <int64_t>length:
@@ -72,7 +72,8 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
         watch_lifeline(self)
     if self.vi.violation != NULL:
         done = VIOLATED
-    fs_unlock(&own.send_lock)
+    if not end_turn_to_send(self, own):
+        done = VIOLATED
     return done if done or not length else -EAGAIN
 
 
@@ -112,7 +113,7 @@ cdef bint plug_full_ring(Endpoint self) noexcept nogil:
         if fs_begin_plug(&self.vi):
             full = plug(self)
         fs_end_ringing(&self.vi)
-    fs_unlock(&own.send_lock)
+    end_turn_to_send(self, own)
     return full
 
 
@@ -121,22 +122,95 @@ cdef int64_t kernel_send(Endpoint self, const char *data, size_t length, int fla
     return part if part >= 0 else -errno
 
 
-cdef int64_t send_byte(Endpoint self, const char *byte, int flags) noexcept nogil:
-    """A doorbell byte or an urgent one. What the peer has counted as taken, and is only about to take, does not hold
-    it back: there is room behind the largest plug, beyond the low-water mark."""
-    cdef int64_t part = kernel_send(self, byte, 1, flags), deadline
+cdef int64_t send_in_kernel(Endpoint self, const char *data, size_t length, int flags) noexcept nogil:
+    """kernel_send on a connection that has a region: doorbell bytes that are owed come first."""
+    return kernel_send(self, data, length, flags) if send_owed(self) else -EAGAIN
+
+
+cdef void owe_bytes(Endpoint self, uint32_t count) noexcept nogil:
+    """So many of the bytes that were counted as rung have not been sent: now, or without the turn when that ends. Under the send
+    lock."""
+    cdef bint owed = self.own.bytes_unsent != 0
+    self.own.bytes_unsent = count
+    if not send_owed(self) and not owed:  # once is enough
+        self.own.unsent_since = fs_now()
+        self.late_sending = True
+
+
+cdef bint send_owed(Endpoint self) noexcept nogil:
+    """Sends the doorbell bytes, urgent ones among them, that were counted as rung and not sent. False if there is no room for all
+    of them. What the peer has counted as taken, and is only about to take, does not hold them back: there is room behind
+    the largest plug, beyond the low-water mark. Under the send lock."""
+    cdef int64_t part = 0
+    if not self.own.bytes_unsent:
+        return True
+    send_owed_now(self, &part)
     if part == -EAGAIN:
         widen(self)
         if self.plugs:
             fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
-        part = kernel_send(self, byte, 1, flags)
-        deadline = fs_now() + BYTE_NS
-        while part == -EAGAIN and fs_now() < deadline:  # the system is short of memory, or may widen nothing
-            fs_nap()
-            part = kernel_send(self, byte, 1, flags)
+        send_owed_now(self, &part)
         if self.plugs:
             fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NONE_UNSENT)
-    return part
+    if part < 0 and part != -EAGAIN:
+        self.own.bytes_unsent = 0  # nothing goes out any more
+    return part != -EAGAIN
+
+
+cdef void send_owed_now(Endpoint self, int64_t *part) noexcept nogil:
+    cdef uint64_t urgent
+    cdef fs_side *own = self.own
+    while own.bytes_unsent:
+        urgent = fs_load_relaxed64(&self.vi.tx.urgent)  # its place among those that were counted
+        if urgent and <uint32_t>urgent == fs_load_relaxed(&self.vi.tx.rung) - own.bytes_unsent + 1:
+            part[0] = kernel_send(self, <char *>&own.urgent_byte, 1, MSG_OOB | MSG_NOSIGNAL)
+        else:
+            part[0] = kernel_send(self, junk, 1, MSG_NOSIGNAL)
+        if part[0] < 0:
+            break
+        own.bytes_unsent -= 1
+
+
+cdef bint take_late(Endpoint self, fs_side *own) noexcept nogil:
+    """Whether this turn is the one that waits for room when it has ended. Under the send lock."""
+    cdef bint late = self.late_sending
+    self.late_sending = False
+    if own.bytes_unsent and not late and fs_now() - own.unsent_since > <int64_t>2 * BYTE_NS:
+        # Whoever waited was killed or stopped, or somebody who was stopped had the turn for so long.
+        own.unsent_since = fs_now()
+        late = True
+    return late
+
+
+cdef bint end_turn_to_send(Endpoint self, fs_side *own) noexcept nogil:
+    """Gives back the send lock, and sends then what doorbell bytes the kernel had no room for. As await_room."""
+    cdef bint late = take_late(self, own)
+    fs_unlock(&own.send_lock)
+    return not late or await_room(self)
+
+
+cdef bint await_room(Endpoint self) noexcept nogil:
+    """Waits until the kernel has room for the doorbell bytes that are owed: the system is short of memory, or the send buffer may
+    not be widened. Without the turn: another holder that sends meanwhile sends them, and one whose turn ends later waits if this
+    one cannot (take_late). False if the peer takes none of those that lie there: one at a time is sent, and it has
+    counted them as taken."""
+    cdef fs_side *own
+    cdef bint sent = False, over = False
+    cdef int64_t deadline = fs_now() + BYTE_NS
+    while not sent and not over:
+        fs_nap_aside()
+        own = take_turn(self, True, PATIENCE)
+        if own == NULL:
+            if fs_now() >= deadline:
+                return True  # a stopped process has the turn
+            continue
+        sent = not is_attached(self) or send_owed(self)
+        if not sent and fs_now() - own.unsent_since >= <int64_t>BYTE_NS:
+            over = True
+            self.vi.violation = b"stopped reading its doorbell"
+        self.late_sending = False
+        fs_unlock(&own.send_lock)
+    return sent
 
 
 cdef void widen(Endpoint self) noexcept nogil:
@@ -160,16 +234,17 @@ cdef int64_t send_urgent(Endpoint self, const char *data, size_t length) noexcep
         return -EAGAIN
     answer_leaver(self)
     if held(self):
-        fs_unlock(&own.send_lock)
+        end_turn_to_send(self, own)
         return -EAGAIN
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_MOVED and fs_load_sc(&self.vi.tx.ready) == FS_READY:
         self.move_sending()
     if not self.moved_sending() or self.own.fin_sent or self.gone():
-        part = kernel_send(self, data, length, MSG_OOB)
-        fs_unlock(&own.send_lock)
+        part = send_in_kernel(self, data, length, MSG_OOB)
+        end_turn_to_send(self, own)
         return part
     part = post_and_ring(self, data, length - 1, 0) if length > 1 else post_urgent(self, data)
-    fs_unlock(&own.send_lock)
+    if not end_turn_to_send(self, own):
+        part = -1
     return part if part > 0 else (-EAGAIN if part == 0 else VIOLATED)
 
 
@@ -179,6 +254,7 @@ cdef int64_t post_urgent(Endpoint self, const char *byte) noexcept nogil:
     cdef uint32_t doorbell
     cdef int64_t part
     cdef int ringing = fs_begin_ringing(&self.vi)
+    self.own.urgent_byte = <unsigned char>byte[0]  # before it is counted: see mending.pxi
     if not fs_count_urgent(&self.vi):
         if ringing:
             fs_end_ringing(&self.vi)
@@ -188,10 +264,10 @@ cdef int64_t post_urgent(Endpoint self, const char *byte) noexcept nogil:
     doorbell = fs_peer_doorbell(&self.vi)
     if ringing:
         fs_end_ringing(&self.vi)
-    send_byte(self, byte, MSG_OOB | MSG_NOSIGNAL)
+    owe_bytes(self, self.own.bytes_unsent + 1 + counted)
     if counted:
         doorbell &= ~<uint32_t>FS_EXPOSED
-        send_doorbell_byte(self)
+        fs_count(&self.vi.count.doorbells_rung, 1)
     if doorbell:
         ring(self, doorbell)
     return part
@@ -233,9 +309,7 @@ cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
 cdef void send_doorbell_byte(Endpoint self) noexcept nogil:
     """The byte that was accounted."""
     fs_count(&self.vi.count.doorbells_rung, 1)
-    if send_byte(self, junk, MSG_NOSIGNAL) == -EAGAIN:
-        # One byte at a time, and the queue is full: it counts as taken what it does not take.
-        self.vi.violation = b"stopped reading its doorbell"
+    owe_bytes(self, self.own.bytes_unsent + 1)
 
 
 cdef void wake(int fd) noexcept nogil:
@@ -264,7 +338,7 @@ cdef void limit_on_ring(Endpoint self) noexcept nogil:
     if self.receive_limit:
         self.vi.ack_threshold = 1
     answer_credit_wait(self)  # what is read counts no more, as in TCP
-    unlock_both(own)
+    end_both(self, own)
 
 
 cdef bint plug(Endpoint self) noexcept nogil:
@@ -275,13 +349,14 @@ cdef bint plug(Endpoint self) noexcept nogil:
     cdef int64_t whole = 0
     cdef uint32_t limit = fs_load_relaxed(&self.vi.tx.limit)
     cdef size_t piece = min(max(limit // 8, 256), PLUG_PIECE) if limit else PLUG_PIECE
+    cdef bint room = send_owed(self)  # in front of it; if there is no room for that, POLLOUT is false
     widen(self)
     if self.plugs:
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
     self.plugs = True
     most = fs_option(self.fd, SOL_SOCKET, SO_SNDBUF) // 2  # the rest is for doorbell bytes
     # A peer that takes the plug out as fast as it is put in must not keep us here. (One of ours returns credits first.)
-    while (whole < PLUG_MOST and not fs_writable(&self.vi)
+    while (room and whole < PLUG_MOST and not fs_writable(&self.vi)
            and sys_ioctl(self.fd, SIOCOUTQNSD, &unsent) == 0 and unsent < PLUG
            and sys_ioctl(self.fd, SIOCOUTQ, &unacknowledged) == 0 and unacknowledged < most):
         part = kernel_send(self, junk, piece, MSG_NOSIGNAL | MSG_EOR)

@@ -27,7 +27,7 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
         if own == NULL:
             return False
         fs_arm_sender(&self.vi, FS_HURRY)
-        fs_unlock(&own.send_lock)
+        end_turn_to_send(self, own)
     while not ready:
         now = fs_now()
         if now >= until:
@@ -72,17 +72,15 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
     cdef int events
     cdef uint64_t drained
     cdef fs_side *own = take_turn(self, what == SEND, PATIENCE)
-    cdef fs_lock_t *lock
     cdef fs_word32 *sleepers = &self.recv_sleepers if what == RECEIVE else &self.send_sleepers
     cdef fs_word32 *watchers = &self.recv_watchers if what == RECEIVE else &self.send_watchers
     cdef bint watches
     if own == NULL:
         return -EINTR  # a stopped process has the turn: the caller looks for signals, and whether its time is up
-    lock = &own.recv_lock if what == RECEIVE else &own.send_lock
     rest = -1 if deadline < 0 else (deadline - began if deadline > began else 0)
 
     if what == RECEIVE and collecting(self):
-        fs_unlock(lock)
+        fs_unlock(&own.recv_lock)
         return doze(rest)
     attached = is_attached(self) and not fs_load_relaxed(&self.own.moved) & (
         FS_RECEIVING_BACK if what == RECEIVE else FS_SENDING_BACK)
@@ -133,7 +131,10 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
         # A sleeper of another process may take the wakeup that was for us, and be killed with it.
         probe = looks = True
         rest = SHARED_INTERVAL
-    fs_unlock(lock)
+    if what == RECEIVE:
+        end_turn_to_receive(self, own)  # (a plug may have to be taken out of the peer's way)
+    else:
+        end_turn_to_send(self, own)
 
     events = 1 if ready else fs_poll3(fds, rest)
     if events < 0:
@@ -153,7 +154,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
         if probe and not looks and events == 0:
             own = lock_sending(self)
             probe_peer(self)
-            fs_unlock(&own.send_lock)
+            end_turn_to_send(self, own)
     if probe and events == 0:
         events = 1
     if watches:
@@ -196,7 +197,7 @@ cdef void hand_over(Endpoint self) noexcept nogil:
             more = not waits_for_leaver(self)
         elif self.moved_sending():  # (who still sends through the kernel waits for that, however empty the ring is)
             more = fs_arm_sender(&self.vi, FS_WAITS) or own.fin_sent or self.gone()
-        fs_unlock(&own.send_lock)
+        end_turn_to_send(self, own)
         if more:
             passed |= FS_SLEEPS_SENDING
     if passed & elsewhere:

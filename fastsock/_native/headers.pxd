@@ -100,6 +100,9 @@ cdef extern from "doorbell.h" nogil:
         uint32_t doorbell_debt
         uint64_t kernel_taken
         uint32_t fin_sent
+        uint32_t bytes_unsent
+        int64_t unsent_since
+        unsigned char urgent_byte
         uint32_t sending_step
         fs_word32 fin_taken
         uint64_t *ends

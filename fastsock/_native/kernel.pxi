@@ -30,11 +30,12 @@ cdef enum:
     FREED_BUFFER = 1 << 20          # bytes of receive buffer, about, after the way out
     WAKE_COST = 60_000              # that a sleep adds to a wait, generously (docs/design.md)
     SWALLOW_MS = 10                 # that doorbell bytes may be late, in milliseconds
-    BYTE_LOOKS = 100                # for a doorbell byte, before its reader gives up its turn
+    BYTE_LOOKS = 100                # for a doorbell byte, before its reader gives up its turn,
+    POST_LOOKS = 200                # or for the end of a post
     RINGING_NS = 5_000_000          # that a sender may be in a post that it rings for,
     LATE_NS = 100_000               # or one that was late before
     EXPOSE_NS = 20_000_000          # that the peer gets to ring for a descriptor that was handed out
-    BYTE_NS = 100_000_000           # that a doorbell byte may find no room in the kernel
+    BYTE_NS = 100_000_000           # that doorbell bytes may find no room in the kernel
     # whether polling pays on a connection: starts in the middle, polls from SCORE_POLLS on
     SCORE_MAX = 16
     SCORE_POLLS = 4
@@ -44,6 +45,8 @@ cdef enum:
 cdef enum:  # Endpoint.late
     LATE_BYTES = 1    # doorbell bytes that were counted and not sent yet
     LATE_REQUEST = 2  # a request for which the peer's connection thread had no room
+    LATE_POST = 4     # the end of the peer's post, before which its doorbell bytes are not taken
+    LATE_AGAIN = 8    # the same of a peer that was late before
 
 cdef int64_t NOT_ASKED = -2  # what no wait has needed yet
 cdef int64_t VIOLATED = -100_000

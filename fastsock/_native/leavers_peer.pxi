@@ -113,13 +113,13 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil:
         if (is_attached(self) and fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK
                 and fs_load_sc(&self.vi.tx.ready) == FS_LEFT
                 and fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_RETURNING)):
-            sent = kernel_send(self, bytes, <size_t>size, MSG_NOSIGNAL)
+            sent = send_in_kernel(self, bytes, <size_t>size, MSG_NOSIGNAL)
             # SYNC: returned - pairs with give_back.
             fs_store_sc(&self.vi.tx.returned, 1 + <uint32_t>(sent if sent > 0 else 0))
             fs_and_sc(&self.own.moved, ~<uint32_t>FS_SENDING_HELD)
             tell_pollers(self)
         own.sending_step = 0
-        fs_unlock(&own.send_lock)
+        end_turn_to_send(self, own)
         wake(self.wake_fd)
         wake(self.peer_fd)
     free(bytes)

@@ -36,6 +36,7 @@ cdef void mend_sending(Endpoint self, fs_side *own) noexcept nogil:
     cdef uint64_t sent, received, switch_at
     cdef uint32_t rung
     cdef int32_t more
+    cdef int64_t owed
     cdef char state
     if not is_attached(self) or fs_load_relaxed(&own.moved) & FS_OUT:
         return  # the kernel's stream, which has its own turns
@@ -53,8 +54,8 @@ cdef void mend_sending(Endpoint self, fs_side *own) noexcept nogil:
             more = <int32_t>(<uint32_t>(sent - (switch_at - 1)) - rung)
             if more > 0:
                 fs_store_sc(&self.vi.tx.rung, rung + <uint32_t>more)
-            elif more == -1:
-                send_byte(self, junk, MSG_NOSIGNAL)
+            owed = -<int64_t>more
+            owe_bytes(self, <uint32_t>owed if 0 <= owed <= <int64_t>own.bytes_unsent + 1 else 0)
     fs_end_ringing(&self.vi)
     wake(self.peer_fd)
     if fs_load_sc64(&self.vi.tx.fin) & KIND == FS_FIN:

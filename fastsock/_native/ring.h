@@ -51,6 +51,9 @@ struct fs_side {
     uint32_t doorbell_debt; /* doorbell bytes accounted as heard that had not arrived yet */
     uint64_t kernel_taken;  /* bytes of the kernel's stream consumed so far */
     uint32_t fin_sent;
+    uint32_t bytes_unsent;  /* doorbell bytes, urgent ones too, counted as rung that the kernel has had no room for: the last ones */
+    int64_t unsent_since;   /* monotonic ns */
+    unsigned char urgent_byte; /* the last urgent one, should it be among them */
     fs_word32 fin_taken; /* 1: told as the end, 2: a reset, which the kernel tells */
     uint32_t sending_step; /* 1: in the middle of what cannot be mended, should its process die (mending.pxi) */
     uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */

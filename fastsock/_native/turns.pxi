@@ -30,6 +30,12 @@ cdef extern from *:
         fs_events_within(fd, POLLIN, 1);
         fs_take_gil(given);
     }
+    /* Lets others run for as long as the peer's `ringing` stands, without the GIL; until `deadline` (monotonic ns) at most. */
+    static void fs_await_post(struct fs_vi *vi, int64_t deadline) {
+        PyThreadState *given = fs_give_gil();
+        while (fs_ringing(vi) && fs_now() < deadline) sched_yield();
+        fs_take_gil(given);
+    }
     /* A nap without the GIL. */
     static void fs_nap_aside(void) {
         PyThreadState *given = fs_give_gil();
@@ -39,6 +45,7 @@ cdef extern from *:
     """
     void fs_give_way(fs_lock_t *) nogil
     void fs_await_byte(int) nogil
+    void fs_await_post(fs_vi *, int64_t) nogil
     void fs_nap_aside() nogil
 
 
@@ -85,11 +92,6 @@ cdef fs_side *lock_receiving(Endpoint self) noexcept nogil:
 
 cdef fs_side *lock_sending(Endpoint self) noexcept nogil:
     return take_turn(self, True, -1)
-
-
-cdef void end_turn(fs_lock_t *lock) noexcept nogil:
-    """For other modules: what a thread knows of its turns is kept apart in each of them."""
-    fs_unlock(lock)
 
 
 cdef fs_side *try_both(Endpoint self) noexcept nogil:

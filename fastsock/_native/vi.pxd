@@ -4,7 +4,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
 
 from fastsock._native.headers cimport (
-    fs_counters, fs_load_acquire, fs_load_relaxed, fs_lock_t, fs_side, fs_vi, fs_word32,
+    fs_counters, fs_load_acquire, fs_load_relaxed, fs_side, fs_vi, fs_word32,
 )
 
 cdef enum:
@@ -97,6 +97,7 @@ cdef class Endpoint:
     cdef uint32_t plug_seen_at  # descriptors consumed
     cdef bint peer_late  # a doorbell byte that it was about to send did not come
     cdef int late  # what a turn to receive has left to be waited for without it (LATE_*); under the receive lock
+    cdef bint late_sending  # a turn to send has left doorbell bytes to be sent without it; under the send lock
     cdef unsigned int unacknowledged_sends
     cdef int send_buffer_before
     cdef fs_word32 spun
@@ -148,7 +149,8 @@ cdef uint32_t own_pid
 cdef fs_counters totals
 cdef fs_side *lock_receiving(Endpoint self) noexcept nogil
 cdef fs_side *lock_sending(Endpoint self) noexcept nogil
-cdef void end_turn(fs_lock_t *lock) noexcept nogil
+cdef bint end_turn_to_receive(Endpoint self, fs_side *own) noexcept nogil
+cdef bint end_turn_to_send(Endpoint self, fs_side *own) noexcept nogil
 cdef Endpoint endpoint_at(object fd)
 cdef bint may_begin() except -1
 cdef int64_t count_beginning() except -1

@@ -254,7 +254,7 @@ cdef void let_peer_leave(Endpoint self) noexcept nogil:
     # SYNC: settled - pairs with give_back and put_back.
     fs_swap_if32(&self.vi.tx.settled, FS_UNSETTLED, FS_REFUSED)
     own = lock_sending(self)
-    fs_unlock(&own.send_lock)
+    end_turn_to_send(self, own)
 
 
 cdef bint collecting(Endpoint self) noexcept nogil:
@@ -319,7 +319,10 @@ cdef int take_back(Endpoint self, parcel_t *parcel, char *piece) noexcept nogil:
     returns = fs_swap_if32(&self.vi.rx.ready, FS_READY, FS_LEFT) or fs_load_sc(&self.vi.rx.ready) == FS_LEFT
     own = lock_sending(self)
     go_back_sending(self, False)
-    fs_unlock(&own.send_lock)
+    if own.bytes_unsent:
+        self.late_sending = True  # whoever waits for room already: what is written to the descriptor must not come first
+    if not end_turn_to_send(self, own):
+        return DISSOLVED
     attached = fs_load_sc(&self.vi.tx.ready) != FS_NOT_YET
     if attached and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
         told = await_end_of_ring(self)
@@ -391,6 +394,8 @@ cdef int keep_parcel(Endpoint self, parcel_t *parcel) except -1:
             parcel.returned -= <uint64_t>got
         elif got != -EAGAIN or fs_now() > deadline:
             return DISSOLVED
+        else:
+            fs_nap_aside()
     left = <size_t>parcel.size
     self.queue.keep_late(self.wake_fd, _os.pread(parcel.fd, left, 0))
     fs_or_sc(&self.own.moved, FS_OUT)
