@@ -262,6 +262,36 @@ def test_the_last_doorbell_byte_comes_before_back(peer: Peer) -> None:
         assert peer.region.get(theirs(peer), "rung") == 1
 
 
+@contextlib.contextmanager
+def no_parcels() -> Iterator[None]:
+    """No file can be written, as under `ulimit -f 0`: nor the memory in which a leaver keeps what lay unread."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_leaver_without_memory_for_what_lies_unread_loses_nothing(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes nothing then: a bridge carries what lies in the ring, and what comes."""
+    peer.post(payload(5000))
+    with no_parcels():
+        leaving = begin_to_leave(peer)
+        peer.go_back()
+        raw = leaving.result()
+    with raw:
+        assert events(caplog, "fastsock.bridge")
+        assert read_exactly(raw, 5000) == payload(5000)
+        until(lambda: peer.region.get(peer.side, "settled") == GO_ON, "settled")
+        peer.tcp.sendall(b"behind")
+        assert read_exactly(raw, 6) == b"behind"
+        raw.sendall(b"answer")
+        assert read_exactly(peer.tcp, 6) == b"answer"
+
+
 def test_nothing_unread(peer: Peer, leaving: Task) -> None:
     peer.go_back()
     until(lambda: peer.region.get(peer.side, "settled"), "settled")

@@ -22,9 +22,18 @@ cdef extern from *:
     #ifndef MFD_CLOEXEC
     #define MFD_CLOEXEC 1
     #endif
-    static inline int fs_memfd(void) { return (int)syscall(SYS_memfd_create, "fastsock-parcel", MFD_CLOEXEC); }
+    /* Memory for so many bytes, all of it there already: no write of them fails. -1: there is none. */
+    static int fs_new_parcel(uint64_t size) {
+        int fd = (int)syscall(SYS_memfd_create, "fastsock-parcel", MFD_CLOEXEC);
+        if (fd >= 0 && fallocate(fd, 0, 0, (off_t)size) < 0) {
+            close(fd);
+            return -1;
+        }
+        return fd;
+    }
     """
-    int fs_memfd() nogil
+    int fs_new_parcel(uint64_t) nogil
+    int sys_ftruncate "ftruncate"(int, int64_t) nogil
     void *malloc(size_t) nogil
     void free(void *) nogil
 
@@ -44,6 +53,7 @@ cdef uint64_t KIND = ~<uint64_t>0xffffffff  # of a FIN: the rest is its place
 # What the leaver took out of the ring and the kernel's queue.
 cdef struct parcel_t:
     int fd          # memfd, -1: nothing
+    uint64_t room   # bytes that it can take for certain
     uint64_t size
     uint64_t returned  # bytes of it that are in the kernel's queue again
     bint unknown       # how many they are is not known yet,
@@ -156,10 +166,28 @@ cdef bint await_end_of_ring(Endpoint self) noexcept nogil:
     return True
 
 
+cdef uint64_t unread_by(Endpoint self) noexcept nogil:
+    """Bytes that lie unread, or are on their way through the kernel, once it is known where the ring's stream ends. Under the
+    receive lock."""
+    cdef uint64_t switch_at = fs_load_sc64(&self.vi.rx.switch_at)
+    cdef uint64_t count = fs_available(&self.vi, PARCEL_MAX)
+    if switch_at and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_MOVED:
+        count += switch_at - 1 - self.own.kernel_taken
+    return count
+
+
+cdef void prepare_parcel(Endpoint self, parcel_t *parcel) noexcept nogil:
+    """Before anything is taken, since what is taken must be kept: a descriptor and memory for all that lies unread."""
+    cdef fs_side *own = lock_receiving(self)
+    cdef uint64_t room = unread_by(self)
+    fs_unlock(&own.recv_lock)
+    if 0 < room <= PARCEL_MAX:
+        parcel.fd = fs_new_parcel(room)
+        parcel.room = room if parcel.fd >= 0 else 0
+
+
 cdef bint keep(parcel_t *parcel, const char *bytes, int64_t count) noexcept nogil:
     cdef int64_t done = 0, part
-    if parcel.fd < 0:
-        parcel.fd = fs_memfd()
     while done < count:
         part = sys_write(parcel.fd, bytes + done, <size_t>(count - done))
         if part <= 0:
@@ -167,6 +195,12 @@ cdef bint keep(parcel_t *parcel, const char *bytes, int64_t count) noexcept nogi
         done += part
     parcel.size += <uint64_t>count
     return True
+
+
+cdef void trim(parcel_t *parcel) noexcept nogil:
+    """The parcel's memory becomes as long as what is in it."""
+    if parcel.fd >= 0:
+        sys_ftruncate(parcel.fd, <int64_t>parcel.size)
 
 
 cdef int collect(Endpoint self, parcel_t *parcel, char *piece, int64_t deadline) noexcept nogil:
@@ -183,7 +217,7 @@ cdef int collect(Endpoint self, parcel_t *parcel, char *piece, int64_t deadline)
             return DISSOLVED
         if got > 0:
             if not keep(parcel, piece, got):
-                return DISSOLVED  # taken, and no memory to keep it in
+                return DISSOLVED  # more than the peer has told of
         elif got == -EAGAIN and fs_now() <= deadline:
             fs_nap()
         elif got != MOVED:
@@ -326,6 +360,7 @@ cdef int take_back(Endpoint self, parcel_t *parcel, char *piece) noexcept nogil:
     attached = fs_load_sc(&self.vi.tx.ready) != FS_NOT_YET
     if attached and not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
         told = await_end_of_ring(self)
+        prepare_parcel(self, parcel)
     own = lock_receiving(self)
     if fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
         # The peer left first, or another holder has read up to its BACK. It may still be at it, and wait for us by now.
@@ -348,9 +383,14 @@ cdef int take_back(Endpoint self, parcel_t *parcel, char *piece) noexcept nogil:
         fs_unlock(&own.recv_lock)
         settle_with_peer(self)
         return NEEDS_BRIDGE
+    if unread_by(self) > parcel.room:  # no memory, or no descriptor for it: a bridge needs no parcel
+        fs_unlock(&own.recv_lock)
+        settle_with_peer(self)
+        return NEEDS_BRIDGE
     fs_or_sc(&self.own.moved, FS_COLLECTING)
     fs_unlock(&own.recv_lock)
     outcome = collect(self, parcel, piece, fs_now() + ANSWER_TIME)
+    trim(parcel)
     if outcome == IN_KERNEL and parcel.size:
         return give_back(self, parcel)
     settle_with_peer(self)
@@ -365,6 +405,7 @@ cdef int leave_ring(Endpoint self, parcel_t *parcel) noexcept nogil:
         return NEEDS_BRIDGE
     outcome = take_back(self, parcel, piece)
     free(piece)
+    trim(parcel)  # also if nothing was taken: a bridge reads it to its end
     if outcome != DISSOLVED and not fs_load_relaxed(&self.own.moved) & FS_OUT:
         let_peer_leave(self)
         if self.vi.oob_inline:
@@ -410,7 +451,7 @@ cdef bint leave(Endpoint self) except -1:
     cdef fs_call call
     cdef fs_side *own
     parcel.fd = -1
-    parcel.size = parcel.returned = parcel.crossed = 0
+    parcel.size = parcel.room = parcel.returned = parcel.crossed = 0
     parcel.unknown = False
     if not self.begin(&call):
         return True
