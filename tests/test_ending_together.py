@@ -86,16 +86,18 @@ def test_a_child_that_went_over_a_bridge_is_counted_out_once() -> None:
 
         def leave() -> None:
             far.close()
-            near.detach()
+            number = near.detach()
+            assert os.read(number, 100) == b"unread"  # left in the bridge it would be lost, and end the connection
             if os.fork() == 0:  # so that the bridge outlives the child
                 gate.wait()
                 os._exit(0)
 
         with forked(leave):
             pass
-        assert end_of(near).holders == 2, "this process and the bridge"
+        end = end_of(near)
+        assert end.holders == 2, "this process and the bridge"
         gate.open()
-        until(lambda: end_of(near).holders == 1, "the bridge's end")
+        until(lambda: end.holders == 1, "the bridge's end")
 
 
 class ForkInTheMiddle:

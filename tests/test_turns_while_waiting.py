@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from differential.processes import Gate, forked
-from hostile import EXPOSED, GO_ON, LEFT, RETURNING, Peer, on_ring
+from hostile import EXPOSED, GO_ON, GONE, LEFT, RETURNING, Peer, on_ring
 from native.ring import library
 from pairs import SECONDS, KernelSocket, Task, deadline, payload, poll_mask, read_exactly, until
 
@@ -130,6 +130,35 @@ def test_a_leaver_that_is_killed_with_what_lay_unread_leaves_a_reset(peer: Peer)
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(ConnectionResetError):
         peer.victim.recv(1)
+
+
+def test_a_reader_that_closes_with_bytes_in_its_bridge_leaves_a_reset_to_its_sibling(peer: Peer) -> None:
+    """What the bridge had taken is lost. The sibling is not given what follows for the whole stream."""
+
+    def sibling() -> None:
+        asked.wait()
+        try:
+            got = peer.victim.recv(100)
+        except ConnectionResetError:
+            peer.region.set(theirs, "finack", 77)  # a word of the region that nobody else writes
+        else:
+            peer.region.set(theirs, "finack", 1 + len(got))
+        over.wait()
+
+    theirs = 1 - peer.side
+    with Gate() as over, Gate() as asked, forked(sibling):
+        raw = detached(peer)  # the peer says nothing, so there is a bridge
+        peer.post(payload(5000))
+        until(lambda: peer.region.get(peer.side, "seen") == peer.posted, "the bridge takes it")
+        raw.close()
+        until(lambda: peer.region.get(peer.side, "doorbell") & GONE, "the bridge gives up")
+        peer.post(b"behind the hole")
+        asked.open()
+        until(lambda: peer.region.get(theirs, "finack"), "the sibling's receive returns")
+        assert peer.region.get(theirs, "finack") == 77
+        over.open()
+    with pytest.raises(ConnectionResetError):
+        peer.tcp.recv(1)
 
 
 def test_a_leaver_that_waits_for_the_end_of_the_ring_lets_others_read_as_far(peer: Peer) -> None:

@@ -198,9 +198,18 @@ cdef bint deaf(Endpoint self) noexcept nogil:
 
 
 cdef void dissolve(Endpoint self) noexcept nogil:
-    """The reader is gone with bytes unread: the peer gets a RST, as it would have from the reader's kernel."""
+    """The reader is gone with bytes unread: the peer gets a RST, as it would have from the reader's kernel. So does another holder
+    of the connection: what this process had taken is lost, and nobody is given what follows for the whole stream. (The mark
+    without a leaver says so: beside_collector.)"""
+    cdef fs_side *own = lock_receiving(self)
+    fs_or_sc(&own.moved, FS_COLLECTING)
+    end_turn_to_receive(self, own)
     fs_or_sc(&self.vi.rx.doorbell, FS_GONE)
-    fs_linger_zero(self.fd)
+    if shared(self):
+        fs_reset_connection(self.fd)
+        wake(self.wake_fd)
+    else:
+        fs_linger_zero(self.fd)
     wake(self.peer_fd)
 
 
