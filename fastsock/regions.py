@@ -114,16 +114,26 @@ class Kit:
         if self.peer is None:
             Memory.give_back(connector.park(self.memory, self.size, self.wake_fd, self.peer_fd, self.id))
         else:
-            park(self, self.peer)
+            park(self)
+
+    # Each part is forgotten before it is given back: between two parts another thread may fork, and its child, in which
+    # this one is not, gives back what is left. What was given back may be a stranger's.
 
     def discard(self) -> None:
         self.unmap()
-        Memory.give_back(self.size)
+        size, self.size = self.size, 0
+        Memory.give_back(size)
 
     def unmap(self) -> None:
-        connector.unmap_region(self.memory, self.size)
-        os.close(self.wake_fd)
-        os.close(self.peer_fd)
+        memory, self.memory = self.memory, 0
+        if memory:
+            connector.unmap_region(memory, self.size)
+        wake_fd, self.wake_fd = self.wake_fd, -1
+        if wake_fd >= 0:
+            os.close(wake_fd)
+        peer_fd, self.peer_fd = self.peer_fd, -1
+        if peer_fd >= 0:
+            os.close(peer_fd)
 
 
 def new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
@@ -169,40 +179,50 @@ def arrived_kit(memory: int, size: int, wake_fd: int, peer_fd: int, region_id: b
 # ---- parked by the seeker ----------------------------------------------------------------------------------
 
 PARKED_PER_PEER = 8
-"""Regions kept for the next connections to one process, and processes for which any are kept."""
+"""Regions kept for the next connections to one process."""
 
-parked: dict[int, list[Kit]] = {}
+PARKED = 64
+"""And for all."""
+
+parked: list[Kit] = []
+"""The oldest first. Who takes one out of the list has it, whatever other threads do."""
 
 
-def park(kit: Kit, peer: int) -> None:
+def _take(kit: Kit) -> bool:
+    try:
+        parked.remove(kit)
+    except ValueError:
+        return False  # another thread has it
+    return True
+
+
+def park(kit: Kit) -> None:
     """Keeps a finished connection's region for the next one to the same process, in place of the oldest."""
-    kept = parked.setdefault(peer, [])
-    kept.append(kit)
-    if len(kept) > PARKED_PER_PEER:
-        kept.pop(0).discard()
-    while len(parked) > PARKED_PER_PEER:
-        for old in parked.pop(next(iter(parked))):
+    parked.append(kit)
+    kept = [other for other in list(parked) if other.peer == kit.peer]
+    for old in [*kept[:-PARKED_PER_PEER], *parked[:-PARKED]]:
+        if _take(old):
             old.discard()
 
 
 def parked_kit(peer: int, settings: config.Settings) -> Kit | None:
     """A region of an earlier connection to the same process, if both sides have finished with it and it has the
     geometry of the settings."""
-    kept = parked.get(peer, [])
     geometry = settings.window, connector.region_size(settings.window, settings.chunk_size)
-    for kit in kept:
-        if (kit.window, kit.size) == geometry and connector.recycle_region(kit.memory, kit.window):
-            kept.remove(kit)
-            return kit
+    for kit in list(parked):
+        if kit.peer == peer and (kit.window, kit.size) == geometry and _take(kit):
+            if connector.recycle_region(kit.memory, kit.window):
+                return kit
+            parked.append(kit)  # for later
     return None
 
 
 def drop_parked_by_seeker() -> bool:
     """Gives back what the seeker has parked. Whether there was anything."""
-    kits = [kit for kept in parked.values() for kit in kept]
-    parked.clear()
+    kits = list(parked)
     for kit in kits:
-        kit.discard()
+        if _take(kit):
+            kit.discard()
     return bool(kits)
 
 

@@ -246,7 +246,7 @@ def test_what_is_parked_is_given_back_to_the_programs_calls(limited: int, call: 
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
         near.connect(listener.getsockname())
-        until(lambda: sum(map(len, regions.parked.values())), "a region is parked")
+        until(lambda: regions.parked, "a region is parked")
         taken = take_all()
         try:
             made = {"socket": fastsock.socket, "dup": listener.dup, "accept": lambda: listener.accept()[0]}[call]()

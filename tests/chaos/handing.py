@@ -128,6 +128,7 @@ def pass_on(talk: Talk, sock: socket.socket) -> None:
         except (BrokenPipeError, ConnectionResetError):  # the helper was killed
             if _helper is not None:
                 _helper.close()
+                _helper = None  # should there be no descriptor for another one
             _helper = _start_helper()
             socket.send_fds(_helper, [message], [sock.fileno()])
     watch.talks.discard(talk)
