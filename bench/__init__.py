@@ -21,4 +21,5 @@ ring, or for a foreign peer on the kernel) does not count: its row is invalid an
     plot.py         latency and bandwidth over message size
 
 Programs of other people's libraries are another command, `python -m bench.programs`: see bench/programs.
+`./dev demo` is `python -m bench.demo`: three pairs of those programs in half a minute, for whoever has just arrived.
 """

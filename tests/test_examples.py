@@ -302,25 +302,8 @@ def test_filters_client_finds_a_missing_block(tmp_path):
     assert "blocks [7] have not come" in ended.stderr
 
 
-def test_main_job():
-    """The README's main job, shortened: it ends well only when the connections took the ring."""
-    ended = subprocess.run(
-        [sys.executable, EXAMPLES / "main_job.py", "--rounds", "1", "--requests", "200"],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "kernel TCP" in ended.stdout
-    assert "fastsock" in ended.stdout
-
-
 def test_programs_do_not_know_about_fastsock():
-    about_fastsock = ("main_job.py", "prometheus_exporter.py")  # which compares, and which tells of its counters
-    programs = sorted(path for path in EXAMPLES.rglob("*.py") if path.name not in about_fastsock)
+    programs = sorted(path for path in EXAMPLES.rglob("*.py") if path.name != "prometheus_exporter.py")
     assert len(programs) >= 19
     for program in programs:
         lines = program.read_text().splitlines()

@@ -45,6 +45,8 @@ class Slice:
     seconds: float
     server_cpu: float
     client_cpu: float
+    system_cpu: float = 0.0
+    """Seconds that both ends spent in the kernel, of the CPU time above; counted in clock ticks (usually 10 ms)."""
 
     @property
     def rate(self) -> float:
@@ -160,8 +162,8 @@ class Pair:
         before = self._cpu_seconds()
         self.client.tell({"seconds": seconds})
         report = self._hear(seconds + self.row.slice_seconds)
-        spent = [now - then for now, then in zip(self._cpu_seconds(), before, strict=True)]
-        return Slice(report["operations"], report["seconds"], *spent)
+        server, client, system = (now - then for now, then in zip(self._cpu_seconds(), before, strict=True))
+        return Slice(report["operations"], report["seconds"], server, client, system)
 
     def counted_slice(self, seconds: float, by: str) -> tuple[Slice, Calls, Calls]:
         """A slice with the system calls of the servers and of the client. OSError when they cannot be counted."""
@@ -171,10 +173,12 @@ class Pair:
             done = self.slice(seconds)
         return done, at_servers, at_client
 
-    def _cpu_seconds(self) -> tuple[float, float]:
+    def _cpu_seconds(self) -> tuple[float, float, float]:
+        """So far: of the servers, of the client, and of both in the kernel."""
         assert self.client is not None
-        servers = processes.cpu_seconds(server.pid for server in self.servers)
-        return servers, processes.cpu_seconds([self.client.pid])
+        servers, client = [server.pid for server in self.servers], self.client.pid
+        system = processes.system_seconds([*servers, client])
+        return processes.cpu_seconds(servers), processes.cpu_seconds([client]), system
 
     def _hear(self, seconds: float) -> dict[str, Any]:
         assert self.client is not None

@@ -43,6 +43,19 @@ def cpu_seconds(roots: Iterable[int]) -> float:
     return total
 
 
+def system_seconds(roots: Iterable[int]) -> float:
+    """The part of `cpu_seconds` that was spent in the kernel, in clock ticks (usually 10 ms)."""
+    ticks = 0
+    for root in roots:
+        for pid in family(root):
+            try:
+                fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[12]) + int(fields[14])  # stime, cstime
+            except OSError:
+                pass  # it has ended
+    return ticks / TICK
+
+
 def doing(root: int) -> str:
     """What the threads of a process and of its descendants are doing, from proc(5): state, where in the kernel, which
     system call by number."""

@@ -84,6 +84,12 @@ class Result:
         spent = sum(getattr(one, end) for one in self.slices[kind])
         return float(spent / sum(one.operations for one in self.slices[kind]))
 
+    def system_share(self, kind: str) -> float | None:
+        """The share of the CPU time of all slices that was spent in the kernel."""
+        slices = self.slices.get(kind, ())
+        spent = sum(one.cpu for one in slices)
+        return min(1.0, sum(one.system_cpu for one in slices) / spent) if spent else None
+
     def cpu_ratio(self, kind: str = FASTSOCK) -> float | None:
         """CPU time an operation as a share of the plain pair's, over all slices."""
         if not self.ratios(kind):

@@ -1,7 +1,8 @@
-"""usage: http_client.py requests|requests-session|urllib3|httpx|http.client|curl PORT [REQUESTS A SESSION]
+"""usage: http_client.py KIND PORT [REQUESTS A SESSION]
 
-One client after the other's answer: kept connections, or with "requests" a new one for each request. http.client has
-sessions of so many requests; curl is started for so many requests, each on a connection of its own."""
+KIND: requests, requests-session, urllib3, httpx, http.client, http.client-kept, curl. One client after the other's
+answer: kept connections, or with "requests" a new one for each request. http.client has sessions of so many requests;
+curl is started for so many requests, each on a connection of its own."""
 
 import http.client
 import subprocess
@@ -58,6 +59,14 @@ elif kind == "http.client":
         connection.close()
 
     clock.repeat(one, requests_of_session)
+elif kind == "http.client-kept":
+    kept = http.client.HTTPConnection("127.0.0.1", port)
+
+    def one() -> None:
+        kept.request("GET", "/")
+        assert len(kept.getresponse().read()) == 1024
+
+    clock.repeat(one)
 elif kind == "curl":
     command = ["curl", "--silent", "--fail", "--noproxy", "*", "--header", "Connection: close", "--output", "/dev/null"]
 
