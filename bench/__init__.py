@@ -19,6 +19,7 @@ ring, or for a foreign peer on the kernel) does not count: its row is invalid an
     results.py      medians, ratios, verdicts
     report.py       the table and the JSON file
     plot.py         latency and bandwidth over message size
+    pictures.py     the two of them that stand in the README: a command of its own
 
 Programs of other people's libraries are another command, `python -m bench.programs`: see bench/programs.
 `./dev demo` is `python -m bench.demo`: three pairs of those programs in half a minute, for whoever has just arrived.

@@ -32,28 +32,41 @@ PANELS = {
 def write_plot(path: Path, curves: Curves, caption: str) -> None:
     """Two panels with logarithmic axes; a line is the median of the runs, the band around it their range."""
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    for axis, (panel, (title, label, scale)) in zip(axes, PANELS.items(), strict=True):
-        for name in CURVE_PATHS:
-            if by_size := curves.panels[panel].get(name):
-                draw(
-                    axis,
-                    name,
-                    {size: [figure * scale for figure in by_size[size]] for size in sorted(by_size)},
-                )
-        axis.set(title=title, xlabel="message size, bytes", ylabel=label, xscale="log", yscale="log")
-        axis.xaxis.set_major_locator(FixedLocator(CURVE_SIZES))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: show_size(size)))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(NullFormatter())
-        axis.grid(True, which="major", alpha=0.35)
-        axis.grid(True, which="minor", axis="y", alpha=0.12)
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(frameon=False)
+    for axis, panel in zip(axes, PANELS, strict=True):
+        draw_panel(axis, panel, curves)
     figure.supxlabel(caption, fontsize=8, color="#555555")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
+
+
+def write_picture(path: Path, curves: Curves, panel: str, caption: str) -> None:
+    """One panel as SVG: the same figures give the same file."""
+    with pyplot.rc_context({"svg.hashsalt": "fastsock", "svg.fonttype": "none", "font.family": "sans-serif"}):
+        figure, axis = pyplot.subplots(figsize=(6.6, 4.2), layout="constrained")
+        draw_panel(axis, panel, curves)
+        figure.supxlabel(caption, fontsize=8, color="#555555")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None, "Creator": "./dev bench pictures", "Title": PANELS[panel][0]})
+        pyplot.close(figure)
+
+
+def draw_panel(axis: Axes, panel: str, curves: Curves) -> None:
+    title, label, scale = PANELS[panel]
+    for name in CURVE_PATHS:
+        if by_size := curves.panels[panel].get(name):
+            scaled = {size: [figure * scale for figure in by_size[size]] for size in sorted(by_size)}
+            draw(axis, name, scaled)
+    axis.set(title=title, xlabel="message size, bytes", ylabel=label, xscale="log", yscale="log")
+    axis.xaxis.set_major_locator(FixedLocator(CURVE_SIZES))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda size, _: show_size(size)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.grid(True, which="major", alpha=0.35)
+    axis.grid(True, which="minor", axis="y", alpha=0.12)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(frameon=False)
 
 
 def draw(axis: Axes, name: str, by_size: dict[int, list[float]]) -> None:
