@@ -224,6 +224,36 @@ def test_the_table_of_a_document_marks_what_falls_short(tmp_path):
     assert document.read_text() == f"before\n{show.BEGIN}\n{show.markdown([slow])}{show.END}\nafter\n"
 
 
+def test_a_document_without_a_place_for_the_table_is_not_written_over(tmp_path):
+    document = tmp_path / "README.md"
+    document.write_text("words\n")
+    words = ["--quick", "--json", str(tmp_path / "programs.json"), "--markdown", str(document), "crowd-2"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench.programs", *words],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SESSION_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "no place for the table" in ended.stderr
+    with pytest.raises(ValueError, match="no place"):
+        show.write_markdown(document, [])
+    assert document.read_text() == "words\n"
+
+
+def test_the_documents_have_one_place_for_the_table():
+    """The command that is documented finds it: `--markdown docs/performance.md`."""
+    text = (ROOT / "docs/performance.md").read_text()
+    assert text.count(show.BEGIN) == text.count(show.END) == 1
+    assert show.has_a_place(ROOT / "docs/performance.md")
+    assert f"--markdown {'docs/performance.md'}" in text
+    table_now = text.partition(show.BEGIN)[2].partition(show.END)[0].strip().splitlines()
+    assert len(table_now) == len(show.markdown([]).splitlines())
+
+
 def test_every_row_with_a_goal_has_its_place_in_the_documents_table():
     named = [name for names in table.LINES.values() for name in names.split()]
     assert sorted(named) == sorted(row.name for row in table.ROWS if row.free is not None)

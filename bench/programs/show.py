@@ -107,7 +107,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """The README's table: rows of a kind share a line, with both placements. (*) falls short of its goal."""
+    """The documents' table: rows of a kind share a line, with both placements. (*) falls short of its goal."""
     drawn = [
         "| program | free | goal | CPU time | a CPU each | goal | CPU time |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -141,8 +141,16 @@ def in_document(row: Row, placement: str, result: Result | None) -> tuple[str, s
     return f"{ratio.median:.2f}{marks['ratio']}", wanted, cpu
 
 
+def has_a_place(path: Path) -> bool:
+    """Whether the table can be written there: a new or empty file, or one with the marks."""
+    text = path.read_text() if path.exists() else ""
+    return not text.strip() or END in text.partition(BEGIN)[2]
+
+
 def write_markdown(path: Path, results: Sequence[Result]) -> None:
-    """Write the table, or in a file that has the marks, put it between them."""
+    """Write the table, or in a file that has the marks, put it between them. ValueError if it has other text only."""
+    if not has_a_place(path):
+        raise ValueError(f"{path} has no place for the table")
     text = path.read_text() if path.exists() else ""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -286,4 +286,4 @@ LINES: dict[str, str] = {
     "10,000 idle and 100 busy connections, asyncio / uvloop": "idle-asyncio idle-uvloop",
     "500 threads on 500 connections": "threads-500",
 }
-"""The lines of the README's table: every row that has a goal, those of a kind side by side."""
+"""The lines of the documents' table: every row that has a goal, those of a kind side by side."""
