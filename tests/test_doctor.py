@@ -101,6 +101,7 @@ def test_disabled_is_bad_and_says_where_it_comes_from(tmp_path):
     assert "enabled=False (FASTSOCK_ENABLED)" in done.stdout
     assert "poll_us=7 (FASTSOCK_POLL_US)" in done.stdout
     assert "no such setting: FASTSOCK_POLLUS" in done.stdout
+    assert "did you mean FASTSOCK_POLL_US?" in done.stdout
     assert "Connections do not move here" in done.stdout
 
 
@@ -144,6 +145,21 @@ def test_few_descriptors(monkeypatch):
     assert finding.level == checks.WARN
     assert finding.says == "1024: about 30 connections of a process can be on the ring"
     assert "ulimit -n 4096" in finding.do
+
+
+def test_a_limit_on_descriptors_that_only_root_can_raise(monkeypatch):
+    monkeypatch.setattr(checks.resource, "getrlimit", lambda _: (1024, 1024))
+    (finding,) = checks.descriptors()
+    assert finding.level == checks.WARN
+    assert "ulimit -n" not in finding.do
+    assert "LimitNOFILE" in finding.do
+
+
+def test_a_setting_like_no_other_is_answered_with_all_names(monkeypatch):
+    monkeypatch.setenv("FASTSOCK_ZZZ", "1")
+    (finding,) = [finding for finding in checks.settings() if "no such" in finding.says]
+    assert "FASTSOCK_POLL_US" in finding.do
+    assert "FASTSOCK_RUN" not in finding.do
 
 
 def test_where_settings_come_from():
@@ -239,6 +255,26 @@ def test_a_program_whose_python_comes_up_without_us(tmp_path):
     assert done.returncode == 0
     assert done.stdout == "ran\n"
     assert "No Python process of it came up with fastsock" in done.stderr
+
+
+def test_a_script_in_place_of_a_command_is_answered_with_the_command(tmp_path):
+    (tmp_path / "app.py").write_text("")
+    done = run([*DOCTOR, "--", "./app.py"], tmp_path)
+    assert done.returncode == 2
+    assert "fastsock doctor -- python ./app.py" in done.stderr
+    assert "python" not in run([*DOCTOR, "--", "no-such-command"], tmp_path).stderr
+
+
+def test_every_event_of_a_program_is_told_with_what_to_do():
+    told_only = {"fastsock.bridge", "fastsock.rendezvous_failed"}  # one connection's: its reason has the advice
+    assert doctor.EVENTS.keys() == doctor.EVENT_ADVICE.keys() | told_only
+    said = attrs.evolve(
+        doctor.Watched(
+            status=0, seconds=1, processes={}, moved=[], stayed={}, examples={}, events={}, loops=[], origins={}
+        ),
+        events={"fastsock.violation": ["ack ahead"]},
+    )
+    assert "same version of fastsock" in doctor.told(said, ["x"])
 
 
 def test_the_report_in_words(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import importlib.util
 import os
@@ -11,7 +12,7 @@ import socket as stdlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -27,6 +28,7 @@ _socket = stdlib.socket
 __all__ = ["CHECKS", "Finding", "all_findings"]
 
 OK, NOTE, WARN, BAD = "ok", "note", "warn", "bad"
+PREFIX = "FASTSOCK_"
 PAIR_SECONDS = 10.0
 """How long the connection that is tried may take."""
 
@@ -114,7 +116,10 @@ def names() -> Findings:
             user = client.getsockopt(stdlib.SOL_SOCKET, stdlib.SO_PEERCRED, 12)
         if int.from_bytes(user[4:8], sys.byteorder) != os.geteuid():
             yield Finding(
-                BAD, "names", "the kernel names another user than ours", "is this a user namespace of a sandbox?"
+                BAD,
+                "names",
+                "the kernel names another user than ours: this process is in a user namespace",
+                "start all the programs in one user namespace, or all outside of it",
             )
         else:
             yield Finding(
@@ -149,9 +154,13 @@ def descriptors() -> Findings:
     says = f"{limit}: about {max(share // 2 - 2, 0)} connections of a process can be on the ring"
     if share < 256:
         more = "no limit" if hard == resource.RLIM_INFINITY else hard
-        yield Finding(
-            WARN, "descriptors", says, f"ulimit -n {min(hard, 65536) if hard > 0 else 65536} (permitted: {more})"
-        )
+        do = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536} (permitted: {more})"
+        if hard == soft:
+            do = (
+                "a higher limit has to come from outside: LimitNOFILE=65536 in a systemd unit, --ulimit nofile=65536"
+                " for a container, /etc/security/limits.conf for a login"
+            )
+        yield Finding(WARN, "descriptors", says, do)
     else:
         yield Finding(OK, "descriptors", says)
 
@@ -231,10 +240,19 @@ def settings() -> Findings:
     given = [f"{name}={getattr(made, name)} ({origin})" for name, origin in origins.items() if origin != "default"]
     level, do = (OK, "") if made.enabled else (BAD, advice_for(DISABLED))
     yield Finding(level, "settings", ", ".join(given) or "all defaults", do)
-    known = {f"FASTSOCK_{name.upper()}" for name in origins} | {_boot.RUN, _boot.STATS, _boot.REPORT}
-    unknown = sorted(name for name in os.environ if name.startswith("FASTSOCK_") and name not in known)
+    known = {f"{PREFIX}{name.upper()}" for name in origins}
+    own = {_boot.RUN, _boot.STATS, _boot.REPORT}
+    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known | own)
     if unknown:
-        yield Finding(WARN, "settings", f"no such setting: {', '.join(unknown)}", "see the settings page for the names")
+        yield Finding(WARN, "settings", f"no such setting: {', '.join(unknown)}", _meant(unknown, known))
+
+
+def _meant(unknown: Sequence[str], known: Collection[str]) -> str:
+    """Names like those that somebody wrote, or all."""
+    ends = [name.removeprefix(PREFIX) for name in known]
+    near = [end for name in unknown for end in difflib.get_close_matches(name.removeprefix(PREFIX), ends, 1)]
+    meant = [PREFIX + end for end in dict.fromkeys(near)]
+    return f"did you mean {', '.join(meant)}?" if meant else f"there are {', '.join(sorted(known))}"
 
 
 ECHO = """
@@ -274,7 +292,9 @@ def a_connection() -> Findings:
                         break
                 path_taken, spent = fastsock.path_of(client), time.monotonic() - began
         except OSError as error:
-            yield Finding(BAD, "connection", f"two processes could not talk over 127.0.0.1: {error}", "is lo up?")
+            says = f"two processes could not talk over 127.0.0.1: {error.strerror or error}"
+            do = "bring the loopback interface up (ip link set lo up), or let the sandbox permit TCP to 127.0.0.1"
+            yield Finding(BAD, "connection", says, do)
             return
         finally:
             server.kill()

@@ -91,7 +91,7 @@ class Watched:
 
 def watch(command: Sequence[str], as_json: bool) -> int:
     """Runs a program under fastsock, watches it to its end, and says what became of its connections, on stderr, or with
-    `as_json` on stdout. The program's exit status; OSError if it cannot be started."""
+    `as_json` on stdout. The program's exit status; RuntimeError if it cannot be started."""
     with tempfile.TemporaryDirectory(prefix="fastsock-doctor-") as directory:
         watched = _watch(command, directory)
     if as_json:
@@ -104,7 +104,11 @@ def watch(command: Sequence[str], as_json: bool) -> int:
 def _watch(command: Sequence[str], directory: str) -> Watched:
     environment = {**_boot.environment(os.environ), _boot.REPORT: directory}
     began = time.monotonic()
-    program = subprocess.Popen(command, env=environment)
+    try:
+        program = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        hint = f"; a Python program starts so: fastsock doctor -- python {command[0]}" if _is_file(command[0]) else ""
+        raise RuntimeError(f"{command[0]} does not start: {error.strerror}{hint}") from None
     # An interrupt from the terminal reaches the program too: it decides what that means. Other signals are passed on.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))
@@ -126,6 +130,11 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
     records = {int(path.stem): _lines(path) for path in sorted(Path(directory).glob("*.jsonl"))}
     status = program.returncode if program.returncode >= 0 else 128 - program.returncode
     return _judged(records, seen, status, seconds)
+
+
+def _is_file(word: str) -> bool:
+    """Whether somebody has named a file where a command belongs."""
+    return word.endswith(".py") or os.path.isfile(word)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -206,6 +215,15 @@ EVENTS = {
 }
 
 
+EVENT_ADVICE = {
+    "fastsock.declined": "take the other's monkey patching out of the program, or leave it on kernel TCP",
+    "fastsock.out_of_reach": "start the program by fastsock run, or call patch() before these imports",
+    "fastsock.violation": "run the same version of fastsock at both ends; if they do, please report it",
+    "fastsock.stays_on_ring": "raise the limits on descriptors (ulimit -n) and processes (ulimit -u)",
+    "fastsock.no_connection_thread": "raise the limit on processes and threads (ulimit -u; TasksMax, --pids-limit)",
+}
+
+
 def told(watched: Watched, command: Sequence[str]) -> str:
     """The report in words."""
     said = [
@@ -220,7 +238,8 @@ def told(watched: Watched, command: Sequence[str]) -> str:
         said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
     if not watched.processes:
         said.append(
-            "No Python process of it came up with fastsock. Does it start Python with -I, -E or -S, or another one?"
+            "No Python process of it came up with fastsock. If it starts Python with -I, -E or -S, leave these out or "
+            "call fastsock.patch() in the program. If it starts another interpreter, install fastsock there."
         )
     said.append(f"\nmoved to the ring: {_ends(len(watched.moved))}")
     said += _listed(watched.moved)
@@ -232,6 +251,8 @@ def told(watched: Watched, command: Sequence[str]) -> str:
     for what, values in watched.events.items():
         said.append(f"{EVENTS.get(what, what)}:")
         said += [f"       {value}" for value in values[:SHOWN]]
+        if what in EVENT_ADVICE:
+            said.append(_indented(f"-> {EVENT_ADVICE[what]}", 7))
     if watched.loops:
         said.append("event loops out of reach: " + ", ".join(watched.loops))
         said.append(
