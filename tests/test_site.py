@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import fastsock
+from fastsock import cli
 
 ROOT = Path(__file__).parent.parent
 HOOKS = importlib.util.spec_from_file_location("hooks", ROOT / "docs/site/hooks.py")
@@ -65,6 +66,21 @@ def test_links_between_files_of_the_repository_lead_somewhere():
             found += 1
             assert (file.parent / target.partition("#")[0]).exists(), f"{file.name}: {target}"
     assert found > 40
+
+
+def test_commands_that_the_documents_name_exist():
+    """`./dev NAME` and `fastsock NAME`, in text and in blocks; a module of `python -m bench` or `papers` too."""
+    texts = [file.read_text() for file in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md"))]
+    ours = re.findall(r"^    ([a-z0-9]+)\) shift;", (ROOT / "dev").read_text(), re.MULTILINE)
+    named = {word for text in texts for word in re.findall(r"\./dev ([a-z0-9]+)", text)}
+    assert {"demo", "test", "bench", "docs"} <= named
+    assert sorted(named - set(ours)) == []
+    tools = {word for text in texts for word in re.findall(r"^ {4}fastsock ([a-z]+)", text, re.MULTILINE)}
+    assert {"doctor", "ss", "bench"} <= tools
+    assert sorted(tools - {"run", *cli.OPTIONS}) == []
+    for word in {word for text in texts for word in re.findall(r"python -m ((?:bench|papers)[a-z.]*)", text)}:
+        path = ROOT / word.rstrip(".").replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), word
 
 
 def test_a_link_out_of_the_repository_fails_the_build():
