@@ -127,6 +127,12 @@ class Stats:
     poll_ns: int
     """Nanoseconds that blocking calls spent polling, at least: a wait that is over within its first round of looks,
     some 2 us, counts nothing, as the clock is not read again for it."""
+    poll_unpaid_ns: int
+    """Of those, the nanoseconds of waits that gave up polling and slept."""
+    sleeps: int
+    """Times that a blocking call slept on a connection with a region."""
+    system_calls: int
+    """System calls made for connections with a region, to sleep and to wake the peer. Those of loops are their own."""
 
 
     def metrics(self) -> tuple[Metric, ...]:
@@ -185,6 +191,11 @@ class Stats:
                 ),
             ),
             Metric("fastsock.poll.duration", "s", "Time of polling in blocking calls", (({}, self.poll_ns / 1e9),)),
+            Metric(
+                "fastsock.poll.unpaid.duration", "s", "Of that, in vain", (({}, self.poll_unpaid_ns / 1e9),)
+            ),
+            Metric("fastsock.sleeps", "{wait}", "Sleeps of blocking calls", (({}, self.sleeps),)),
+            Metric("fastsock.calls", "{call}", "System calls to sleep and to wake", (({}, self.system_calls),)),
         )
 
 

@@ -332,8 +332,10 @@ def ping_pong(pair: Pair) -> None:
 def test_polling():
     with counted(poll_us=0) as (pair, since):
         ping_pong(pair)
-        assert since()["polls_paid"] == since()["polls_unpaid"] == 0
+        assert since()["polls_paid"] == since()["polls_unpaid"] == since()["poll_unpaid_ns"] == 0
         assert since()["doorbells_rung"] > 0
+        assert since()["sleeps"] > 0
+        assert since()["system_calls"] >= since()["sleeps"] + since()["doorbells_rung"]
     if len(os.sched_getaffinity(0)) > 1:
         with counted(poll_us=1000) as (pair, since):
 

@@ -37,7 +37,7 @@ def test_frozen():
         "connections_ring", "connections_tcp", "fallback_reasons", "bytes_sent", "bytes_received", "messages_sent",
         "messages_received", "acks_alone", "acks_piggybacked", "sends_combined", "doorbells_rung", "polls_paid",
         "polls_unpaid",
-        "poll_ns",
+        "poll_ns", "poll_unpaid_ns", "sleeps", "system_calls",
     }  # fmt: skip
 
 

@@ -202,7 +202,7 @@ cdef void answer_credit_wait(Endpoint self) noexcept nogil:
     fs_acknowledge(&self.vi)
     wants = fs_answer_sender(&self.vi, keep)
     if wants & FS_WAITS:
-        wake(self.peer_fd)
+        wake_peer(self)
     if wants & FS_PLUGGED:
         take_doorbell_bytes(self)
 

@@ -40,4 +40,5 @@ def counters():
         acks_alone=fs_load_relaxed64(&sum.acks_alone), acks_piggybacked=fs_load_relaxed64(&sum.acks_piggybacked),
         sends_combined=fs_load_relaxed64(&sum.sends_combined), doorbells_rung=fs_load_relaxed64(&sum.doorbells_rung),
         polls_paid=fs_load_relaxed64(&sum.polls_paid), polls_unpaid=fs_load_relaxed64(&sum.polls_unpaid),
-        poll_ns=fs_load_relaxed64(&sum.poll_ns))
+        poll_ns=fs_load_relaxed64(&sum.poll_ns), poll_unpaid_ns=fs_load_relaxed64(&sum.poll_unpaid_ns),
+        sleeps=fs_load_relaxed64(&sum.sleeps), system_calls=fs_load_relaxed64(&sum.system_calls))

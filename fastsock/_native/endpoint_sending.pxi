@@ -297,8 +297,7 @@ cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
         send_doorbell_byte(self)
     # After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards.
     if doorbell & FS_ASLEEP and fs_wakes_receiver(&self.vi):
-        wake(self.peer_fd)
-        fs_count(&self.vi.count.doorbells_rung, 1)
+        wake_peer(self)
     if doorbell & FS_GONE:
         fs_store_relaxed(&self.lost, 1)
         # Draws the RST that data to a closed socket draws. (Counted: it may be about to close, and reads the byte.)
@@ -309,7 +308,15 @@ cdef void ring(Endpoint self, uint32_t doorbell) noexcept nogil:
 cdef void send_doorbell_byte(Endpoint self) noexcept nogil:
     """The byte that was accounted."""
     fs_count(&self.vi.count.doorbells_rung, 1)
+    fs_count(&self.vi.count.system_calls, 1)
     owe_bytes(self, self.own.bytes_unsent + 1)
+
+
+cdef void wake_peer(Endpoint self) noexcept nogil:
+    """The peer sleeps on its eventfd."""
+    wake(self.peer_fd)
+    fs_count(&self.vi.count.doorbells_rung, 1)
+    fs_count(&self.vi.count.system_calls, 2)
 
 
 cdef void wake(int fd) noexcept nogil:

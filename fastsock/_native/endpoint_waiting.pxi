@@ -60,6 +60,8 @@ cdef bint poll_for(Endpoint self, int what) noexcept nogil:
     fs_count(&self.vi.count.poll_ns, <uint64_t>(min(now, until) - began))
     if ready:
         self.settle(began, True, True)
+    else:
+        fs_count(&self.vi.count.poll_unpaid_ns, <uint64_t>(min(now, until) - began))
     return ready
 
 
@@ -139,6 +141,9 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
     events = 1 if ready else fs_poll3(fds, rest)
     if events < 0:
         events = -errno
+    if attached and not ready:
+        fs_count(&self.vi.count.sleeps, 1)
+        fs_count(&self.vi.count.system_calls, 2 if fds[0].revents & POLLIN else 1)
     fs_add_sc(sleepers, <uint32_t>-1)
     if watches:
         fs_add_sc(watchers, <uint32_t>-1)

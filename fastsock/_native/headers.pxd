@@ -119,6 +119,9 @@ cdef extern from "doorbell.h" nogil:
         fs_word64 polls_paid
         fs_word64 polls_unpaid
         fs_word64 poll_ns
+        fs_word64 poll_unpaid_ns
+        fs_word64 sleeps
+        fs_word64 system_calls
 
     struct fs_vi:
         fs_region *region

@@ -75,6 +75,8 @@ struct fs_counters { /* counted by fs_count, read at any time */
     fs_word64 bytes_sent, bytes_received, messages_sent, messages_received;
     fs_word64 acks_alone, acks_piggybacked, sends_combined, doorbells_rung, polls_paid, polls_unpaid;
     fs_word64 poll_ns; /* spent polling in blocking calls; a poll that ends within its first round of looks counts nothing */
+    fs_word64 poll_unpaid_ns; /* of that, by polls that gave up */
+    fs_word64 sleeps, system_calls; /* on the ring; system calls made to sleep and to wake the peer */
 };
 
 /* Adds what `from` has to `into`; `taking` it from there. */

@@ -43,6 +43,9 @@ COUNTERS = (
     "polls_paid",
     "polls_unpaid",
     "poll_ns",
+    "poll_unpaid_ns",
+    "sleeps",
+    "system_calls",
 )
 """As struct fs_counters of ring.h."""
 SEEN_PROCESS = struct.Struct(f"={len(COUNTERS)}Q4I")
