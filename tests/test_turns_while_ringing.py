@@ -1,4 +1,5 @@
-"""No turn is held while its holder waits: for room in the kernel for a doorbell byte, or for the end of a post.
+"""No turn is held while its holder waits: for room in the kernel for a doorbell byte, or for the end of a post. What is
+owed meanwhile is sent, whoever is killed or stopped.
 
 What shows it is what can be done in the turn while the other one waits. (Who holds the turn while he waits has given
 up when it can be had.)
@@ -8,16 +9,19 @@ import contextlib
 import fcntl
 import os
 import select
+import signal
 import socket
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from differential.processes import forked
 from hostile import EXPOSED, Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, Task, deadline, poll_mask, until
+from pairs import KernelSocket, Task, deadline, poll_mask, read_exactly, until
 from test_turns_while_waiting import nothing_to_receive, side_of
 
 RECEIVING, SENDING = 0, 1
@@ -134,3 +138,152 @@ def test_a_receive_that_waits_for_the_end_of_a_post_holds_no_turn(publishes: boo
             if turn_beside_a_post(peer):
                 return
     pytest.fail("whenever the turn could be had, the receive had given up")
+
+
+def die_in_turn_to_send(side: int) -> None:
+    """Its thread ends. (To the next one it makes no difference whether a process did.)"""
+    holder = threading.Thread(target=lambda: until(lambda: library().turn_try(side, SENDING), "the turn"))
+    holder.start()
+    holder.join()
+
+
+def count_as_rung(peer: Peer, count: int) -> int:
+    """What the victim has counted then."""
+    half = 1 - peer.side
+    rung = peer.region.get(half, "rung") + count
+    peer.region.set(half, "rung", rung)
+    return rung
+
+
+def test_an_urgent_byte_and_the_doorbell_byte_behind_it_are_sent_for_a_dead_holder(publishes: bool) -> None:
+    """It was killed when both were counted."""
+    with on_ring(publishes) as peer:
+        half = 1 - peer.side
+        peer.region.set(half, "doorbell", EXPOSED)
+        peer.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+        number = 1 + 1  # behind the one that the victim has posted
+        peer.region.set(half, "urgent", number << 32 | peer.region.get(half, "rung") + 1)
+        count_as_rung(peer, 2)
+        die_in_turn_to_send(side_of(peer.victim))
+        peer.victim.sendall(b"x")
+        assert len(read_exactly(peer.tcp, peer.region.get(half, "rung"))) == 3
+
+
+class TooLate(Exception):
+    """The machine was busy: what was to be shown has not begun."""
+
+
+def attempts(publishes: bool, body: Callable[[Peer], None]) -> None:
+    """Three that are in time, each with a connection of its own."""
+    done = 0
+    for _ in range(ATTEMPTS):
+        with on_ring(publishes) as peer, contextlib.suppress(TooLate):
+            body(peer)
+            done += 1
+        if done == 3:
+            return
+    pytest.fail("always too late")
+
+
+def rung_byte_comes(peer: Peer, raw: socket.socket, before: int) -> bool:
+    """Whether every doorbell byte does that was counted since the kernel held `before` bytes. There is room now."""
+    count = peer.region.get(1 - peer.side, "rung") - peer.region.get(1 - peer.side, "heard")
+    limit = time.monotonic() + 1
+    while in_kernel(raw) != before + count and time.monotonic() < limit:
+        time.sleep(0.001)
+    return in_kernel(raw) == before + count
+
+
+def test_a_doorbell_byte_for_which_a_dead_holder_found_no_room_is_sent(publishes: bool) -> None:
+    """Nobody waits for room any more when the one who did is dead, and another one was killed in a turn: who takes
+    that over waits."""
+
+    def body(peer: Peer) -> None:
+        half, side = 1 - peer.side, side_of(peer.victim)
+        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
+            choke(peer, raw)
+            rung, before = peer.region.get(half, "rung"), in_kernel(raw)
+            with forked(lambda: peer.victim.send(b"x")) as pid:
+                while peer.region.get(half, "rung") != rung + 1:
+                    time.sleep(0)  # (the test's deadline ends this)
+                os.kill(pid, signal.SIGKILL)
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            die_in_turn_to_send(side)
+            sender = Task(peer.victim.send, b"y")
+            while peer.region.get(half, "rung") != rung + 2:
+                time.sleep(0)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+            came = rung_byte_comes(peer, raw, before)
+            try:
+                sender.result()
+            except ConnectionError:
+                raise TooLate from None
+            assert came
+
+    attempts(publishes, body)
+
+
+def test_a_doorbell_byte_is_sent_behind_the_turn_of_one_that_was_stopped(publishes: bool) -> None:
+    """For longer than bytes may find no room, but not for so long that it waits for room itself."""
+
+    def body(peer: Peer) -> None:
+        half, side = 1 - peer.side, side_of(peer.victim)
+        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
+            choke(peer, raw)
+            rung, before = peer.region.get(half, "rung"), in_kernel(raw)
+            began = time.monotonic()
+            sender = Task(peer.victim.send, b"x")
+            while peer.region.get(half, "rung") != rung + 1:
+                time.sleep(0)
+            while not library().turn_try(side, SENDING):
+                time.sleep(0)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+            time.sleep(max(began + 0.18 - time.monotonic(), 0))
+            held = time.monotonic() - began
+            library().turn_end(side, SENDING)
+            came = rung_byte_comes(peer, raw, before)
+            try:
+                sender.result()
+            except ConnectionError:
+                raise TooLate from None
+            if held > 0.19:
+                raise TooLate
+            assert came
+
+    attempts(publishes, body)
+
+
+def urgent_byte_that_came(peer: Peer) -> bytes:
+    """The first urgent byte finds no room in the kernel, the second one no credit. Empty if it took too long."""
+    half = 1 - peer.side
+    with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw, peer.victim.dup() as beside:
+        beside.settimeout(None)
+        choke(peer, raw)
+        rung = peer.region.get(half, "rung")
+        sender = Task(peer.victim.send, b"1", socket.MSG_OOB)
+        while peer.region.get(half, "rung") != rung + 2:
+            time.sleep(0)
+        with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    beside.send(bytes(8192), socket.MSG_DONTWAIT)
+            with pytest.raises(BlockingIOError):
+                beside.send(b"2", socket.MSG_OOB | socket.MSG_DONTWAIT)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+            sender.result()
+            peer.tcp.setblocking(False)
+            while True:  # (the test's deadline ends this)
+                with contextlib.suppress(BlockingIOError):
+                    peer.tcp.recv(1 << 16)
+                with contextlib.suppress(OSError):
+                    return peer.tcp.recv(1, socket.MSG_OOB)
+    return b""
+
+
+def test_an_urgent_byte_that_has_no_credit_takes_no_place_of_one_that_had_no_room(publishes: bool) -> None:
+    for _ in range(ATTEMPTS // 4):
+        with on_ring(publishes) as peer:
+            if came := urgent_byte_that_came(peer):
+                assert came == b"1"
+                return
+    pytest.fail("no urgent byte ever came")

@@ -308,10 +308,10 @@ cdef void await_late(Endpoint self, int late) noexcept nogil:
     cdef int tries
     cdef bint owed
     cdef fs_side *own
-    if late & LATE_REQUEST:
-        press(self)
     if late & (LATE_POST | LATE_AGAIN):
-        late = await_post(self, LATE_NS if late & LATE_AGAIN else RINGING_NS) | late & LATE_BYTES
+        late |= await_post(self, LATE_NS if late & LATE_AGAIN else RINGING_NS)
+    if late & LATE_REQUEST:  # perhaps of a dead holder whose turn await_post took over
+        press(self)
     if not late & LATE_BYTES:
         return
     for tries in range(SWALLOW_MS):

@@ -196,7 +196,7 @@ cdef bint await_room(Endpoint self) noexcept nogil:
     counted them as taken."""
     cdef fs_side *own
     cdef bint sent = False, over = False
-    cdef int64_t deadline = fs_now() + BYTE_NS
+    cdef int64_t deadline = fs_now() + <int64_t>2 * BYTE_NS  # from then on the one that has the turn knows that nobody waits
     while not sent and not over:
         fs_nap_aside()
         own = take_turn(self, True, PATIENCE)
@@ -254,8 +254,10 @@ cdef int64_t post_urgent(Endpoint self, const char *byte) noexcept nogil:
     cdef uint32_t doorbell
     cdef int64_t part
     cdef int ringing = fs_begin_ringing(&self.vi)
+    cdef unsigned char before = self.own.urgent_byte  # may be owed
     self.own.urgent_byte = <unsigned char>byte[0]  # before it is counted: see mending.pxi
     if not fs_count_urgent(&self.vi):
+        self.own.urgent_byte = before
         if ringing:
             fs_end_ringing(&self.vi)
         return 0 if self.vi.violation == NULL else -1

@@ -4,7 +4,7 @@
 #
 #     killed in             leaves                                        mended by
 #     switch_sending        `switch_at` stored, not noted as moved        noting it
-#     ring, send_urgent     a doorbell byte counted, and not sent         sending it
+#     ring, post_urgent     one or two bytes counted, and not sent        sending them
 #     plug                  bytes sent, and not counted                   counting them
 #     a post                `ringing`, which readers wait for             clearing it
 #     take_kernel           bytes read, and not counted                   counting them
@@ -55,7 +55,11 @@ cdef void mend_sending(Endpoint self, fs_side *own) noexcept nogil:
             if more > 0:
                 fs_store_sc(&self.vi.tx.rung, rung + <uint32_t>more)
             owed = -<int64_t>more
-            owe_bytes(self, <uint32_t>owed if 0 <= owed <= <int64_t>own.bytes_unsent + 1 else 0)
+            # (Behind an urgent byte another one is counted at once.)
+            owe_bytes(self, <uint32_t>owed if 0 <= owed <= <int64_t>own.bytes_unsent + 2 else 0)
+            if own.bytes_unsent:  # the dead one may have been about to wait for room
+                own.unsent_since = fs_now()
+                self.late_sending = True
     fs_end_ringing(&self.vi)
     wake(self.peer_fd)
     if fs_load_sc64(&self.vi.tx.fin) & KIND == FS_FIN:
