@@ -142,7 +142,8 @@ cdef inline bint ours(Endpoint endpoint, int flags):
     """Whether this receive is driven here and not by the stdlib's call."""
     if endpoint is None or flags & ~RECEIVE_FLAGS:
         return False
-    return undecided(endpoint) or endpoint.polls()
+    # (An error that the kernel has told already is told here, or never.)
+    return undecided(endpoint) or fs_load_relaxed(&endpoint.pending_error) or endpoint.polls()
 
 
 cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, int flags):

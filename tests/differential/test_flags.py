@@ -8,6 +8,8 @@ from socket import MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_TRUNC, MSG_WAITALL
 import pytest
 from pairs import Pair, Task, payload, raises_errno, read_exactly, reset, until
 
+import fastsock
+
 
 def test_peek_leaves_the_bytes(pair: Pair) -> None:
     near, far = pair
@@ -101,14 +103,23 @@ def test_waitall_is_cut_by_the_end(pair: Pair) -> None:
     assert near.recv(100, MSG_WAITALL) == b""
 
 
-def test_waitall_is_cut_by_a_reset(pair: Pair) -> None:
-    near, far = pair
+def cut_by_a_reset(near: socket.socket, far: socket.socket) -> None:
     whole = Task(near.recv, 100, MSG_WAITALL).until_asleep()
     far.sendall(b"not quite")
     reset(far)
     assert whole.result() == b"not quite"
     with raises_errno(errno.ECONNRESET):
         near.recv(100)
+
+
+def test_waitall_is_cut_by_a_reset(pair: Pair) -> None:
+    cut_by_a_reset(*pair)
+
+
+def test_a_reset_that_cut_a_waitall_is_told_where_nobody_polls(pair: Pair) -> None:
+    """A connection that stays on kernel TCP leaves its calls to the stdlib then, and the kernel has told already."""
+    with fastsock.configure(poll_us=0):
+        cut_by_a_reset(*pair)
 
 
 def test_waitall_with_a_timeout_takes_what_is_there(pair: Pair) -> None:
