@@ -1,6 +1,5 @@
 """The descriptor by which blocked calls hear of a new meaning of a number: the process's own, one, and harmless."""
 
-import contextlib
 import ctypes
 import os
 import socket
@@ -8,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from differential.processes import Gate, forked
-from pairs import KernelSocket, Pair, Task, eventually, make_pair
+from hostile import news
+from pairs import Pair, Task, eventually, make_pair
 
 import fastsock
 
@@ -33,24 +33,6 @@ def strangers() -> Iterator[tuple[socket.socket, socket.socket]]:
     with mine, theirs:
         mine.settimeout(1)
         yield mine, theirs
-
-
-def file_of(number: int) -> str:
-    with contextlib.suppress(FileNotFoundError):  # it was the listing's own
-        return os.readlink(f"/proc/self/fd/{number}")
-    return ""
-
-
-def news() -> list[int]:
-    """The numbers of such descriptors in this process: datagram sockets that nothing can be sent to."""
-    found = []
-    for number in map(int, os.listdir("/proc/self/fd")):
-        if not file_of(number).startswith("socket:"):
-            continue
-        with KernelSocket(fileno=os.dup(number)) as sock:
-            if (sock.family, sock.type, sock.getsockname()) == (socket.AF_UNIX, socket.SOCK_DGRAM, ""):
-                found.append(number)
-    return found
 
 
 def replace(pair: Pair, other: Pair) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from differential.processes import Gate, forked
-from hostile import events
+from hostile import events, open_descriptors
 from pairs import (
     SECONDS,
     KernelSocket,
@@ -397,10 +397,6 @@ def test_no_resources_for_a_bridge(pair: Pair) -> None:
         assert far.recv(100) == b"answer"
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 def mappings() -> int:
     return len(Path("/proc/self/maps").read_text().splitlines())
 
@@ -418,12 +414,12 @@ def test_nothing_is_left_behind(closes: bool) -> None:
     for _ in range(70):  # until the caches of regions are full
         once()
     gc.collect()
-    before, mapped, endpoints = descriptors(), mappings(), len(vi.endpoints())
+    before, mapped, endpoints = open_descriptors(), mappings(), len(vi.endpoints())
     memory = regions.Memory.used
     for _ in range(60):
         once()
     gc.collect()
-    assert descriptors() <= before
+    assert open_descriptors() <= before
     assert regions.Memory.used <= memory
     assert len(vi.endpoints()) <= endpoints
     assert mappings() <= mapped + 5
