@@ -11,6 +11,9 @@ from pairs import KINDS, configured, until
 MUCH = 3_000_000
 """Bytes: more than both kernels hold, with the buffers of `End`."""
 
+ATTEMPTS = 12
+"""Connections at most, of which three have to get into the middle of the move."""
+
 
 def rest(*ends: Any) -> None:
     settle([Play("", None, near=end) for end in ends], 0.015)  # type: ignore[arg-type]
@@ -21,7 +24,8 @@ def rest(*ends: Any) -> None:
 def test_a_reset_that_a_send_was_told_hides_nothing_that_has_come(kind: str) -> None:
     """Both directions are full when far is killed. The rest of its part in the kernel is lost, so that all that it
     had in the ring lies behind a gap."""
-    for _ in range(3):
+    done = 0
+    for _ in range(ATTEMPTS):
         with contextlib.ExitStack() as resources:
             resources.enter_context(configured(kind))
             far = remote_end("far", KINDS[kind].far_facade, True, MUCH)
@@ -42,8 +46,13 @@ def test_a_reset_that_a_send_was_told_hides_nothing_that_has_come(kind: str) -> 
                 far.start("recv", None)
                 rest(near, far)
                 far.forget("recv")
-            assert not KINDS[kind].moves or near.sock._endpoint.describe()["peer_switched_at"]  # type: ignore[attr-defined]
+            if KINDS[kind].moves and not near.sock._endpoint.describe()["peer_switched_at"]:  # type: ignore[attr-defined]
+                continue  # on a busy machine they may not have met in time, and then there is no gap
             far.killed()
             until(lambda near=near: near.calls() == {"sendall": "ECONNRESET"}, "the reset is told")
             size, what = near.drain()
             assert (size > 0, what) == (True, "eof")
+            done += 1
+            if done == 3:
+                return
+    pytest.fail("the ends hardly ever met")
