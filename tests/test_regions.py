@@ -20,7 +20,7 @@ def kit() -> regions.Kit:
 
 
 @pytest.fixture
-def mapped(monkeypatch):
+def unmapped(monkeypatch):
     """How often each region was unmapped."""
     counts: dict[int, int] = {}
     unmap = connector.unmap_region
@@ -34,12 +34,13 @@ def mapped(monkeypatch):
 
 
 @pytest.mark.parametrize("closed", [1, 2])
-def test_a_child_forked_while_a_region_is_given_back_gives_back_the_rest(closed, monkeypatch, mapped):
+def test_a_child_forked_while_a_region_is_given_back_gives_back_the_rest(closed, monkeypatch, unmapped):
     """The thread that was at it is not in the child, which ends the search that has the region. What had been given
     back may be a stranger's by now."""
     drop_parked()
     before = regions.Memory.used
     given = kit()
+    unmapped.clear()
     memory, numbers, strangers = given.memory, (given.wake_fd, given.peer_fd), []
     close = os.close
 
@@ -52,7 +53,7 @@ def test_a_child_forked_while_a_region_is_given_back_gives_back_the_rest(closed,
     monkeypatch.setattr(regions.os, "close", close_and_fork)
     given.discard()
     monkeypatch.undo()
-    assert (mapped, strangers, regions.Memory.used) == ({memory: 1}, list(numbers), before)
+    assert (unmapped, strangers, regions.Memory.used) == ({memory: 1}, list(numbers), before)
     for number in strangers:
         os.close(number)  # it is open
 
