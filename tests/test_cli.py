@@ -181,22 +181,21 @@ class TestEnd:
     @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
     def test_signal(self, program, command, sent):
         path = program("""
-            import signal
+            import signal, time
             signal.signal(signal.SIGINT, signal.default_int_handler)  # as in the foreground
             print("ready", flush=True)
             while True:
-                signal.pause()
+                time.sleep(0.1)  # not pause(): a signal that comes before it, and is not yet handled, does not end it
             """)
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [*command, path], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        try:
-            assert process.stdout.readline() == "ready\n"
-            process.send_signal(sent)
-            _, errors = process.communicate(timeout=DEADLINE)
-        finally:
-            process.kill()
-            process.wait()
+        ) as process:
+            try:
+                assert process.stdout.readline() == "ready\n"
+                process.send_signal(sent)
+                _, errors = process.communicate(timeout=DEADLINE)
+            finally:
+                process.kill()
         assert process.returncode == -sent  # killed by the signal itself, so that a shell sees it too
         assert errors.count("File ") == (1 if sent == signal.SIGINT else 0)
         assert errors.rstrip().endswith("KeyboardInterrupt" if sent == signal.SIGINT else "")
