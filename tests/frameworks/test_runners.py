@@ -25,6 +25,7 @@ BY_ITSELF = {
     "fastsock.run": OURS,
     "fastsock.run on asyncio": OURS,
     "Runner": OURS,
+    "loop factory": OURS,
     "policy": OURS,
     "policy, asyncio": OURS,
 }

@@ -119,6 +119,15 @@ def with_runner() -> None:
         loop.close()
 
 
+def with_loop_factory() -> None:
+    import fastsock
+
+    if sys.version_info >= (3, 12):
+        asyncio.run(main(), loop_factory=fastsock.new_event_loop)
+    else:
+        with_runner()
+
+
 def with_run(loop: str) -> None:
     import fastsock
 
@@ -139,6 +148,7 @@ HOW = {
     "fastsock.run": lambda: with_run("uvloop"),
     "fastsock.run on asyncio": lambda: with_run("asyncio"),
     "Runner": with_runner,
+    "loop factory": with_loop_factory,
     "policy": lambda: with_policy("uvloop"),
     "policy, asyncio": lambda: with_policy("asyncio"),
 }
