@@ -8,6 +8,7 @@ import itertools
 import json
 import sys
 import time
+import warnings
 
 
 class Echo(asyncio.Protocol):
@@ -103,6 +104,8 @@ def installed() -> None:
 def with_policy(loop: str) -> None:
     import fastsock
 
+    # Python 3.14 has deprecated policies, and says so on the stderr that has to be empty.
+    warnings.filterwarnings("ignore", "'asyncio.set_event_loop_policy' is deprecated", DeprecationWarning)
     asyncio.set_event_loop_policy(fastsock.EventLoopPolicy(loop))
     asyncio.run(main())
 
