@@ -417,7 +417,7 @@ cdef class Endpoint:
     @property
     def shown_send_buffer(self):
         """SO_SNDBUF as the program knows it; None if that is the kernel's."""
-        return self.send_buffer_before or None
+        return fs_load_relaxed(&self.send_buffer_before) or None
 
     @property
     def oob_inline(self):

@@ -216,9 +216,11 @@ cdef bint await_room(Endpoint self) noexcept nogil:
 cdef void widen(Endpoint self) noexcept nogil:
     """Makes the kernel's send buffer take a plug, and doorbell bytes behind it. (If it has grown larger by itself it stays
     so: what the program sent before the switch may lie in it, and would leave no room in a smaller one.)"""
-    if not self.send_buffer_before:
-        self.send_buffer_before = fs_option(self.fd, SOL_SOCKET, SO_SNDBUF)
-    if self.send_buffer_before < WIDENED:
+    cdef uint32_t before = fs_load_relaxed(&self.send_buffer_before)
+    if not before:
+        before = <uint32_t>fs_option(self.fd, SOL_SOCKET, SO_SNDBUF)
+        fs_store_relaxed(&self.send_buffer_before, before)
+    if before < WIDENED:
         fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, WIDENED // 2)  # (the kernel doubles it)
 
 
@@ -329,25 +331,27 @@ cdef void wake(int fd) noexcept nogil:
 
 
 cdef void note_limits(Endpoint self, uint32_t receive, uint32_t send) noexcept:
-    """Endpoint.limit_buffers."""
-    self.receive_limit = receive
-    self.send_limit = send
-    if self.send_buffer_before and send:
-        self.send_buffer_before = send
-    if is_attached(self):
-        with nogil:
+    """Endpoint.limit_buffers. In both turns, also of a connection that has no region yet: `attach` finds the limits, or they find
+    the region."""
+    cdef fs_side *own
+    with nogil:
+        own = lock_both(self)
+        self.receive_limit = receive
+        self.send_limit = send
+        if send and fs_load_relaxed(&self.send_buffer_before):
+            fs_store_relaxed(&self.send_buffer_before, send)
+        if is_attached(self):
             limit_on_ring(self)
+        end_both(self, own)
 
 
 cdef void limit_on_ring(Endpoint self) noexcept nogil:
     """SO_RCVBUF or SO_SNDBUF was set in the middle."""
-    cdef fs_side *own = lock_both(self)
     fs_limit_sends(&self.vi, self.send_limit)
     fs_store_sc(&self.vi.rx.limit, self.receive_limit)
     if self.receive_limit:
         self.vi.ack_threshold = 1
     answer_credit_wait(self)  # what is read counts no more, as in TCP
-    end_both(self, own)
 
 
 cdef bint plug(Endpoint self) noexcept nogil:

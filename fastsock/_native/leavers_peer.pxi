@@ -20,6 +20,7 @@ cdef enum:
 cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
     """From here on our bytes go through the kernel again: at once, or once it is settled (`held`). Under the send
     lock."""
+    cdef uint32_t before
     if fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK:
         return
     self.own.sending_step = 1
@@ -36,9 +37,10 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0)
         fs_events_now(self.fd, POLLOUT)  # see tell_pollers
         self.plugs = False
-    if 0 < self.send_buffer_before < WIDENED:
-        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, self.send_buffer_before // 2)  # (the kernel doubles it)
-    self.send_buffer_before = 0
+    before = fs_load_relaxed(&self.send_buffer_before)
+    if 0 < before < WIDENED:
+        fs_set_option(self.fd, SOL_SOCKET, SO_SNDBUF, before // 2)  # (the kernel doubles it)
+    fs_store_relaxed(&self.send_buffer_before, 0)
     self.own.sending_step = 0
     if not self.driven:  # (of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set)
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, is_nodelay(self))

@@ -99,7 +99,7 @@ cdef class Endpoint:
     cdef int late  # what a turn to receive has left to be waited for without it (LATE_*); under the receive lock
     cdef bint late_sending  # a turn to send has left doorbell bytes to be sent without it; under the send lock
     cdef unsigned int unacknowledged_sends
-    cdef int send_buffer_before
+    cdef fs_word32 send_buffer_before  # SO_SNDBUF as the program knows it, while it is wider; 0: it is the kernel's
     cdef fs_word32 spun
     cdef fs_word32 *arrival
     cdef int64_t last_look

@@ -11,13 +11,13 @@ NOISE = re.compile(
 )
 
 
-def new_reports(folder: Path) -> str:
-    """The texts of all reports, which are removed with it."""
+def new_reports(folder: Path, ended: bool = False) -> str:
+    """The texts of all reports, which are removed with it. `ended`: nobody writes any more."""
     texts = []
     for path in sorted(folder.iterdir()):
         text = NOISE.sub("", path.read_text(errors="replace"))
         # One that is still being written is left for the next look: its last line has no end.
-        if text and not text.endswith("\n"):
+        if text and not text.endswith("\n") and not ended:
             continue
         with path.open("r+") as file:
             file.truncate(0)  # the process may go on and write to it
@@ -27,6 +27,6 @@ def new_reports(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    found = new_reports(Path(sys.argv[1]))
+    found = new_reports(Path(sys.argv[1]), ended=True)
     print(found, end="")
     sys.exit(bool(found))
