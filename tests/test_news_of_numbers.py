@@ -19,11 +19,12 @@ KIND = "kernel-facade"  # near is undecided, and stays so
 
 @pytest.fixture
 def patched() -> Iterator[None]:
-    fastsock.patch(move_after=0)
-    try:
-        yield
-    finally:
-        fastsock.unpatch()
+    with fastsock.configure(move_after=0):
+        fastsock.patch()
+        try:
+            yield
+        finally:
+            fastsock.unpatch()
 
 
 @pytest.fixture

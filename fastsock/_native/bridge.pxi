@@ -296,7 +296,8 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
                 patience = HELD_LOOK
             else:
                 fds[1].events |= POLLOUT
-        fds[2].fd = far if inward.done < inward.length or not outward.ended else -1
+        # (Also with nothing to wait for there: a reader that has closed answers what it was sent with a RST.)
+        fds[2].fd = far if not inward.ended or not outward.ended else -1
         fds[2].events = (POLLOUT if inward.done < inward.length else 0) | (
             POLLIN if outward.done == outward.length and not outward.ended else 0)
         if armed:
@@ -309,7 +310,13 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
                 continue
             if not self.moved_receiving() and fs_load_sc64(&self.vi.rx.switch_at):
                 patience = HELD_LOOK  # the kernel's part is still on its way
+        fds[2].revents = 0
         sys_poll(fds, 3, patience)
+        if outward.ended and not inward.ended and inward.done == inward.length and fds[2].revents & (POLLERR | POLLHUP):
+            if armed:
+                fs_disarm_receiver(&self.vi)
+            dissolve(self)
+            return
         if fds[0].fd >= 0 and fds[0].revents & POLLIN:
             sys_read(fds[0].fd, &drained, 8)
         if armed:
