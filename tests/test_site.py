@@ -1,6 +1,7 @@
 """The documentation site builds without a warning, and its links lead somewhere."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from fastsock import cli
 
 ROOT = Path(__file__).parent.parent
 HOOKS = importlib.util.spec_from_file_location("hooks", ROOT / "docs/site/hooks.py")
+IMAGE = re.compile(r"!\[[^\]]+\]\(([^)\s]+)\)")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
 
 
@@ -81,6 +83,24 @@ def test_commands_that_the_documents_name_exist():
     for word in {word for text in texts for word in re.findall(r"python -m ((?:bench|papers)[a-z.]*)", text)}:
         path = ROOT / word.rstrip(".").replace(".", "/")
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), word
+
+
+def test_pictures_are_there_and_have_words_for_those_who_do_not_see_them():
+    found = []
+    for file in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        for target in IMAGE.findall(file.read_text()):
+            found.append(target)
+            assert (file.parent / target).is_file(), f"{file.name}: {target}"
+    assert {"docs/latency.svg", "docs/throughput.svg", "byte.svg"} <= set(found)
+
+
+def test_the_pictures_show_the_figures_beside_them():
+    """The last lines of a picture tell what its figures were taken on: ./dev bench pictures writes both."""
+    taken_on = json.loads((ROOT / "docs/curves.json").read_text())["machine"]
+    for name in ("latency.svg", "throughput.svg"):
+        picture = (ROOT / "docs" / name).read_text()
+        assert taken_on["kernel"] in picture
+        assert taken_on["python"] in picture
 
 
 def test_a_link_out_of_the_repository_fails_the_build():
