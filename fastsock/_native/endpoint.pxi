@@ -364,12 +364,15 @@ cdef class Endpoint:
 
     cdef bint polls(self) noexcept nogil:
         """Whether polling is on and has been paying here, and nobody else waits for the processor."""
-        return (poll_ns != 0 and fs_load_relaxed(&self.habits().score) >= SCORE_POLLS and (self.listens or self.on_this_host())
-                and not crowded(fs_now()))
+        return poll_ns != 0 and fs_load_relaxed(&self.habits().score) >= SCORE_POLLS and self.may_look_in_kernel(fs_now())
+
+    cdef bint may_look_in_kernel(self, int64_t now) noexcept nogil:
+        """Whether polling the kernel's stream can win anything: for a peer on this host, while nobody else waits for a processor."""
+        return (self.listens or self.on_this_host()) and not crowded(now)
 
     cdef int64_t budget(self, int64_t now) noexcept nogil:
         """Nanoseconds that this wait may poll."""
-        if not is_attached(self) and ((not self.listens and not self.on_this_host()) or crowded(now)):
+        if not is_attached(self) and not self.may_look_in_kernel(now):
             return 0
         return may_poll(self.habits(), now, fs_load_relaxed(&self.vi.rx.processor) if is_attached(self) else 0)
 

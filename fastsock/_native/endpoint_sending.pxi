@@ -141,15 +141,15 @@ cdef bint send_owed(Endpoint self) noexcept nogil:
     """Sends the doorbell bytes, urgent ones among them, that were counted as rung and not sent. False if there is no room for all
     of them. What the peer has counted as taken, and is only about to take, does not hold them back: there is room behind
     the largest plug, beyond the low-water mark. Under the send lock."""
-    cdef int64_t part = 0
+    cdef int64_t part
     if not self.own.bytes_unsent:
         return True
-    send_owed_now(self, &part)
+    part = send_owed_now(self)
     if part == -EAGAIN:
         widen(self)
         if self.plugs:
             fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, ANY_UNSENT)
-        send_owed_now(self, &part)
+        part = send_owed_now(self)
         if self.plugs:
             fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NONE_UNSENT)
     if part < 0 and part != -EAGAIN:
@@ -157,18 +157,21 @@ cdef bint send_owed(Endpoint self) noexcept nogil:
     return part != -EAGAIN
 
 
-cdef void send_owed_now(Endpoint self, int64_t *part) noexcept nogil:
+cdef int64_t send_owed_now(Endpoint self) noexcept nogil:
+    """As far as there is room. 0: all of them, or -errno."""
+    cdef int64_t part
     cdef uint64_t urgent
     cdef fs_side *own = self.own
     while own.bytes_unsent:
         urgent = fs_load_relaxed64(&self.vi.tx.urgent)  # its place among those that were counted
         if urgent and <uint32_t>urgent == fs_load_relaxed(&self.vi.tx.rung) - own.bytes_unsent + 1:
-            part[0] = kernel_send(self, <char *>&own.urgent_byte, 1, MSG_OOB | MSG_NOSIGNAL)
+            part = kernel_send(self, <char *>&own.urgent_byte, 1, MSG_OOB | MSG_NOSIGNAL)
         else:
-            part[0] = kernel_send(self, junk, 1, MSG_NOSIGNAL)
-        if part[0] < 0:
-            break
+            part = kernel_send(self, junk, 1, MSG_NOSIGNAL)
+        if part < 0:
+            return part
         own.bytes_unsent -= 1
+    return 0
 
 
 cdef bint take_late(Endpoint self, fs_side *own) noexcept nogil:

@@ -137,6 +137,7 @@ cdef class Endpoint:
     cdef void quiet(self) noexcept nogil
     cdef int point_to(self, int fd) except -1
     cdef void add_counters(self, fs_counters *into) noexcept
+    cdef bint may_look_in_kernel(self, int64_t now) noexcept nogil
     cdef int64_t budget(self, int64_t now) noexcept nogil
     cdef void settle(self, int64_t began, bint polled, bint paid) noexcept nogil
     cdef bint polls(self) noexcept nogil
