@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from hostile import drop_parked, hostile, violations
+from hostile import Peer, drop_parked, hostile, violations
 from pairs import KernelSocket, bind_beside, deadline, make_pair, path_of, until
 from processes import running
 
@@ -270,6 +270,12 @@ def has_visitor(first: int) -> bool:
     return False
 
 
+def short(peer: Peer) -> bool:
+    """Whether the victim, after its next step, has decided for kernel TCP for want of descriptors."""
+    peer.chat()
+    return fastsock.path_of(peer.victim) == fastsock.Path("tcp", "out of memory or descriptors")
+
+
 def test_a_publisher_short_of_descriptors_says_so(limited: int, caplog: pytest.LogCaptureFixture) -> None:
     """The hello's descriptors find no numbers: kernel TCP, at both ends for the same reason, and nothing is reset."""
     with hostile() as peer:
@@ -284,9 +290,7 @@ def test_a_publisher_short_of_descriptors_says_so(limited: int, caplog: pytest.L
         finally:
             for fd in taken:
                 os.close(fd)
-        for _ in range(10):
-            peer.chat()
-        assert fastsock.path_of(peer.victim) == fastsock.Path("tcp", "out of memory or descriptors")
+        until(lambda: short(peer), "the victim hears of it from its connection thread")
         assert not violations(caplog)
 
 
@@ -295,12 +299,7 @@ def test_a_seeker_is_told_that_the_publisher_is_short() -> None:
         peer.await_hello()
         assert peer.control is not None
         peer.control.send(b"!")
-
-        def decided() -> bool:
-            peer.chat()
-            return fastsock.path_of(peer.victim) == fastsock.Path("tcp", "out of memory or descriptors")
-
-        until(decided, "the seeker hears of it")
+        until(lambda: short(peer), "the seeker hears of it")
 
 
 @pytest.mark.parametrize("room", [0, 1])
