@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,18 @@ class Call(threading.Thread):
         return "|".join(names_of(mask) for _, mask in poll.poll(3000 * SECONDS)) or "timeout"
 
     def state(self) -> str:
-        """How it ended, or "blocked"; "runs" if it does neither."""
-        if self.is_alive():
-            with contextlib.suppress(OSError):
-                return "blocked" if sleep_of(self.native_id or 0) else "runs"
-            self.join()
+        """How it ended, or "blocked"; "runs" if it does neither for a while. (Who closes another connection wakes this
+        one for a moment, and on a loaded machine that moment may be now.)"""
+        limit = time.monotonic() + 1.0
+        while self.is_alive():
+            try:
+                if sleep_of(self.native_id or 0):
+                    return "blocked"
+            except OSError:
+                self.join()  # it ends at this moment
+            if time.monotonic() > limit:
+                return "runs"
+            time.sleep(0.001)
         return self.outcome or "died"
 
 
