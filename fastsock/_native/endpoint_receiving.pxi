@@ -112,6 +112,8 @@ cdef int64_t take_kernel(Endpoint self, char *into, size_t room, int flags) noex
             # urgent byte in front, and go on behind the switch.
             kernel_waiting(self.fd, &here, &mark)
         if here == 0 or here == 1 and mark == 0:
+            if fs_load_relaxed(&self.pending_error):
+                return take_error(self)  # of a receive that had taken bytes already
             got = sys_recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
             if got > 0 or (got == 0 and not switch_at and fs_load_sc64(&self.vi.rx.switch_at)):
                 continue  # came just now

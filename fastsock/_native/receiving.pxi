@@ -75,7 +75,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
         return USE_KERNEL
     try:
         while True:
-            slept = sleeps_in_kernel(endpoint, timeout) and not flags & MSG_PEEK and room > 0
+            slept = sleeps_in_kernel(endpoint, timeout) and room > 0
             if slept:
                 try:
                     got = receive_in_kernel(endpoint, into + filled, room - filled, flags)

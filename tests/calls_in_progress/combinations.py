@@ -25,10 +25,15 @@ OUT_ENDS = ("open", "us")
 IN_ENDS = ("open", "us", "peer")
 """Whether near has stopped receiving (SHUT_RD), or far has ended its stream."""
 
+RECEIVES = {"recv", "waitall"}
+"""Calls that take bytes."""
+
 CALLS = {
     "none": (),
     "recv": ("recv",),
     "recv-timeout": ("recv",),
+    "peek": ("peek",),
+    "waitall": ("waitall",),
     "poll": ("poll",),
     "sendall": ("sendall",),
     "both": ("recv", "sendall"),
@@ -64,8 +69,10 @@ class Combination(NamedTuple):
 def why_unreachable(c: Combination) -> str | None:
     """Why a call cannot be in progress in this state, on TCP; None if it can."""
     calls = CALLS[c.call]
-    if {"recv", "poll"} & {*calls} and (c.inn != "empty" or c.in_end != "open"):
+    if {"recv", "peek", "poll"} & {*calls} and (c.inn != "empty" or c.in_end != "open"):
         return "a receive with bytes or the end before it returns at once"
+    if "waitall" in calls and (c.inn == "full" or c.in_end != "open"):
+        return "a receive of all with enough bytes or the end before it returns at once"
     if "sendall" in calls and c.out_end != "open":
         return "a send behind the own end fails at once"
     if "sendall" in calls and c.out != "full":

@@ -56,6 +56,16 @@ class Call(threading.Thread):
     def recv(self) -> str:
         return self._end.note(self._sock.recv(1 << 16)) or "eof"
 
+    def peek(self) -> str:
+        data = self._sock.recv(1 << 16, socket.MSG_PEEK)
+        end = self._end
+        right = data == end.inn[end.received : end.received + len(data)]
+        return ("data" if right else "WRONG bytes") if data else "eof"
+
+    def waitall(self) -> str:
+        """More than lies there, or is sent to it: it has taken some, and waits for the rest."""
+        return self._end.note(self._sock.recv(1000, socket.MSG_WAITALL)) or "eof"
+
     def sendall(self) -> str:
         end = self._end
         data = memoryview(end.out)[end.sent : end.sent + end.sendall_size]

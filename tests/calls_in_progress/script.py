@@ -14,7 +14,7 @@ from typing import Any
 
 from pairs import SECONDS
 
-from .combinations import CALLS, ORACLE, Combination
+from .combinations import CALLS, ORACLE, RECEIVES, Combination
 from .ends import End, Remote, remote_end
 
 FULL, WAITING = 8_000_000, 5
@@ -200,7 +200,7 @@ class Play:
             self.see_calls("far has sent")
         if self.gone != "near":
             in_progress = {name for name, state in self.near_calls().items() if state == "blocked"}
-            if "recv" not in in_progress:
+            if not in_progress & RECEIVES:
                 yield from self.empty("near", near, far, known["far"])
             if "sendall" not in in_progress:
                 self.see("near sends to nobody" if self.gone else "near sends", near.put(WAITING))
