@@ -28,6 +28,7 @@ class Program:
             [sys.executable, "-c", PRELUDE + textwrap.dedent(source), *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # a line that came with the one before is seen by `select`
             pass_fds=pass_fds,
             env={**os.environ, "PYTHONPATH": path, "FASTSOCK_MOVE_AFTER": "0", **variables},
         )

@@ -103,7 +103,9 @@ def test_a_demo_that_is_stopped_leaves_no_process(number):
     finally:
         running.kill()
         running.communicate()
-    assert marked(mark) == []
+    while marked(mark):  # one that was being started when the signal came is ended by the kernel, behind the demo
+        assert time.monotonic() < deadline + SECONDS / 2, marked(mark)
+        time.sleep(0.1)
 
 
 def test_a_pair_that_fails_is_told():

@@ -29,6 +29,7 @@ class Child:
             [sys.executable, "-c", start, source, function.__name__, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,  # a line that came with the one before is seen by `select`
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])},
         )
         self.pid = self._process.pid
