@@ -34,7 +34,6 @@ def _fork() -> int:
     try:
         pid: int = _beneath[os, "fork"]()
     except OSError:
-        vi.fork_failed()
         start_thread_again()
         raise
     if pid:

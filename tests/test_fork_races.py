@@ -46,10 +46,10 @@ def meet():
 """
 
 
-def run(source: str) -> None:
-    """Runs a program to its end; what it prints is shown if it fails."""
+def run(source: str, first: str = "") -> None:
+    """Runs a program to its end; what it prints is shown if it fails. `first`: before fastsock is there."""
     path = [__file__.rpartition("/")[0], *sys.path]
-    subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n" + IN_THE_WINDOW + source],
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{first}\n" + IN_THE_WINDOW + source],
                    timeout=60, check=True)  # fmt: skip
 
 
@@ -92,24 +92,42 @@ with make_pair("ring") as old, contextlib.ExitStack() as opened:
 """.replace("with make_pair", "import contextlib\nwith make_pair", 1))
 
 
-def test_a_fork_that_fails_leaves_no_holder() -> None:
-    """The connection would never be said goodbye to."""
-    run("""
-import resource
-fastsock.patch()
-with make_pair("ring") as pair:
+FAILING = """
+import contextlib, resource, subprocess
+
+@contextlib.contextmanager
+def no_processes():
+    # (The limit does not hold for the superuser.)
     if os.geteuid() == 0:
         os.setgroups([]); os.setgid(65534); os.setuid(65534)
     limits = resource.getrlimit(resource.RLIMIT_NPROC)
     resource.setrlimit(resource.RLIMIT_NPROC, (0, limits[1]))
-    for _ in range(3):
-        try:
-            os.fork()
-        except BlockingIOError:
-            pass
-        else:
-            raise SystemExit("forked")
+    yield
     resource.setrlimit(resource.RLIMIT_NPROC, limits)
+
+def fail(fork):
+    try:
+        fork()
+    except OSError:  # (older Pythons ask for errno behind the hooks, which may have changed it)
+        return
+    raise SystemExit("forked")
+"""
+FORKS = {
+    "patched": "fastsock.patch(); fork = os.fork",
+    "unpatched": "fork = os.fork",
+    "forkpty": "fastsock.patch(); fork = os.forkpty",
+    "preexec": "fork = lambda: subprocess.run(['true'], preexec_fn=lambda: None)",
+}
+
+
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_fork_that_fails_leaves_no_holder(fork: str) -> None:
+    """The connection would never be said goodbye to."""
+    run(FAILING + FORKS[fork] + """
+with make_pair("ring") as pair:
+    with no_processes():
+        for _ in range(3):
+            fail(fork)
     assert [endpoint.holders for endpoint in vi.endpoints()] == [1, 1]
     ended_well(in_child(lambda: None))
     assert [endpoint.holders for endpoint in vi.endpoints()] == [1, 1]
@@ -117,6 +135,43 @@ with make_pair("ring") as pair:
     assert read_exactly(pair.far, 2) == b"on"
 meet()
 """)
+
+
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_connection_that_is_closed_while_a_fork_fails_says_goodbye(fork: str) -> None:
+    """Its process is the last that holds it, though the fork's caller has not heard yet that there is no child."""
+    run(FAILING + FORKS[fork] + """
+with make_pair("ring") as pair:
+    go, closed = threading.Event(), threading.Event()
+    def close():
+        go.wait()
+        pair.near.close()
+        closed.set()
+    threading.Thread(target=close).start()
+    os.register_at_fork(after_in_parent=lambda: (go.set(), closed.wait(30)))
+    far = vi.find(pair.far.fileno())
+    with no_processes():
+        fail(fork)
+    assert closed.is_set()
+    assert far.describe()["fin"] != 0
+    assert pair.far.recv(1) == b""
+""")
+
+
+def test_a_child_counts_although_an_error_is_left_behind_in_the_fork() -> None:
+    """By another library's preparations, after ours. It says nothing of the fork."""
+    run("""
+with make_pair("ring") as pair:
+    def use():
+        pair.near.sendall(b"from the child")
+    for _ in range(3):
+        ended_well(in_child(lambda: None))
+    os.register_at_fork(after_in_parent=pair.near.close)
+    pid = in_child(use)
+    assert read_exactly(pair.far, 14) == b"from the child"
+    ended_well(pid)
+    assert pair.far.recv(1) == b""
+""", first="from native.ring import library; assert library().leave_errors_in_forks() == 0")
 
 
 def test_a_thread_that_cannot_start_after_a_fork_starts_later() -> None:

@@ -5,30 +5,55 @@ cdef extern from "pythread.h":
 cdef extern from *:
     """
     #include <pthread.h>
-    /* Of this thread: it is about to fork for Python; the number of its last fork. */
-    static __thread int fs_fork_announced;
-    static __thread uint64_t fs_fork_number;
-    static void (*fs_count_child)(void);
+    /* Of this thread: it is about to fork for Python; its fork has been counted; the pipe of that fork. */
+    static __thread int fs_fork_announced, fs_fork_counted;
+    static __thread int fs_fork_pipe[2];
+    static void (*fs_count_child)(int);
     static void fs_announce_fork(void) { fs_fork_announced = 1; }
-    static void fs_note_fork(uint64_t number) { fs_fork_number = number; }
-    static uint64_t fs_noted_fork(void) { return fs_fork_number; }
     /* Forks that Python knows nothing of (by C code, without the GIL) are not for us: exec or _exit follows them. */
     static void fs_in_fork(void) {
         if (!fs_fork_announced) return;
         fs_fork_announced = 0;
-        fs_count_child();
+        fs_fork_counted = 1;
+        fs_count_child(1);
+        if (pipe2(fs_fork_pipe, O_CLOEXEC) < 0) fs_fork_pipe[0] = fs_fork_pipe[1] = -1;
+        errno = 0;
     }
-    static int fs_watch_forks(void (*count_child)(void)) {
+    static void fs_in_forked_child(void) {
+        if (!fs_fork_counted) return;
+        fs_fork_counted = 0;
+        if (fs_fork_pipe[0] < 0) return;
+        ssize_t told = write(fs_fork_pipe[1], "", 1);
+        (void)told;
+        close(fs_fork_pipe[0]);
+        close(fs_fork_pipe[1]);
+    }
+    /* The handlers run whether or not there is a child, and are not told. A fork that fails sets errno, and so may whatever
+     * else runs in a fork. So a child that there is says so in a pipe; without one nobody has the other end of it. If that
+     * cannot be told (no descriptors; a stopped child; another process has got the end of the pipe) the child counts: a
+     * connection that is not said goodbye to is better than one that is, and in use. */
+    static void fs_after_fork(void) {
+        int error = errno;
+        struct pollfd end = {fs_fork_pipe[0], POLLIN, 0};
+        if (!fs_fork_counted) return;
+        fs_fork_counted = 0;
+        if (end.fd >= 0) {
+            close(fs_fork_pipe[1]);
+            if (error) {
+                while (poll(&end, 1, 1000) < 0 && errno == EINTR);
+                if ((end.revents & (POLLIN | POLLHUP)) == POLLHUP) fs_count_child(-1);
+            }
+            close(end.fd);
+        }
+        errno = error;
+    }
+    static int fs_watch_forks(void (*count_child)(int)) {
         fs_count_child = count_child;
-        return pthread_atfork(fs_in_fork, NULL, NULL);
+        return pthread_atfork(fs_in_fork, fs_after_fork, fs_in_forked_child);
     }
     """
     void fs_announce_fork()
-    void fs_note_fork(uint64_t number)
-    uint64_t fs_noted_fork()
-    int fs_watch_forks(void (*)() noexcept)
-
-cdef uint64_t fork_number = 0  # forks of this process that were counted, ever
+    int fs_watch_forks(void (*)(int) noexcept)
 
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
@@ -88,32 +113,17 @@ def before_fork():
     fs_announce_fork()
 
 
-cdef void count_child() noexcept with gil:
+cdef void count_child(int by) noexcept with gil:
     """Counts the child in as a holder of every connection, before it exists, so that neither side can believe for a moment that
-    it is the last. Called by the fork itself, in the thread that announced it, which has the GIL: nothing can come
-    between."""
-    global fork_number
+    it is the last; and out again, if the fork fails. Called by the fork itself, in the thread that announced it, which has
+    the GIL all the time: nothing can come between."""
     cdef Endpoint endpoint
-    fork_number += 1
     for endpoint in by_inode.values():
-        fs_add_sc(&endpoint.own.holders, 1)
-        endpoint.counted_for = fork_number
-    fs_note_fork(fork_number)
+        fs_add_sc(&endpoint.own.holders, <uint32_t>by)
 
 
 if fs_watch_forks(count_child):
     raise MemoryError("forks cannot be watched")
-
-
-def fork_failed():
-    """The last fork of this thread made no child: takes its part as a holder back."""
-    cdef Endpoint endpoint
-    cdef uint64_t number = fs_noted_fork()
-    for endpoint in list(by_inode.values()):
-        if number and endpoint.counted_for == number:
-            endpoint.counted_for = 0
-            fs_add_sc(&endpoint.own.holders, <uint32_t>-1)
-    fs_note_fork(0)
 
 
 def after_fork_in_child():

@@ -72,7 +72,6 @@ cdef class Endpoint:
     cdef fs_vi vi
     cdef fs_side *own
     cdef bint own_inherited
-    cdef uint64_t counted_for  # the last fork for whose child this process counted a holder
     cdef int wake_fd
     cdef int peer_fd
     cdef int active      # calls inside, of all threads of this process

@@ -163,10 +163,8 @@ def set_poll_budget(microseconds: int) -> None:
     """How long a wait may poll before it sleeps, in microseconds; 0: never."""
 
 def before_fork() -> None:
-    """This thread is about to fork: the fork itself counts the child in as a holder of every connection, before it exists."""
-
-def fork_failed() -> None:
-    """The last fork of this thread made no child: takes its part as a holder back."""
+    """This thread is about to fork: the fork itself counts the child in as a holder of every connection, before it exists, and
+    out again if it fails."""
 
 def after_fork_in_child() -> None:
     """The child's endpoints are inherited, and none of the threads that were inside them."""

@@ -1,6 +1,8 @@
 /* The ring as a shared library, for tests/test_native.py: one end of a region behind plain functions, the layout as
  * a table of numbers, and a way to let the peer act between a function's look at a commit word and its swap of it. */
+#include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "atomics.h"
@@ -152,3 +154,8 @@ void churn(fs_word32 *over) {
         free(block);
     }
 }
+
+static void leave_error(void) { errno = EAGAIN; }
+
+/* Each fork of this process finds an error from now on, which is none of its own. */
+int leave_errors_in_forks(void) { return pthread_atfork(leave_error, leave_error, NULL); }

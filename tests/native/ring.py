@@ -53,6 +53,7 @@ def library() -> ctypes.CDLL:
         ("interfere_once", None, ACT),
         ("end_new", pointer, pointer, size, ctypes.c_int, u32, u32, u32, ctypes.POINTER(ctypes.c_char_p)),
         ("churn", None, pointer),
+        ("leave_errors_in_forks", ctypes.c_int),
         ("turn_try", ctypes.c_int, pointer, ctypes.c_int),
         ("turn_end", None, pointer, ctypes.c_int),
         ("turn_keep", None, pointer, ctypes.c_int),
