@@ -142,7 +142,8 @@ cdef bint send_owed(Endpoint self) noexcept nogil:
     of them. What the peer has counted as taken, and is only about to take, does not hold them back: there is room behind
     the largest plug, beyond the low-water mark. Under the send lock."""
     cdef int64_t part
-    if not self.own.bytes_unsent:
+    # (Without a descriptor nothing of this process goes out any more; the bytes are another holder's to send.)
+    if not self.own.bytes_unsent or self.fd < 0:
         return True
     part = send_owed_now(self)
     if part == -EAGAIN:

@@ -146,6 +146,13 @@ void turn_end(struct fs_side *side, int sends) { fs_unlock(lock_of(side, sends))
 void turn_keep(struct fs_side *side, int sends) { fs_keep(lock_of(side, sends)); }
 uint32_t turn_word(struct fs_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
 
+/* Doorbell bytes that the side counted as rung, and for which the kernel had no room at that time. In the turn to send. */
+void side_owes(struct fs_side *side, uint32_t count, int64_t since) {
+    side->bytes_unsent = count;
+    side->unsent_since = since;
+}
+uint32_t side_owed(struct fs_side *side) { return side->bytes_unsent; }
+
 /* Has the allocator's lock most of the time, until *over. */
 void churn(fs_word32 *over) {
     while (!fs_load_relaxed(over)) {

@@ -1,0 +1,124 @@
+"""Doorbell bytes that are owed: counted as rung, and without room in the kernel so far.
+
+What becomes of them when the one who waits for room has lost his descriptor, when some of them go out, when the
+connection ends, and beside a plug."""
+
+import contextlib
+import ctypes
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from differential.processes import Gate, forked
+from hostile import Peer, on_ring
+from native.ring import library
+from pairs import KernelSocket, Task, deadline, poll_mask, reset, until
+from test_turns_while_ringing import SENDING, TooLate, attempts, choke, count_as_rung, in_kernel
+from test_turns_while_waiting import side_of
+
+from fastsock._native import vi
+
+HOUR = 3_600_000_000_000
+"""Nanoseconds."""
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(60):
+        yield
+
+
+@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
+def publishes(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def in_turn(side: int, act: Callable[[], object]) -> None:
+    until(lambda: library().turn_try(side, SENDING), "the turn")
+    act()
+    library().turn_end(side, SENDING)
+
+
+def owe(side: int, count: int, ago: int) -> None:
+    """The side owes so many bytes, for so many nanoseconds. (For less than none: nobody gives up.) In the turn."""
+    library().side_owes(side, count, time.monotonic_ns() - ago)
+
+
+def waiting(peer: Peer, side: int, count: int = 1) -> Task:
+    """A send of the victim's, which waits for room for `count` bytes and does not give up."""
+    rung = peer.region.get(1 - peer.side, "rung")
+    sender = Task(peer.victim.send, b"x")
+    while peer.region.get(1 - peer.side, "rung") != rung + 1:
+        time.sleep(0)  # (the test's deadline ends this)
+    in_turn(side, lambda: owe(side, count, -HOUR))
+    count_as_rung(peer, count - 1)
+    time.sleep(0.01)
+    if not sender.is_alive():
+        raise TooLate
+    return sender
+
+
+def test_another_holder_sends_them_when_the_descriptor_of_the_one_who_waits_is_replaced(publishes: bool) -> None:
+    """By C code, so that this process learns it late."""
+
+    def body(peer: Peer) -> None:
+        half, number, side = 1 - peer.side, peer.victim.fileno(), side_of(peer.victim)
+        with Gate() as room, KernelSocket() as other, KernelSocket(fileno=os.dup(number)) as raw:
+            with forked(lambda: (room.wait(), peer.victim.send(b"y"))):
+                choke(peer, raw)
+                before = in_kernel(raw)
+                try:
+                    sender = waiting(peer, side)
+                    assert ctypes.CDLL(None).dup2(other.fileno(), number) == number
+                    assert vi.find(number) is None
+                    sender.join(30)
+                    assert not sender.is_alive()
+                    assert library().side_owed(side) == 1
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+                finally:
+                    room.open()
+            until(lambda: in_kernel(raw) == before + 2, "both bytes")
+            assert peer.region.get(half, "rung") - peer.region.get(half, "heard") == 2
+
+    attempts(publishes, body)
+
+
+def test_a_reset_ends_the_wait_for_room(publishes: bool) -> None:
+    def body(peer: Peer) -> None:
+        side = side_of(peer.victim)
+        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
+            choke(peer, raw)
+            sender = waiting(peer, side)
+            reset(peer.tcp)
+            assert sender.result() == 1
+            assert library().side_owed(side) == 0
+
+    attempts(publishes, body)
+
+
+def fill_ring(peer: Peer) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            peer.victim.send(bytes(8192))
+
+
+def test_a_plug_comes_behind_them(publishes: bool) -> None:
+    with on_ring(publishes) as peer:
+        half, side = 1 - peer.side, side_of(peer.victim)
+        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
+            choke(peer, raw)
+            peer.victim.setblocking(False)
+            peer.region.set(half, "doorbell", 0)
+            rung, before = count_as_rung(peer, 1), in_kernel(raw)
+            in_turn(side, lambda: owe(side, 1, -HOUR))
+            fill_ring(peer)
+            assert library().side_owed(side) == 1
+            assert (peer.region.get(half, "rung"), in_kernel(raw)) == (rung, before)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+            fill_ring(peer)
+            assert library().side_owed(side) == 0
+            assert in_kernel(raw) == before + 1 + peer.region.get(half, "rung") - rung
+            assert not poll_mask(peer.victim, select.POLLOUT)
