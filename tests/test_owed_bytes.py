@@ -86,6 +86,43 @@ def test_another_holder_sends_them_when_the_descriptor_of_the_one_who_waits_is_r
     attempts(publishes, body)
 
 
+def test_the_time_begins_anew_when_some_of_them_go_out(publishes: bool) -> None:
+    """The peer takes some, so it has not stopped reading."""
+    count = 100_000  # more than one segment takes
+
+    def body(peer: Peer) -> None:
+        side = side_of(peer.victim)
+        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
+            choke(peer, raw)
+            size = raw.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
+            sender = waiting(peer, side, count)
+
+            def room_for_a_segment() -> None:
+                nonlocal size
+                while True:
+                    try:
+                        raw.send(b"d", socket.MSG_DONTWAIT)
+                        break
+                    except BlockingIOError:
+                        size += 2048
+                        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+                owe(side, count, HOUR)
+
+            in_turn(side, room_for_a_segment)
+            while library().side_owed(side) == count and sender.is_alive():
+                time.sleep(0)
+            if library().side_owed(side) == count:
+                raise TooLate  # it could not get the turn for too long
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+            try:
+                assert sender.result() == 1
+            except ConnectionError:
+                raise TooLate from None
+            assert library().side_owed(side) == 0
+
+    attempts(publishes, body)
+
+
 def test_a_reset_ends_the_wait_for_room(publishes: bool) -> None:
     def body(peer: Peer) -> None:
         side = side_of(peer.victim)

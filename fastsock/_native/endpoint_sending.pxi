@@ -200,6 +200,7 @@ cdef bint await_room(Endpoint self) noexcept nogil:
     counted them as taken."""
     cdef fs_side *own
     cdef bint sent = False, over = False
+    cdef uint32_t left = 0
     cdef int64_t deadline = fs_now() + <int64_t>2 * BYTE_NS  # from then on the one that has the turn knows that nobody waits
     while not sent and not over:
         fs_nap_aside()
@@ -208,7 +209,13 @@ cdef bint await_room(Endpoint self) noexcept nogil:
             if fs_now() >= deadline:
                 return True  # a stopped process has the turn
             continue
+        left = max(left, own.bytes_unsent)
         sent = not is_attached(self) or send_owed(self)
+        if not sent and own.bytes_unsent < left:
+            # Some went out: the time begins anew. (Only here: by it others know that somebody waits.)
+            own.unsent_since = fs_now()
+            deadline = own.unsent_since + <int64_t>2 * BYTE_NS
+        left = own.bytes_unsent
         if not sent and fs_now() - own.unsent_since >= <int64_t>BYTE_NS:
             over = True
             self.vi.violation = b"stopped reading its doorbell"
