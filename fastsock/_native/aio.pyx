@@ -17,7 +17,7 @@ from cpython.ref cimport Py_DECREF
 from fastsock._native.headers cimport *
 from fastsock._native.vi cimport (
     MEETING_WAITING, VIOLATED, Endpoint, acts_again_at, count_beginning, end_turn_to_receive, end_turn_to_send, endpoint_at, is_attached, learn, let_loose,
-    lock_receiving, lock_sending, may_begin, may_poll, note_connected, operate, poll_habit, shares_processor, standing_of, take_up_polling,
+    lock_receiving, lock_sending, may_begin, may_poll, note_connected, operate, owes_nothing, poll_habit, shares_processor, standing_of, take_up_polling,
     totals, waits_for_leaver,
 )
 

@@ -100,6 +100,14 @@ cdef bint move_now(Endpoint endpoint) noexcept nogil:
     return endpoint.moved_sending()
 
 
+cdef bint kernel_is_next(Endpoint endpoint) noexcept nogil:
+    """Whether what is written next is the loop's transport's, which sends it past our turns: not while doorbell bytes are owed. To the
+    peer, which has counted them, bytes that overtake them would be those."""
+    if endpoint.moved_sending() or waits_for_leaver(endpoint):
+        return False
+    return not fs_load_relaxed(&endpoint.own.moved) & FS_SENDING_BACK or owes_nothing(endpoint)  # (before the switch it has rung none)
+
+
 cdef bint credit_returned(Endpoint endpoint) noexcept nogil:
     """Whether the sender should try again. A hint: try_send has the last word."""
     return (<int32_t>(fs_load_acquire(&endpoint.vi.tx.acked) - fs_load_relaxed(&endpoint.own.credited)) > 0
@@ -133,6 +141,8 @@ cdef bint arm(Endpoint endpoint, bint receiver, bint sender) noexcept nogil:
     end_turn_to_receive(endpoint, own)
     if sender:
         own = lock_sending(endpoint)
-        there = fs_arm_sender(&endpoint.vi, FS_WAITS) or endpoint.gone() or there
+        # (Back in the kernel nobody rings when what is owed is out, which takes a moment at most.)
+        there = (fs_arm_sender(&endpoint.vi, FS_WAITS) or endpoint.gone() or there
+                 or not endpoint.moved_sending() and not waits_for_leaver(endpoint))
         end_turn_to_send(endpoint, own)
     return there

@@ -158,6 +158,18 @@ cdef bint send_owed(Endpoint self) noexcept nogil:
     return part != -EAGAIN
 
 
+cdef bint owes_nothing(Endpoint self) noexcept nogil:
+    """Whether the doorbell bytes that were counted as rung are out. Sends what there is room for. False also if a stopped process has
+    the turn."""
+    cdef bint out
+    cdef fs_side *own = take_turn(self, True, PATIENCE)
+    if own == NULL:
+        return False
+    out = send_owed(self)
+    end_turn_to_send(self, own)
+    return out
+
+
 cdef int64_t send_owed_now(Endpoint self) noexcept nogil:
     """As far as there is room. 0: all of them, or -errno."""
     cdef int64_t part

@@ -165,7 +165,7 @@ cdef class Transport:
 
     cdef bint sends_on_ring(self) noexcept:
         """Whether the next bytes go to the ring; moves there if the peer is ready and the kernel's part is complete."""
-        if self.endpoint.moved_sending() or waits_for_leaver(self.endpoint):
+        if not kernel_is_next(self.endpoint):
             return True
         if self.sends_file or not may_move_sending(self.endpoint) or self.lower.get_write_buffer_size():
             return False

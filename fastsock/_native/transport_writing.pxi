@@ -41,7 +41,7 @@ cdef bint send_backlog(Transport self) except -1:
             if sent != -EAGAIN:
                 self.fail(sent)
                 return True
-            if not self.endpoint.moved_sending() and not waits_for_leaver(self.endpoint):
+            if kernel_is_next(self.endpoint):
                 hand_backlog_down(self)
                 return True
             break

@@ -165,6 +165,7 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil
 cdef bint on_roll(uint32_t place, uint64_t *word) noexcept nogil
 cpdef note_reason(Endpoint endpoint, reason)
 cdef bint waits_for_leaver(Endpoint self) noexcept nogil
+cdef bint owes_nothing(Endpoint self) noexcept nogil
 cdef news_t *join_news() noexcept
 cdef void leave_news(news_t *joined) noexcept
 
