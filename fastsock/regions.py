@@ -107,7 +107,7 @@ class Kit:
 
     def release(self, recyclable: bool) -> None:
         """The connection has ended: parks the region if both sides may come back to it, else gives it back."""
-        if not recyclable:
+        if not recyclable or not self.is_whole():
             self.discard()
             return
         connector.mark_done(self.memory, self.size, self.side, self.window)
@@ -115,6 +115,10 @@ class Kit:
             Memory.give_back(connector.park(self.memory, self.size, self.wake_fd, self.peer_fd, self.id))
         else:
             park(self)
+
+    def is_whole(self) -> bool:
+        """Whether the program has left our eventfds alone."""
+        return connector.are_our_eventfds(self.wake_fd, self.peer_fd)
 
     # Each part is forgotten before it is given back: between two parts another thread may fork, and its child, in which
     # this one is not, gives back what is left. What was given back may be a stranger's.
@@ -130,10 +134,10 @@ class Kit:
             connector.unmap_region(memory, self.size)
         wake_fd, self.wake_fd = self.wake_fd, -1
         if wake_fd >= 0:
-            os.close(wake_fd)
+            connector.close_eventfd(wake_fd)
         peer_fd, self.peer_fd = self.peer_fd, -1
         if peer_fd >= 0:
-            os.close(peer_fd)
+            connector.close_eventfd(peer_fd)
 
 
 def new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
@@ -211,6 +215,9 @@ def parked_kit(peer: int, settings: config.Settings) -> Kit | None:
     geometry = settings.window, connector.region_size(settings.window, settings.chunk_size)
     for kit in list(parked):
         if kit.peer == peer and (kit.window, kit.size) == geometry and _take(kit):
+            if not kit.is_whole():
+                kit.discard()
+                continue
             if connector.recycle_region(kit.memory, kit.window):
                 return kit
             parked.append(kit)  # for later

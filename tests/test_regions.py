@@ -42,7 +42,7 @@ def test_a_child_forked_while_a_region_is_given_back_gives_back_the_rest(closed,
     given = kit()
     unmapped.clear()
     memory, numbers, strangers = given.memory, (given.wake_fd, given.peer_fd), []
-    close = os.close
+    close = regions.connector.close_eventfd
 
     def close_and_fork(number):
         close(number)
@@ -50,7 +50,7 @@ def test_a_child_forked_while_a_region_is_given_back_gives_back_the_rest(closed,
         if len(strangers) == closed:
             given.discard()  # as the child does
 
-    monkeypatch.setattr(regions.os, "close", close_and_fork)
+    monkeypatch.setattr(regions.connector, "close_eventfd", close_and_fork)
     given.discard()
     monkeypatch.undo()
     assert (unmapped, strangers, regions.Memory.used) == ({memory: 1}, list(numbers), before)

@@ -207,10 +207,10 @@ cdef void dissolve(Endpoint self) noexcept nogil:
     fs_or_sc(&self.vi.rx.doorbell, FS_GONE)
     if shared(self):
         fs_reset_connection(self.fd)
-        wake(self.wake_fd)
+        wake_own(self)
     else:
         fs_linger_zero(self.fd)
-    wake(self.peer_fd)
+    tell_peer(self)
 
 
 cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcept nogil:
@@ -375,7 +375,7 @@ cdef void change_over(Endpoint self, int near, fs_side *new) noexcept:
     self.own_inherited = False
     unlock_both(old)
     count_out(old)  # (a forked child is struck out no more: it would be counted out twice)
-    wake(self.wake_fd)
+    wake_own(self)
     tell_of_number()  # (the bridge may be the one that hears the eventfd)
     self.wake_fd = self.peer_fd = -1  # the bridge's by now
     if by_inode.get(self.inode) is self:

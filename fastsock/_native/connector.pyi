@@ -33,6 +33,12 @@ def drop_parked() -> int:
 
 # ---- descriptors out of the program's way
 
+def are_our_eventfds(wake_fd: int, peer_fd: int) -> bool:
+    """Whether both numbers still mean eventfds, and not files of a program that has closed ours."""
+
+def close_eventfd(fd: int) -> None:
+    """Closes one, unless the number means another file by now."""
+
 def new_eventfd() -> int:
     """An eventfd in our share of the numbers. OSError without one, as keep_away."""
 

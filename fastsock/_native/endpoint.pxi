@@ -74,7 +74,7 @@ cdef class Endpoint:
             own = lock_both(self)
             self.fd = <int>fs_load_relaxed(&self.number)
             end_both(self, own)
-        wake(self.wake_fd)
+        wake_own(self)
         if self.active > 1:
             tell_of_number()
         return self.end(&call)
@@ -480,7 +480,7 @@ cdef class Endpoint:
 
     def wake_own_sleepers(self):
         """After a shutdown: threads that sleep in a call on this connection look again."""
-        wake(self.wake_fd)
+        wake_own(self)
 
     def reset(self):
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
@@ -488,7 +488,7 @@ cdef class Endpoint:
         fs_store_relaxed(&self.broken_word, 1)
         fs_store_relaxed(&self.lost, 1)
         fs_reset_connection(self.fd)
-        wake(self.wake_fd)
+        wake_own(self)
         return (<bytes>violation).decode() if violation != NULL else "unknown violation"
 
     def finish(self):

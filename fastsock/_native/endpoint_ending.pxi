@@ -36,7 +36,7 @@ cdef bint shut(Endpoint self, bint receiving, bint sending) noexcept nogil:
             ring(self, fs_peer_doorbell(&self.vi) & FS_ASLEEP)
         if fs_load_relaxed(&self.shut_receiving) and fs_load_relaxed(&self.shut_sending):
             fs_or_sc(&self.vi.rx.doorbell, FS_SHUT)
-            wake(self.peer_fd)
+            tell_peer(self)
     end_turn_to_send(self, own)
     return stood
 
@@ -53,7 +53,7 @@ cdef int end_here(Endpoint self) except -1:
         if self.active > 1 or self.kept:
             fs_store_relaxed(&self.number, <uint32_t>-1)
             self.fd = -1  # its owner closes it now, and the number may mean another connection at once
-            wake(self.wake_fd)
+            wake_own(self)
             tell_of_number()
         self.end(&call)
     return 0
@@ -119,7 +119,7 @@ cdef int let_go(Endpoint self) except -1:
                 fs_store_relaxed(&self.own.fin_taken, 1)
                 self.quiet()
             end_both(self, own)
-            wake(self.peer_fd)
+            tell_peer(self)
     fs_add_counters(&totals, &self.vi.count, True)
     if last:
         count_out(self.own)

@@ -6,7 +6,7 @@ cdef enum:  # TCP_NOTSENT_LOWAT: POLLOUT is true, and a send possible, with this
 
 cdef void answer_ask(Endpoint self) noexcept nogil:
     """The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left, or is settled
-    after that."""
+    after that; or it cannot ring our eventfd any more (wake_peer)."""
     cdef fs_side *own = lock_sending(self)
     answer_leaver(self)
     if fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK and not waits_for_leaver(self):
@@ -14,6 +14,7 @@ cdef void answer_ask(Endpoint self) noexcept nogil:
     if not fs_load_relaxed(&self.own.moved) & FS_SENDING_BACK and self.own.posted != fs_load_relaxed(&self.vi.tx.seen):
         ring(self, fs_peer_doorbell(&self.vi) & FS_EXPOSED)
     end_turn_to_send(self, own)
+    wake_own(self)
 
 
 cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int flags) noexcept nogil:
@@ -341,16 +342,20 @@ cdef void send_doorbell_byte(Endpoint self) noexcept nogil:
 
 cdef void wake_peer(Endpoint self) noexcept nogil:
     """The peer sleeps on its eventfd."""
-    wake(self.peer_fd)
+    tell_peer(self)
     fs_count(&self.vi.count.doorbells_rung, 1)
     fs_count(&self.vi.count.system_calls, 2)
 
 
-cdef void wake(int fd) noexcept nogil:
-    cdef uint64_t one = 1
-    # (POLLOUT: a hostile peer may have made its eventfd blocking and filled it.)
-    if fd >= 0 and fs_events_now(fd, POLLOUT) & POLLOUT:
-        sys_write(fd, &one, 8)
+cdef void tell_peer(Endpoint self) noexcept nogil:
+    """Rings the peer's eventfd. If the program has closed our descriptor of it, the peer's connection thread is asked to."""
+    if not fs_ring_eventfd(self.peer_fd):
+        ask_peer(self, -1)
+
+
+cdef void wake_own(Endpoint self) noexcept nogil:
+    """Threads and processes of this side, and its loop."""
+    fs_ring_eventfd(self.wake_fd)
 
 
 cdef void note_limits(Endpoint self, uint32_t receive, uint32_t send) noexcept:

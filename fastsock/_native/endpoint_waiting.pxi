@@ -106,7 +106,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
     # Who waits for the kernel alone leaves the eventfd to those who wait for the ring: it would take their wakeups.
     watches = attached or waits
     fds[0].fd = self.wake_fd if watches else -1
-    fds[0].events = POLLIN
+    fds[0].events = POLLIN | FS_OTHER_FILE
     fds[0].revents = 0
     fds[2].fd = news.fd if news != NULL else -1
     fds[2].events = POLLIN
@@ -127,7 +127,11 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
             probe = rest < 0 or rest > PROBE_INTERVAL
         if not ready:
             leave_byte(self)
-    if probe:
+    if watches and self.wake_fd < 0 and (rest < 0 or rest > DEAF_INTERVAL):
+        # The program has closed our eventfd: nothing but the end of the connection would wake us.
+        probe = looks = True
+        rest = DEAF_INTERVAL
+    elif probe:
         rest = PROBE_INTERVAL
     elif shared(self) and (rest < 0 or rest > SHARED_INTERVAL):
         # A sleeper of another process may take the wakeup that was for us, and be killed with it.
@@ -147,7 +151,9 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
     fs_add_sc(sleepers, <uint32_t>-1)
     if watches:
         fs_add_sc(watchers, <uint32_t>-1)
-    if fds[0].revents & POLLIN:
+    if not fs_is_ours(fds[0].revents):
+        lose_eventfd(self)
+    elif fds[0].revents & POLLIN:
         sys_read(fds[0].fd, &drained, 8)
     if fds[2].revents:
         fs_store_relaxed(&news.over, 1)  # it was told, or closed by somebody who closes what is not his
@@ -168,6 +174,14 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
         self.settle(began, polled, False)
         return 1
     return events if events == -EINTR else 0
+
+
+cdef void lose_eventfd(Endpoint self) noexcept nogil:
+    """The number on which this side sleeps is not ours any more. In both turns, like every change of what waits go by."""
+    cdef fs_side *own = lock_both(self)
+    if not fs_is_our_eventfd(self.wake_fd):
+        self.wake_fd = -1
+    end_both(self, own)
 
 
 cdef int doze(int64_t rest) noexcept nogil:
@@ -209,7 +223,7 @@ cdef void hand_over(Endpoint self) noexcept nogil:
         # Once: there may be nobody any more, and we, who sleep on the same eventfd, would wake ourselves for ever.
         fs_and_sc(&self.own.sleeps, ~passed)
     if passed:
-        wake(self.wake_fd)
+        wake_own(self)
     if passed & elsewhere:
         let_others_wake(self)
 

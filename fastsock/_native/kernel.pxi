@@ -21,6 +21,7 @@ cdef enum:
     PROBE_INTERVAL = 500_000_000    # between probes of a half-closed peer that does not read
     SHARED_INTERVAL = 100_000_000   # between looks of a sleeper whose side is several processes
     COLLECTING_INTERVAL = 2_000_000 # between looks of a receiver while another holder takes what lies unread
+    DEAF_INTERVAL = 2_000_000       # between looks of a sleeper whose eventfd the program has closed
     AFFINITY_INTERVAL = 50_000_000  # that a count of usable processors is believed, and whether there is a crowd
     PLUG = 131072                   # bytes left unsent behind a full window that keep POLLOUT away
     PLUG_PIECE = 16384              # of it at most in one segment, which has to fit into a window that opens again

@@ -44,7 +44,7 @@ cdef void go_back_sending(Endpoint self, bint held) noexcept nogil:
     self.own.sending_step = 0
     if not self.driven:  # (of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set)
         fs_set_option(self.fd, IPPROTO_TCP, TCP_NODELAY, is_nodelay(self))
-    wake(self.wake_fd)  # senders of this side that sleep until credits come
+    wake_own(self)  # senders of this side that sleep until credits come
 
 
 cdef void answer_leaver(Endpoint self) noexcept nogil:
@@ -122,8 +122,8 @@ cdef void put_back(Endpoint self, int parcel) noexcept nogil:
             tell_pollers(self)
         own.sending_step = 0
         end_turn_to_send(self, own)
-        wake(self.wake_fd)
-        wake(self.peer_fd)
+        wake_own(self)
+        tell_peer(self)
     free(bytes)
 
 

@@ -158,7 +158,7 @@ def publish(bytes name not None, Endpoint endpoint not None, bint steps):
     if found < 0:
         sys_close(fd)
         raise BlockingIOError("too many names published")
-    poke_thread()  # to look at the new deadline
+    fs_ring_eventfd(poke_fd)  # to look at the new deadline
     return <uint64_t>meetings[found].turn << 32 | <uint64_t>found
 
 
@@ -212,8 +212,8 @@ def withdraw(uint64_t handle, Endpoint endpoint not None):
         if fs_load_relaxed(&m.state) == ARRIVED:
             queued -= 1
             munmap(m.memory, m.size)
-            sys_close(m.wake_fd)
-            sys_close(m.peer_fd)
+            fs_close_eventfd(m.wake_fd)
+            fs_close_eventfd(m.peer_fd)
             freed = m.size if m.reused else 0
         fs_store_relaxed(&m.state, FREE)
     freed += take_freed_quietly()
@@ -255,8 +255,8 @@ def park(uintptr_t memory, size_t size, int wake_fd, int peer_fd, bytes id not N
 cdef void release_parked(parked_region *region) noexcept nogil:
     if region.memory != NULL:
         munmap(region.memory, region.size)
-        sys_close(region.wake_fd)
-        sys_close(region.peer_fd)
+        fs_close_eventfd(region.wake_fd)
+        fs_close_eventfd(region.peer_fd)
     region.memory = NULL
 
 

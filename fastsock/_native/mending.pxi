@@ -28,7 +28,7 @@ cdef void break_off(Endpoint self, const char *why) noexcept nogil:
     self.vi.violation = why
     fs_store_relaxed(&self.lost, 1)
     fs_reset_connection(self.fd)
-    wake(self.wake_fd)
+    wake_own(self)
 
 
 cdef void mend_sending(Endpoint self, fs_side *own) noexcept nogil:
@@ -61,7 +61,7 @@ cdef void mend_sending(Endpoint self, fs_side *own) noexcept nogil:
                 own.unsent_since = fs_now()
                 self.late_sending = True
     fs_end_ringing(&self.vi)
-    wake(self.peer_fd)
+    tell_peer(self)
     if fs_load_sc64(&self.vi.tx.fin) & KIND == FS_FIN:
         sys_shutdown(self.fd, SHUT_WR)
 
@@ -99,4 +99,4 @@ cdef void mend_receiving(Endpoint self, fs_side *own) noexcept nogil:
         settle_in_turn(self)
     elif moved & FS_RECEIVING_MOVED:
         fs_acknowledge(&self.vi)
-    wake(self.peer_fd)
+    tell_peer(self)

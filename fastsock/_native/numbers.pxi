@@ -15,6 +15,10 @@
 
 cdef extern from "share.h" nogil:
     int fs_keep_number(int fd, int passing)
+    enum: FS_OTHER_FILE
+    bint fs_is_ours(short)
+    bint fs_is_our_eventfd(int)
+    int fs_ring_eventfd(int)
 
 cdef extern from "<sys/socket.h>" nogil:
     enum: SHUT_RD, AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC

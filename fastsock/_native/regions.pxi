@@ -35,6 +35,9 @@ cdef extern from "share.h" nogil:
     int fs_keep_number(int fd, int passing)
     int fs_share(int *size)
     bint fs_room()
+    bint fs_is_our_eventfd(int)
+    int fs_ring_eventfd(int)
+    void fs_close_eventfd(int)
 
 cdef enum:
     SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW
@@ -98,6 +101,16 @@ def wakeup_seen(uintptr_t memory):
     """Packet WAKEUP: whether the publisher has taken the region."""
     # SYNC: taken - pairs with judge.
     return fs_load_acquire(&(<fs_region *>memory).wakeup) == FS_TAKEN
+
+
+def are_our_eventfds(int wake_fd, int peer_fd):
+    """Whether both numbers still mean eventfds, and not files of a program that has closed ours."""
+    return fs_is_our_eventfd(wake_fd) and fs_is_our_eventfd(peer_fd)
+
+
+def close_eventfd(int fd):
+    """Closes one, unless the number means another file by now."""
+    fs_close_eventfd(fd)
 
 
 def new_eventfd():

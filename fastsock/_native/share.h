@@ -4,12 +4,20 @@
  *
  * Two things follow from where the share lies. It bounds how many descriptors we keep, without counting them. And a
  * program that needs more numbers than the rest takes those of the share that are free; we make nothing while the numbers right
- * below the share are in use (`fs_room`). The kernel gives out the lowest free number, so then the program is near its limit. */
+ * below the share are in use (`fs_room`). The kernel gives out the lowest free number, so then the program is near its limit.
+ *
+ * The program may close our descriptors with all others (os.closerange, C code), and take their numbers for files of its own.
+ * An eventfd has no name by which it could be told from another one (all are one inode). But poll tells it from other files: it
+ * says POLLIN and POLLOUT and no more, where regular files, sockets, pipes, terminals and devices say POLLRDNORM or POLLWRNORM too.
+ * So whoever polls an eventfd before it reads or writes asks for these as well, and knows whether the number is still ours
+ * (`fs_is_ours`) without a system call more. */
 #ifndef FASTSOCK_SHARE_H
 #define FASTSOCK_SHARE_H
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -45,6 +53,35 @@ static inline int fs_keep_number(int fd, int passing) {
     int failed = kept >= 0 ? 0 : !room ? EMFILE : errno == EMFILE || errno == EINVAL ? EAGAIN : errno;
     close(fd);
     return failed ? -failed : kept;
+}
+
+#define FS_OTHER_FILE (POLLRDNORM | POLLWRNORM) /* what poll says of other files than eventfds, and of no eventfd */
+
+/* Whether `revents`, what poll said when it was asked for FS_OTHER_FILE too, may be said of an eventfd. The one place that
+ * decides it. */
+static inline int fs_is_ours(short revents) {
+    return !(revents & (POLLNVAL | FS_OTHER_FILE));
+}
+
+/* The same of a number that nobody has polled yet. (An eventfd can always be read or written.) */
+static inline int fs_is_our_eventfd(int fd) {
+    struct pollfd p = {fd, POLLIN | POLLOUT | FS_OTHER_FILE, 0};
+    return fd >= 0 && poll(&p, 1, 0) > 0 && fs_is_ours(p.revents);
+}
+
+/* Rings an eventfd. Returns 0 if the number is not ours any more, and nothing was written then. (It is polled first, as a hostile
+ * peer may have made its eventfd blocking and filled it.) */
+static inline int fs_ring_eventfd(int fd) {
+    struct pollfd p = {fd, POLLOUT | FS_OTHER_FILE, 0};
+    uint64_t one = 1;
+    if (fd < 0 || poll(&p, 1, 0) <= 0) return 1;
+    if (!fs_is_ours(p.revents)) return 0;
+    if (p.revents & POLLOUT && write(fd, &one, sizeof one) < 0) return 1; /* filled meanwhile: it is readable */
+    return 1;
+}
+
+static inline void fs_close_eventfd(int fd) {
+    if (fs_is_our_eventfd(fd)) close(fd);
 }
 
 #endif

@@ -70,6 +70,7 @@ cdef extern from *:
     ctypedef struct pthread_t:
         pass
     int pthread_join(pthread_t, void **) nogil
+    int pthread_detach(pthread_t) nogil
     int fs_start_thread(pthread_t *, void *(*)(void *) noexcept nogil) nogil
     int fs_receive_hello(int, fs_hello *, int *, int *, bint *) nogil
     uint32_t fs_peer_uid(int) nogil
@@ -132,6 +133,12 @@ cdef int thread_state = NO_THREAD
 # under the table lock.
 cdef fs_word32 thread_stops
 fs_store_relaxed(&thread_stops, 0)
+# Which thread it is: one whose descriptors the program has closed is given up, and ends if it ever wakes. Relaxed, like the former:
+# it has nothing to see then.
+cdef fs_word32 thread_turn
+fs_store_relaxed(&thread_turn, 0)
+cdef fs_word32 thread_lost  # the last thread that found its epoll gone, plus one
+fs_store_relaxed(&thread_lost, 0)
 cdef bint thread_wanted = False  # it shall run once no fork is under way
 cdef int forks = 0               # of this process, that are under way: from before_fork to fork_is_over
 # Its descriptors: all are there, or none is.
@@ -172,6 +179,7 @@ cdef int start_thread() except -1:
     """Starts the connection thread if it does not run: at the first use, and again after a fork. While a fork is under way
     it is only noted: the thread starts when that is over, as the child must find its locks free."""
     global thread_state, thread_wanted
+    give_up_lost_thread()
     make_descriptors()
     if forks:
         thread_wanted = True
@@ -180,7 +188,34 @@ cdef int start_thread() except -1:
         if fs_start_thread(&thread, connection_thread):
             raise OSError(EAGAIN, "no connection thread could be started")
         thread_state = RUNS
+        tell_where_to_ask()
     return 0
+
+
+cdef void give_up_lost_thread() noexcept:
+    """If the program has closed its descriptors, nobody can wake it, and it wakes for nothing: it sleeps on an epoll that has no
+    number. (What is left of the descriptors stays open: the numbers may be the program's.)"""
+    global thread_state, thread_wanted, epoll, poke_fd, ask_fd
+    if thread_state == RUNS and (
+            not fs_is_our_eventfd(poke_fd) or fs_load_relaxed(&thread_lost) == fs_load_relaxed(&thread_turn) + 1):
+        fs_store_relaxed(&thread_turn, fs_load_relaxed(&thread_turn) + 1)
+        pthread_detach(thread)
+        thread_state = NO_THREAD
+        thread_wanted = True
+        epoll = poke_fd = ask_fd = -1
+
+
+cdef void tell_where_to_ask() noexcept:
+    """Connections that were on the ring before the thread got another socket say so in their regions."""
+    cdef int i
+    cdef fs_vi *vi
+    take_table()
+    for i in range(on_ring_count):
+        if is_attached(<Endpoint>on_ring[i].endpoint):
+            vi = &(<Endpoint>on_ring[i].endpoint).vi
+            # SYNC: token - pairs with ask.
+            fs_store_release64(&vi.region.asks[vi.side], ask_token)
+    pthread_mutex_unlock(&table_lock)
 
 
 def ensure_thread():
@@ -188,21 +223,17 @@ def ensure_thread():
     start_thread()
 
 
-cdef void poke_thread() noexcept nogil:
-    cdef uint64_t one = 1
-    sys_write(poke_fd, &one, 8)
-
-
 def stop_thread():
     """Before a fork: a thread does not survive it, and its locks must be free. No thread is started before `fork_is_over`.
     Several threads may fork at once: one of them joins the thread, and the others wait for that."""
     global thread_state, thread_wanted, forks
     forks += 1
+    give_up_lost_thread()
     if thread_state == RUNS:
         thread_state = ENDS
         thread_wanted = True
         fs_store_relaxed(&thread_stops, 1)
-        poke_thread()
+        fs_ring_eventfd(poke_fd)
         with nogil:
             pthread_join(thread, NULL)
         thread_state = NO_THREAD
@@ -247,8 +278,8 @@ def after_fork_in_child():
         close_meeting(&meetings[i])
         if fs_load_relaxed(&meetings[i].state) == ARRIVED:
             munmap(meetings[i].memory, meetings[i].size)
-            sys_close(meetings[i].wake_fd)
-            sys_close(meetings[i].peer_fd)
+            fs_close_eventfd(meetings[i].wake_fd)
+            fs_close_eventfd(meetings[i].peer_fd)
         fs_store_relaxed(&meetings[i].state, FREE)
     queued = 0
     freed = drop_parked()
@@ -267,16 +298,17 @@ cdef void watch_socket(int fd, int entry) noexcept nogil:
 
 cdef void *connection_thread(void *nothing) noexcept nogil:
     cdef uint64_t what[16]
-    cdef uint64_t drained
-    cdef uint32_t entry
+    cdef uint32_t entry, turn = fs_load_relaxed(&thread_turn)
     cdef int n, i
     while True:
         n = fs_wait_events(epoll, what, next_deadline())
+        if n < 0 and errno != EINTR or turn != fs_load_relaxed(&thread_turn):
+            fs_store_relaxed(&thread_lost, turn + 1)
+            return NULL
         for i in range(n):
             entry = <uint32_t>what[i]
-            if entry == POKE:
-                sys_read(poke_fd, &drained, 8)
-            elif entry == ASK:
+            # (POKE: each write is an event, and nobody has to read it.)
+            if entry == ASK:
                 answer_requests()
             elif entry < MEETINGS:
                 pthread_mutex_lock(&table_lock)
@@ -403,7 +435,8 @@ cdef const char *judge(meeting *m, fs_hello *hello, int got, int *descriptors, i
         return b"?queue full"
     if hello.reuse:
         for i in range(PARKED):
-            if parked[i].memory != NULL and memcmp(parked[i].id, hello.id, 16) == 0:
+            if (parked[i].memory != NULL and memcmp(parked[i].id, hello.id, 16) == 0
+                    and fs_is_our_eventfd(parked[i].wake_fd) and fs_is_our_eventfd(parked[i].peer_fd)):
                 m.memory = parked[i].memory
                 m.size = parked[i].size
                 m.wake_fd = parked[i].wake_fd

@@ -93,7 +93,7 @@ cdef bint let_go_on(Endpoint self) noexcept nogil:
     """It is settled: wakes who waits for that at the peer that was held. One that polls sleeps on the kernel's descriptor, and
     only its own side can make an edge there: its connection thread is asked to. False if there is no room for the
     request now."""
-    wake(self.peer_fd)
+    tell_peer(self)
     return not fs_peer_doorbell(&self.vi) & FS_EXPOSED or ask_peer(self, -1) != -EAGAIN
 
 
@@ -334,7 +334,7 @@ cdef void end_leaving(Endpoint self, fs_side *own, bint whole) noexcept nogil:
         give_up(&own.recv_lock, turn)
     fs_unkeep(&own.leaving)
     fs_unlock(&own.leaving)
-    wake(self.wake_fd)
+    wake_own(self)
 
 
 cdef int take_back(Endpoint self, parcel_t *parcel, char *piece) noexcept nogil:
