@@ -326,7 +326,7 @@ cdef void cross(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcep
 cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far, char *buffers) noexcept nogil:
     """Starts the process. Its process id, or -errno. The process allocates nothing: another thread may have had the
     allocator's lock when it was made."""
-    global own_pid
+    global own_pid, own_pid_space
     cdef int64_t pid
     fs_add_sc(&self.own.holders, 1)  # before it exists: see before_fork
     pid = fs_fork_away()
@@ -335,6 +335,7 @@ cdef int64_t fork_bridge(Endpoint self, parcel_t *parcel, int far, char *buffers
     if pid != 0:
         return pid
     own_pid = getpid()
+    own_pid_space = fs_pid_space()
     fs_settle_in()
     fs_close_all_but(self.fd, self.wake_fd, self.peer_fd, far, parcel.fd)
     note_child(self.own)
@@ -391,6 +392,7 @@ cdef int64_t bridge(Endpoint self, parcel_t *parcel) except? -1:
     cdef char *buffers
     cdef fs_side *new = <fs_side *>new_block(sizeof(fs_side))
     fs_store_sc(&new.holders, 1)
+    new.pid_space = own_pid_space
     buffers = <char *>malloc(2 * BUFFER)
     pid = -ENOMEM if buffers == NULL else fs_tcp_pair(self.fd, ends)
     if pid == 0:

@@ -14,6 +14,7 @@ cdef class Endpoint:
         take_up_polling(&self.habit)
         self.own = <fs_side *>new_block(sizeof(fs_side))
         fs_store_sc(&self.own.holders, 1)
+        self.own.pid_space = own_pid_space
         by_inode[self.inode] = self
         self.place = enroll(self.inode)
 

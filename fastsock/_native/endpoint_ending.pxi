@@ -156,17 +156,24 @@ cdef uint32_t count_holders(fs_side *own) noexcept nogil:
     """Processes that have this connection open. Strikes out forked children that have died unseen."""
     cdef int i
     cdef uint32_t child
-    for i in range(4):
+    for i in range(4 if knows_children(own) else 0):
         child = fs_load_sc(&own.children[i])
         if child and fs_is_dead(child) and fs_swap_if32(&own.children[i], child, 0):
             fs_add_sc(&own.holders, <uint32_t>-1)
     return fs_load_sc(&own.holders)
 
 
+cdef bint knows_children(fs_side *own) noexcept nogil:
+    """Whether `children` means to this process what it means to the one that opened the connection. In another PID namespace the
+    numbers are other processes' or nobody's: a holder there is not noted, and strikes out nobody. So one that is killed there is
+    counted for good, and none that lives is taken for dead."""
+    return own.pid_space == own_pid_space
+
+
 cdef void note_child(fs_side *own) noexcept nogil:
     """This process holds the connection since a fork: it is struck out if it is killed (one of the first, at least)."""
     cdef int i
-    for i in range(4):
+    for i in range(4 if knows_children(own) else 0):
         if fs_swap_if32(&own.children[i], 0, own_pid):
             break
 
@@ -174,7 +181,7 @@ cdef void note_child(fs_side *own) noexcept nogil:
 cdef int forget_child(fs_side *own) noexcept nogil:
     """Where it was noted, -1: nowhere."""
     cdef int i
-    for i in range(4):
+    for i in range(4 if knows_children(own) else 0):
         if fs_swap_if32(&own.children[i], own_pid, 0):
             return i
     return -1

@@ -83,6 +83,7 @@ cdef extern from "doorbell.h" nogil:
     struct fs_side:
         fs_word32 holders
         fs_word32 children[4]
+        uint32_t pid_space
         fs_lock_t send_lock
         fs_lock_t recv_lock
         fs_lock_t leaving

@@ -54,6 +54,7 @@ cdef int64_t VIOLATED = -100_000
 cdef int64_t MOVED = -100_001
 
 cdef uint32_t own_pid = getpid()
+cdef uint32_t own_pid_space = fs_pid_space()
 cdef int64_t poll_ns = 50_000
 cdef poll_habit kernel_habit  # of all connections on kernel TCP
 take_up_polling(&kernel_habit)
@@ -101,6 +102,11 @@ cdef extern from *:
         dead = ended.fd >= 0 && poll(&ended, 1, 0) > 0;
         if (ended.fd >= 0) close(ended.fd);
         return dead;
+    }
+    /* The PID namespace of this process, which never changes: the number by which nsfs knows it. 0: nobody tells. */
+    static inline uint32_t fs_pid_space(void) {
+        struct stat s;
+        return stat("/proc/self/ns/pid", &s) == 0 ? (uint32_t)s.st_ino : 0;
     }
     static inline int fs_usable_processors(void) {
         cpu_set_t set;
@@ -179,6 +185,7 @@ cdef extern from *:
     int fs_usable_processors() nogil
     bint fs_crowded() nogil
     bint fs_is_dead(uint32_t) nogil
+    uint32_t fs_pid_space() nogil
     int fs_reset_connection(int) nogil
     int fs_linger_zero(int) nogil
     int fs_lingers_zero(int) nogil

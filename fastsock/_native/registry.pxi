@@ -127,8 +127,9 @@ if fs_watch_forks(count_child):
 
 
 def after_fork_in_child():
-    global own_pid
+    global own_pid, own_pid_space
     own_pid = getpid()
+    own_pid_space = fs_pid_space()
     forget_blocks_after_fork()
     forget_news()
     cdef Endpoint endpoint

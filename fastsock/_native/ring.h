@@ -28,6 +28,7 @@
 struct fs_side {
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
+    uint32_t pid_space;    /* the PID namespace in which `children` means anything (fs_pid_space); never changes */
     struct fs_lock send_lock, recv_lock;
     struct fs_lock leaving; /* somebody takes the connection back to the kernel (way_out.pxi); nobody else waits for this one */
     fs_word32 moved; /* enum fs_moved */
