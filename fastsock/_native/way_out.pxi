@@ -422,10 +422,12 @@ cdef bint out(Endpoint self) noexcept nogil:
 
 
 cdef int keep_parcel(Endpoint self, parcel_t *parcel) except -1:
-    """Gives the loop's transport what the peer cannot put into our kernel queue again."""
+    """Gives the loop's transport what the peer cannot put into our kernel queue again. Doorbell bytes that have not come are no
+    hindrance: the transport takes them out of what it reads (`hear`), and nothing was returned in front of which they could come.
+    But nobody knows what comes where the peer was stopped within its one send of the parcel: that connection is given up."""
     cdef size_t left
     cdef int64_t got, deadline
-    if parcel.unknown or self.own.doorbell_debt or not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
+    if parcel.unknown or self.own.doorbell_debt and parcel.returned or not fs_load_relaxed(&self.own.moved) & FS_RECEIVING_BACK:
         return DISSOLVED
     # What was returned is in our kernel's queue, in front of all else: it is taken out again.
     deadline = fs_now() + ANSWER_TIME
