@@ -111,6 +111,7 @@ def test_an_endpoint_that_could_not_be_made_takes_nobody_s_place():
         raise AssertionError("made")
     fail()
     with make_pair("ring"):
+        say("two pairs")
         told()
     for _ in range(20):
         fail()
@@ -120,6 +121,7 @@ def test_an_endpoint_that_could_not_be_made_takes_nobody_s_place():
     )
     with running(source) as program:
         program.line()
+        assert program.line() == "two pairs"
         assert len(seen(program.pid).connections) == 4
         program.tell()
         assert program.wait() == 0

@@ -106,7 +106,7 @@ cdef int sleep_for(Endpoint self, int what, int64_t deadline, news_t *news) noex
     # Who waits for the kernel alone leaves the eventfd to those who wait for the ring: it would take their wakeups.
     watches = attached or waits
     fds[0].fd = self.wake_fd if watches else -1
-    fds[0].events = POLLIN | FS_OTHER_FILE
+    fds[0].events = POLLIN | fs_other_file()
     fds[0].revents = 0
     fds[2].fd = news.fd if news != NULL else -1
     fds[2].events = POLLIN

@@ -15,7 +15,7 @@
 
 cdef extern from "share.h" nogil:
     int fs_keep_number(int fd, int passing)
-    enum: FS_OTHER_FILE
+    short fs_other_file()
     bint fs_is_ours(short)
     bint fs_is_our_eventfd(int)
     int fs_ring_eventfd(int)

@@ -9,8 +9,8 @@
  * The program may close our descriptors with all others (os.closerange, C code), and take their numbers for files of its own.
  * An eventfd has no name by which it could be told from another one (all are one inode). But poll tells it from other files: it
  * says POLLIN and POLLOUT and no more, where regular files, sockets, pipes, terminals and devices say POLLRDNORM or POLLWRNORM too.
- * So whoever polls an eventfd before it reads or writes asks for these as well, and knows whether the number is still ours
- * (`fs_is_ours`) without a system call more. */
+ * So whoever polls an eventfd before it reads or writes asks for these as well (`fs_other_file`), and knows whether the number
+ * is still ours (`fs_is_ours`) without a system call more. */
 #ifndef FASTSOCK_SHARE_H
 #define FASTSOCK_SHARE_H
 
@@ -18,8 +18,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdint.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "atomics.h"
 
 #define FS_ROOM 8           /* numbers below the share that are free while we make descriptors: a hello brings four */
 #define FS_GENEROUS 4096    /* a limit above this one is generous */
@@ -55,9 +58,24 @@ static inline int fs_keep_number(int fd, int passing) {
     return failed ? -failed : kept;
 }
 
-#define FS_OTHER_FILE (POLLRDNORM | POLLWRNORM) /* what poll says of other files than eventfds, and of no eventfd */
+#define FS_OTHER_FILE (POLLRDNORM | POLLWRNORM)
 
-/* Whether `revents`, what poll said when it was asked for FS_OTHER_FILE too, may be said of an eventfd. The one place that
+/* What to ask poll for beside POLLIN and POLLOUT. Nothing on a kernel that says these of an eventfd too (gVisor's): files are not
+ * told apart there, and every number counts as ours. */
+static inline short fs_other_file(void) {
+    static fs_word32 learnt; /* what was learnt, plus one; relaxed: who asks at the same time learns the same */
+    uint32_t known = fs_load_relaxed(&learnt);
+    if (!known) {
+        struct pollfd p = {eventfd(1, EFD_CLOEXEC), POLLIN | POLLOUT | FS_OTHER_FILE, 0};
+        if (p.fd < 0) return 0; /* without a descriptor the next one asks again */
+        known = 1 + (poll(&p, 1, 0) > 0 && !(p.revents & FS_OTHER_FILE) ? FS_OTHER_FILE : 0);
+        fs_store_relaxed(&learnt, known);
+        close(p.fd);
+    }
+    return (short)(known - 1);
+}
+
+/* Whether `revents`, what poll said when it was asked for `fs_other_file` too, may be said of an eventfd. The one place that
  * decides it. */
 static inline int fs_is_ours(short revents) {
     return !(revents & (POLLNVAL | FS_OTHER_FILE));
@@ -65,14 +83,14 @@ static inline int fs_is_ours(short revents) {
 
 /* The same of a number that nobody has polled yet. (An eventfd can always be read or written.) */
 static inline int fs_is_our_eventfd(int fd) {
-    struct pollfd p = {fd, POLLIN | POLLOUT | FS_OTHER_FILE, 0};
+    struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
     return fd >= 0 && poll(&p, 1, 0) > 0 && fs_is_ours(p.revents);
 }
 
 /* Rings an eventfd. Returns 0 if the number is not ours any more, and nothing was written then. (It is polled first, as a hostile
  * peer may have made its eventfd blocking and filled it.) */
 static inline int fs_ring_eventfd(int fd) {
-    struct pollfd p = {fd, POLLOUT | FS_OTHER_FILE, 0};
+    struct pollfd p = {fd, (short)(POLLOUT | fs_other_file()), 0};
     uint64_t one = 1;
     if (fd < 0 || poll(&p, 1, 0) <= 0) return 1;
     if (!fs_is_ours(p.revents)) return 0;
