@@ -1,0 +1,372 @@
+"""Every command and every block of Python of the README, the first page, the tutorial, and the pages on asyncio,
+settings and counters is run: as it stands there, or by the test named here. Recipes and examples have their own tests.
+"""
+
+import ast
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from test_docs import defined_in
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+DOCUMENTS = ["README.md", *(f"docs/{page}.md" for page in ("index", "tutorial", "asyncio", "settings", "statistics"))]
+DEADLINE = 60
+
+pytestmark = pytest.mark.timeout(2 * DEADLINE + 30)
+
+# ---- what the documents say ----------------------------------------------------------------------------------
+
+
+def commands_of(text: str) -> list[str]:
+    """The lines of indented blocks, without what is said about them."""
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.partition("  #")[0].strip() for line in outside.splitlines() if line.startswith("    ")]
+    return [words.strip() for line in lines for words in re.split(r" {2,}", line)]
+
+
+def python_of(text: str) -> list[str]:
+    """The blocks of Python that are no file of the tutorial."""
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}
+COMMANDS = list(dict.fromkeys(command for text in TEXTS.values() for command in commands_of(text)))
+BLOCKS = {f"{name} {at}": block for name, text in TEXTS.items() for at, block in enumerate(python_of(text))}
+
+# ---- commands ------------------------------------------------------------------------------------------------
+
+SERVER = """
+import socket, sys, threading
+
+def serve(connection):
+    with connection:
+        while data := connection.recv(4096):
+            connection.sendall(data)
+
+with socket.create_server(("127.0.0.1", PORT)) as listener:
+    while True:
+        threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
+"""
+"""In place of the reader's own server; PORT is where it listens."""
+
+CLIENT = """
+import socket, sys, time
+
+def path(sock):
+    fastsock = sys.modules.get("fastsock")
+    return fastsock.path_of(sock).path if fastsock and isinstance(sock, fastsock.socket) else "tcp"
+
+ends = time.monotonic() + SECONDS
+found = "none"
+while found != EXPECTED and time.monotonic() < ends:
+    with socket.create_connection(("127.0.0.1", PORT)) as sock:
+        for _ in range(2000):
+            sock.sendall(b"hello")
+            assert sock.recv(4096) == b"hello"
+            if (found := path(sock)) == "ring":
+                break
+print("path", found)
+"""
+"""In place of the reader's own client: asks until a connection is on the path EXPECTED, or SECONDS are over."""
+
+APP = """
+import socket, sys
+
+async def app(scope, receive, send):
+    assert scope["type"] == "http"
+    fastsock = sys.modules.get("fastsock")
+    way = "fastsock" if fastsock and socket.socket is fastsock.socket else "plain"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": way.encode()})
+"""
+"""In place of the reader's own ASGI application: answers where `socket.socket` comes from."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def command_line(command: str) -> tuple[list[str], dict[str, str]]:
+    """A command of a document with this interpreter and this fastsock, and the settings before it."""
+    words, settings = shlex.split(command.removesuffix("&")), {}
+    while "=" in words[0]:
+        name, _, settings[name] = words.pop(0).partition("=")
+    programs = {"fastsock": [sys.executable, "-m", "fastsock"], "python": [sys.executable]}
+    words = [*programs[words[0]], *words[1:]]
+    return [sys.executable if word == "python" else word for word in words], settings
+
+
+def environment(settings: dict[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), kept.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+        **settings,
+    }
+
+
+def done(command: str, folder: Path, status: int = 0) -> str:
+    """What a command prints that ends by itself; fastsock's own words are on stderr."""
+    words, settings = command_line(command)
+    options = {"cwd": folder, "env": environment(settings), "stdin": subprocess.DEVNULL, "text": True}
+    ended = subprocess.run(words, capture_output=True, timeout=DEADLINE, check=False, **options)
+    assert ended.returncode == status, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
+
+
+@contextlib.contextmanager
+def served(command: str, folder: Path, port: int):
+    """A command that serves: it listens. Ended with all its processes, which are one process group."""
+    words, settings = command_line(command)
+    with (folder / "said").open("w+") as said:
+        options = {"cwd": folder, "env": environment(settings), "stdin": subprocess.DEVNULL, "start_new_session": True}
+        process = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, **options)
+        try:
+            until = time.monotonic() + DEADLINE
+            while not listens(port):
+                assert process.poll() is None, (folder / "said").read_text()
+                assert time.monotonic() < until, f"nobody listens on {port}: {(folder / 'said').read_text()}"
+                time.sleep(0.05)
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(DEADLINE)
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def write_programs(folder: Path, port: int, expected: str) -> None:
+    client = f"PORT, EXPECTED, SECONDS = {port}, {expected!r}, {DEADLINE / 2}\n{CLIENT}"
+    (folder / "mypackage").mkdir()
+    files = {"server.py": f"PORT = {port}\n{SERVER}", "app.py": APP, "mypackage/__init__.py": ""}
+    files |= dict.fromkeys(("client.py", "mypackage/client.py", "your_program.py"), client)
+    for name, source in files.items():
+        (folder / name).write_text(source)
+
+
+class Pair:
+    """Two commands: a server, and a client whose connection takes a path. The command is the client, or the server."""
+
+    def __init__(self, server: str, path: str = "ring", prints: str = "") -> None:
+        self.server, self.path, self.prints = server, path, prints
+
+    def play(self, command: str, folder: Path) -> None:
+        port = free_port()
+        write_programs(folder, port, self.path)
+        server, client = (self.server, command) if self.server else (command, "fastsock run client.py")
+        with served(server, folder, port):
+            said = done(client, folder)
+        assert f"path {self.path}\n" in said
+        assert re.search(self.prints, said), said
+
+
+class Serves:
+    """A command whose server answers a request, and runs under fastsock; `option` tells it where to listen."""
+
+    def __init__(self, option: str) -> None:
+        self.option = option
+
+    def play(self, command: str, folder: Path) -> None:
+        port = free_port()
+        write_programs(folder, port, "ring")
+        with (
+            served(f"{command} {self.option.format(port)}", folder, port),
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=DEADLINE) as answer,
+        ):
+            assert answer.read() == b"fastsock"
+
+
+class Says:
+    """A command that ends by itself and prints something."""
+
+    def __init__(self, *parts: str) -> None:
+        self.parts = parts
+
+    def play(self, command: str, folder: Path) -> None:
+        (folder / "app.py").write_text("print('the program itself')\n")
+        said = done(command, folder)
+        assert [part for part in self.parts if part not in said] == []
+
+
+SERVE = "python -m fastsock run server.py"
+MOVED = "moved to the ring: [1-9]"
+RUN = {
+    "python -m fastsock run -m mypackage.client": Pair(f"{SERVE} --port 8000"),
+    "python -m fastsock run client.py": Pair(SERVE),
+    "FASTSOCK_POLL_US=20 FASTSOCK_PORTS_ALLOWED=8000-8100 python -m fastsock run server.py": Pair("", "tcp"),
+    "python client.py": Pair("python server.py", "tcp"),
+    "fastsock run client.py": Pair("fastsock run server.py"),
+    "fastsock run app.py": Says("the program itself"),
+    "fastsock doctor -- python client.py": Pair(SERVE, prints=MOVED),
+    "FASTSOCK_ENABLED=0 fastsock run your_program.py": Pair(SERVE, "tcp"),
+    "fastsock run your_program.py": Pair(SERVE),
+    "fastsock doctor": Says("connection"),
+    "fastsock doctor -- python app.py": Says("the program itself", "moved to the ring: no end of a connection"),
+    "fastsock ss": Says(""),
+    "python -m fastsock run -m uvicorn app:app --workers 2": Serves("--port {}"),
+    "python -m fastsock run -m uvicorn app:app": Serves("--port {}"),
+    "python -m fastsock run -m gunicorn -k uvicorn_worker.UvicornWorker -w 4 app:app": Serves("-b 127.0.0.1:{}"),
+    "python -m fastsock run -m hypercorn -k uvloop app:app": Serves("-b 127.0.0.1:{}"),
+}
+
+SERVERS = {value.server for value in RUN.values() if isinstance(value, Pair)}
+"""Run beside their clients."""
+
+SCRAPES = "test_prometheus_scrapes_the_example"
+ELSEWHERE = {
+    "./dev demo": "test_demo.py::test_three_pairs_take_the_ring_and_it_ends_with_what_to_try_next",
+    "fastsock bench": "test_tools.py::test_bench_measures_every_work_on_both_paths",
+    "python -m fastsock run examples/prometheus_exporter.py --port 9400": f"test_metrics.py::{SCRAPES}",
+    "curl http://127.0.0.1:9400/metrics": f"test_metrics.py::{SCRAPES}",
+}
+
+OUTSIDE = {"./dev test", "pip install fastsock"}
+"""What runs these tests, and what `./dev wheel` does with a wheel that it has built, in an empty environment."""
+
+
+def test_every_command_of_the_documents_is_run():
+    here = {*RUN, *SERVERS, *ELSEWHERE, *OUTSIDE}
+    commands = {command.removesuffix("&").strip() for command in COMMANDS}
+    assert (sorted(commands - here), sorted({*RUN, *ELSEWHERE, *OUTSIDE} - commands)) == ([], [])
+    for test in ELSEWHERE.values():
+        file, _, name = test.partition("::")
+        assert name in defined_in(TESTS / file), test
+
+
+@pytest.mark.parametrize("command", RUN)
+def test_command(command, tmp_path):
+    RUN[command].play(command, tmp_path)
+
+
+# ---- blocks of Python ----------------------------------------------------------------------------------------
+
+A_PEER = """
+import socket, threading
+listener = socket.create_server(("127.0.0.1", PORT))
+heard = []
+def serve():
+    with listener, listener.accept()[0] as connection:
+        while data := connection.recv(4096):
+            heard.append(data)
+peer = threading.Thread(target=serve)
+peer.start()
+"""
+
+A_MOVED_PAIR = """
+import contextlib, fastsock
+from pairs import make_pair, until
+ended = contextlib.ExitStack()
+sock, far = ended.enter_context(make_pair("ring"))
+def talk():
+    sock.sendall(b"x"), far.recv(1), far.sendall(b"x"), sock.recv(1)
+    return fastsock.path_of(sock).reason == "both directions"
+until(talk, "both directions have moved")
+"""
+
+A_LOOP = """
+import asyncio, fastsock, socket
+ran = []
+async def main():
+    listening = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+    ran.append(writer.get_extra_info("fastsock").path)
+    await reader.read()
+    writer.close()
+    listening.close()
+"""
+
+ITS_TRANSPORT = """
+import asyncio, fastsock
+async def look():
+    listening = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+    transport = writer.transport
+    found = []
+    for line in LINES:
+        found.append(eval(line, globals(), locals()))
+    writer.close()
+    listening.close()
+    return found
+found = fastsock.run(look())
+assert [type(path) for path in found] == [fastsock.Path] * 2, found
+assert found[0] == found[1], found
+"""
+
+PYTHON = {
+    "README.md 0": ("", "import socket; assert socket.socket is fastsock.socket"),
+    "README.md 1": (A_PEER, "peer.join(); assert b''.join(heard) == b'hello'"),
+    "README.md 2": (
+        A_MOVED_PAIR,
+        "assert repr(fastsock.path_of(sock)) == \"Path(path='ring', reason='both directions')\"\n"
+        "assert fastsock.stats().connections_ring > 0; ended.close()",
+    ),
+    "docs/asyncio.md 0": ("", "import socket; assert socket.socket is fastsock.socket"),
+    "docs/asyncio.md 1": (A_LOOP, "assert ran == ['tcp'] * RUNS, ran"),
+    "docs/asyncio.md 2": (ITS_TRANSPORT, ""),
+    "docs/asyncio.md 3": (
+        "import fastsock\nfrom starlette.responses import JSONResponse",
+        "import asyncio; assert b'ring' in asyncio.run(paths(None)).body",
+    ),
+    "docs/settings.md 0": ("import fastsock", "import socket; assert socket.socket is fastsock.socket"),
+}
+"""What has to be there before a block, and what has to be so behind it."""
+
+
+def for_this_python(block: str) -> tuple[str, int]:
+    """The ways to run a loop, each followed by one more run for the policy, and how many runs that makes."""
+    kept, runs = [], 0
+    for statement in ast.parse(block).body:
+        source = "\n".join(block.splitlines()[statement.lineno - 1 : statement.end_lineno])
+        since = re.search(r"# Python 3\.(\d+) and later", source)
+        if (since and sys.version_info < (3, int(since[1]))) or (
+            "gone in 3.16" in source and sys.version_info >= (3, 16)
+        ):
+            continue
+        kept.append(source + ("\nasyncio.run(main())" if "EventLoopPolicy" in source else ""))
+        runs += 1
+    return "\n".join(kept), runs
+
+
+def test_every_block_of_python_is_run():
+    assert set(PYTHON) == set(BLOCKS)
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_block_of_python(name, tmp_path):
+    before, behind = PYTHON[name]
+    block, runs = BLOCKS[name], 0
+    if before is A_LOOP:
+        block, runs = for_this_python(block)
+        assert runs >= 3
+    if before is ITS_TRANSPORT:
+        given, block = f"LINES = {[line.partition('#')[0].strip() for line in block.splitlines()]!r}\n", ""
+    else:
+        given = ""
+    port = free_port()
+    given += f"PORT, RUNS = {port}, {runs}\n"
+    program = "\n".join([given, before, block.replace("8000)", f"{port})"), behind])
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    paths = os.pathsep.join([str(TESTS), str(ROOT)])
+    command = [sys.executable, "program.py"]
+    options = {"cwd": tmp_path, "env": environment({"PYTHONPATH": paths}), "stdin": subprocess.DEVNULL, "text": True}
+    ended = subprocess.run(command, capture_output=True, timeout=DEADLINE, check=False, **options)
+    assert ended.returncode == 0, ended.stderr
