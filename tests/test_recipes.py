@@ -31,7 +31,8 @@ RECIPES = recipes("recipes.md")
 RUN = {name: text for name, text in RECIPES.items() if "```sh" in text}
 
 
-def test_only_the_containers_are_not_run():
+def test_only_the_containers_are_not_run_here():
+    """But in test_containers.py."""
     assert set(RECIPES) - set(RUN) == {"Containers"}
     for name, text in RUN.items():
         assert (MOVES in text) != (STAYS in text), name

@@ -10,35 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
+from hosts import two_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 60
 PORT = 8786  # of the scheduler, in a namespace of its own
 
 
-def ip(*words):
-    return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=DEADLINE, check=False)
-
-
 @pytest.fixture
 def hosts():
-    """Two namespaces and a link between them: their names and addresses."""
-    names = [f"fastsock-{os.getpid()}-{number}" for number in (1, 2)]
-    with contextlib.ExitStack() as stack:
-        for name in names:
-            made = ip("netns", "add", name)
-            if made.returncode:
-                pytest.skip(f"no network namespaces here: {made.stderr.strip()}")
-            stack.callback(ip, "netns", "del", name)
-        link = ("link", "add", "v1", "netns", names[0], "type", "veth", "peer", "name", "v2", "netns", names[1])
-        made = ip(*link)
-        assert made.returncode == 0, made.stderr
-        for number, name in enumerate(names, 1):
-            for words in (("addr", "add", f"10.77.0.{number}/24", "dev", f"v{number}"),
-                          ("link", "set", "lo", "up"), ("link", "set", f"v{number}", "up")):  # fmt: skip
-                made = ip("-n", name, *words)
-                assert made.returncode == 0, made.stderr
-        yield [(name, f"10.77.0.{number}") for number, name in enumerate(names, 1)]
+    with two_hosts() as both:
+        yield both
 
 
 def inside(name, stats, *words):
