@@ -266,7 +266,7 @@ async def test_a_process_that_ends_without_close_notify_is_the_end_of_the_stream
 
     server = await world.server(factory, ssl=contexts[0])
     with running(PEER, world.loop_kind, world.path, world.port(server), certificate) as program:
-        await world.until(lambda: made and made[0].transport is not None)
+        await world.until(lambda: made and made[0].transport is not None, seconds=20)  # an interpreter starts
         near = made[0]
         world._closers.append(lambda: near.lost or near.transport.abort())
         answer, rounds = b"", 0
