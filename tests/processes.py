@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import random
 import select
+import socket
 import subprocess
 import sys
 import textwrap
@@ -67,6 +69,17 @@ def running(source: str, *arguments: object, pass_fds: Sequence[int] = (), **var
     """A `Program`, killed on leaving."""
     with contextlib.closing(Program(source, *arguments, pass_fds=pass_fds, **variables)) as program:
         yield program
+
+
+def port_for_later() -> int:
+    """A port of loopback that nothing has, for a program that must be told one. It is none that the kernel gives
+    to whoever asks for any: such a one may be taken before the program binds it."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10_000, first)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 # What both sides of a connection do, in the test and in a program

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import port_for_later
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 40
@@ -42,9 +43,7 @@ def free_ports(text: str) -> tuple[str, list[str]]:
     """The text with a free port in place of each that it names, and those ports."""
     ports = []
     for port in sorted(set(re.findall(r"\b8\d{3}\b", text))):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(str(probe.getsockname()[1]))
+        ports.append(str(port_for_later()))
         text = re.sub(rf"\b{port}\b", ports[-1], text)
     return text, ports
 

@@ -17,6 +17,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from processes import port_for_later
 from test_docs import defined_in
 
 TESTS = Path(__file__).parent
@@ -94,12 +95,6 @@ async def app(scope, receive, send):
 """In place of the reader's own ASGI application: answers where `socket.socket` comes from."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def command_line(command: str) -> tuple[list[str], dict[str, str]]:
     """A command of a document with this interpreter and this fastsock, and the settings before it."""
     words, settings = shlex.split(command.removesuffix("&")), {}
@@ -170,7 +165,7 @@ class Pair:
         self.server, self.path, self.prints = server, path, prints
 
     def play(self, command: str, folder: Path) -> None:
-        port = free_port()
+        port = port_for_later()
         write_programs(folder, port, self.path)
         server, client = (self.server, command) if self.server else (command, "fastsock run client.py")
         with served(server, folder, port):
@@ -186,7 +181,7 @@ class Serves:
         self.option = option
 
     def play(self, command: str, folder: Path) -> None:
-        port = free_port()
+        port = port_for_later()
         write_programs(folder, port, "ring")
         with (
             served(f"{command} {self.option.format(port)}", folder, port),
@@ -361,7 +356,7 @@ def test_block_of_python(name, tmp_path):
         given, block = f"LINES = {[line.partition('#')[0].strip() for line in block.splitlines()]!r}\n", ""
     else:
         given = ""
-    port = free_port()
+    port = port_for_later()
     given += f"PORT, RUNS = {port}, {runs}\n"
     program = "\n".join([given, before, block.replace("8000)", f"{port})"), behind])
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
