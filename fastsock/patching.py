@@ -170,6 +170,11 @@ def _before_fork() -> None:
     vi.before_fork()
 
 
+def _after_fork_in_parent() -> None:
+    vi.after_fork_in_parent()
+    forks.after_fork_in_parent()
+
+
 def _after_fork_in_child() -> None:
     vi.after_fork_in_child()
     forks.after_fork_in_child(vi.endpoints())
@@ -177,5 +182,5 @@ def _after_fork_in_child() -> None:
 
 # Independent of patch(): explicit fastsock.socket objects are inherited just the same.
 os.register_at_fork(
-    before=_before_fork, after_in_child=_after_fork_in_child, after_in_parent=forks.after_fork_in_parent
+    before=_before_fork, after_in_child=_after_fork_in_child, after_in_parent=_after_fork_in_parent
 )

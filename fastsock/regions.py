@@ -62,6 +62,7 @@ class Kit:
     peer_fd: int
     id: bytes
     peer: int | None
+    turn: int  # of connector.descriptor_turn, when the eventfds were made
     window: int = 0  # known once attached
     endpoint: Endpoint | None = None
 
@@ -107,18 +108,18 @@ class Kit:
 
     def release(self, recyclable: bool) -> None:
         """The connection has ended: parks the region if both sides may come back to it, else gives it back."""
-        if not recyclable or not self.is_whole():
+        if not recyclable or self.is_lost():
             self.discard()
             return
         connector.mark_done(self.memory, self.size, self.side, self.window)
         if self.peer is None:
-            Memory.give_back(connector.park(self.memory, self.size, self.wake_fd, self.peer_fd, self.id))
+            Memory.give_back(connector.park(self.memory, self.size, self.wake_fd, self.peer_fd, self.turn, self.id))
         else:
             park(self)
 
-    def is_whole(self) -> bool:
-        """Whether the program has left our eventfds alone."""
-        return connector.are_our_eventfds(self.wake_fd, self.peer_fd)
+    def is_lost(self) -> bool:
+        """Whether the program has closed our descriptors since: the numbers of the eventfds are somebody else's."""
+        return self.turn != connector.descriptor_turn()
 
     # Each part is forgotten before it is given back: between two parts another thread may fork, and its child, in which
     # this one is not, gives back what is left. What was given back may be a stranger's.
@@ -132,16 +133,18 @@ class Kit:
         memory, self.memory = self.memory, 0
         if memory:
             connector.unmap_region(memory, self.size)
+        lost = self.is_lost()
         wake_fd, self.wake_fd = self.wake_fd, -1
-        if wake_fd >= 0:
+        if wake_fd >= 0 and not lost:
             connector.close_eventfd(wake_fd)
         peer_fd, self.peer_fd = self.peer_fd, -1
-        if peer_fd >= 0:
+        if peer_fd >= 0 and not lost:
             connector.close_eventfd(peer_fd)
 
 
 def new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
     """A fresh region for the seeker, and its memfd. Raises MemoryCapReached, MemoryError or OSError."""
+    turn = connector.descriptor_turn()
     size = connector.region_size(settings.window, settings.chunk_size)
     Memory.take(size)
     eventfds: list[int] = []
@@ -156,7 +159,7 @@ def new_kit(peer: int, settings: config.Settings) -> tuple[Kit, int]:
         Memory.give_back(size)
         raise
     wake_fd, peer_fd = eventfds
-    return Kit(memory, size, 0, wake_fd, peer_fd, region_id, peer), memfd
+    return Kit(memory, size, 0, wake_fd, peer_fd, region_id, peer, turn), memfd
 
 
 def _new_eventfd() -> int:
@@ -171,7 +174,7 @@ def _new_eventfd() -> int:
 
 def arrived_kit(memory: int, size: int, wake_fd: int, peer_fd: int, region_id: bytes, reused: bool) -> Kit:
     """The region that a seeker sent to the publisher, as `connector.arrived` tells it. Raises MemoryCapReached."""
-    kit = Kit(memory, size, 1, wake_fd, peer_fd, region_id, None)
+    kit = Kit(memory, size, 1, wake_fd, peer_fd, region_id, None, connector.descriptor_turn())
     try:
         Memory.take(0 if reused else size)  # one that was parked is counted already
     except MemoryCapReached:
@@ -215,12 +218,12 @@ def parked_kit(peer: int, settings: config.Settings) -> Kit | None:
     geometry = settings.window, connector.region_size(settings.window, settings.chunk_size)
     for kit in list(parked):
         if kit.peer == peer and (kit.window, kit.size) == geometry and _take(kit):
-            if not kit.is_whole():
+            if kit.is_lost():
                 kit.discard()
-                continue
-            if connector.recycle_region(kit.memory, kit.window):
+            elif connector.recycle_region(kit.memory, kit.window):
                 return kit
-            parked.append(kit)  # for later
+            else:
+                parked.append(kit)  # for later
     return None
 
 

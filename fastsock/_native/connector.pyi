@@ -24,7 +24,7 @@ def recycle_region(memory: int, window: int) -> bool:
 def wakeup_seen(memory: int) -> bool:
     """Packet WAKEUP: whether the publisher has taken the region."""
 
-def park(memory: int, size: int, wake_fd: int, peer_fd: int, id: bytes) -> int:
+def park(memory: int, size: int, wake_fd: int, peer_fd: int, turn: int, id: bytes) -> int:
     """The publisher keeps a finished connection's region for the next one. What it displaces is unmapped: its size in
     bytes, 0 if nothing."""
 
@@ -33,8 +33,8 @@ def drop_parked() -> int:
 
 # ---- descriptors out of the program's way
 
-def are_our_eventfds(wake_fd: int, peer_fd: int) -> bool:
-    """Whether both numbers still mean eventfds, and not files of a program that has closed ours."""
+def descriptor_turn() -> int:
+    """A number that changes when the program has closed our descriptors: those of an earlier turn are somebody else's now."""
 
 def close_eventfd(fd: int) -> None:
     """Closes one, unless the number means another file by now."""

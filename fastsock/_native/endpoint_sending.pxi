@@ -57,8 +57,7 @@ cdef int64_t send_stream(Endpoint self, const char *data, size_t length, int fla
             part = send_in_kernel(self, data, length, flags)
             if self.gone():
                 part = tell_of_kernel(self, part)
-        end_turn_to_send(self, own)
-        return part
+        return part if end_turn_to_send(self, own) else VIOLATED
     combine = self.vi.combine_limit and not is_nodelay(self) and length <= self.vi.combine_limit
     while done < <int64_t>length:
         part = post_and_ring(self, data + done, length - <size_t>done, combine)
@@ -348,9 +347,14 @@ cdef void wake_peer(Endpoint self) noexcept nogil:
 
 
 cdef void tell_peer(Endpoint self) noexcept nogil:
-    """Rings the peer's eventfd. If the program has closed our descriptor of it, the peer's connection thread is asked to."""
-    if not fs_ring_eventfd(self.peer_fd):
-        ask_peer(self, -1)
+    """Rings the peer's eventfd. If the program has closed our descriptor of it, the peer's connection thread is asked to, which
+    many may ask at a time."""
+    cdef int tries = 0
+    if fs_ring_eventfd(self.peer_fd):
+        return
+    while ask_peer(self, -1) == -EAGAIN and tries < 20:
+        sched_yield()
+        tries += 1
 
 
 cdef void wake_own(Endpoint self) noexcept nogil:

@@ -25,6 +25,7 @@ cdef extern from "doorbell.h" nogil:
     uint32_t fs_or_sc(fs_word32 *, uint32_t)
     uint32_t fs_and_sc(fs_word32 *, uint32_t)
     bint fs_swap_if32(fs_word32 *, uint32_t, uint32_t)
+    bint fs_swap_if64(fs_word64 *, uint64_t, uint64_t)
     uint32_t fs_add_sc(fs_word32 *, uint32_t)
     void fs_pause()
 

@@ -88,11 +88,6 @@ cdef extern from *:
     static __thread void *fs_calls_of_thread;
     #define fs_innermost_call() fs_calls_of_thread
     #define fs_set_innermost_call(call) (fs_calls_of_thread = (call))
-    /* What the kernel calls the thing behind a descriptor; 0: no open descriptor. */
-    static inline uint64_t fs_inode(int fd) {
-        struct stat s;
-        return fstat(fd, &s) == 0 ? s.st_ino : 0;
-    }
     /* Whether a process has ended, a zombie too: its descriptors are closed, whether somebody waits for it or not. */
     static inline int fs_is_dead(uint32_t process) {
         struct pollfd ended = {-1, POLLIN, 0};
@@ -181,7 +176,6 @@ cdef extern from *:
     """
     fs_call *fs_innermost_call() nogil
     void fs_set_innermost_call(fs_call *) nogil
-    uint64_t fs_inode(int) nogil
     int fs_usable_processors() nogil
     bint fs_crowded() nogil
     bint fs_is_dead(uint32_t) nogil

@@ -83,8 +83,13 @@ cdef struct parked_region:
     void *memory             # NULL: an empty place
     size_t size
     int wake_fd, peer_fd
+    uint32_t turn            # of thread_turn
     unsigned char id[16]
 
+# Which connection thread it is. One whose descriptors the program has closed is given up, ends if it ever wakes, and all other
+# descriptors of its turn are taken for lost as well. Relaxed: who reads it has nothing else to see.
+cdef fs_word32 thread_turn
+fs_store_relaxed(&thread_turn, 0)
 cdef pthread_mutex_t table_lock
 cdef meeting meetings[MEETINGS]
 cdef parked_region parked[PARKED]
@@ -229,7 +234,7 @@ cdef void close_meeting(meeting *m) noexcept nogil:
     m.listener = m.control = -1
 
 
-def park(uintptr_t memory, size_t size, int wake_fd, int peer_fd, bytes id not None):
+def park(uintptr_t memory, size_t size, int wake_fd, int peer_fd, uint32_t turn, bytes id not None):
     """The publisher's side of the region cache: keeps a finished connection's mapping for the next one. What it
     displaces is unmapped: its size, 0 if nothing."""
     global parked_next
@@ -242,6 +247,7 @@ def park(uintptr_t memory, size_t size, int wake_fd, int peer_fd, bytes id not N
     parked[parked_next].size = size
     parked[parked_next].wake_fd = wake_fd
     parked[parked_next].peer_fd = peer_fd
+    parked[parked_next].turn = turn
     memcpy(parked[parked_next].id, name, 16)
     parked_next = (parked_next + 1) % PARKED
     freed = take_freed_quietly()
@@ -255,8 +261,9 @@ def park(uintptr_t memory, size_t size, int wake_fd, int peer_fd, bytes id not N
 cdef void release_parked(parked_region *region) noexcept nogil:
     if region.memory != NULL:
         munmap(region.memory, region.size)
-        fs_close_eventfd(region.wake_fd)
-        fs_close_eventfd(region.peer_fd)
+        if region.turn == fs_load_relaxed(&thread_turn):
+            fs_close_eventfd(region.wake_fd)
+            fs_close_eventfd(region.peer_fd)
     region.memory = NULL
 
 

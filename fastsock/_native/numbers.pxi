@@ -17,6 +17,7 @@ cdef extern from "share.h" nogil:
     int fs_keep_number(int fd, int passing)
     short fs_other_file()
     bint fs_is_ours(short)
+    uint64_t fs_inode(int)
     bint fs_is_our_eventfd(int)
     int fs_ring_eventfd(int)
 

@@ -36,6 +36,7 @@ cdef extern from "share.h" nogil:
     int fs_share(int *size)
     bint fs_room()
     bint fs_is_our_eventfd(int)
+    uint64_t fs_inode(int)
     int fs_ring_eventfd(int)
     void fs_close_eventfd(int)
 
@@ -101,11 +102,6 @@ def wakeup_seen(uintptr_t memory):
     """Packet WAKEUP: whether the publisher has taken the region."""
     # SYNC: taken - pairs with judge.
     return fs_load_acquire(&(<fs_region *>memory).wakeup) == FS_TAKEN
-
-
-def are_our_eventfds(int wake_fd, int peer_fd):
-    """Whether both numbers still mean eventfds, and not files of a program that has closed ours."""
-    return fs_is_our_eventfd(wake_fd) and fs_is_our_eventfd(peer_fd)
 
 
 def close_eventfd(int fd):

@@ -9,7 +9,7 @@ cdef extern from *:
     static __thread int fs_fork_announced, fs_fork_counted;
     static __thread int fs_fork_pipe[2];
     static void (*fs_count_child)(int);
-    static void fs_announce_fork(void) { fs_fork_announced = 1; }
+    static void fs_announce_fork(int comes) { fs_fork_announced = comes; }
     /* Forks that Python knows nothing of (by C code, without the GIL) are not for us: exec or _exit follows them. */
     static void fs_in_fork(void) {
         if (!fs_fork_announced) return;
@@ -52,7 +52,7 @@ cdef extern from *:
         return pthread_atfork(fs_in_fork, fs_after_fork, fs_in_forked_child);
     }
     """
-    void fs_announce_fork()
+    void fs_announce_fork(int)
     int fs_watch_forks(void (*)(int) noexcept)
 
 cdef dict by_descriptor = {}
@@ -110,7 +110,11 @@ def before_fork():
     while is_any_attaching():
         with nogil:
             fs_nap()
-    fs_announce_fork()
+    fs_announce_fork(True)
+
+
+def after_fork_in_parent():
+    fs_announce_fork(False)  # os.forkpty that finds no terminal does not fork
 
 
 cdef void count_child(int by) noexcept with gil:

@@ -7,8 +7,9 @@
  * below the share are in use (`fs_room`). The kernel gives out the lowest free number, so then the program is near its limit.
  *
  * The program may close our descriptors with all others (os.closerange, C code), and take their numbers for files of its own.
- * An eventfd has no name by which it could be told from another one (all are one inode). But poll tells it from other files: it
- * says POLLIN and POLLOUT and no more, where regular files, sockets, pipes, terminals and devices say POLLRDNORM or POLLWRNORM too.
+ * An eventfd has no name by which it could be told from another one (all are one inode). But poll tells it from most other files: it
+ * says POLLIN and POLLOUT and no more, where regular files, sockets, pipes, terminals and devices say POLLRDNORM or POLLWRNORM too
+ * (timerfds and signalfds do not).
  * So whoever polls an eventfd before it reads or writes asks for these as well (`fs_other_file`), and knows whether the number
  * is still ours (`fs_is_ours`) without a system call more. */
 #ifndef FASTSOCK_SHARE_H
@@ -20,6 +21,7 @@
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "atomics.h"
@@ -58,6 +60,12 @@ static inline int fs_keep_number(int fd, int passing) {
     return failed ? -failed : kept;
 }
 
+/* What the kernel calls the thing behind a descriptor; 0: no open descriptor. (All eventfds are one inode.) */
+static inline uint64_t fs_inode(int fd) {
+    struct stat s;
+    return fstat(fd, &s) == 0 ? s.st_ino : 0;
+}
+
 #define FS_OTHER_FILE (POLLRDNORM | POLLWRNORM)
 
 /* What to ask poll for beside POLLIN and POLLOUT. Nothing on a kernel that says these of an eventfd too (gVisor's): files are not
@@ -78,7 +86,7 @@ static inline short fs_other_file(void) {
 /* Whether `revents`, what poll said when it was asked for `fs_other_file` too, may be said of an eventfd. The one place that
  * decides it. */
 static inline int fs_is_ours(short revents) {
-    return !(revents & (POLLNVAL | FS_OTHER_FILE));
+    return !(revents & (POLLNVAL | POLLHUP | FS_OTHER_FILE));
 }
 
 /* The same of a number that nobody has polled yet. (An eventfd can always be read or written.) */
@@ -87,13 +95,14 @@ static inline int fs_is_our_eventfd(int fd) {
     return fd >= 0 && poll(&p, 1, 0) > 0 && fs_is_ours(p.revents);
 }
 
-/* Rings an eventfd. Returns 0 if the number is not ours any more, and nothing was written then. (It is polled first, as a hostile
- * peer may have made its eventfd blocking and filled it.) */
+/* Rings an eventfd. Returns 0 if the number is not ours any more, and nothing was written then: an eventfd can always be read or
+ * written. (It is polled first, as a hostile peer may have made its eventfd blocking and filled it.) */
 static inline int fs_ring_eventfd(int fd) {
-    struct pollfd p = {fd, (short)(POLLOUT | fs_other_file()), 0};
+    struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
     uint64_t one = 1;
-    if (fd < 0 || poll(&p, 1, 0) <= 0) return 1;
-    if (!fs_is_ours(p.revents)) return 0;
+    int said = fd < 0 ? -1 : poll(&p, 1, 0);
+    if (said < 0) return 1;
+    if (said == 0 || !fs_is_ours(p.revents)) return 0;
     if (p.revents & POLLOUT && write(fd, &one, sizeof one) < 0) return 1; /* filled meanwhile: it is readable */
     return 1;
 }

@@ -133,10 +133,6 @@ cdef int thread_state = NO_THREAD
 # under the table lock.
 cdef fs_word32 thread_stops
 fs_store_relaxed(&thread_stops, 0)
-# Which thread it is: one whose descriptors the program has closed is given up, and ends if it ever wakes. Relaxed, like the former:
-# it has nothing to see then.
-cdef fs_word32 thread_turn
-fs_store_relaxed(&thread_turn, 0)
 cdef fs_word32 thread_lost  # the last thread that found its epoll gone, plus one
 fs_store_relaxed(&thread_lost, 0)
 cdef bint thread_wanted = False  # it shall run once no fork is under way
@@ -145,12 +141,14 @@ cdef int forks = 0               # of this process, that are under way: from bef
 cdef int epoll = -1
 cdef int poke_fd = -1
 cdef int ask_fd = -1
+cdef uint64_t ask_inode = 0
 cdef uint64_t ask_token = 0
+cdef uint64_t told_token = 0  # the one that the regions of this process' connections name
 
 
 cdef int make_descriptors() except -1:
     """What the connection thread waits on, and where this process is asked."""
-    global epoll, poke_fd, ask_fd, ask_token
+    global epoll, poke_fd, ask_fd, ask_token, ask_inode
     cdef int made[3]
     cdef int i, fd
     if epoll >= 0:
@@ -172,6 +170,7 @@ cdef int make_descriptors() except -1:
     fs_watch(made[0], made[1], POKE)
     fs_watch(made[0], made[2], ASK)
     epoll, poke_fd, ask_fd, ask_token = made[0], made[1], made[2], token
+    ask_inode = fs_inode(ask_fd)
     return 0
 
 
@@ -194,28 +193,51 @@ cdef int start_thread() except -1:
 
 cdef void give_up_lost_thread() noexcept:
     """If the program has closed its descriptors, nobody can wake it, and it wakes for nothing: it sleeps on an epoll that has no
-    number. (What is left of the descriptors stays open: the numbers may be the program's.)"""
+    number. It is the socket that shows it: our own next eventfds are the first to take the other numbers."""
+    if thread_state != ENDS and epoll >= 0 and (
+            fs_inode(ask_fd) != ask_inode or fs_load_relaxed(&thread_lost) == fs_load_relaxed(&thread_turn) + 1):
+        give_up_thread()
+
+
+cdef void give_up_thread() noexcept:
+    """(What is left of its descriptors stays open: the numbers may be the program's.)"""
     global thread_state, thread_wanted, epoll, poke_fd, ask_fd
-    if thread_state == RUNS and (
-            not fs_is_our_eventfd(poke_fd) or fs_load_relaxed(&thread_lost) == fs_load_relaxed(&thread_turn) + 1):
-        fs_store_relaxed(&thread_turn, fs_load_relaxed(&thread_turn) + 1)
+    fs_store_relaxed(&thread_turn, fs_load_relaxed(&thread_turn) + 1)
+    if thread_state != NO_THREAD:
         pthread_detach(thread)
-        thread_state = NO_THREAD
-        thread_wanted = True
-        epoll = poke_fd = ask_fd = -1
+    thread_state = NO_THREAD
+    thread_wanted = True
+    epoll = poke_fd = ask_fd = -1
 
 
 cdef void tell_where_to_ask() noexcept:
-    """Connections that were on the ring before the thread got another socket say so in their regions."""
+    """If the thread has another socket, the connections that were on the ring before say so in their regions; but not those of
+    which a forked child has taken over the requests."""
+    global told_token
     cdef int i
     cdef fs_vi *vi
+    if told_token == ask_token:
+        return
     take_table()
     for i in range(on_ring_count):
         if is_attached(<Endpoint>on_ring[i].endpoint):
             vi = &(<Endpoint>on_ring[i].endpoint).vi
             # SYNC: token - pairs with ask.
-            fs_store_release64(&vi.region.asks[vi.side], ask_token)
+            fs_swap_if64(&vi.region.asks[vi.side], told_token, ask_token)
     pthread_mutex_unlock(&table_lock)
+    told_token = ask_token
+
+
+def descriptor_turn():
+    """A number that changes when the program has closed our descriptors: those of an earlier turn are somebody else's now."""
+    cdef uint32_t before = fs_load_relaxed(&thread_turn)
+    give_up_lost_thread()
+    if before != fs_load_relaxed(&thread_turn):
+        try:
+            start_again()  # the connections that there are want their requests answered
+        except OSError:
+            pass  # the next name starts it
+    return fs_load_relaxed(&thread_turn)
 
 
 def ensure_thread():
@@ -233,10 +255,12 @@ def stop_thread():
         thread_state = ENDS
         thread_wanted = True
         fs_store_relaxed(&thread_stops, 1)
-        fs_ring_eventfd(poke_fd)
-        with nogil:
-            pthread_join(thread, NULL)
-        thread_state = NO_THREAD
+        if fs_ring_eventfd(poke_fd):
+            with nogil:
+                pthread_join(thread, NULL)
+            thread_state = NO_THREAD
+        else:
+            give_up_thread()  # it cannot be woken
     while thread_state == ENDS:
         with nogil:
             fs_nap()  # another thread joins it, which takes less than this
@@ -436,7 +460,7 @@ cdef const char *judge(meeting *m, fs_hello *hello, int got, int *descriptors, i
     if hello.reuse:
         for i in range(PARKED):
             if (parked[i].memory != NULL and memcmp(parked[i].id, hello.id, 16) == 0
-                    and fs_is_our_eventfd(parked[i].wake_fd) and fs_is_our_eventfd(parked[i].peer_fd)):
+                    and parked[i].turn == fs_load_relaxed(&thread_turn)):
                 m.memory = parked[i].memory
                 m.size = parked[i].size
                 m.wake_fd = parked[i].wake_fd

@@ -166,6 +166,9 @@ def before_fork() -> None:
     """This thread is about to fork: the fork itself counts the child in as a holder of every connection, before it exists, and
     out again if it fails."""
 
+def after_fork_in_parent() -> None:
+    """The fork that this thread announced is over, if there was one."""
+
 def after_fork_in_child() -> None:
     """The child's endpoints are inherited, and none of the threads that were inside them."""
 
