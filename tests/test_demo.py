@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import marked
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # bench is no installed package
@@ -30,18 +31,6 @@ pytestmark = pytest.mark.timeout(SECONDS + 20)
 def environment(mark: str, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
     return {**kept, MARK: mark, **more}
-
-
-def marked(mark: str) -> list[int]:
-    """The processes whose environment has the mark."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-        except OSError:
-            pass  # it has ended, or is another user's
-    return found
 
 
 def shown(mark: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +56,7 @@ def test_three_pairs_take_the_ring_and_it_ends_with_what_to_try_next():
     for row, operation in demo.ROWS.items():
         assert f"  {row.name:7}a {operation} takes " in ended.stdout
     assert ended.stdout.endswith(demo.NEXT + "\n")
-    assert marked(mark) == []
+    assert marked(MARK, mark) == []
 
 
 def test_connections_that_do_not_move_are_told_with_the_reason_and_what_to_do():
@@ -77,7 +66,7 @@ def test_connections_that_do_not_move_are_told_with_the_reason_and_what_to_do():
     assert ended.stdout.count("no connection took the ring") == 3
     assert "FASTSOCK_ENABLED" in ended.stdout
     assert "fastsock doctor" in ended.stdout
-    assert marked(mark) == []
+    assert marked(MARK, mark) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -94,7 +83,7 @@ def test_a_demo_that_is_stopped_leaves_no_process(number):
     )
     try:
         deadline = time.monotonic() + SECONDS / 2
-        while len(marked(mark)) < 5:  # the demo, two servers, two clients
+        while len(marked(MARK, mark)) < 5:  # the demo, two servers, two clients
             assert running.poll() is None, running.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -103,8 +92,8 @@ def test_a_demo_that_is_stopped_leaves_no_process(number):
     finally:
         running.kill()
         running.communicate()
-    while marked(mark):  # one that was being started when the signal came is ended by the kernel, behind the demo
-        assert time.monotonic() < deadline + SECONDS / 2, marked(mark)
+    while marked(MARK, mark):  # one that was being started when the signal came is ended by the kernel, behind the demo
+        assert time.monotonic() < deadline + SECONDS / 2, marked(MARK, mark)
         time.sleep(0.1)
 
 

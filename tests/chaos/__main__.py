@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def options(words: list[str]) -> argparse.Namespace:
 
 def main() -> int:
     chosen = options(sys.argv[1:])
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
     if chosen.one_cpu:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     return Driver(chosen).carry_out()

@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -49,7 +50,21 @@ def tell(runs: list[dict[str, float]]) -> None:
     print("soak: " + ", ".join(words), flush=True)
 
 
+def carry_out(command: list[str], said: Path) -> int:
+    """Its status. It is told to end if this process is: it has others to end."""
+    with said.open("w") as output:
+        run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
+        try:
+            return run.wait()
+        except BaseException:
+            run.terminate()
+            run.wait()
+            raise
+
+
 def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     parser = argparse.ArgumentParser(prog="./dev soak", description="Chaos for hours.")
     parser.add_argument("--hours", type=float, default=2.0, help="how long, all runs together (default 2)")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="what the runs are drawn from")
@@ -65,10 +80,8 @@ def main() -> int:
         report = out / f"run-{seed}"
         words = [*draw(rng), "--seed", str(seed), "--seconds", str(round(min(RUN, rest)))]
         print("soak:", *words, flush=True)
-        with (out / f"run-{seed}.txt").open("w") as output:
-            command = [sys.executable, "-m", "tests.chaos", *words, "--out", str(report), "--json", str(numbers)]
-            run = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
-        if run.returncode == 0:
+        command = [sys.executable, "-m", "tests.chaos", *words, "--out", str(report), "--json", str(numbers)]
+        if carry_out(command, out / f"run-{seed}.txt") == 0:
             shutil.rmtree(report)
         tell(read(numbers))
     return int(total(read(numbers), "findings") > 0)

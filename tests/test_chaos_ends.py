@@ -1,0 +1,39 @@
+"""Chaos that is stopped leaves nothing behind. It stops processes, and those would stay for ever."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pairs import SECONDS, until
+from processes import marked
+
+ROOT = Path(__file__).parent.parent
+MARK = "CHAOS_TEST"
+
+pytestmark = pytest.mark.timeout(12 * SECONDS)
+
+
+@pytest.mark.parametrize("what", [["chaos", "--seconds", "60"], ["chaos.soak", "--hours", "1"]], ids=["chaos", "soak"])
+def test_chaos_that_is_stopped_leaves_no_process(what: list[str], tmp_path: Path) -> None:
+    value = f"{what[0]}-{os.getpid()}"
+    command = [sys.executable, "-m", f"tests.{what[0]}", *what[1:], "--seed", "1", "--out", str(tmp_path / "out")]
+    output = (tmp_path / "said").open("w")
+    with output, subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, MARK: value}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+    ) as running:
+        try:
+            limit = time.monotonic() + 4 * SECONDS
+            while len(marked(MARK, value)) < 8:  # workers are there
+                assert running.poll() is None
+                assert time.monotonic() < limit, (tmp_path / "said").read_text()
+                time.sleep(0.1)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(4 * SECONDS) == 128 + signal.SIGTERM
+            until(lambda: marked(MARK, value) == [], "all have ended")
+        finally:
+            for pid in marked(MARK, value):
+                os.kill(pid, signal.SIGKILL)
