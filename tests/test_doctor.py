@@ -36,6 +36,15 @@ ECHO = """
                 sock.sendall(b"x")
                 sock.recv(1)
 
+    def move(port):
+        import time, fastsock
+
+        ends = time.monotonic() + 20
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            while fastsock.path_of(sock).reason != "both directions" and time.monotonic() < ends:
+                sock.sendall(b"x")
+                sock.recv(1)
+
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
@@ -173,7 +182,7 @@ def test_where_settings_come_from():
 
 
 def test_what_moved_and_what_did_not(watched):
-    said = watched(ECHO + "    talk(port, 400); talk(port, 1); talk(port, 2)")
+    said = watched(ECHO + "    move(port); talk(port, 1); talk(port, 2)")
     assert len(said["moved"]) == 2
     assert {end["local"] for end in said["moved"]} == {end["peer"] for end in said["moved"]}
     assert said["stayed"] == {Reason.FEW: 4}
@@ -202,9 +211,10 @@ def test_child_processes_are_watched_too(watched):
         + """
     import subprocess
     source = '''
-    import socket, sys
+    import fastsock, socket, sys, time
+    ends = time.monotonic() + 20
     with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
-        for _ in range(400):
+        while fastsock.path_of(sock).reason != "both directions" and time.monotonic() < ends:
             sock.sendall(b"x"); sock.recv(1)
     '''
     import textwrap
@@ -217,7 +227,7 @@ def test_child_processes_are_watched_too(watched):
 
 def test_a_program_that_is_killed_leaves_what_was_seen(watched):
     said = watched(
-        ECHO + "    talk(port, 400)\n    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n", status=128 + 9
+        ECHO + "    move(port)\n    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n", status=128 + 9
     )
     assert len(said["moved"]) == 2
 
@@ -279,7 +289,7 @@ def test_every_event_of_a_program_is_told_with_what_to_do():
 
 def test_the_report_in_words(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(ECHO + "    talk(port, 400); talk(port, 1)\n    print('its own output')"))
+    program.write_text(textwrap.dedent(ECHO + "    move(port); talk(port, 1)\n    print('its own output')"))
     done = run([*DOCTOR, "--", sys.executable, program], tmp_path)
     assert (done.returncode, done.stdout) == (0, "its own output\n")
     for line in ("moved to the ring: 2 ends of connections", "stayed on kernel TCP: 2 ends of connections"):

@@ -163,7 +163,8 @@ def test_one_sided_use():
         assert set(reasons(pair)) == {"too few operations", "looking for the peer"}
 
 
-def test_looking_for_a_peer_that_is_the_kernels():
+def test_looking_for_a_peer_that_is_the_kernels(monkeypatch):
+    monkeypatch.setattr(rendezvous, "SEEK_SECONDS", 3.0 * SECONDS)
     with fastsock.configure(move_after=0), fastsock.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)

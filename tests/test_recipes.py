@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -90,6 +91,7 @@ def moved(reports: Path) -> int:
 def play(text: str, tmp_path: Path) -> int:
     """Runs a recipe: how many ends of connections moved."""
     text, ports = free_ports(text)
+    tmp_path = Path(tempfile.mkdtemp(dir=tmp_path))
     reports = tmp_path / "reports"
     reports.mkdir()
     for name, source in files_of(text).items():
@@ -120,6 +122,9 @@ def test_recipe(name, tmp_path):
     if sys.version_info >= (3, 14) and importlib.util.find_spec(NOT_YET.get(name, "sys")) is None:
         pytest.skip(f"{NOT_YET[name]} has no release for this Python yet")
     ends = play(RUN[name], tmp_path)
+    for _ in range(2):  # on a busy machine a recipe may be over before its connections have moved
+        if MOVES in RUN[name] and not ends:
+            ends = play(RUN[name], tmp_path)
     assert (ends > 0) == (MOVES in RUN[name])
 
 
@@ -128,4 +133,4 @@ def test_the_programs_of_the_tutorial(tmp_path):
     text = "\n".join(recipes("tutorial.md").values())
     steps = "```sh\nfastsock run server.py &\nfastsock run client.py\n```\n"
     fenced = "\n".join(f'```python title="{name}"\n{source}```' for name, source in files_of(text).items())
-    assert play(f"{fenced}\n{steps}", tmp_path) == 2
+    assert any(play(f"{fenced}\n{steps}", tmp_path) == 2 for _ in range(3))  # (as above)

@@ -247,10 +247,14 @@ def test_two_threads_on_each_end():
     with listening() as listener, connect(listener.getsockname()[1]) as near:
         far, _ = listener.accept()
         with far:
-            tasks = [Task(sock.sendall, data) for sock in (near, far)]
-            tasks += [Task(read_exactly, sock, len(data)) for sock in (near, far)]
-            assert [task.result() for task in tasks] == [None, None, data, data]
-            assert path_of(near) == path_of(far) == "ring"
+
+            def moved() -> bool:
+                tasks = [Task(sock.sendall, data) for sock in (near, far)]
+                tasks += [Task(read_exactly, sock, len(data)) for sock in (near, far)]
+                assert [task.result() for task in tasks] == [None, None, data, data]
+                return path_of(near) == path_of(far) == "ring"
+
+            until(moved, "both ends are on the ring")
 
 
 @pytest.mark.parametrize("publishes", [True, False])
@@ -261,6 +265,8 @@ def test_moves_inside_one_big_sendall(publishes):
     received = 0
     while data := sock.recv(65536):
         received += len(data)
+        if path_of(sock) != "ring":
+            time.sleep(0.002)  # or the call might be over before the connection threads have run
     say(f"{received} {path_of(sock)}")
     """
     with listening() as listener, running(source, listener.getsockname()[1], publishes) as program:
@@ -443,6 +449,7 @@ def test_a_foreign_peer_is_looked_for_ever_less_often(pace):
 
 
 def test_looking_in_vain_runs_no_python(monkeypatch):
+    monkeypatch.setattr(rendezvous, "SEEK_SECONDS", 3.0 * SECONDS)  # a peer is looked for as long as this test takes
     steps = []
     original = rendezvous.Search.step
     monkeypatch.setattr(rendezvous.Search, "step", lambda *its: (steps.append(its), original(*its)))

@@ -265,7 +265,7 @@ def test_sender_that_rings_for_ever(moved):
         moved.post(b"data")
         began = time.monotonic()
         assert moved.victim.recv(10) == b"data"
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < SECONDS / 2  # (a machine may stand still for a second)
 
 
 @ROLES

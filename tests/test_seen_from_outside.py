@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from pairs import KernelSocket, deadline, until
+from pairs import SECONDS, KernelSocket, deadline, until
 from processes import running
 
 from fastsock._native import vi
@@ -364,6 +364,7 @@ def test_an_entry_that_is_not_there(kind, first):
         program.line()
         name = ask_name(program.pid)
         with asker() as sock:
+            sock.settimeout(SECONDS)
             looking._send(sock, name, looking.LOOK.pack(looking.LOOK_MAGIC, 1, kind, first))
             head = looking.SEEN.unpack(sock.recv(1 << 16))
     assert head == (looking.SEEN_MAGIC, 1, kind, looking.NO_MORE, 0, looking.PROTOCOL)

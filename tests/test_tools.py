@@ -40,7 +40,13 @@ def run(*words, **variables):
 def test_ss_shows_both_ends_of_a_moved_connection():
     with running(PAIR) as program:
         near, far = program.line().split()
-        done = run("ss", program.pid)
+
+        def answered():
+            """What it printed, if the process had answered within the half second that it has."""
+            done = run("ss", program.pid)
+            return done if len(done.stdout.splitlines()) > 2 or done.returncode else None
+
+        done = until(answered, "the process answers")
     assert (done.returncode, done.stderr) == (0, "")
     headings, *rows = done.stdout.splitlines()[1:]
     assert headings.split() == list(ss.HEADINGS)
@@ -112,9 +118,8 @@ def test_rates_are_what_changed():
     with running(BUSY) as program:
         program.line()
         until(lambda: looking.look({program.pid}), "it answers")
-        before = top.sample()
-        until(lambda: sent(program.pid, top.sample()) > sent(program.pid, before), "more was sent")
-        now = top.sample()
+        before = until(lambda: seen_sending(program.pid, 0), "it is in a sample")
+        now = until(lambda: seen_sending(program.pid, sent(program.pid, before)), "more was sent")
     made = {title: rows for title, _, rows in top.tables(before, now)}
     (row,) = (row for row in made["processes"] if row[0] == str(program.pid))
     assert row[3:5] == ("2", "0")  # ends on the ring, and on kernel TCP
@@ -124,6 +129,12 @@ def test_rates_are_what_changed():
     assert rate.sent > 0
     assert rate.received > 0
     assert rate.polling >= 0
+
+
+def seen_sending(pid, more):
+    """A sample in which a process has sent more bytes than so many. One that does not answer in time is not in it."""
+    sample = top.sample()
+    return sample if sent(pid, sample) > more else None
 
 
 def sent(pid, sample):

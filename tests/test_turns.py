@@ -147,14 +147,14 @@ def test_a_stopped_holder_keeps_its_turn_and_nobody_spins_for_it(pair: Pair, tur
             assert near.recv(1) == b"x"
 
     with stopped_with(side, turn):
-        near.settimeout(0.3)
+        near.settimeout(2)  # so long that the signal comes before, also where the machine stands still for a second
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
         before = time.process_time()
         with pytest.raises(TimeoutError):
             call()
         assert heard
-        assert time.process_time() - before < 0.25
+        assert time.process_time() - before < 1
         timer.join()
         near.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -358,6 +358,14 @@ def idle(sock: socket.socket) -> None:
 def test_calls_do_not_wait_for_one_that_takes_the_connection_out() -> None:
     """It waits for a second when the peer is stopped, and holds no turn meanwhile. Other threads run, and calls keep
     their timeouts."""
+    for _ in range(5):
+        if calls_while_it_leaves():
+            return
+    pytest.fail("the leaver had always given up before the calls were over")
+
+
+def calls_while_it_leaves() -> bool:
+    """Whether it still waited for its peer when all calls had returned. (Not if this machine stood still.)"""
     with spawn("ring", idle) as (near, child):
         side = side_of(near)
         endpoint = vi.find(near.fileno())
@@ -365,7 +373,7 @@ def test_calls_do_not_wait_for_one_that_takes_the_connection_out() -> None:
         os.kill(child.pid, signal.SIGSTOP)
         until(lambda: state(child.pid) == "T", "the stop")
         leaver = Task(endpoint.leave)
-        until(lambda: endpoint.describe()["leaving"], "the leaver")
+        until(lambda: endpoint.describe()["leaving"] or not leaver.is_alive(), "the leaver")
         for turn in (RECEIVING, SENDING):
             side.take(turn)
             side.end(turn)
@@ -376,6 +384,7 @@ def test_calls_do_not_wait_for_one_that_takes_the_connection_out() -> None:
         with pytest.raises(TimeoutError):
             near.recv(1)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
-        assert endpoint.describe()["leaving"]
+        in_time = bool(endpoint.describe()["leaving"])
         os.kill(child.pid, signal.SIGCONT)
         assert leaver.result()
+        return in_time

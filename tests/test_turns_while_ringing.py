@@ -188,7 +188,7 @@ def attempts(publishes: bool, body: Callable[[Peer], None]) -> None:
 def rung_byte_comes(peer: Peer, raw: socket.socket, before: int) -> bool:
     """Whether every doorbell byte does that was counted since the kernel held `before` bytes. There is room now."""
     count = peer.region.get(1 - peer.side, "rung") - peer.region.get(1 - peer.side, "heard")
-    limit = time.monotonic() + 1
+    limit = time.monotonic() + 5
     while in_kernel(raw) != before + count and time.monotonic() < limit:
         time.sleep(0.001)
     return in_kernel(raw) == before + count

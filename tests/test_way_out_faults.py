@@ -146,18 +146,19 @@ def test_the_leaver_is_killed_around_the_way_out(seed: int) -> None:
 @pytest.mark.parametrize("unread", [0, 5, 200_000])
 def test_a_stopped_peer(unread: int) -> None:
     """It cannot take part, and holds nobody up for long; what it sends when it goes on arrives."""
-    gate = Gate()
+    sent, gate = Gate(), Gate()
 
     def send(far: socket.socket) -> None:
         far.sendall(payload(unread))
         far.sendall(b"|")
+        sent.open()
         gate.wait()
         far.sendall(b"and on")
         assert read_exactly(far, 6) == b"answer"
 
-    with gate, connected_process(send) as (near, pid):
+    with sent, gate, connected_process(send) as (near, pid):
         assert near.recv(1, socket.MSG_PEEK)
-        time.sleep(0.05)
+        sent.wait()
         os.kill(pid, signal.SIGSTOP)
         os.waitid(os.P_PID, pid, os.WSTOPPED)
         began = time.monotonic()

@@ -10,7 +10,7 @@ from socket import SHUT_RD, SHUT_RDWR, SHUT_WR
 from typing import Any
 
 import pytest
-from pairs import KINDS, Pair, Task, payload, read_to_eof
+from pairs import KINDS, Pair, Task, payload, read_to_eof, until, until_asleep
 
 from differential.processes import forked, spawn
 
@@ -176,8 +176,8 @@ def test_a_fork_in_a_handler_of_a_waiting_receive(pair: Pair) -> None:
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        timer = Task(lambda: (time.sleep(0.2), os.kill(os.getpid(), signal.SIGUSR1)))
-        releasing = Task(lambda: (time.sleep(0.5), far.sendall(b"12")))
+        releasing = Task(lambda: (until(lambda: children, "the fork"), far.sendall(b"12")))
+        timer = Task(lambda: (until_asleep(os.getpid()), os.kill(os.getpid(), signal.SIGUSR1)))
         got = near.recv(1)
         if children == [0]:  # the child, inside its parent's call
             status = 1
@@ -210,7 +210,7 @@ def test_a_child_that_forked_in_a_handler_ends_the_stream(pair: Pair) -> None:
             inner.append(os.fork())
 
         signal.signal(signal.SIGUSR1, handler)
-        Task(lambda: (time.sleep(0.2), os.kill(os.getpid(), signal.SIGUSR1)))
+        Task(lambda: (until_asleep(os.getpid()), os.kill(os.getpid(), signal.SIGUSR1)))
         near.settimeout(1.5)
         try:
             near.recv(1)

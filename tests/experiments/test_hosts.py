@@ -39,7 +39,7 @@ def running(log, name, stats, *words):
     finally:
         process.terminate()
         try:
-            process.wait(15)
+            process.wait(DEADLINE / 2)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -91,7 +91,8 @@ def on_the_ring(server: Server) -> int:
 def test_both_ends_under_fastsock(server: Server, name: str, expected: dict[str, str]) -> None:
     loop = "asyncio" if name in CLIENT_ON_ASYNCIO else "uvloop"
     before = on_the_ring(server)
-    results = run("fastsock", CLIENT, server.url, loop, *POOLS, *WEBSOCKETS)
+    moves = {} if name in NATIVE else {"MOVES": "1"}
+    results = run("fastsock", CLIENT, server.url, loop, *POOLS, *WEBSOCKETS, **moves)
     assert digests(results) == expected
     if name in NATIVE:
         assert {result["took"]["ring"] for result in results.values()} == {0}
@@ -140,7 +141,7 @@ def test_tls(expected: dict[str, str], way: str, loop: str, client_loop: str) ->
     with serving("fastsock", *words) as server:
         assert server.url.startswith("https")
         libraries = (*POOLS, *WEBSOCKETS)
-        results = run(way, CLIENT, server.url, client_loop, *libraries, SSL_CERT_FILE=str(CERTIFICATE))
+        results = run(way, CLIENT, server.url, client_loop, *libraries, SSL_CERT_FILE=str(CERTIFICATE), MOVES="1")
         assert digests(results) == expected
         ring = json.loads(server.curl("/about", "--cacert", str(CERTIFICATE)))["statistics"]["ring"]
         if way == "plain":

@@ -13,7 +13,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,15 @@ def report(way: str, script: str, *words: object) -> dict[str, Any]:
     """The report of a client script: exercise -> answers, connections and paths."""
     found: dict[str, Any] = json.loads(run(way, SCRIPTS / script, *words))
     return found
+
+
+def until_moved(look: Callable[[], dict[str, Any]], got: dict[str, Any], ring: int) -> dict[str, Any]:
+    """Of a client and a server under fastsock: what the client reports, `got` or of a later run. On a busy machine a
+    conversation may be over before its connection has moved."""
+    limit = time.monotonic() + DEADLINE
+    while got["paths"]["ring"] < ring and time.monotonic() < limit:
+        got = look()
+    return got
 
 
 class Server:

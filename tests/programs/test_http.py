@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from programs.launch import DEADLINE, FASTSOCK, FOREIGN, PLAIN, SCRIPTS, WAYS, Server, check_paths, report
+from programs.launch import (
+    DEADLINE,
+    FASTSOCK,
+    FOREIGN,
+    PLAIN,
+    SCRIPTS,
+    WAYS,
+    Server,
+    check_paths,
+    report,
+    until_moved,
+)
 
 GUNICORN = ("-m", "gunicorn", "--bind", "127.0.0.1:0", "--keep-alive", "30", "--chdir", SCRIPTS, "pages:app")
 OWN = ("http.server", "wsgiref", "werkzeug", "waitress", "cheroot")
@@ -55,14 +66,17 @@ def servers(tmp_path_factory):
 def test_same_answers_on_the_expected_path(servers, server, server_way, client_way):
     expected = servers.report(PLAIN, PLAIN)
     got = servers.report(server_way, client_way)
+    again = Servers.report.__wrapped__
     for library in LIBRARIES:
         name = f"{server} {library}"
+        keeps = server in ALIVE and library in POOLS
+        ours = PLAIN if server == "gunicorn-gevent" else server_way
+        if keeps and ours == client_way == FASTSOCK:
+            got[name] = until_moved(lambda name=name: again(servers, server_way, client_way)[name], got[name], 1)
         assert got[name]["answers"] == expected[name]["answers"]
         assert got[name]["connections"] == expected[name]["connections"]
-        keeps = server in ALIVE and library in POOLS
         if keeps:
             assert got[name]["connections"] == ALIVE[server]
-        ours = PLAIN if server == "gunicorn-gevent" else server_way
         check_paths(got[name]["paths"], ours, client_way, ring=1 if keeps else 0)
 
 

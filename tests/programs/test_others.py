@@ -22,6 +22,7 @@ from programs.launch import (
     check_paths,
     report,
     serving,
+    until_moved,
 )
 
 RPC = ("xmlrpc", "rpyc-threaded", "rpyc-forking")
@@ -63,6 +64,9 @@ class Servers:
         """Same answers as among plain programs, on `connections`, of which at least `ring` can take the ring."""
         expected = self.report(group, PLAIN, PLAIN)[exercise]
         got = self.report(group, server_way, client_way)[exercise]
+        if server_way == client_way == FASTSOCK:
+            again = type(self).report.__wrapped__
+            got = until_moved(lambda: again(self, group, server_way, client_way)[exercise], got, ring)
         assert got["answers"] == expected["answers"]
         assert (got["connections"], expected["connections"]) == (connections, connections)
         check_paths(got["paths"], server_way, client_way, ring, *also)
