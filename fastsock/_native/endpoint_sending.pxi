@@ -142,7 +142,7 @@ cdef bint send_owed(Endpoint self) noexcept nogil:
     of them. What the peer has counted as taken, and is only about to take, does not hold them back: there is room behind
     the largest plug, beyond the low-water mark. Under the send lock."""
     cdef int64_t part
-    # (Without a descriptor nothing of this process goes out any more; the bytes are another holder's to send.)
+    # (Without its descriptor nothing of this process goes out any more; the bytes are another holder's to send.)
     if not self.own.bytes_unsent or self.fd < 0:
         return True
     part = send_owed_now(self)
@@ -153,8 +153,8 @@ cdef bint send_owed(Endpoint self) noexcept nogil:
         part = send_owed_now(self)
         if self.plugs:
             fs_set_option(self.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NONE_UNSENT)
-    if part < 0 and part != -EAGAIN:
-        self.own.bytes_unsent = 0  # nothing goes out any more
+    if part < 0 and part != -EAGAIN and fs_inode(self.fd) == self.inode:
+        self.own.bytes_unsent = 0  # nothing goes out any more (what a stranger behind the number says means nothing)
     return part != -EAGAIN
 
 
