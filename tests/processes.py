@@ -36,10 +36,10 @@ class Program:
         )
         self.pid = self.process.pid
 
-    def line(self) -> str:
+    def line(self, seconds: float = SECONDS) -> str:
         """The next line the process printed."""
         assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], SECONDS)[0], "the process printed nothing"
+        assert select.select([self.process.stdout], [], [], seconds)[0], "the process printed nothing"
         return self.process.stdout.readline().decode().rstrip("\n")
 
     def tell(self) -> None:

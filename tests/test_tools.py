@@ -60,15 +60,15 @@ def test_ss_shows_both_ends_of_a_moved_connection():
 def test_ss_says_why_one_is_on_kernel_tcp():
     with running(IDLE) as program:
         program.line()
-        done = run("ss", program.pid)
-    assert "too few operations" in done.stdout
+        said = "too few operations"
+        done = until(lambda: (done := run("ss", program.pid)) and said in done.stdout and done, "the process answers")
+    assert said in done.stdout
 
 
 def test_ss_as_json():
     with running(PAIR) as program:
         program.line()
-        done = run("ss", "--json", program.pid)
-    (process,) = json.loads(done.stdout)
+        (process,) = until(lambda: json.loads(run("ss", "--json", program.pid).stdout), "the process answers")
     assert process["pid"] == program.pid
     assert {end["path"] for end in process["connections"]} == {"ring"}
     assert set(process["connections"][0]["counters"]) == set(looking.COUNTERS)
@@ -108,7 +108,10 @@ def test_top_shows_rates_of_a_busy_connection():
     with running(BUSY) as program:
         program.line()
         until(lambda: looking.look({program.pid}), "it answers")
-        done = run("top", "--interval", "0.5", "--rounds", "2", COLUMNS="200")
+        for _ in range(4):  # it may not answer within the half second that it has
+            done = run("top", "--interval", "0.5", "--rounds", "2", COLUMNS="200")
+            if str(program.pid) in done.stdout:
+                break
     assert (done.returncode, done.stderr) == (0, "")
     assert "processes" in done.stdout
     assert str(program.pid) in done.stdout
@@ -158,9 +161,12 @@ def test_top_without_rich_says_what_to_install(tmp_path):
 
 
 def test_bench_measures_every_work_on_both_paths():
-    done = run("bench", "--json", "--seconds", "6")
-    assert done.stderr == ""
-    pairs = json.loads(done.stdout)
+    for _ in range(2):  # on a busy machine a slice may be over before its connection has moved
+        done = run("bench", "--json", "--seconds", "6")
+        assert done.stderr == ""
+        pairs = json.loads(done.stdout)
+        if done.returncode == 0:
+            break
     assert [pair["work"]["name"] for pair in pairs] == [work.name for work in quickbench.WORKS]
     assert all(pair["tcp"] > 0 and pair["ring"] > 0 for pair in pairs)
     assert [pair["reason"] for pair in pairs] == [""] * len(pairs)

@@ -281,7 +281,7 @@ def urgent_byte_that_came(peer: Peer) -> bytes:
 
 
 def test_an_urgent_byte_that_has_no_credit_takes_no_place_of_one_that_had_no_room(publishes: bool) -> None:
-    for _ in range(ATTEMPTS // 4):
+    for _ in range(ATTEMPTS):
         with on_ring(publishes) as peer:
             if came := urgent_byte_that_came(peer):
                 assert came == b"1"

@@ -152,7 +152,7 @@ class World:
     def running(self) -> Iterator[Callable[..., Any]]:
         """What runs a coroutine in the world's loop; afterwards it is cleaned up and closed."""
 
-        def run(body: Coroutine[Any, Any, Any], seconds: float = SECONDS) -> Any:
+        def run(body: Coroutine[Any, Any, Any], seconds: float = 3 * SECONDS) -> Any:
             return loop.run_until_complete(asyncio.wait_for(body, seconds))
 
         with self.configured():
@@ -168,7 +168,7 @@ class World:
                         loop.close()
                     assert vi.endpoints() == []
 
-    def run(self, body: Coroutine[Any, Any, Any], seconds: float = SECONDS) -> Any:
+    def run(self, body: Coroutine[Any, Any, Any], seconds: float = 3 * SECONDS) -> Any:
         with self.running() as run:
             return run(body, seconds)
 
@@ -248,7 +248,7 @@ class World:
 
     # ---- waiting -----------------------------------------------------------------------------------------
 
-    async def until(self, predicate: Callable[[], Any], seconds: float = SECONDS / 2) -> Any:
+    async def until(self, predicate: Callable[[], Any], seconds: float = SECONDS) -> Any:
         limit = time.monotonic() + seconds
         turns = 0
         while not (value := predicate()):
@@ -266,8 +266,10 @@ class World:
         return data
 
     async def quiet(self, seconds: float = 0.02) -> None:
-        """Time for something to happen that should not."""
+        """Time for something to happen that should not, and turns of the loop: a machine may stand still meanwhile."""
         await asyncio.sleep(seconds)
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     def take_problems(self) -> list[dict[str, Any]]:
         problems, self.problems = self.problems, []

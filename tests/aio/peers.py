@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from pairs import SECONDS
 from processes import Program, running
 
 from aio.kit import HOST, Recorder, World
@@ -166,7 +168,8 @@ class Peer:
         if self.world.path == "kernel":
             await self.echo(10)
             return
-        for _ in range(200):
+        limit = time.monotonic() + SECONDS
+        while time.monotonic() < limit:
             await self.echo(25)
             if await self.path() == "ring" and self.world.on_ring(self.protocol):
                 return

@@ -81,7 +81,7 @@ class Call(threading.Thread):
     def state(self) -> str:
         """How it ended, or "blocked"; "runs" if it does neither for a while. (Who closes another connection wakes this
         one for a moment, and on a loaded machine that moment may be now.)"""
-        limit = time.monotonic() + 1.0
+        limit = time.monotonic() + SECONDS / 2
         while self.is_alive():
             try:
                 if sleep_of(self.native_id or 0):

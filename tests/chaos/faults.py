@@ -149,7 +149,7 @@ class Faults:
             return False
         seconds = self.rng.uniform(0.2, 3)
         worker.limit = before
-        self.driver.judge.limited(worker.slot, seconds + 1)
+        span = self.driver.judge.limited(worker.slot)
 
         def restore() -> None:
             worker.limit = None
@@ -157,6 +157,7 @@ class Faults:
                 resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, before)
             except OSError:
                 pass
+            span[1] = time.monotonic() + 1
 
         self.later.append((time.monotonic() + seconds, restore))
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -31,7 +32,7 @@ class Judge:
         self.finding = finding
         self.open: dict[int, Connection] = {}
         self.kills: dict[str, list[float]] = defaultdict(list)
-        self.limits: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self.limits: dict[str, list[list[float]]] = defaultdict(list)
         self.hows: Counter[str] = Counter()
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.programs: Counter[str] = Counter()
@@ -44,9 +45,10 @@ class Judge:
     def killed(self, slot: str) -> None:
         self.kills[slot].append(time.monotonic())
 
-    def limited(self, slot: str, seconds: float) -> None:
-        now = time.monotonic()
-        self.limits[slot].append((now, now + seconds))
+    def limited(self, slot: str) -> list[float]:
+        """From when to when: whoever takes the limit back says the end, on a busy machine too."""
+        self.limits[slot].append([time.monotonic(), math.inf])
+        return self.limits[slot][-1]
 
     def _hurt(self, connection: Connection, until: float) -> bool:
         first = connection.started - EARLY

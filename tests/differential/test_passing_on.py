@@ -55,6 +55,7 @@ class Stage:
             if self.then:
                 far.sendall(payload(self.then, 2))
             far.shutdown(socket.SHUT_WR)
+        received.join(SECONDS)  # an interpreter may have to start, on a busy machine
         return received.result()
 
 

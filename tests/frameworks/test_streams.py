@@ -53,7 +53,7 @@ def test_websockets(server: Server, loop: str) -> None:
     port = ports(server).get("websockets")
     if port is None:
         return  # the library has no server on trio
-    results = run("fastsock", APPS / "http_client.py", f"http://127.0.0.1:{port}", loop, "websockets")
+    results = run("fastsock", APPS / "http_client.py", f"http://127.0.0.1:{port}", loop, "websockets", MOVES="1")
     assert results["websockets"]["took"] == {"ring": 1, "tcp": 0}
 
 

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pairs import until
-
 SCRIPTS = Path(__file__).parent / "scripts"
 DEADLINE = 30
 """Seconds that any one process may take to start, to run to its end, or to stop."""
@@ -103,7 +101,11 @@ class Server:
             assert self.process.poll() is None or len(found) >= times, self.output.read_text()
             return found if len(found) >= times else []
 
-        return until(look, f"the server says {pattern}")[-1]  # type: ignore[no-any-return]
+        limit = time.monotonic() + DEADLINE
+        while not (found := look()):
+            assert time.monotonic() < limit, f"the server does not say {pattern}: {self.output.read_text()}"
+            time.sleep(0.005)
+        return found[-1]
 
     @property
     def port(self) -> int:

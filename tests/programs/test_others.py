@@ -3,12 +3,12 @@
 import functools
 import shutil
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import port_for_later
 
 from programs.launch import (
     DEADLINE,
@@ -132,17 +132,20 @@ def test_redis(tmp_path):
     """A server in C: kernel TCP, and after two seconds the reason is certain."""
     redis = shutil.which("redis-server")
     assert redis, "redis-server is not installed: apt-get install redis-server"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = port_for_later()
     words = (redis, "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", tmp_path)
     with serving(NATIVE, tmp_path, "redis", *words) as server:
         server.said("[Rr]eady to accept connections")
         expected = report(PLAIN, "redis_client.py", port, 0)
-        got = report(FASTSOCK, "redis_client.py", port, 2.3)
+        certain = {"peer does not use fastsock": 1}
+        for seconds in (2.3, 5, 15):  # on a busy machine it is looked for longer
+            got = report(FASTSOCK, "redis_client.py", port, seconds)
+            if got["redis"]["paths"]["tcp"] == certain:
+                break
         for exercise in ("redis", "pool"):
             assert got[exercise]["answers"] == expected[exercise]["answers"]
             assert got[exercise]["connections"] == expected[exercise]["connections"]
             check_paths(got[exercise]["paths"], PLAIN, FASTSOCK, ring=0)
-        assert got["redis"]["paths"]["tcp"] == {"peer does not use fastsock": 1}
+        assert got["redis"]["paths"]["tcp"] == certain
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(DEADLINE) == 0
