@@ -21,6 +21,9 @@ QUIET, LOOKS = 0.015, (0.06, 0.15, 0.03, 0.1)
 """Seconds without a change that count as rest: in the first run, and in further looks at what differs. (What comes
 later than that comes by a timer, where TCP tells at once.)"""
 
+ALONE = 0.3
+"""The same in a last look at what differed in all those, with nothing of the test beside it."""
+
 WORKERS = 5
 """At once; most of their time is waiting."""
 
@@ -110,7 +113,11 @@ class Comparison:
             looks[path].append(seen)
         findings = []
         for path in paths:
-            lasting = self.suspects(path, list(suspects[path]), looks[path], [*oracles, *looks[ORACLE]])
+            courses = [*oracles, *looks[ORACLE]]
+            lasting = self.suspects(path, list(suspects[path]), looks[path], courses)
+            if lasting:
+                (alone, _), (course, _) = (run(at, lasting, ALONE) for at in (path, ORACLE))
+                lasting = self.suspects(path, list(lasting), [alone], [*courses, course])
             for c, found in lasting.items():
                 state = (looks[path][-1].get(c) or {}).get("state", "")
                 findings.append(f"path={path} {c}\n    " + "\n    ".join([*found, state]).rstrip())
