@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
 import sys
 from pathlib import Path
 
 from tests.chaos.driver import Driver
 from tests.chaos.plan import KINDS, Features
+from tests.chaos.processes import end_when_told
 
 
 def names(text: str) -> list[str]:
@@ -59,8 +59,7 @@ def options(words: list[str]) -> argparse.Namespace:
 
 def main() -> int:
     chosen = options(sys.argv[1:])
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))  # so that what was started is ended
+    end_when_told()
     if chosen.one_cpu:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     return Driver(chosen).carry_out()

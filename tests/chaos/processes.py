@@ -95,6 +95,12 @@ def of_run(run: str) -> Iterator[tuple[int, str, str]]:
             continue
 
 
+def end_when_told() -> None:
+    """SIGTERM and SIGHUP leave this process as an exception does: what it has started is ended on the way."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 def send_signal(pid: int, number: int) -> bool:
     try:
         os.kill(pid, number)

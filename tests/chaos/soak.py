@@ -14,13 +14,13 @@ import argparse
 import json
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.chaos.processes import ROOT, end_when_told
+
 RUN = 300.0
 """Seconds of a run."""
 
@@ -63,8 +63,7 @@ def carry_out(command: list[str], said: Path) -> int:
 
 
 def main() -> int:
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    end_when_told()
     parser = argparse.ArgumentParser(prog="./dev soak", description="Chaos for hours.")
     parser.add_argument("--hours", type=float, default=2.0, help="how long, all runs together (default 2)")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="what the runs are drawn from")
