@@ -32,12 +32,20 @@ class Server:
         self.process = subprocess.Popen(
             command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        try:
+            self.address = self._where_it_listens()
+        except BaseException:  # nobody else knows of it yet
+            self.process.kill()
+            self.process.communicate()
+            raise
+
+    def _where_it_listens(self):
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             assert selector.select(DEADLINE), "the server does not start"
         line = self.process.stdout.readline()
         assert line.startswith("listening on 127.0.0.1:"), line + self.process.stderr.read()
-        self.address = line.removeprefix("listening on ").strip()
+        return line.removeprefix("listening on ").strip()
 
     def end(self):
         """Ask it to end with SIGTERM; gives what it printed last."""
