@@ -95,6 +95,21 @@ def test_a_session_leaves_no_process_behind(session):
     assert session["left"] == []
 
 
+def test_programs_of_a_background_job_hear_that_they_are_told_to_end():
+    program = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    job = f"""
+import signal, subprocess, sys
+from bench.programs.__main__ import let_programs_hear_interrupts
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+subprocess.run([sys.executable, "-c", {program!r}])
+let_programs_hear_interrupts()
+subprocess.run([sys.executable, "-c", {program!r}])
+"""
+    command = [sys.executable, "-c", job]
+    told = subprocess.check_output(command, cwd=ROOT, stdin=subprocess.DEVNULL, text=True, timeout=60)
+    assert told.split() == ["True", "False"]
+
+
 def test_a_row_has_slices_of_three_pairs_side_by_side_and_their_quartiles(session):
     for row in session["rows"]:
         assert row["problem"] is None

@@ -97,6 +97,7 @@ def main() -> int:
         print("\n".join(row.name for row in ROWS))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    let_programs_hear_interrupts()
     plan, described = planned(options), machine()
     tracer = tool() if plan.calls else None
     console, progress = Console(), Console(stderr=True)
@@ -132,6 +133,13 @@ def main() -> int:
         show.write_markdown(options.markdown, results)
     progress.print(f"wrote {options.json}", highlight=False)
     return 1 if any(result.problem for result in results) else 0
+
+
+def let_programs_hear_interrupts() -> None:
+    """A shell's background job ignores SIGINT. Its programs would inherit that, and each would be waited for in vain
+    when it is told to end."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def update(status: Status, so_far: str, word: str) -> None:
