@@ -13,13 +13,11 @@ import socket
 import ssl
 from collections.abc import Coroutine
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.certificate import client_context, server_context
-from bench.meeting import Address, BenchError, Order, Report
-
-if TYPE_CHECKING:
-    from bench.roles import Role
+from bench.meeting import Address, Order
+from bench.role import BenchError, Report, Role
 
 BEFORE = 60  # round trips of each connection before anything is timed: those on the ring have moved by then
 BATCH = 1000  # round trips of all connections, and

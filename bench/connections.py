@@ -8,22 +8,9 @@ import sys
 from collections.abc import Callable
 from itertools import repeat
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from bench.meeting import (
-    GO,
-    Address,
-    BenchError,
-    Order,
-    Report,
-    answer_settle,
-    connect,
-    receive_exactly,
-    settle,
-)
-
-if TYPE_CHECKING:
-    from bench.roles import Role
+from bench.meeting import GO, Address, Order, answer_settle, connect, receive_exactly, settle
+from bench.role import BenchError, Report, Role
 
 ONE_SHOT_REQUEST, ONE_SHOT_REPLY = b"q" * 16, b"a" * 1024
 SMALL_REQUEST, REQUESTS_PER_CONNECTION = b"q" * 64, 100

@@ -9,12 +9,9 @@ from __future__ import annotations
 import socket
 from itertools import repeat
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from bench.meeting import BenchError, Order, Report
-
-if TYPE_CHECKING:
-    from bench.roles import Role
+from bench.meeting import Order
+from bench.role import BenchError, Report, Role
 
 WHOLE = 4096  # bytes up to which a message arrives in one piece on every path (verified after the loop)
 BULK_BUFFER = 64 << 10  # bytes the receiver of a stream offers at least

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from time import sleep
 from typing import Any
 
-from bench.process import RoleProcess, RunFailed, Setup
+from bench.process import RunFailed
 from bench.results import Curves, Pair, Result, Sample
+from bench.role_process import RoleProcess, Setup
 from bench.works import CURVE_PATHS, CURVE_READINGS, CURVE_SIZES, Plan, Work, pingpong, stream
 
 Tell = Callable[[str], None]

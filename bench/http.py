@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.aio import listening, run
-from bench.meeting import Address, Order, Report
-
-if TYPE_CHECKING:
-    from bench.roles import Role
+from bench.meeting import Address, Order
+from bench.role import Report, Role
 
 BEFORE = 20  # requests of each worker before anything is timed
 STOP = "/stop"

@@ -12,24 +12,10 @@ import json
 import socket
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from bench import aio, connections, data, http
-from bench.meeting import (
-    GO,
-    Address,
-    Order,
-    Report,
-    answer_settle,
-    connect,
-    receive_exactly,
-    set_buffers,
-    set_nodelay,
-    settle,
-)
-
-if TYPE_CHECKING:
-    from bench.roles import Role
+from bench.meeting import GO, Address, Order, answer_settle, connect, receive_exactly, set_buffers, set_nodelay, settle
+from bench.role import Report, Role
 
 DATA_LOOPS = {
     "pingpong": (data.drive_pingpong, data.serve_pingpong),

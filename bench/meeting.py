@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from bench.roles import Role
+from bench.role import BenchError, Role
 
 Order = dict[str, Any]  # what the client is told by the harness and tells the server
-Report = dict[str, Any]
 Address = tuple[str, int] | list[Any] | str  # loopback TCP, also as JSON has it, or an abstract unix name
 
 SETTLE_ROUNDS = 64  # round trips before anything is timed, on every path
@@ -21,10 +19,6 @@ MOVED_ROUNDS = 16  # round trips after both ends said ring: the other direction 
 SETTLE_SECONDS = 5.0  # after which a connection that should have moved to the ring counts as not moved
 
 ON_RING, ON_KERNEL, ASK, GO = b"r", b"k", b"?", b"!"
-
-
-class BenchError(Exception):
-    """The run was not what it should have been; its figure must not be used."""
 
 
 def connect(address: Address) -> socket.socket:

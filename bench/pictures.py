@@ -24,9 +24,9 @@ except ImportError:
     sys.exit("The pictures need rich and matplotlib: pip install '.[bench]'")
 
 from bench.harness import measure_curves
-from bench.process import ROOT
 from bench.report import fastsock_settings, machine
 from bench.results import Curves
+from bench.subject import ROOT
 from bench.works import Plan
 
 BUSY = 0.1  # share of the CPUs in other use above which figures cannot be trusted

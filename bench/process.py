@@ -6,7 +6,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from pathlib import Path
@@ -14,26 +13,12 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class RunFailed(Exception):
     """A process ended, answered nothing in time or reported a problem: the run has no figure."""
-
-
-@attrs.frozen
-class Setup:
-    """How the two processes of a run start; the fields of `bench.roles`' SETUP."""
-
-    family: str = "tcp"
-    cpus: tuple[int, ...] | None = None
-    fastsock: dict[str, Any] | None = None
-    expect: str | None = None
 
 
 class DrivenProcess:
@@ -136,11 +121,3 @@ class DrivenProcess:
 
     def _proc(self, name: str) -> Path:
         return Path("/proc", str(self._process.pid), name)
-
-
-class RoleProcess(DrivenProcess):
-    """One role process: `bench.roles`."""
-
-    def __init__(self, kind: str, setup: Setup) -> None:
-        role = [sys.executable, "-m", "bench.roles", kind, json.dumps(attrs.asdict(setup))]
-        super().__init__(kind, role, cwd=ROOT)

@@ -17,7 +17,7 @@ import attrs
 from rich.table import Table
 
 from bench.results import Curves, Result, Spread
-from bench.roles import import_fastsock
+from bench.subject import import_fastsock
 from bench.works import Plan, Work
 
 BUSY_SECONDS = 0.5

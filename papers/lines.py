@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import take, timed
-from bench.process import RoleProcess, RunFailed, Setup
+from bench.process import RunFailed
+from bench.role_process import RoleProcess, Setup
 from papers.figures import Line, Plan, Sample, Start, Take
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,12 +10,10 @@ import socket
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bench.meeting import Address, Report, connect, receive_exactly
-
-if TYPE_CHECKING:
-    from bench.roles import Role
+from bench.meeting import Address, connect, receive_exactly
+from bench.role import Report, Role
 
 BEFORE = 40  # calls before anything is timed, at least: a connection moves within the first ones
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from statistics import mean
 from typing import Any
 
-from bench.process import Setup
+from bench.role_process import Setup
 from papers.figures import Figure, Line, Panel, Plan, Sample, Start, Take, Versus
 from papers.ftp import ftp_lines
 from papers.lines import (

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
-from bench.meeting import Address, BenchError, Order, Report
+from bench.meeting import Address, Order
+from bench.role import BenchError, Report, Role
 from papers.loops import calls, moving, offer, offered
-
-if TYPE_CHECKING:
-    from bench.roles import Role
 
 KEY = b"papers"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bench.process import Setup
+from bench.role_process import Setup
 from papers.figures import Figure, Line, Panel, Start, Versus
 from papers.ftp import ftp_lines
 from papers.lines import KERNEL, KERNEL_ONE, RING, apart, free, roles, together

@@ -5,13 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
-from bench.meeting import Address, BenchError, Order, Report, connect, set_nodelay
+from bench.meeting import Address, Order, connect, set_nodelay
+from bench.role import BenchError, Report, Role
 from papers.loops import calls
-
-if TYPE_CHECKING:
-    from bench.roles import Role
 
 
 class Handler:

@@ -12,13 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bench.meeting import Address, BenchError, Order, Report
+from bench.meeting import Address, Order
+from bench.role import BenchError, Report, Role
 from papers.loops import calls, moving, offer, offered
-
-if TYPE_CHECKING:
-    from bench.roles import Role
 
 ANSWER = 42
 HOST = "127.0.0.1"

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
-from bench.process import Setup
+from bench.role_process import Setup
 from papers.figures import Figure, Line, Panel, Plan, Sample, Samples, Start, Take, Versus
 from papers.lines import (
     KERNEL,

@@ -6,13 +6,11 @@ import os
 import socket
 import sys
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench import data
-from bench.meeting import Address, BenchError, Order, Report, connect, set_nodelay
-
-if TYPE_CHECKING:
-    from bench.roles import Role
+from bench.meeting import Address, Order, connect, set_nodelay
+from bench.role import BenchError, Report, Role
 
 BEFORE = 64  # round trips before anything is timed
 

@@ -1,0 +1,207 @@
+"""Who knows whom in bench/ and papers/: no two modules need each other, and what a work measures, how a process is
+driven and how results are shown are three things that know nothing of each other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+LAYERS = (
+    {"bench", "bench.certificate", "bench.process", "bench.role", "bench.subject", "bench.works"},
+    {"bench.meeting", "bench.results"},
+    {"bench.aio", "bench.connections", "bench.data", "bench.plot", "bench.report"},
+    {"bench.http"},
+    {"bench.loops"},
+    {"bench.roles"},
+    {"bench.role_process"},
+    {"bench.harness"},
+    {"bench.__main__", "bench.pictures"},
+    # programs of other people's libraries
+    {"bench.programs", "bench.programs.plan", "bench.programs.processes", "bench.programs.rows"},
+    {"bench.programs.calls", "bench.programs.table"},
+    {"bench.programs.pair"},
+    {"bench.programs.results"},
+    {"bench.programs.measure", "bench.programs.show"},
+    {"bench.programs.__main__", "bench.demo"},
+    # the experiments of the papers: their programs,
+    {"papers", "papers.ftp_client", "papers.ftp_server", "papers.emp.web_client", "papers.emp.web_server"},
+    {"papers.datacutter.visualize", "papers.grim.group", "papers.loops", "papers.wsdlite.octree"},
+    {"papers.emp.loops", "papers.sovia.loops", "papers.sovia.rpc", "papers.wsdlite.loops", "papers.wsdlite.parallel"},
+    # and what is made of them
+    {"papers.figures"},
+    {"papers.datacutter.guarantees", "papers.draw", "papers.lines", "papers.measure", "papers.raw"},
+    {"papers.documents", "papers.ftp"},
+    {"papers.datacutter", "papers.emp", "papers.grim", "papers.sovia", "papers.wsdlite"},
+    {"papers.catalogue"},
+    {"papers.page"},
+    {"papers.__main__"},
+)
+"""From the bottom to the top. A module knows modules of layers below its own only."""
+
+MEASURED = {"bench.role", "bench.meeting", "bench.data", "bench.connections", "bench.aio", "bench.http", "bench.loops"}
+DRIVEN = {"bench.process"}
+SHOWN = {"bench.results", "bench.report", "bench.plot"}
+
+SCRIPTS = ROOT / "bench" / "programs" / "scripts"
+"""Ordinary programs, each started by its path: they stand in no layer, since they know nothing of us."""
+
+TOLD_WHAT_TO_LOAD = {"bench.loops"}
+"""What loads a module that is none of its own text: the order names it, and who gives the order is above."""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+SOURCES = {
+    module_name(path): path.read_text()
+    for room in ("bench", "papers")
+    for path in sorted((ROOT / room).rglob("*.py"))
+    if path.parent != SCRIPTS
+}
+
+
+# ---- drawing -------------------------------------------------------------------------------------------------
+
+
+def arrows(source: str, modules: set[str]) -> set[str]:
+    """The modules that a source knows: those that it imports, wherever that stands (in a function, for the type checker
+    only), and those whose name it gives to somebody who starts or loads them."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import"
+            inside = {f"{node.module}.{alias.name}" for alias in node.names} & modules
+            found |= inside if len(inside) == len(node.names) else {*inside, str(node.module)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+            found.add(node.value.partition(":")[0])
+    return found & modules
+
+
+def drawn(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    return {name: arrows(text, set(sources)) - {name} for name, text in sources.items()}
+
+
+def reached(graph: Mapping[str, set[str]], start: set[str]) -> set[str]:
+    """Everything that somebody of `start` needs, by whatever detour."""
+    found, new = set(start), set(start)
+    while new:
+        new = set().union(*(graph[name] for name in new)) - found
+        found |= new
+    return found - start
+
+
+def circles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """The sets of modules that need each other."""
+    needs = {name: reached(graph, {name}) for name in graph}
+    return {frozenset({name, *(other for other in needs[name] if name in needs[other])}) for name in graph} - {
+        frozenset({name}) for name in graph
+    }
+
+
+def upward(graph: Mapping[str, set[str]]) -> list[str]:
+    level = {name: number for number, names in enumerate(LAYERS) for name in names}
+    return [f"{name} knows {other}" for name in graph for other in sorted(graph[name]) if level[other] >= level[name]]
+
+
+GRAPH = drawn(SOURCES)
+
+
+# ---- what must hold ------------------------------------------------------------------------------------------
+
+
+def test_the_layers_are_those_of_the_folders() -> None:
+    named = [name for names in LAYERS for name in names]
+    assert sorted(named) == sorted(SOURCES)
+
+
+def test_no_arrow_goes_upward() -> None:
+    assert upward(GRAPH) == []
+
+
+def test_no_modules_need_each_other() -> None:
+    assert circles(GRAPH) == set()
+
+
+@pytest.mark.parametrize(
+    ("room", "strangers"),
+    [(MEASURED, DRIVEN | SHOWN), (DRIVEN, MEASURED | SHOWN), (SHOWN, MEASURED | DRIVEN)],
+    ids=["measured", "driven", "shown"],
+)
+def test_what_is_measured_driven_and_shown_know_nothing_of_each_other(room: set[str], strangers: set[str]) -> None:
+    assert reached(GRAPH, room) & strangers == set()
+
+
+def test_the_benchmarks_know_nothing_of_the_papers() -> None:
+    benchmarks = {name for name in GRAPH if name.partition(".")[0] == "bench"}
+    assert reached(GRAPH, benchmarks) == set()
+
+
+def test_ordinary_programs_know_nothing_of_us() -> None:
+    programs = {path: path.read_text() for path in SCRIPTS.glob("*.py")}
+    assert len(programs) > 20
+    ours = {*SOURCES, "fastsock"}
+    assert {path.name: found for path, text in programs.items() if (found := arrows(text, ours))} == {}
+
+
+def test_who_loads_modules_by_a_name_that_it_is_told() -> None:
+    """The drawing above does not see what they load."""
+
+    def told(node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__", "run_module")
+            and not (node.args and isinstance(node.args[0], ast.Constant))
+        )
+
+    assert {name for name, text in SOURCES.items() if any(map(told, ast.walk(ast.parse(text))))} == TOLD_WHAT_TO_LOAD
+
+
+# ---- that the tests above can fail ---------------------------------------------------------------------------
+
+
+def test_arrows_are_found() -> None:
+    assert GRAPH["bench.roles"] == {"bench.loops", "bench.role", "bench.subject"}
+    assert "bench.plot" in GRAPH["bench.__main__"]  # imported in a function
+    assert "bench.roles" in GRAPH["bench.role_process"]  # started as a program
+    assert "papers.sovia.rpc" in GRAPH["papers.sovia"]  # a loop's name in an order
+    assert "papers.emp" in GRAPH["papers.catalogue"]
+    assert {"bench.harness", "papers.figures"} <= GRAPH["papers.lines"]
+
+
+KNOWS_ITS_CALLER = """
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from bench.roles import Role
+def drive(role: Role) -> None: ...
+"""
+"""The circle that once was: each loop named the class that the program of the roles, which runs the loops, defined."""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("bench.meeting", KNOWS_ITS_CALLER),
+        ("bench.data", "def show(figure):\n    from bench import report, roles\n"),
+        ("bench.aio", 'COMMAND = ["-m", "bench.roles"]\n'),
+        ("bench.http", "import bench.loops\n"),
+    ],
+    ids=["for the type checker", "in a function", "by its name", "at the top"],
+)
+def test_a_circle_and_an_upward_arrow_are_found(name: str, text: str) -> None:
+    graph = drawn({**SOURCES, name: SOURCES[name] + text})
+    assert upward(graph)
+    assert [found for found in circles(graph) if {name, "bench.loops"} <= found]
+
+
+def test_a_stranger_is_found() -> None:
+    graph = drawn({**SOURCES, "bench.works": SOURCES["bench.works"] + "from bench.process import RunFailed\n"})
+    assert reached(graph, SHOWN) & DRIVEN
