@@ -1,7 +1,13 @@
-"""Builds the native core. Everything else about the package is in pyproject.toml."""
+"""Builds the native part, core/ with the Cython modules on it, as one shared object. The rest is in pyproject.toml.
 
+FASTSOCK_DEBUG=1 builds with the core's assertions. `build_ext --inplace` needs --force to see that it has changed.
+"""
+
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
+from pathlib import Path
 
 if not sys.platform.startswith("linux"):
     sys.exit("fastsock runs on Linux only: it needs memfd, abstract unix names, eventfd and SO_PEERCRED.")
@@ -10,23 +16,45 @@ if "t" in getattr(sys, "abiflags", ""):
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-SOURCES = glob("fastsock/_native/*.[hp]*")  # headers, .pxd and .pxi: a change in any rebuilds everything
+MODULES = sorted(glob("fastsock/_native/*.pyx"))
+CORE = sorted(glob("core/**/*.c", recursive=True))
+READ = [*glob("core/**/*.h", recursive=True), *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
+# Hidden: functions of the core call each other directly, and nobody else's library can come between.
+FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function", "-fvisibility=hidden"]
+DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 
 
-def native(name: str) -> Extension:
+class BuildInParallel(build_ext):
+    """There is one extension, and the compiler would take its files one after the other."""
+
+    def build_extensions(self) -> None:
+        compile_in_turn = self.compiler.compile
+
+        def compile_files(sources: list[str], **options: object) -> list[str]:
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                objects = pool.map(lambda source: compile_in_turn([source], **options), sources)
+                return [name for names in objects for name in names]
+
+        self.compiler.compile = compile_files
+        super().build_extensions()
+
+
+def native() -> Extension:
+    """Each module is transpiled under its own name, which its PyInit function bears; fastsock._native finds them."""
+    modules = cythonize(
+        [Extension(f"fastsock._native.{Path(path).stem}", [path]) for path in MODULES],
+        compiler_directives={"language_level": "3"},
+    )
     return Extension(
-        f"fastsock._native.{name}",
-        [f"fastsock/_native/{name}.pyx"],
-        depends=SOURCES,
-        extra_compile_args=["-std=gnu11", "-O2", "-Wall", "-Wno-unused-function"],
+        "fastsock._native._core",
+        [source for module in modules for source in module.sources] + CORE,
+        include_dirs=["core"],
+        depends=READ,
+        extra_compile_args=FLAGS + (DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else []),
         libraries=["pthread"],
     )
 
 
-setup(
-    ext_modules=cythonize(
-        [native(name) for name in ("vi", "calls", "connector", "aio")],
-        compiler_directives={"language_level": "3"},
-    )
-)
+setup(ext_modules=[native()], cmdclass={"build_ext": BuildInParallel})

@@ -94,7 +94,7 @@ class Settings:
 
     poll_us: int = _setting(50, _number, 0, 1_000_000)
     """Microseconds that a blocking wait may poll before it sleeps; 0: never poll. Adapts to whether it pays, and is
-    0 where both ends have the same only processor. 50: about what a sleep and its wakeup cost (docs/design.md)."""
+    0 where both ends have the same only processor. 50: about what a sleep and its wakeup cost (docs/waiting.md)."""
 
     move_after: int = _setting(8, _number, 0, 1_000_000)
     """Operations through the facade, at each end, before a connection may move to the ring; 0: at its first byte.

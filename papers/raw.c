@@ -21,8 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "posting.h"
-#include "taking.h"
+#include "ring/posting.h"
+#include "ring/taking.h"
 
 enum { WINDOW = 32, CHUNK = 32768, THRESHOLD = 16, PATIENCE = 2000, BUFFER = 1 << 24 };
 

@@ -16,7 +16,7 @@ from bench.process import RunFailed
 from papers.figures import Plan, Sample, Start, Take
 
 SOURCE = Path(__file__).with_name("raw.c")
-HEADERS = SOURCE.parents[1] / "fastsock/_native"
+CORE = SOURCE.parents[1] / "core"
 
 
 @cache
@@ -25,14 +25,14 @@ def program() -> Path:
     words = os.environ.get("CC", "cc").split()
     if shutil.which(words[0]) is None:
         raise RunFailed(f"there is no compiler {words[0]}: name one in CC")
-    text = b"".join(path.read_bytes() for path in (SOURCE, *sorted(HEADERS.glob("*.h"))))
+    text = b"".join(path.read_bytes() for path in (SOURCE, *sorted(CORE.rglob("*.[ch]"))))
     folder = Path(tempfile.gettempdir(), f"fastsock-papers-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     built = folder / f"raw-{hashlib.sha256(text).hexdigest()[:16]}"
     if not built.exists():
         partial = built.with_suffix(f".{os.getpid()}")
         done = subprocess.run(
-            [*words, "-O2", "-std=gnu11", f"-I{HEADERS}", str(SOURCE), "-o", str(partial)],
+            [*words, "-O2", "-std=gnu11", f"-I{CORE}", str(SOURCE), str(CORE / "ring/lock.c"), "-o", str(partial)],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:

@@ -1,7 +1,7 @@
 """A peer written by hand: it speaks the rendezvous and the ring from the protocol's description alone.
 
 Nothing of fastsock is used on this side, so that it can also say and write what fastsock never would. The
-constants below repeat `fastsock/_native/layout.h` on purpose. The other end, ``victim``, is a fastsock socket.
+constants below repeat `core/wire/layout.h` on purpose. The other end, ``victim``, is a fastsock socket.
 """
 
 import contextlib

@@ -12,11 +12,10 @@ import pytest
 from pairs import SECONDS, KernelSocket, deadline, until
 from processes import running
 
-from fastsock._native import vi
 from fastsock.rendezvous import REASONS, Reason
 from fastsock.tools import looking
 
-NATIVE = Path(vi.__file__).parent
+CORE = Path(__file__).parent.parent / "core"
 
 PAIR = """
     listener = fastsock.socket()
@@ -424,11 +423,12 @@ def test_answers_of_another_user_or_garbage_are_not_believed(monkeypatch):
 
 
 def test_the_layouts_are_those_of_the_headers():
-    counters = re.search(r"struct fs_counters \{(?: /\*.*?\*/)?(.*?)\n\};", (NATIVE / "ring.h").read_text(), re.DOTALL)
+    ring = (CORE / "ring/ring.h").read_text()
+    counters = re.search(r"struct fs_counters \{(?: /\*.*?\*/)?(.*?)\n\};", ring, re.DOTALL)
     assert counters
     declared = re.sub(r"/\*.*?\*/", "", counters[1], flags=re.DOTALL).replace("fs_word64", "")
     assert tuple(re.findall(r"\w+", declared)) == looking.COUNTERS
-    header = (NATIVE / "seen.h").read_text()
+    header = (CORE / "channel/seen.h").read_text()
     for name, value in re.findall(r"FS_SEEN_(\w+) = (\d+)", header):
         assert getattr(looking, name) == int(value), name
     assert set(looking.COUNTERS) <= {field.name for field in attrs.fields(__import__("fastsock").Stats)}

@@ -17,7 +17,7 @@ import attrs
 import pytest
 
 import fastsock
-from fastsock import config
+from fastsock import _native, config
 
 ROOT = Path(fastsock.__file__).parent
 NATIVE = ROOT / "_native"
@@ -28,13 +28,18 @@ SOURCES = sorted(
     for path in ROOT.rglob(f"*.{suffix}")
     if path not in GENERATED
 )
+CORE = Path(__file__).parent.parent / "core"
+CORE_SOURCES = sorted(CORE.rglob("*.[ch]"))
 LONGEST = 1000
-"""Lines of a source file, at most; from 500 on one asks which two things it is."""
+"""Lines of a source file, at most; from 500 on one asks which two things it is. A file of the core is one thing."""
 
 LAYERS = (
     {"errors", "imports"},
     {"config", "observability"},
-    {"_native.headers"},
+    {"_native.core_ring"},
+    {"_native.core"},
+    {"_native.channel", "_native.front", "_native.leaving", "_native.reports"},
+    {"_native.endpoint"},
     {"_native.vi"},
     {"_native.aio", "_native.calls", "_native.connector"},
     {"addresses", "regions", "sessions", "thread"},
@@ -108,7 +113,7 @@ def cython_imports(path: Path) -> set[str]:
     parts = re.findall(r'^include "(.*)"', text, re.MULTILINE)
     text = "\n".join([text, *((path.parent / part).read_text() for part in parts)])
     found: set[str] = set()
-    for source, names in re.findall(r"^\s*from (fastsock\S*) c?import \(?(.*)", text, re.MULTILINE):
+    for source, names in re.findall(r"^\s*from (fastsock\S*) c?import \(?([^#\n]*)", text, re.MULTILINE):
         found |= named_modules(source, [name.split(" as ")[0].strip() for name in names.split(",")])
     for source in re.findall(r"^\s*c?import (fastsock\S*)", text, re.MULTILINE):
         found |= named_modules(source, [])
@@ -147,25 +152,29 @@ def test_imports_are_found() -> None:
     """The test above passes on what it does not see."""
     assert imports("facade") >= {"rendezvous", "_native.calls", "_native.connector", "_native.vi"}
     assert imports("rendezvous") >= {"addresses", "regions"}
-    assert imports("_native.calls") >= {"_native.vi", "_native.headers"}
-    assert imports("_native.aio") >= {"_native.vi", "_native.headers"}
+    assert imports("_native.calls") >= {"_native.vi", "_native.endpoint"}
+    assert imports("_native.aio") >= {"_native.vi", "_native.endpoint"}
     assert imports("aio.uv") >= {"aio.transports", "config", "thread"}
     assert "" in imports("cli")
     assert "_boot" in imports("cli")
 
 
-# ---- the native core -----------------------------------------------------------------------------------------
+def test_the_finder_knows_every_module_of_the_shared_object() -> None:
+    assert {path.stem for path in NATIVE.glob("*.pyx")} == _native.MODULES
+
+
+# ---- the native part -----------------------------------------------------------------------------------------
 
 LABEL = re.compile(r"SYNC: (?P<label>[a-z][a-z ]*?) - ")
+NATIVE_SOURCES = [*CORE_SOURCES, *(path for path in SOURCES if path.suffix in (".pxd", ".pxi", ".pyx"))]
 
 
 def test_every_sync_label_stands_at_both_ends() -> None:
     places: dict[str, set[str]] = defaultdict(set)
-    for path in SOURCES:
-        if path.suffix in (".h", ".pxd", ".pxi", ".pyx"):
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                if label := LABEL.search(line):
-                    places[label["label"]].add(f"{path.name}:{number}")
+    for path in NATIVE_SOURCES:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if label := LABEL.search(line):
+                places[label["label"]].add(f"{path.name}:{number}")
     assert len(places) > 5
     alone = {label: found for label, found in places.items() if len(found) < 2}
     assert not alone
@@ -173,21 +182,113 @@ def test_every_sync_label_stands_at_both_ends() -> None:
 
 def test_sync_labels_have_one_form() -> None:
     """So that the test above finds them all."""
-    for path in SOURCES:
+    for path in [*SOURCES, *CORE_SOURCES]:
         for line in path.read_text().splitlines():
             if "SYNC:" in line and "`SYNC:`" not in line:
                 assert LABEL.search(line), f"{path.name}: {line.strip()}"
 
 
+def test_sync_labels_name_functions_that_there_are() -> None:
+    """Only one end of a pair is in sight: a name that has changed leads nowhere."""
+    called = set(re.findall(r"\b(fs_\w+)\(", "\n".join(path.read_text() for path in NATIVE_SOURCES)))
+    for path in NATIVE_SOURCES:
+        for line in path.read_text().splitlines():
+            if label := LABEL.search(line):
+                named = set(re.findall(r"\bfs_\w+", line[label.end() :]))
+                assert named <= called, f"{path.name}: {line.strip()}"
+
+
 def test_only_one_header_touches_atomics() -> None:
     words = re.compile(r"stdatomic|__atomic|__sync_|memory_order|\b_?[Aa]tomic_\w+|_Atomic\b")
-    users = {path.name for path in SOURCES if words.search(path.read_text())}
-    assert users == {"atomics.h"}
+    users = {path for path in [*SOURCES, *CORE_SOURCES] if words.search(path.read_text())}
+    assert users == {CORE / "base/atomics.h"}
 
 
 def test_no_source_file_is_too_long() -> None:
-    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in SOURCES}
-    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+    for path in [*SOURCES, *CORE_SOURCES]:
+        length = len(path.read_text().splitlines())
+        assert length <= (500 if path in CORE_SOURCES else LONGEST), path
+
+
+# ---- the core ------------------------------------------------------------------------------------------------
+
+ROOMS = (
+    {"base"},
+    {"wire"},
+    {"ring"},
+    {"registry", "transport", "waiter"},
+    {"connection"},
+    {"channel"},
+    {"include"},
+)
+"""From the bottom to the top. A file includes files of its own room and of rooms below; see docs/design.md."""
+
+
+def floor(path: Path) -> int:
+    room = path.relative_to(CORE).parts[0]
+    for number, rooms in enumerate(ROOMS):
+        if room in rooms:
+            return number
+    pytest.fail(f"core/{room} stands on no floor")
+
+
+def includes(path: Path) -> set[Path]:
+    """Files of the core only; each is named from core/ on."""
+    return {CORE / name for name in re.findall(r'^#include "(.*)"', path.read_text(), re.MULTILINE)}
+
+
+@pytest.mark.parametrize("path", CORE_SOURCES, ids=lambda path: path.relative_to(CORE).as_posix())
+def test_includes_in_the_core_go_downward_only(path: Path) -> None:
+    assert len(path.relative_to(CORE).parts) == 2, "a file of the core is in a room"
+    for other in includes(path):
+        assert other.exists(), f"{path.name} includes {other}"
+        assert other.parent == path.parent or floor(other) < floor(path), f"{path} includes {other}"
+
+
+def test_includes_in_the_core_are_found() -> None:
+    """The test above passes on what it does not see."""
+    assert includes(CORE / "ring/ring.h") == {CORE / "wire/layout.h", CORE / "ring/lock.h"}
+    assert CORE / "connection/connection.h" in includes(CORE / "connection/state.h")
+    assert CORE / "connection/send.h" in includes(CORE / "include/fastsock.h")
+    assert {path.parent.name for path in CORE_SOURCES} == set().union(*ROOMS)
+
+
+STANDING = r"[\w>.()-]*(?:->|\.)(?:is|stands)\.\w+"
+WRITES_STATE = re.compile(
+    r"fs_(?:store|or|and|add|swap_if|count)\w*\(\s*&?[^,;]*[>.]moved\b"
+    rf"|fs_(?:store|or|and|add|swap_if|count)\w*\(\s*&?{STANDING}"
+    rf"|(?:\+\+|--){STANDING}|(?:[>.]moved\b|{STANDING})\s*(?:[|&^+-]?=(?!=)|\+\+|--)"
+)
+
+
+def test_only_the_table_of_states_writes_how_a_connection_stands() -> None:
+    writers = {path for path in NATIVE_SOURCES if WRITES_STATE.search(path.read_text())}
+    assert writers == {CORE / "connection/state.c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "writes"),
+    [
+        ("fs_or_sc(&own->moved, FS_OUT);", True),
+        ("fs_and_sc(&c->own->moved, ~FS_OUT);", True),
+        ("fs_store_relaxed(&c->is.lost, 1);", True),
+        ("c->is.finished = 1;", True),
+        ("endpoint.c.stands.kept = False", True),
+        ("c->is.finished |= over;", True),
+        ("++c->is.kept;", True),
+        ("if (c->is.finished == 1 && fs_load_sc(&own->moved) & FS_OUT) return;", False),
+        ("return self.c.stands.kept == 1", False),
+        ("uint32_t moved = fs_load_relaxed(&own->moved);", False),
+        ("fs_store_relaxed(&own->credited, moved);", False),
+    ],
+)
+def test_writes_of_the_state_are_found(text: str, writes: bool) -> None:
+    assert bool(WRITES_STATE.search(text)) == writes
+
+
+def test_the_core_knows_nothing_of_python() -> None:
+    for path in CORE_SOURCES:
+        assert not re.search(r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", path.read_text()), path
 
 
 STUBTEST_BESIDE_THE_POINT = (
@@ -271,41 +372,43 @@ def test_every_setting_has_words_and_a_variable(name: str) -> None:
 # ---- locks -------------------------------------------------------------------------------------------------
 
 
-def enclosing(lines: list[str], number: int) -> list[str]:
-    """The heads of the blocks that a line is in."""
-    heads, depth = [], len(lines[number]) - len(lines[number].lstrip())
-    for line in reversed(lines[:number]):
-        indent = len(line) - len(line.lstrip())
-        if line.strip() and indent < depth:
-            heads.append(line.strip())
-            depth = indent
-    return heads
+def functions(path: Path) -> dict[str, str]:
+    """The bodies of a C file's functions."""
+    text, found = path.read_text(), {}
+    for head in re.finditer(r"^[A-Za-z_][^;={}#]*?\b(\w+)\([^;{}]*\) \{", text, re.MULTILINE):
+        line, _, rest = text[head.end() :].partition("\n")
+        found[head[1]] = line if line.endswith("}") else rest.partition("\n}")[0]
+    return found
 
 
-def test_the_table_lock_is_not_waited_for_with_the_gil() -> None:
+CHANNEL = {name: body for path in CORE.glob("channel/*.[ch]") for name, body in functions(path).items()}
+
+
+def test_the_table_lock_is_not_waited_for_with_the_front_end_s_lock() -> None:
     """The connection thread has it while it answers, and a process that waits with the GIL stands still."""
-    waits = 0
-    for path in NATIVE.glob("*.pxi"):
-        lines = path.read_text().splitlines()
-        for number, line in enumerate(lines):
-            if "pthread_mutex_lock(&" not in line or "int pthread_mutex_lock" in line:
-                continue
-            waits += 1
-            heads = enclosing(lines, number)
-            assert any(re.search(r"\bnogil:$", head) for head in heads), f"{path.name}:{number + 1}"
-    assert waits > 3
+    waiting = {name: body for name, body in CHANNEL.items() if "pthread_mutex_lock(&fs_table.lock)" in body}
+    assert waiting.keys() == {"fs_lock_table", "fs_take_table"}
+    steps = re.findall(r"fs_let_go|pthread_mutex_lock|pthread_mutex_unlock|fs_take_again", waiting["fs_take_table"])
+    assert steps == ["fs_let_go", "pthread_mutex_lock", "pthread_mutex_unlock", "fs_take_again"]
+    for path in NATIVE_SOURCES:
+        assert path.parent.name == "channel" or "fs_table" not in path.read_text(), path
+    # `fs_lock_table` waits as it is, and is for the thread, which has no lock of the front end.
+    threads = {name for name, body in CHANNEL.items() if "fs_lock_table(" in body}
+    assert len(threads) > 3
+    assert not threads & {name for name, body in CHANNEL.items() if re.search("fs_take_table|fs_ensure_thread", body)}
 
 
 def test_a_parcel_is_sent_without_the_table_lock() -> None:
-    """It may be as long as 64 MiB, and takes the endpoint's own lock."""
-    text = (NATIVE / "requests.pxi").read_text()
-    body = text[text.index("cdef void answer_requests") :].split("\ncdef ")[0].split("\ndef ")[0]
-    steps = re.findall(r"pthread_mutex_(lock|unlock)|(put_back|ring_for_asker)\(", body)
-    held = False
-    for lock, answer in steps:
-        assert not (answer and held)
-        held = lock == "lock" if lock else held
-    assert [answer for _, answer in steps if answer] == ["put_back", "ring_for_asker"]
+    """It may be as long as 64 MiB, and takes the connection's own lock."""
+    answers = set()
+    for name, body in CHANNEL.items():
+        held = False
+        for lock, answer in re.findall(r"fs_(lock|take|unlock)_table\(|(fs_put_back|fs_answer_ask)\(", body):
+            assert not (answer and held), name
+            held = lock in ("lock", "take") if lock else held
+            answers.add(answer)
+        assert not held, name
+    assert answers >= {"fs_put_back", "fs_answer_ask"}
 
 
 # ---- what a program finds ------------------------------------------------------------------------------------

@@ -14,12 +14,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
 from cpython.ref cimport Py_DECREF
 
-from fastsock._native.headers cimport *
-from fastsock._native.vi cimport (
-    MEETING_WAITING, VIOLATED, Endpoint, acts_again_at, count_beginning, end_turn_to_receive, end_turn_to_send, endpoint_at, is_attached, learn, let_loose,
-    lock_receiving, lock_sending, may_begin, may_poll, note_connected, operate, owes_nothing, poll_habit, shares_processor, standing_of, take_up_polling,
-    totals, waits_for_leaver,
-)
+from fastsock._native.channel cimport FS_MEETING_WAITING
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+from fastsock._native.endpoint cimport Endpoint, let_loose, standing_of, totals
+from fastsock._native.vi cimport acts_again_at, count_beginning, endpoint_at, may_begin, note_connected, operate
 
 import contextvars as _contextvars
 import gc as _gc

@@ -15,11 +15,10 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 
-from fastsock._native.headers cimport *
-from fastsock._native.vi cimport (
-    RECEIVE, SEND, VIOLATED, Endpoint, fs_call, begin_undecided, begin_when_connected, endpoint_at, is_attached, is_exposed,
-    join_news, leave_news, may_begin, news_t, operate,
-)
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+from fastsock._native.endpoint cimport Endpoint
+from fastsock._native.vi cimport begin_undecided, begin_when_connected, endpoint_at, may_begin, operate
 
 import os
 import _socket

@@ -19,15 +19,15 @@ cdef object os_dup2 = os.dup2
 
 
 cdef Endpoint ring_endpoint(object fd, int what):
-    """The endpoint behind a descriptor if this call (RECEIVE or SEND) is ours to drive, else None."""
+    """The endpoint behind a descriptor if this call (FS_RECEIVE or FS_SEND) is ours to drive, else None."""
     cdef Endpoint endpoint
     if fd not in tracked:
         return None
     endpoint = endpoint_at(fd)
     if endpoint is None:
         return None
-    if endpoint.driven:  # what moves, and when, is its loop's decision: the stdlib's loops call os.sendfile
-        return endpoint if (endpoint.moved_receiving() if what == RECEIVE else endpoint.moved_sending()) else None
+    if endpoint.c.stands.driven:  # what moves, and when, is its loop's decision: the stdlib's loops call os.sendfile
+        return endpoint if (fs_receives_on_ring(&endpoint.c) if what == FS_RECEIVE else fs_sends_on_ring(&endpoint.c)) else None
     operate(endpoint)
     # (One that is undecided too: another thread may move it while this call waits.)
     return endpoint if undecided(endpoint) else None
@@ -39,7 +39,7 @@ cdef int64_t descriptor_timeout(int fd) noexcept:
 
 def read(fd, Py_ssize_t n, /):
     """As os.read."""
-    cdef Endpoint endpoint = ring_endpoint(fd, RECEIVE)
+    cdef Endpoint endpoint = ring_endpoint(fd, FS_RECEIVE)
     if endpoint is None or n < 0:
         return os_read(fd, n)
     data = receive_bytes(endpoint, descriptor_timeout(fd), n, 0)
@@ -48,7 +48,7 @@ def read(fd, Py_ssize_t n, /):
 
 def readv(fd, buffers, /):
     """As os.readv."""
-    cdef Endpoint endpoint = ring_endpoint(fd, RECEIVE)
+    cdef Endpoint endpoint = ring_endpoint(fd, FS_RECEIVE)
     cdef list views = writable_views(buffers) if endpoint is not None else None
     if views is None:
         return os_readv(fd, buffers)
@@ -58,7 +58,7 @@ def readv(fd, buffers, /):
 
 def write(fd, data, /):
     """As os.write."""
-    cdef Endpoint endpoint = ring_endpoint(fd, SEND)
+    cdef Endpoint endpoint = ring_endpoint(fd, FS_SEND)
     if endpoint is None:
         return os_write(fd, data)
     sent = transmit_buffer(endpoint, descriptor_timeout(fd), data, 0, False)
@@ -67,7 +67,7 @@ def write(fd, data, /):
 
 def writev(fd, buffers, /):
     """As os.writev."""
-    cdef Endpoint endpoint = ring_endpoint(fd, SEND)
+    cdef Endpoint endpoint = ring_endpoint(fd, FS_SEND)
     cdef bytes piece = gathered(buffers) if endpoint is not None else None
     if piece is None:
         return os_writev(fd, buffers)
@@ -77,7 +77,7 @@ def writev(fd, buffers, /):
 
 def sendfile(out_fd, in_fd, offset, count, *args, **kwargs):
     """As os.sendfile: reads the file and sends what it read."""
-    cdef Endpoint endpoint = ring_endpoint(out_fd, SEND)
+    cdef Endpoint endpoint = ring_endpoint(out_fd, FS_SEND)
     if endpoint is None or args or kwargs:
         return os_sendfile(out_fd, in_fd, offset, count, *args, **kwargs)
     at = os.lseek(in_fd, 0, os.SEEK_CUR) if offset is None else offset

@@ -19,7 +19,7 @@ cdef Endpoint endpoint_of(sock):
     cdef object endpoint = getattr(sock, "_endpoint", None)
     if type(endpoint) is not Endpoint:
         endpoint = endpoint_at(sock.fileno())
-    return None if endpoint is None or (<Endpoint>endpoint).finished else endpoint
+    return None if endpoint is None or (<Endpoint>endpoint).c.stands.finished else endpoint
 
 
 cdef bint overrides_data_calls(sock) except -1:
@@ -43,9 +43,9 @@ cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
     cdef object stays = None, error = None
     if transport.origin.stdlib and overrides_data_calls(sock):
         stays = policy.OVERRIDDEN
-    elif is_attached(endpoint):
+    elif fs_is_attached(&endpoint.c):
         try:
-            transport.origin.queue.watch_eventfd(endpoint.wake_fd)
+            transport.origin.queue.watch_eventfd(endpoint.c.wake_fd)
         except OSError as failure:  # without a descriptor for the queue the ring cannot be waited for
             stays, error = policy.RESOURCES, failure
     if stays is None:

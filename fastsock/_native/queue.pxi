@@ -82,7 +82,7 @@ cdef class CompletionQueue:
     cdef bint closed
     cdef set watched        # transports with a backlog whose lifeline has ended: nothing would tell of the peer's death
     cdef object probe_timer
-    cdef poll_habit habit
+    cdef fs_habit habit
     cdef int64_t writes     # on the ring, ever: tells whether a protocol answered from its callback
     cdef int64_t quiet_since  # monotonic ns; 0: something came with the last sweep
     cdef int64_t left_at
@@ -100,7 +100,7 @@ cdef class CompletionQueue:
         self.by_eventfd = {}
         self.begun = set()
         self.watched = set()
-        take_up_polling(&self.habit)
+        fs_take_up_polling(&self.habit)
 
     def __dealloc__(self):
         if self.epoll >= 0:
@@ -140,7 +140,7 @@ cdef class CompletionQueue:
 
     cdef int enter(self, Transport transport) except -1:
         """The transport's endpoint has been attached, and `watch_eventfd` was called for it."""
-        self.by_eventfd[transport.endpoint.wake_fd] = transport
+        self.by_eventfd[transport.endpoint.c.wake_fd] = transport
         self.heat(transport)
         return 0
 
@@ -149,9 +149,9 @@ cdef class CompletionQueue:
         self.begun.discard(transport)
         self.watched.discard(transport)
         self.cool(transport)
-        if transport.endpoint is not None and is_attached(transport.endpoint):
-            self.by_eventfd.pop(transport.endpoint.wake_fd, None)
-            self.ignore_eventfd(transport.endpoint.wake_fd)
+        if transport.endpoint is not None and fs_is_attached(&transport.endpoint.c):
+            self.by_eventfd.pop(transport.endpoint.c.wake_fd, None)
+            self.ignore_eventfd(transport.endpoint.c.wake_fd)
 
     cdef int heat(self, Transport transport) except -1:
         """Polls the transport from the next turn on."""
@@ -222,7 +222,7 @@ cdef class CompletionQueue:
         cdef list woken = []
         n = fs_rung_eventfds(self.epoll, rung)
         if n > 0 and not self.hot and self.quiet_since:  # before heat() begins a new wait
-            learn(&self.habit, &totals, self.quiet_since, self.budget > 0, False)
+            fs_learn(&self.habit, &totals, self.quiet_since, self.budget > 0, False)
         for i in range(n):
             transport = self.by_eventfd.get(rung[i])
             if transport is not None:
@@ -250,7 +250,7 @@ cdef class CompletionQueue:
                 now = fs_now()
                 if not self.quiet_since:
                     self.quiet_since = now
-                    self.budget = may_poll(&self.habit, now, self.peer_processor())
+                    self.budget = fs_may_poll(&self.habit, now, self.peer_processor())
                 if now - self.quiet_since >= self.budget:
                     self.arm_all()
                 elif not loop_works and self.loop_is_idle() and (
@@ -297,7 +297,7 @@ cdef class CompletionQueue:
             if self.seen and self.deliver_seen(now, &unanswered):
                 if not any:
                     any = True
-                    polls = may_poll(&self.habit, began, self.peer_processor()) > 0
+                    polls = fs_may_poll(&self.habit, began, self.peer_processor()) > 0
                 if unanswered:
                     break
             elif not polls or not self.answer_comes():
@@ -309,7 +309,7 @@ cdef class CompletionQueue:
                     break
         if any:
             if self.quiet_since and self.budget:
-                learn(&self.habit, &totals, self.quiet_since, True, True)
+                fs_learn(&self.habit, &totals, self.quiet_since, True, True)
             self.quiet_since = 0
         return any
 
@@ -386,7 +386,7 @@ cdef class CompletionQueue:
             return False
         with nogil:
             while not found and fs_now() < until:
-                shares = shares_processor((<Transport>members[0]).peer_processor())
+                shares = fs_shares_processor((<Transport>members[0]).peer_processor())
                 for look in range(1 if shares else LOOKS):
                     for i in range(n):
                         if (<Transport>members[i]).something():

@@ -16,10 +16,10 @@ cdef object kernel_recvmsg_into = _socket.socket.recvmsg_into
 
 cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags, bint final) noexcept:
     cdef int64_t got
-    if is_attached(endpoint) and room <= UNGUARDED:
-        return endpoint.try_receive(into, room, flags, final)
+    if fs_is_attached(&endpoint.c) and room <= UNGUARDED:
+        return fs_try_receive(&endpoint.c, into, room, flags, final)
     with nogil:
-        got = endpoint.try_receive(into, room, flags, final)
+        got = fs_try_receive(&endpoint.c, into, room, flags, final)
     return got
 
 
@@ -28,36 +28,36 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
     attempt. Raises what a signal handler raises."""
     cdef int64_t got = -EAGAIN, began = fs_now(), until
     cdef int looks = 0
-    until = began + endpoint.budget(began)
+    until = began + fs_budget(&endpoint.c, began)
     if until != began:
-        endpoint.in_kernel += 1
+        endpoint.c.in_kernel += 1
         with nogil:
             while got == -EAGAIN and (looks == 0 or fs_now() < until):
-                got = sys_recv(endpoint.fd, into, room, flags | MSG_DONTWAIT)
+                got = sys_recv(endpoint.c.fd, into, room, flags | MSG_DONTWAIT)
                 looks += 1
                 if got < 0:
                     got = -errno
                     sched_yield()  # we cannot tell whether the peer waits for this very processor
-        endpoint.in_kernel -= 1
+        endpoint.c.in_kernel -= 1
         if got != -EAGAIN:
             if looks > 1:
-                endpoint.settle(began, True, True)
+                fs_settle_wait(&endpoint.c, began, True, True)
             return got
-        fs_count(&endpoint.vi.count.poll_ns, <uint64_t>(until - began))
+        fs_count(&endpoint.c.vi.count.poll_ns, <uint64_t>(until - began))
         PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
         if not sleeps_in_kernel(endpoint, -1):
             return -EINTR  # its handler has moved the connection: look again
         began = fs_now()
-    endpoint.in_kernel += 1
+    endpoint.c.in_kernel += 1
     with nogil:
-        got = sys_recv(endpoint.fd, into, room, flags)
+        got = sys_recv(endpoint.c.fd, into, room, flags)
         if got < 0:
             got = -errno
-    endpoint.in_kernel -= 1
+    endpoint.c.in_kernel -= 1
     if got == -EINTR:
         PyErr_CheckSignals()
     else:
-        endpoint.settle(began, looks > 0, False)
+        fs_settle_wait(&endpoint.c, began, looks > 0, False)
     return got
 
 
@@ -71,7 +71,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
         timeout = 0  # (a socket object with a timeout waits all the same)
     whole = flags & MSG_WAITALL and timeout < 0
     flags &= ~MSG_WAITALL
-    if not endpoint.begin(&call):
+    if not fs_begin(&endpoint.c, &call):
         return USE_KERNEL
     try:
         while True:
@@ -98,25 +98,25 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                 continue
             if got == 0:
                 return filled
-            if got != -EAGAIN or timeout == 0 or slept and endpoint.timeout_option(RECEIVE) >= 0:
+            if got != -EAGAIN or timeout == 0 or slept and fs_timeout_option(&endpoint.c, FS_RECEIVE) >= 0:
                 if filled:
                     if got != -EAGAIN:
-                        fs_store_relaxed(&endpoint.pending_error, <uint32_t>-got)
+                        fs_note_error(&endpoint.c, <uint32_t>-got)
                     return filled
                 fail(endpoint, got)
             if not undecided(endpoint) and not filled:
                 with nogil:
-                    endpoint.spin(RECEIVE)
-                fs_store_relaxed(&endpoint.spun, 0)
+                    fs_spin(&endpoint.c, FS_RECEIVE)
+                fs_store_relaxed(&endpoint.c.spun, 0)
                 return USE_KERNEL
             if not waited:
-                timeout = patience(endpoint, timeout, RECEIVE, &quiet)
+                timeout = patience(endpoint, timeout, FS_RECEIVE, &quiet)
                 if timeout == 0:
                     continue
                 waited = True
                 deadline = deadline_after(timeout)
             try:
-                if not wait(endpoint, RECEIVE, deadline):
+                if not wait(endpoint, FS_RECEIVE, deadline):
                     if filled:
                         return filled
                     run_out(quiet)
@@ -132,10 +132,10 @@ cdef bint more_to_peek(Endpoint endpoint) except? True:
     """MSG_PEEK with MSG_WAITALL, which nobody uses in earnest: naps while more may still come."""
     cdef int events
     with nogil:
-        events = fs_events_now(endpoint.fd, POLLRDHUP)
+        events = fs_events_now(endpoint.c.fd, POLLRDHUP)
         fs_nap()
     PyErr_CheckSignals()
-    return not events & (POLLRDHUP | POLLHUP | POLLERR) and not endpoint.sender_waits()
+    return not events & (POLLRDHUP | POLLHUP | POLLERR) and not fs_sender_waits(&endpoint.c)
 
 
 cdef inline bint ours(Endpoint endpoint, int flags):
@@ -143,7 +143,7 @@ cdef inline bint ours(Endpoint endpoint, int flags):
     if endpoint is None or flags & ~RECEIVE_FLAGS:
         return False
     # (An error that the kernel has told already is told here, or never.)
-    return undecided(endpoint) or fs_load_relaxed(&endpoint.pending_error) or endpoint.polls()
+    return undecided(endpoint) or fs_load_relaxed(&endpoint.c.stands.pending_error) or fs_polls(&endpoint.c)
 
 
 cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, int flags):
@@ -151,16 +151,16 @@ cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, in
     cdef bytes data
     cdef Py_ssize_t got, room = size
     cdef fs_call call
-    if is_attached(endpoint) and endpoint.moved_receiving() and not flags & MSG_WAITALL:
-        if not endpoint.begin(&call):
+    if fs_is_attached(&endpoint.c) and fs_receives_on_ring(&endpoint.c) and not flags & MSG_WAITALL:
+        if not fs_begin(&endpoint.c, &call):
             return None
         try:
-            room = fs_available(&endpoint.vi, size)
+            room = fs_available(&endpoint.c.vi, size)
             if room == 0 and not flags & MSG_DONTWAIT and timeout != 0:
                 # Nothing there yet: wait first, so that the bytes object gets its right size.
                 with nogil:
-                    endpoint.spin(RECEIVE)
-                room = fs_available(&endpoint.vi, size)
+                    fs_spin(&endpoint.c, FS_RECEIVE)
+                room = fs_available(&endpoint.c.vi, size)
         finally:
             endpoint.end(&call)
         if room == 0:
@@ -193,7 +193,7 @@ cdef inline bint asks(Endpoint endpoint, object size, object flags, Py_ssize_t *
         room[0] = size
     except (TypeError, OverflowError):
         return False
-    if SENSIBLE < room[0] < NONSENSE and is_attached(endpoint):
+    if SENSIBLE < room[0] < NONSENSE and fs_is_attached(&endpoint.c):
         room[0] = SENSIBLE
     return 0 <= room[0] <= SENSIBLE and ours(endpoint, bits[0])
 

@@ -10,21 +10,21 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
     """One attempt. `asleep`: by the kernel's own blocking send."""
     cdef int64_t sent
     if flags & MSG_OOB:
-        return endpoint.try_send_urgent(data, length)
-    if is_attached(endpoint) and length <= UNGUARDED:
-        return endpoint.try_send(data, length, flags)
-    if length > KERNEL_STRIDE and not endpoint.moved_sending():
+        return fs_try_send_urgent(&endpoint.c, data, length)
+    if fs_is_attached(&endpoint.c) and length <= UNGUARDED:
+        return fs_try_send(&endpoint.c, data, length, flags)
+    if length > KERNEL_STRIDE and not fs_sends_on_ring(&endpoint.c):
         length = KERNEL_STRIDE
     if asleep:
-        endpoint.in_kernel += 1
+        endpoint.c.in_kernel += 1
         with nogil:
-            sent = sys_send(endpoint.fd, data, length, flags)
+            sent = sys_send(endpoint.c.fd, data, length, flags)
             if sent < 0:
                 sent = -errno
-        endpoint.in_kernel -= 1
+        endpoint.c.in_kernel -= 1
         return sent
     with nogil:
-        sent = endpoint.try_send(data, length, flags)
+        sent = fs_try_send(&endpoint.c, data, length, flags)
     return sent
 
 
@@ -38,7 +38,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
     cdef fs_call call
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
-    if not endpoint.begin(&call):
+    if not fs_begin(&endpoint.c, &call):
         return USE_KERNEL
     try:
         while True:
@@ -52,7 +52,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                 if part == -EINTR or part > 0:
                     PyErr_CheckSignals()
                     continue
-                if part == -EAGAIN and endpoint.timeout_option(SEND) >= 0:
+                if part == -EAGAIN and fs_timeout_option(&endpoint.c, FS_SEND) >= 0:
                     fail(endpoint, part)
             if part >= 0:
                 sent += part
@@ -68,7 +68,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                 fail(endpoint, part)
             if timeout == 0:
                 with nogil:
-                    full = not is_exposed(endpoint) or endpoint.plug_if_full()
+                    full = not fs_is_exposed(&endpoint.c) or fs_plug_if_full(&endpoint.c)
                 if not full and not waited:
                     waited = True  # credits came between the attempt and the plug
                     continue
@@ -78,13 +78,13 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
             if sent and timeout > 0 and not all:
                 break
             if not waited:
-                timeout = patience(endpoint, timeout, SEND, &quiet)
+                timeout = patience(endpoint, timeout, FS_SEND, &quiet)
                 if timeout == 0:
                     continue
                 waited = True
                 deadline = deadline_after(timeout)
             try:
-                if not wait(endpoint, SEND, deadline):
+                if not wait(endpoint, FS_SEND, deadline):
                     if sent and quiet:
                         break
                     run_out(quiet)
@@ -93,9 +93,9 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                     break
                 raise
             operate(endpoint)
-        if is_exposed(endpoint):
+        if fs_is_exposed(&endpoint.c):
             with nogil:
-                endpoint.plug_if_full()
+                fs_plug_if_full(&endpoint.c)
         return sent
     finally:
         endpoint.end(&call)
@@ -105,8 +105,8 @@ cdef inline bint sends_ours(Endpoint endpoint, int flags):
     if endpoint is None:
         return False
     if flags & MSG_OOB:
-        return is_attached(endpoint)
-    return is_attached(endpoint) or endpoint.step is not None
+        return fs_is_attached(&endpoint.c)
+    return fs_is_attached(&endpoint.c) or endpoint.step is not None
 
 
 cdef Py_ssize_t transmit_buffer(Endpoint endpoint, int64_t timeout, object data, int flags, bint all) except -1:
@@ -195,9 +195,9 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
             except TypeError:
                 return kernel_sendmsg(self, buffers)
         plain = ancdata == () and address is None
-        if is_attached(endpoint) and not plain:
+        if fs_is_attached(&endpoint.c) and not plain:
             kernel_sendmsg(self, (), ancdata, flags, address)  # no bytes, but it objects to what is wrong with the rest
-        piece = gathered(buffers) if plain or is_attached(endpoint) else None
+        piece = gathered(buffers) if plain or fs_is_attached(&endpoint.c) else None
         if piece is not None:
             sent = transmit_buffer(endpoint, timeout_of(self), piece, bits, False)
             if sent != USE_KERNEL:

@@ -38,7 +38,7 @@ cpdef Endpoint new_endpoint(self):
     endpoint.adopt(fd)
     limits = slot(self, limits_slot)
     if limits is not None:  # (None: a derived class has an __init__ that does not call ours)
-        endpoint.receive_limit, endpoint.send_limit = limits
+        endpoint.c.receive_limit, endpoint.c.send_limit = limits
     if slot(self, handed_out_slot):
         endpoint.expose()
     set_slot(self, endpoint_slot, endpoint)
@@ -97,7 +97,7 @@ def fileno(self):
     """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
     cdef Endpoint endpoint = endpoint_in(self)
     set_slot(self, handed_out_slot, True)
-    if endpoint is not None and not is_exposed(endpoint):
+    if endpoint is not None and not fs_is_exposed(&endpoint.c):
         endpoint.expose()
     return kernel_fileno(self)
 
@@ -151,7 +151,7 @@ def setblocking(self, flag, /):
 def setsockopt(self, level, option, *arguments):
     """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
     cdef Endpoint endpoint = endpoint_in(self)
-    if endpoint is not None and is_attached(endpoint):
+    if endpoint is not None and fs_is_attached(&endpoint.c):
         self._set_option(level, option, *arguments)
         return
     kernel_setsockopt(self, level, option, *arguments)
@@ -162,7 +162,7 @@ def setsockopt(self, level, option, *arguments):
 def getsockopt(self, level, option, *arguments):
     """As socket.getsockopt."""
     cdef Endpoint endpoint = endpoint_in(self)
-    if endpoint is not None and is_attached(endpoint):
+    if endpoint is not None and fs_is_attached(&endpoint.c):
         return self._option(level, option, *arguments)
     return kernel_getsockopt(self, level, option, *arguments)
 
@@ -202,17 +202,17 @@ cdef accept_polling(self, Endpoint endpoint):
     cdef int64_t began = fs_now()
     cdef bint ready = False
     cdef fs_call call
-    if endpoint.budget(began) == 0:
+    if fs_budget(&endpoint.c, began) == 0:
         result = kernel_accept(self)
-        endpoint.settle(began, False, False)
+        fs_settle_wait(&endpoint.c, began, False, False)
         return result
-    if endpoint.begin(&call):
+    if fs_begin(&endpoint.c, &call):
         try:
             with nogil:
-                ready = endpoint.spin(RECEIVE)
+                ready = fs_spin(&endpoint.c, FS_RECEIVE)
         finally:
             endpoint.end(&call)
     result = kernel_accept(self)
     if not ready:
-        endpoint.settle(began, True, False)
+        fs_settle_wait(&endpoint.c, began, True, False)
     return result

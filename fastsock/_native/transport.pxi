@@ -86,7 +86,7 @@ cdef class Transport:
         """Whether there is something to do for the operation just counted. (Nothing, while a name is published of which
         nothing has come.)"""
         return self.operations >= self.acts_at and (
-            self.endpoint is None or self.endpoint.arrival == NULL or fs_load_relaxed(self.endpoint.arrival) != MEETING_WAITING)
+            self.endpoint is None or self.endpoint.arrival == NULL or fs_load_relaxed(self.endpoint.arrival) != FS_MEETING_WAITING)
 
     cdef int note_context(self) except -1:
         """The protocol is being called, or has just been, by the loop's transport. (What a context variable is set to later,
@@ -109,7 +109,7 @@ cdef class Transport:
             return 0
         if self.endpoint is None:
             return 0
-        if is_attached(self.endpoint):
+        if fs_is_attached(&self.endpoint.c):
             self.acts_at = 0
             if not self.entered:
                 self.enter()
@@ -138,7 +138,7 @@ cdef class Transport:
         attached, the queue watches its eventfd by now.)"""
         self.operations = endpoint.operations
         self.drive(endpoint)
-        if is_attached(endpoint):
+        if fs_is_attached(&endpoint.c):
             self.enter()
         else:
             note_connected(endpoint)
@@ -147,7 +147,7 @@ cdef class Transport:
     cdef int enter(self) except -1:
         self.entered = self.in_context = True
         self.note_context()
-        self.endpoint.kept = True
+        fs_note_kept(&self.endpoint.c, True)
         drive_by_loop(self.endpoint)
         return self.origin.queue.enter(self)
 
@@ -173,7 +173,7 @@ cdef class Transport:
 
     cdef uint32_t peer_processor(self) noexcept nogil:
         """1 + the processor that the peer last ran on; 0: unknown."""
-        return fs_load_relaxed(&self.endpoint.vi.rx.processor)
+        return fs_load_relaxed(&self.endpoint.c.vi.rx.processor)
 
     # ---- what the queue asks -----------------------------------------------------------------------------
 
@@ -182,8 +182,8 @@ cdef class Transport:
         if self.reading and not self.ended and not self.closing:
             if self.lower_ended:
                 return True
-            if self.endpoint.moved_receiving():
-                if fs_readable(&self.endpoint.vi):
+            if fs_receives_on_ring(&self.endpoint.c):
+                if fs_readable(&self.endpoint.c.vi):
                     return True
             elif switch_reached(self.endpoint):
                 return True
@@ -197,7 +197,7 @@ cdef class Transport:
             any = self.flush()
         if self.endpoint is None or self.ended or not self.reading or self.closing:
             return any
-        if not (self.lower_ended or self.endpoint.moved_receiving() or switch_reached(self.endpoint)):
+        if not (self.lower_ended or fs_receives_on_ring(&self.endpoint.c) or switch_reached(self.endpoint)):
             return any
         return receive(self, self.lower_ended) or any
 
@@ -215,7 +215,7 @@ cdef class Transport:
         return False
 
     cdef void disarm(self) noexcept:
-        fs_disarm_receiver(&self.endpoint.vi)
+        fs_disarm_receiver(&self.endpoint.c.vi)
 
     # ---- receiving ---------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ cdef class Transport:
         return self.reading and not self.closing and not self.ended
 
     cdef bint receives_on_ring(self) noexcept:
-        return self.endpoint is not None and self.endpoint.moved_receiving()
+        return self.endpoint is not None and fs_receives_on_ring(&self.endpoint.c)
 
     # ---- sending -----------------------------------------------------------------------------------------
 
@@ -426,7 +426,7 @@ cdef class Transport:
         """As asyncio.BaseTransport.is_closing."""
         # (The loop's transport ends the connection when its own write fails, and tells so in a later turn.)
         return self.closing or (self.lower is not None and not (
-            self.endpoint is not None and self.endpoint.moved_sending()) and self.lower.is_closing())
+            self.endpoint is not None and fs_sends_on_ring(&self.endpoint.c)) and self.lower.is_closing())
 
     def close(self):
         """As asyncio.BaseTransport.close: what was written goes out first."""
@@ -466,12 +466,12 @@ cdef class Transport:
         self.entered = False
         self.endpoint = endpoint.queue = None
         self.acts_at = INT64_MAX
-        endpoint.forget(endpoint.fd)
+        endpoint.forget(endpoint.c.fd)
         return let_loose(endpoint)
 
     cdef int fail(self, int64_t result) except -1:
         """A negative result of the endpoint: the connection is lost."""
-        if result == VIOLATED:
+        if result == FS_VIOLATED:
             policy.violated(self.endpoint)
             result = -ECONNRESET
         self._force_close(OSError(<int>-result, _os.strerror(<int>-result)))

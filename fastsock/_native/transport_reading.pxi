@@ -12,11 +12,11 @@ cdef bint receive(Transport self, bint final) except -1:
     cdef Py_ssize_t room
     if self.get_buffer is not None:
         return receive_into(self, final)
-    room = fs_available(&self.endpoint.vi, DELIVERY)
+    room = fs_available(&self.endpoint.c.vi, DELIVERY)
     if room == 0:
         room = 1  # the end of the stream, or an error
     data = PyBytes_FromStringAndSize(NULL, room)
-    got = self.endpoint.try_receive(PyBytes_AS_STRING(data), room, 0, final)
+    got = fs_try_receive(&self.endpoint.c, PyBytes_AS_STRING(data), room, 0, final)
     release_lower(self)
     if got <= 0:
         return received_nothing(self, got)
@@ -33,8 +33,8 @@ cdef bint receive_into(Transport self, bint final) except -1:
     """As `receive`, for a BufferedProtocol: from the ring straight into its buffer."""
     cdef Py_buffer view
     cdef int64_t got
-    cdef Py_ssize_t room = fs_available(&self.endpoint.vi, DELIVERY)
-    if room == 0 and not fs_load_relaxed64(&self.endpoint.vi.rx.fin) and not final:
+    cdef Py_ssize_t room = fs_available(&self.endpoint.c.vi, DELIVERY)
+    if room == 0 and not fs_load_relaxed64(&self.endpoint.c.vi.rx.fin) and not final:
         return False
     try:
         buffer = run_in_context(self, self.get_buffer, room if room else hint_of(self))
@@ -44,7 +44,7 @@ cdef bint receive_into(Transport self, bint final) except -1:
                 raise RuntimeError("get_buffer() returned an empty buffer")
             if self.endpoint is None:
                 return True  # the protocol has ended the connection
-            got = self.endpoint.try_receive(<char *>view.buf, view.len, 0, final)
+            got = fs_try_receive(&self.endpoint.c, <char *>view.buf, view.len, 0, final)
             release_lower(self)
         finally:
             PyBuffer_Release(&view)
@@ -84,7 +84,7 @@ cdef int deliver_late(Transport self, bytes data) except -1:
     """Bytes of a peer that has gone back to the kernel: they come after what is in the ring."""
     cdef char nothing
     self.late = data if self.late is None else self.late + data
-    while self.reading and not self.closing and self.endpoint is not None and fs_waiting(&self.endpoint.vi):
+    while self.reading and not self.closing and self.endpoint is not None and fs_waiting(&self.endpoint.c.vi):
         if not receive(self, False):
             break
     if self.closing or self.endpoint is None:
@@ -92,7 +92,7 @@ cdef int deliver_late(Transport self, bytes data) except -1:
     elif not self.reading:
         self.lower.pause_reading()  # resume_reading comes back to this
     else:
-        self.endpoint.try_receive(&nothing, 1, MSG_PEEK, False)  # sees BACK, if it was not seen yet
+        fs_try_receive(&self.endpoint.c, &nothing, 1, MSG_PEEK, False)  # sees BACK, if it was not seen yet
         data, self.late = self.late, None
         deliver_pieces(self, data)
     return 0

@@ -7,7 +7,7 @@ cdef int post(Transport self, const char *data, Py_ssize_t length) except -1:
         return 0
     self.origin.queue.writes += 1
     if self.backlog_size == 0:
-        sent = self.endpoint.try_send(data, length, MSG_NOSIGNAL)
+        sent = fs_try_send(&self.endpoint.c, data, length, MSG_NOSIGNAL)
         if sent == length:
             return 0
         if sent < 0:
@@ -34,8 +34,8 @@ cdef bint send_backlog(Transport self) except -1:
     self.credit = False
     while self.backlog_size and self.endpoint is not None:
         piece = self.backlog[0]
-        sent = self.endpoint.try_send(
-            PyBytes_AS_STRING(piece) + self.first_sent, PyBytes_GET_SIZE(piece) - self.first_sent, MSG_NOSIGNAL
+        sent = fs_try_send(
+            &self.endpoint.c, PyBytes_AS_STRING(piece) + self.first_sent, PyBytes_GET_SIZE(piece) - self.first_sent, MSG_NOSIGNAL
         )
         if sent < 0:
             if sent != -EAGAIN:

@@ -104,7 +104,7 @@ cdef inline Endpoint endpoint_in(object self):
     cdef Endpoint endpoint
     check(self)
     endpoint = <Endpoint>slot(self, endpoint_slot)
-    return endpoint if endpoint is None or not (endpoint.finished or endpoint.finishing) else find_again(self)
+    return endpoint if endpoint is None or not (endpoint.c.stands.finished or endpoint.c.stands.finishing) else find_again(self)
 
 
 cdef Endpoint find_again(object self):
@@ -112,7 +112,7 @@ cdef Endpoint find_again(object self):
     was closed, and means nothing or another connection now. As on TCP, the object is what its number means."""
     cdef int fd = kernel_number(self)
     cdef Endpoint endpoint = _vi.find(fd) if fd >= 0 and fs_open(fd) else None
-    if endpoint is not None and (endpoint.driven or endpoint.finished or endpoint.finishing):
+    if endpoint is not None and (endpoint.c.stands.driven or endpoint.c.stands.finished or endpoint.c.stands.finishing):
         endpoint = None
     set_slot(self, endpoint_slot, endpoint)
     if endpoint is not None:
@@ -137,13 +137,13 @@ cdef inline int64_t timeout_of(object self) except -2:
 
 
 cdef inline bint undecided(Endpoint endpoint):
-    return is_attached(endpoint) or endpoint.step is not None
+    return fs_is_attached(&endpoint.c) or endpoint.step is not None
 
 
 cdef fail(Endpoint endpoint, int64_t result):
-    """Raises what a negative result of try_receive or try_send means."""
+    """Raises what a negative result of fs_try_receive or fs_try_send means."""
     global errno
-    if result == VIOLATED:
+    if result == FS_VIOLATED:
         on_violation(endpoint, endpoint.reset())
         result = -ECONNRESET
     errno = <int>-result
@@ -158,19 +158,19 @@ cdef int wait(Endpoint endpoint, int what, int64_t deadline) except -1:
     """Polls, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises."""
     cdef bint ready
     cdef int event
-    cdef news_t *news
+    cdef fs_news *news
     if 0 <= deadline <= fs_now():
         return 0  # the caller has just tried
     with nogil:
-        ready = endpoint.spin(what)
+        ready = fs_spin(&endpoint.c, what)
     if ready:
         return 1
     PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
-    news = NULL if fs_only_thread() else join_news()
+    news = NULL if fs_only_thread() else fs_join_news()
     with nogil:
-        event = endpoint.sleep(what, deadline, news)
+        event = fs_sleep(&endpoint.c, what, deadline, news)
     if news != NULL:
-        leave_news(news)
+        fs_leave_news(news)
     if event == -EINTR:
         PyErr_CheckSignals()
         return 1
@@ -181,7 +181,7 @@ cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
     """Whether a wait may be the kernel's own blocking call, which saves a poll. Not where another thread could move the
     connection meanwhile: the call would not find the bytes in the ring. (One that C code starts while we sleep takes no
     step: `operate`.)"""
-    return (timeout < 0 and not is_attached(endpoint) and not fs_load_relaxed(&endpoint.pending_error)
+    return (timeout < 0 and not fs_is_attached(&endpoint.c) and not fs_load_relaxed(&endpoint.c.stands.pending_error)
             and (endpoint.step is None or fs_only_thread()))
 
 
@@ -190,11 +190,11 @@ cdef int64_t patience(Endpoint endpoint, int64_t timeout, int what, bint *quiet)
     `quiet`: running out gives EAGAIN, as in the kernel, and not TimeoutError."""
     quiet[0] = False
     if timeout < 0:
-        if endpoint.nonblocking_by_flag():
+        if fs_nonblocking_by_flag(&endpoint.c):
             timeout = 0
-        elif endpoint.timeout_option(what) >= 0:
+        elif fs_timeout_option(&endpoint.c, what) >= 0:
             quiet[0] = True
-            timeout = endpoint.timeout_option(what)
+            timeout = fs_timeout_option(&endpoint.c, what)
     return timeout
 
 

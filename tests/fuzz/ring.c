@@ -9,7 +9,7 @@
 
 static void interfere(void); /* the peer, before a load of the victim's */
 
-#include "atomics.h"
+#include "base/atomics.h"
 
 #undef fs_load_acquire
 #undef fs_load_sc
@@ -24,7 +24,7 @@ static void interfere(void); /* the peer, before a load of the victim's */
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "doorbell.h"
+#include "ring/doorbell.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define POISONS 1

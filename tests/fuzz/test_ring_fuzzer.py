@@ -1,4 +1,4 @@
-"""The fuzzer of the ring finds faults: with each seeded into a copy of the header, a run ends in it."""
+"""The fuzzer of the ring finds faults: with each seeded into a copy of the core, a run ends in it."""
 
 import os
 import shlex
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-HEADERS = HERE.parent.parent / "fastsock" / "_native"
+CORE = HERE.parent.parent / "core"
 FLAGS = ["-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 FAULTS = {
@@ -35,18 +35,18 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_seeded_fault_is_found(fault: str, corpus: Path, tmp_path: Path) -> None:
-    headers = tmp_path / "headers"
-    shutil.copytree(HEADERS, headers, ignore=shutil.ignore_patterns("*.so", "*.c", "*.p*", "__pycache__"))
+    core = tmp_path / "core"
+    shutil.copytree(CORE, core)
     seeded = FAULTS[fault]
     if seeded:
-        [header] = [path for path in headers.glob("*.h") if seeded[0] in path.read_text()]
+        [header] = [path for path in core.rglob("*.h") if seeded[0] in path.read_text()]
         text = header.read_text()
         assert text.count(seeded[0]) == 1
         header.write_text(text.replace(*seeded))
     binary = tmp_path / "ring"
     compiler = shlex.split(os.environ.get("CC", "gcc"))
-    sources = [str(HERE / "ring.c"), str(HERE / "driver.c")]
-    subprocess.run([*compiler, *FLAGS, f"-I{headers}", *sources, "-o", str(binary)], check=True, timeout=50)
+    sources = [str(HERE / "ring.c"), str(HERE / "driver.c"), str(core / "ring/lock.c")]
+    subprocess.run([*compiler, *FLAGS, f"-I{core}", *sources, "-o", str(binary)], check=True, timeout=50)
     options = ["-seed=1", f"-max_total_time={10 if seeded else 1}", f"-artifact_prefix={tmp_path}/"]
     done = subprocess.run(
         [str(binary), *options, str(corpus)],

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "atomics.h"
+#include "base/atomics.h"
 
 static int stores_left; /* 0: nobody is killed */
 
@@ -58,7 +58,7 @@ static inline void in_order_counted(void) {
 #define fs_swap_if64 swap_counted64
 #define fs_in_order in_order_counted
 #define memcpy copy_counted
-#include "mending.h"
+#include "ring/mending.h"
 #undef memcpy
 #include "harness.h"
 

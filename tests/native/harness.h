@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "doorbell.h"
+#include "ring/doorbell.h"
 
 #define PATIENCE 10.0 /* seconds: a sleep this long is a lost wakeup, nothing here takes a hundredth of it */
 

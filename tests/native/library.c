@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "atomics.h"
+#include "base/atomics.h"
 
 static void (*interference)(void); /* called once, before the next swap of a commit word */
 
@@ -16,7 +16,7 @@ static inline int swap_interfered(fs_word64 *word, uint64_t expected, uint64_t d
     return fs_swap_if64(word, expected, desired);
 }
 #define fs_swap_if64 swap_interfered
-#include "doorbell.h"
+#include "ring/doorbell.h"
 
 void interfere_once(void (*act)(void)) { interference = act; }
 

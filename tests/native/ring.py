@@ -1,6 +1,6 @@
 """The ring of the C headers, from Python: regions, their ends, and the words in them.
 
-`library.c` is compiled against the headers as they are; nothing of the installed package is involved.
+`library.c` is compiled with the core's files as they are; nothing of the installed package is involved.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 
 HERE = Path(__file__).parent
-HEADERS = HERE.parent.parent / "fastsock" / "_native"
-FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fPIC", "-shared"]
+CORE = HERE.parent.parent / "core"
+FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O1", "-g", "-fPIC", "-shared"]
 VIOLATION = -1
 WIDE = {"magic", "asks", "fin", "switch_at", "commit"}
 """Fields of eight bytes; the others have four."""
@@ -37,7 +37,7 @@ def library() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as directory:
         binary = Path(directory) / "ring.so"
         subprocess.run(
-            [*compiler, *FLAGS, f"-I{HEADERS}", str(HERE / "library.c"), "-o", str(binary)],
+            [*compiler, *FLAGS, f"-I{CORE}", str(HERE / "library.c"), str(CORE / "ring/lock.c"), "-o", str(binary)],
             check=True,
         )
         lib = ctypes.CDLL(str(binary))

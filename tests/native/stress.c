@@ -3,7 +3,7 @@
  * In each round two sides share one region, with one to three sending and receiving threads each. They wait in all
  * the ways an endpoint does: polling, asleep on an eventfd, and polling the kernel's descriptor, whose queue of
  * doorbell bytes a socket pair stands for. Every byte is verified, both streams come to an end, and a sleep
- * that nothing ends is a failure. Where a side's threads take turns, they do as fastsock/_native/endpoint.pxi does. */
+ * that nothing ends is a failure. Where a side's threads take turns, they do as core/connection does. */
 #include "harness.h"
 
 enum { MAX_THREADS = 3 };

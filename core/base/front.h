@@ -1,0 +1,24 @@
+/* What the core asks of its front end (CPython, or a program in C). The front end fills `fs_front` before its first connection. */
+#ifndef FASTSOCK_FRONT_H
+#define FASTSOCK_FRONT_H
+
+#include <stdint.h>
+
+/* `let_go` gives up what other threads of the front end need to run (CPython's GIL), if this thread has it; `take_again`
+ * gets what `let_go` returned, and waits for it without a lock of the core. A front end without such a thing leaves both NULL. */
+struct fs_front {
+    void *(*let_go)(void);
+    void (*take_again)(void *);
+};
+
+extern struct fs_front fs_front;
+
+/* The process that this code runs in, and the PID namespace of it (0: unknown). Set again in a forked child. */
+extern uint32_t fs_own_pid, fs_own_pid_space;
+
+static inline void *fs_let_go(void) { return fs_front.let_go ? fs_front.let_go() : 0; }
+static inline void fs_take_again(void *given) {
+    if (given) fs_front.take_again(given);
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* Our share of the descriptor numbers that a process may use. The descriptors that fastsock keeps lie in it, and nowhere else,
+ * so that the program's own calls do not run out of numbers because of us, and its own numbers stay low (select ends at
+ * 1024). It is the last sixteenth of the permitted numbers: 64 of 1024. Of a generous limit it is the last eighth.
+ *
+ * Two things follow from where the share lies. It bounds how many descriptors we keep, without counting them. And a
+ * program that needs more numbers than the rest takes those of the share that are free; we make nothing while the numbers right
+ * below the share are in use (`fs_room`). The kernel gives out the lowest free number, so then the program is near its limit.
+ *
+ * The program may close our descriptors with all others (os.closerange, C code), and take their numbers for files of its own.
+ * An eventfd has no name by which it could be told from another one (all are one inode). But poll tells it from most other files: it
+ * says POLLIN and POLLOUT and no more, where regular files, sockets, pipes, terminals and devices say POLLRDNORM or POLLWRNORM too
+ * (timerfds and signalfds do not).
+ * So whoever polls an eventfd before it reads or writes asks for these as well (`fs_other_file`), and knows whether the number
+ * is still ours (`fs_is_ours`) without a system call more. */
+#ifndef FASTSOCK_SHARE_H
+#define FASTSOCK_SHARE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/atomics.h"
+
+#define FS_ROOM 8           /* numbers below the share that are free while we make descriptors: a hello brings four */
+#define FS_GENEROUS 4096    /* a limit above this one is generous */
+#define FS_LIMIT_MAX 1048576 /* beyond it a table of descriptors would take megabytes */
+
+/* The first number of the share; `*size`: how many there are. */
+static inline int fs_share(int *size) {
+    struct rlimit limit = {0, 0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    int all = limit.rlim_cur < FS_LIMIT_MAX ? (int)limit.rlim_cur : FS_LIMIT_MAX;
+    *size = all / (all > FS_GENEROUS ? 8 : 16);
+    return all - *size;
+}
+
+/* Whether the program is far enough from its limit for us to make a descriptor. */
+static inline int fs_room(void) {
+    int size, first = fs_share(&size);
+    for (int i = 1; i <= FS_ROOM; i++)
+        if (i > first || fcntl(first - i, F_GETFD) >= 0) return 0;
+    return 1;
+}
+
+/* Moves a descriptor into the share: its number, or -errno, and then `fd` is closed. -EMFILE: the program is near its limit.
+ * -EAGAIN: the share is full, or its upper half for a `passing` descriptor, which serves a meeting. (Names and visitors must
+ * leave room for the eventfds of those that meet.) A negative `fd` is the failure of the call that made it. */
+static inline int fs_keep_number(int fd, int passing) {
+    int size, first = fs_share(&size), kept;
+    if (fd < 0) return -errno;
+    int room = fs_room();
+    kept = room ? fcntl(fd, F_DUPFD_CLOEXEC, first + (passing ? size / 2 : 0)) : -1;
+    int failed = kept >= 0 ? 0 : !room ? EMFILE : errno == EMFILE || errno == EINVAL ? EAGAIN : errno;
+    close(fd);
+    return failed ? -failed : kept;
+}
+
+/* What the kernel calls the thing behind a descriptor; 0: no open descriptor. (All eventfds are one inode.) */
+static inline uint64_t fs_inode(int fd) {
+    struct stat s;
+    return fstat(fd, &s) == 0 ? s.st_ino : 0;
+}
+
+#define FS_OTHER_FILE (POLLRDNORM | POLLWRNORM)
+
+/* What to ask poll for beside POLLIN and POLLOUT. Nothing on a kernel that says these of an eventfd too (gVisor's): files are not
+ * told apart there, and every number counts as ours. */
+static inline short fs_other_file(void) {
+    static fs_word32 learnt; /* what was learnt, plus one; relaxed: who asks at the same time learns the same */
+    uint32_t known = fs_load_relaxed(&learnt);
+    if (!known) {
+        struct pollfd p = {eventfd(1, EFD_CLOEXEC), POLLIN | POLLOUT | FS_OTHER_FILE, 0};
+        if (p.fd < 0) return 0; /* without a descriptor the next one asks again */
+        known = 1 + (poll(&p, 1, 0) > 0 && !(p.revents & FS_OTHER_FILE) ? FS_OTHER_FILE : 0);
+        fs_store_relaxed(&learnt, known);
+        close(p.fd);
+    }
+    return (short)(known - 1);
+}
+
+/* Whether `revents`, what poll said when it was asked for `fs_other_file` too, may be said of an eventfd. The one place that
+ * decides it. */
+static inline int fs_is_ours(short revents) {
+    return !(revents & (POLLNVAL | POLLHUP | FS_OTHER_FILE));
+}
+
+/* The same of a number that nobody has polled yet. (An eventfd can always be read or written.) */
+static inline int fs_is_our_eventfd(int fd) {
+    struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
+    return fd >= 0 && poll(&p, 1, 0) > 0 && fs_is_ours(p.revents);
+}
+
+/* Rings an eventfd. Returns 0 if the number is not ours any more, and nothing was written then: an eventfd can always be read or
+ * written. (It is polled first, as a hostile peer may have made its eventfd blocking and filled it.) */
+static inline int fs_ring_eventfd(int fd) {
+    struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
+    uint64_t one = 1;
+    int said = fd < 0 ? -1 : poll(&p, 1, 0);
+    if (said < 0) return 1;
+    if (said == 0 || !fs_is_ours(p.revents)) return 0;
+    if (p.revents & POLLOUT && write(fd, &one, sizeof one) < 0) return 1; /* filled meanwhile: it is readable */
+    return 1;
+}
+
+static inline void fs_close_eventfd(int fd) {
+    if (fs_is_our_eventfd(fd)) close(fd);
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* Published names and what came of them, and the publisher's cache of regions.
+ *
+ * Responsible for: the table that the program and its connection thread share, and its lock. Never: who may come
+ * (visitors.c), when the thread runs (thread.c). */
+#include "channel/meetings.h"
+
+#include "base/front.h"
+#include "channel/names.h"
+#include "channel/table.h"
+#include "channel/thread.h"
+
+#define VISIBLE_MS 2000 /* how long a name stays published: a fastsock peer looks for it within some operations */
+
+struct fs_table fs_table = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .meetings = {[0 ... FS_MEETINGS - 1] = {.listener = -1, .control = -1}},
+    .backlog = 128,
+};
+
+void fs_take_table(void) {
+    while (pthread_mutex_trylock(&fs_table.lock)) {
+        void *given = fs_let_go();
+        pthread_mutex_lock(&fs_table.lock);
+        pthread_mutex_unlock(&fs_table.lock);
+        fs_take_again(given);
+    }
+}
+
+void fs_set_trust(int any_user) { fs_table.trusts_any = any_user; }
+
+void fs_set_backlog(int length) { fs_table.backlog = FS_MAX(fs_table.backlog, length); }
+
+int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uint64_t *handle) {
+    struct fs_meeting *meetings = fs_table.meetings;
+    struct fs_tcp_identity tcp;
+    int size, found = -1, published = 0;
+    int failed = fs_ensure_thread();
+    if (failed) return failed;
+    if (!fs_identify(fd, &tcp)) return -ENOTCONN;
+    int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
+    if (listener < 0) return listener;
+    fs_take_table();
+    fs_share(&size);
+    for (int i = 0; i < FS_MEETINGS; i++) published += fs_load_relaxed(&meetings[i].state) == FS_MEETING_WAITING;
+    for (int i = 0; i < FS_MEETINGS; i++) {
+        /* (A quarter of the share: the seekers of this process, and who comes to its names, need numbers too.) */
+        if (fs_load_relaxed(&meetings[i].state) == FS_MEETING_FREE && published < size / 4) {
+            found = i;
+            fs_store_relaxed(&meetings[i].state, FS_MEETING_WAITING);
+            meetings[i].turn++;
+            meetings[i].came.failure = NULL;
+            meetings[i].listener = listener;
+            meetings[i].tcp = tcp;
+            meetings[i].expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
+            fs_watch_socket(listener, (uint64_t)meetings[i].turn << 32 | (uint64_t)i);
+            if (arrival) *arrival = &meetings[i].state;
+            break;
+        }
+    }
+    fs_unlock_table();
+    if (found < 0) {
+        close(listener);
+        return FS_TOO_MANY_NAMES;
+    }
+    fs_poke_thread(); /* to look at the new deadline */
+    *handle = (uint64_t)meetings[found].turn << 32 | (uint64_t)found;
+    return 0;
+}
+
+/* The entry of a handle, or NULL if it has been given to somebody else since. */
+static struct fs_meeting *meeting_of(uint64_t handle) {
+    struct fs_meeting *m = &fs_table.meetings[handle & 0xffffffff];
+    return m->turn == (uint32_t)(handle >> 32) ? m : NULL;
+}
+
+enum fs_meeting_state fs_arrived(uint64_t handle, fs_word32 **arrival, struct fs_arrival *came) {
+    enum fs_meeting_state state = FS_MEETING_EXPIRED;
+    fs_take_table();
+    struct fs_meeting *m = meeting_of(handle);
+    if (m && fs_load_relaxed(&m->state) == FS_MEETING_WAITING) {
+        fs_unlock_table();
+        return FS_MEETING_WAITING;
+    }
+    *arrival = NULL;
+    /* SYNC: arrived - by the table lock, under which judge wrote it. */
+    if (m) {
+        state = (enum fs_meeting_state)fs_load_relaxed(&m->state);
+        *came = m->came;
+        fs_table.queued -= state == FS_MEETING_ARRIVED;
+        fs_store_relaxed(&m->state, FS_MEETING_FREE);
+    }
+    fs_unlock_table();
+    return state;
+}
+
+/* Unmaps a region that came and was not taken. */
+static void refuse_arrival(const struct fs_arrival *came) {
+    munmap(came->memory, came->size);
+    fs_close_eventfd(came->wake_fd);
+    fs_close_eventfd(came->peer_fd);
+}
+
+/* Under the table lock. */
+static size_t take_freed_quietly(void) {
+    size_t freed = fs_table.freed_quietly;
+    fs_table.freed_quietly = 0;
+    return freed;
+}
+
+size_t fs_withdraw(uint64_t handle, fs_word32 **arrival) {
+    size_t freed = 0;
+    fs_take_table();
+    *arrival = NULL;
+    struct fs_meeting *m = meeting_of(handle);
+    if (m) {
+        fs_close_meeting(m);
+        if (fs_load_relaxed(&m->state) == FS_MEETING_ARRIVED) {
+            fs_table.queued--;
+            refuse_arrival(&m->came);
+            freed = m->came.reused ? m->came.size : 0;
+        }
+        fs_store_relaxed(&m->state, FS_MEETING_FREE);
+    }
+    freed += take_freed_quietly();
+    fs_unlock_table();
+    return freed;
+}
+
+void fs_close_meeting(struct fs_meeting *m) {
+    if (m->listener >= 0) close(m->listener);
+    if (m->control >= 0) close(m->control);
+    m->listener = m->control = -1;
+}
+
+int fs_next_deadline(void) {
+    int64_t now = fs_now(), first = -1;
+    fs_lock_table();
+    for (int i = 0; i < FS_MEETINGS; i++) {
+        struct fs_meeting *m = &fs_table.meetings[i];
+        if (fs_load_relaxed(&m->state) != FS_MEETING_WAITING) continue;
+        if (m->expires <= now) {
+            fs_close_meeting(m);
+            fs_store_relaxed(&m->state, FS_MEETING_EXPIRED); /* FREE when its connection has seen it, or has ended */
+        } else if (first < 0 || m->expires < first) {
+            first = m->expires;
+        }
+    }
+    fs_unlock_table();
+    return first < 0 ? -1 : (int)((first - now) / 1000000 + 1);
+}
+
+/* ---- parked regions --------------------------------------------------------------------------------------- */
+
+/* Gives a parked region back to the system. Its eventfds too, unless the program has closed them. */
+static void release_parked(struct fs_parked_region *region) {
+    if (region->memory) {
+        munmap(region->memory, region->size);
+        if (region->turn == fs_thread_turn()) {
+            fs_close_eventfd(region->wake_fd);
+            fs_close_eventfd(region->peer_fd);
+        }
+    }
+    region->memory = NULL;
+}
+
+size_t fs_park(void *memory, size_t size, int wake_fd, int peer_fd, uint32_t turn, const unsigned char id[16]) {
+    fs_take_table();
+    struct fs_parked_region *place = &fs_table.parked[fs_table.parked_next];
+    struct fs_parked_region old = *place;
+    place->memory = memory;
+    place->size = size;
+    place->wake_fd = wake_fd;
+    place->peer_fd = peer_fd;
+    place->turn = turn;
+    memcpy(place->id, id, 16);
+    fs_table.parked_next = (fs_table.parked_next + 1) % FS_PARKED;
+    size_t freed = take_freed_quietly();
+    fs_unlock_table();
+    if (old.memory) freed += old.size;
+    release_parked(&old);
+    return freed;
+}
+
+int fs_release_all_parked(void) {
+    int any_parked = 0;
+    for (int i = 0; i < FS_PARKED; i++) {
+        struct fs_parked_region *region = &fs_table.parked[i];
+        if (region->memory) {
+            any_parked = 1;
+            fs_table.freed_quietly += region->size;
+            release_parked(region);
+        }
+    }
+    return any_parked;
+}
+
+size_t fs_drop_parked(void) {
+    fs_take_table();
+    fs_release_all_parked();
+    size_t freed = take_freed_quietly();
+    fs_unlock_table();
+    return freed;
+}
+
+/* ---- a fork ------------------------------------------------------------------------------------------------ */
+
+size_t fs_forget_names_after_fork(void) {
+    /* Another thread of the parent may have waited for the lock. The table under it is whole: see fs_take_table. */
+    pthread_mutex_init(&fs_table.lock, NULL);
+    for (int i = 0; i < FS_MEETINGS; i++) {
+        struct fs_meeting *m = &fs_table.meetings[i];
+        fs_close_meeting(m);
+        if (fs_load_relaxed(&m->state) == FS_MEETING_ARRIVED) refuse_arrival(&m->came);
+        fs_store_relaxed(&m->state, FS_MEETING_FREE);
+    }
+    fs_table.queued = 0;
+    return fs_drop_parked();
+}

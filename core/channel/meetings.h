@@ -1,0 +1,61 @@
+/* Published names and what comes through them. With the front end's lock.
+ *
+ * A process that waits to be found publishes a name for each connection; its connection thread (thread.h) answers while
+ * the program computes: it checks who asks, receives the region, validates and maps it, says WAKEUP and leaves the VI
+ * in the accept queue, from where the connection takes it at its next operation (`fs_arrived`). */
+#ifndef FASTSOCK_MEETINGS_H
+#define FASTSOCK_MEETINGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+
+enum fs_meeting_state {
+    FS_MEETING_FREE = 0,
+    FS_MEETING_WAITING = 1, /* nothing has come of it yet: what a connection's operations look for */
+    FS_MEETING_ARRIVED = 2,
+    FS_MEETING_FAILED = 3,
+    FS_MEETING_EXPIRED = 4,
+    FS_MEETING_SHORT = 5,   /* somebody came, and there were no descriptors to be had for it */
+};
+
+/* The VI that came through a name, and is the caller's from then on. */
+struct fs_arrival {
+    void *memory; /* FS_MEETING_ARRIVED: the region, mapped */
+    size_t size;
+    int wake_fd, peer_fd;
+    int reused;   /* its region was parked here */
+    unsigned char id[16];
+    const char *failure; /* FS_MEETING_FAILED: what was wrong */
+};
+
+/* Whom the connection thread answers: processes of this user and root, or those of any user. */
+void fs_set_trust(int any_user);
+
+/* The bound of the accept queue: the largest backlog any listener asked for. */
+void fs_set_backlog(int length);
+
+enum { FS_TOO_MANY_NAMES = -100002 }; /* of fs_publish: come again later */
+
+/* Publishes an abstract unix name for the connection of the descriptor `fd`, for a while. `*handle` is for it.
+ * `arrival`: where the connection keeps what it looks at, the meeting's state as a hint; NULL: nowhere. 0; or
+ * -ENOTCONN; or -EADDRINUSE: somebody holds the name; or FS_TOO_MANY_NAMES; or as fs_keep_number or
+ * fs_ensure_thread. */
+int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uint64_t *handle);
+
+/* What came through a published name: its state. FS_MEETING_WAITING: nothing yet. Otherwise it is published no longer,
+ * and there is no hint any more. FS_MEETING_EXPIRED: unclaimed. */
+enum fs_meeting_state fs_arrived(uint64_t handle, fs_word32 **arrival, struct fs_arrival *came);
+
+/* Takes a name back, and refuses a VI that was not yet taken. Bytes unmapped of regions that had been parked. */
+size_t fs_withdraw(uint64_t handle, fs_word32 **arrival);
+
+/* The publisher's side of the region cache: keeps a finished connection's mapping for the next one. `turn`:
+ * fs_descriptor_turn of when its eventfds were made. What it displaces is unmapped: its size, 0 if nothing. */
+size_t fs_park(void *memory, size_t size, int wake_fd, int peer_fd, uint32_t turn, const unsigned char id[16]);
+
+/* Unmaps what the cache holds. The bytes given back. */
+size_t fs_drop_parked(void);
+
+#endif

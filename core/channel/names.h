@@ -1,0 +1,37 @@
+/* Abstract unix names: under one of them a publisher is found, and a process is asked. */
+#ifndef FASTSOCK_NAMES_H
+#define FASTSOCK_NAMES_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stddef.h>
+#include <sys/un.h>
+
+#include "base/share.h"
+#include "base/system.h"
+
+/* The address of an abstract unix socket. Its size; 0: the name is too long. */
+static inline socklen_t fs_abstract_address(struct sockaddr_un *address, const char *name, size_t length) {
+    if (length > sizeof address->sun_path - 1) return 0;
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(address->sun_path + 1, name, length);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+/* A bound abstract unix socket in our share of the numbers, listening if it is one of connections; or -errno. */
+static inline int fs_abstract_socket(int type, const char *name, size_t length) {
+    struct sockaddr_un address;
+    socklen_t size = fs_abstract_address(&address, name, length);
+    if (!size) return -ENAMETOOLONG;
+    int fd = fs_keep_number(socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), type == SOCK_SEQPACKET);
+    if (fd < 0) return fd;
+    if (bind(fd, (struct sockaddr *)&address, size) < 0 || (type == SOCK_SEQPACKET && listen(fd, 4) < 0)) {
+        int saved = errno;
+        close(fd);
+        return -saved;
+    }
+    return fd;
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* Making, mapping and giving back the shared memory of a connection.
+ *
+ * Responsible for: a region from its memfd to the goodbye of both sides. Never: who gets one (meetings.c, visitors.c),
+ * nor what the connection does in it. */
+#include "channel/regions.h"
+
+#include "ring/ring.h"
+
+enum { KEPT_WARM = 16384 }; /* bytes at the start of the arenas that a parked region keeps */
+
+int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory) {
+    size_t size = fs_region_size(window, chunk);
+    int memfd = memfd_create("fastsock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (memfd < 0) return -errno;
+    if (ftruncate(memfd, (off_t)size) < 0 || fcntl(memfd, F_ADD_SEALS, FS_SEALS) < 0) {
+        int failed = -errno;
+        close(memfd);
+        return failed;
+    }
+    *memory = fs_map_region(memfd, size);
+    if (!*memory) {
+        close(memfd);
+        return -ENOMEM;
+    }
+    fs_region_format(*memory, window, chunk, id);
+    return memfd;
+}
+
+void fs_mark_done(void *memory, size_t size, int side, int window) {
+    struct fs_region *region = memory;
+    size_t start = (fs_arena_offset(fs_slots(window), 0, 0) + KEPT_WARM + 4095) & ~(size_t)4095;
+    /* SYNC: region free - pairs with fs_recycle_region. */
+    fs_store_sc(&region->done[side], 1);
+    if (fs_load_sc(&region->done[1 - side]) && start < size) madvise((char *)memory + start, size - start, MADV_REMOVE);
+}
+
+int fs_recycle_region(void *memory, int window) {
+    struct fs_region *region = memory;
+    /* SYNC: region free - pairs with fs_mark_done. */
+    if (!(fs_load_acquire(&region->done[0]) && fs_load_acquire(&region->done[1]))) return 0;
+    fs_region_recycle(region, window);
+    return 1;
+}
+
+int fs_wakeup_seen(void *memory) {
+    /* SYNC: taken - pairs with judge. */
+    return fs_load_acquire(&((struct fs_region *)memory)->wakeup) == FS_TAKEN;
+}

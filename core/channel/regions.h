@@ -1,0 +1,42 @@
+/* Making, mapping and giving back the shared memory of a connection, and what is said in its meeting line.
+ *
+ * A region is a sealed memfd: its size cannot change under who has mapped it. wire/layout.h has its bytes. */
+#ifndef FASTSOCK_REGIONS_H
+#define FASTSOCK_REGIONS_H
+
+#include "base/system.h"
+#include "wire/layout.h"
+
+#ifndef MADV_REMOVE
+#define MADV_REMOVE 9
+#endif
+
+enum { FS_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW }; /* of a region's memfd */
+
+/* Maps a region's memfd. NULL without address space. */
+static inline void *fs_map_region(int memfd, size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Bytes of the file behind a descriptor. -1: there is no such descriptor. */
+static inline int64_t fs_file_size(int fd) {
+    struct stat st;
+    return fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+/* A new sealed region of fs_region_size(window, chunk) bytes: its memfd, and where it is mapped; both are the caller's.
+ * Or -errno; -ENOMEM without address space, too. */
+int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory);
+
+/* This side will not touch the region any more. The second to say so gives the arenas' pages back to the system, but
+ * for the first few. */
+void fs_mark_done(void *memory, size_t size, int side, int window);
+
+/* Readies a region for the next connection if both sides are done with it: true if they are. */
+int fs_recycle_region(void *memory, int window);
+
+/* Packet WAKEUP: whether the publisher has taken the region. */
+int fs_wakeup_seen(void *memory);
+
+#endif

@@ -1,0 +1,148 @@
+/* What a process tells to who looks at it from outside (`fastsock ss`), on its connection thread's datagram socket.
+ *
+ * Who looks sends a `fs_look` from a socket with an abstract name, and gets at most one `fs_seen` back, with as many records behind
+ * it as fit. It comes again, from `next` on, until that is FS_NO_MORE. Only the same user, and root, is answered, whatever the
+ * setting `trust`. All integers have the host's byte order; fastsock/tools/looking.py has the same layouts.
+ *
+ * An answer is never waited for: a reader that does not read loses it. `fs_may_answer` bounds how many there are. */
+#ifndef FASTSOCK_SEEN_H
+#define FASTSOCK_SEEN_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "ring/ring.h"
+
+#define FS_LOOK_MAGIC UINT64_C(0x316b6f6f6c2d7366) /* "fs-look1", little endian */
+#define FS_SEEN_MAGIC UINT64_C(0x316e6565732d7366) /* "fs-seen1" */
+#define FS_NO_MORE 0xffffffffu
+
+enum fs_look_kind { FS_LOOK_PROCESS = 0, FS_LOOK_ROLL = 1, FS_LOOK_RING = 2 };
+
+struct fs_look {
+    uint64_t magic;
+    uint64_t tag; /* comes back in the answer */
+    uint32_t kind, from;
+};
+
+struct fs_seen {
+    uint64_t magic, tag;
+    uint32_t kind, next, count, protocol; /* `count` records follow; FS_VERSION */
+};
+
+/* FS_LOOK_PROCESS: one of these. */
+struct fs_seen_process {
+    struct fs_counters gone; /* of connections that have ended, and of kernel TCP */
+    uint32_t on_ring, names, queued, window;
+};
+
+/* FS_LOOK_RING: an end of a connection that has a region. FS_LOOK_ROLL: 64-bit words (registry/roll.h). */
+struct fs_seen_end {
+    uint64_t inode;
+    uint32_t flags, window; /* enum fs_seen_flags */
+    uint32_t unconsumed;    /* descriptors that the peer has not taken yet */
+    uint32_t credits;       /* descriptors that may be posted before the next ACK */
+    uint64_t unread;        /* bytes that lie here; at least, if there are very many descriptors */
+    struct fs_counters count;
+};
+
+enum fs_seen_flags {
+    FS_SEEN_SENDS = 1, /* this direction has moved, */
+    FS_SEEN_RECEIVES = 2,
+    FS_SEEN_EXPOSED = 4,
+    FS_SEEN_DRIVEN = 8, /* by an event loop */
+    FS_SEEN_ASLEEP = 16, /* waits for data on its eventfd */
+    FS_SEEN_WAITS = 32, /* waits for credits */
+    FS_SEEN_LEFT = 64, /* went back to the kernel */
+};
+
+#define FS_SEEN_ROOM 7168 /* bytes of records in an answer */
+#define FS_SEEN_ENDS 32   /* of FS_LOOK_RING: the table lock is held for so many */
+#define FS_SEEN_SCAN 64   /* descriptors that are looked at for `unread` */
+
+_Static_assert(sizeof(struct fs_look) == 24 && sizeof(struct fs_seen) == 32, "no padding on the wire");
+_Static_assert(sizeof(struct fs_seen_end) == 32 + sizeof(struct fs_counters), "no padding on the wire");
+_Static_assert(FS_SEEN_ENDS * sizeof(struct fs_seen_end) <= FS_SEEN_ROOM, "one answer holds them");
+
+struct fs_asker {
+    struct sockaddr_un address;
+    socklen_t size;
+    struct fs_look look;
+};
+
+/* Whether another answer may be given now (monotonic ns): 256 at once, and as many a second. So somebody who asks without end
+ * costs this process less than one percent of a processor beside taking the questions away. */
+static inline int fs_may_answer(int64_t now) {
+    enum { MOST = 256 };
+    static int64_t tokens = MOST, then;
+    int64_t earned = (now - then) / (1000000000 / MOST);
+    if (earned > 0) {
+        tokens = tokens + earned > MOST ? MOST : tokens + earned;
+        then = now;
+    }
+    if (!tokens) return 0;
+    tokens--;
+    return 1;
+}
+
+/* Sends an answer to who asked. Never blocks: an address in the file system, whose look-up can take any time, is not answered. */
+static inline void fs_answer(int fd, const struct fs_asker *asker, const void *answer, size_t size) {
+    if (asker->size <= offsetof(struct sockaddr_un, sun_path) + 1 || asker->address.sun_path[0]) return;
+    sendto(fd, answer, size, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&asker->address, asker->size);
+}
+
+/* Bytes in the ring that the receiver has not taken, of the first FS_SEEN_SCAN descriptors. For a thread without the receive lock:
+ * every word is read once, and what is read may be gone already. */
+static inline uint64_t fs_unread_bytes(const struct fs_vi *vi, const struct fs_side *own) {
+    uint32_t number = fs_load_relaxed(&own->consumed), skip = fs_load_relaxed(&own->taken);
+    uint32_t last = number + (vi->window < FS_SEEN_SCAN ? vi->window : FS_SEEN_SCAN);
+    uint64_t total = 0;
+    for (; number != last; number++) {
+        uint64_t commit = fs_load_acquire(&fs_descriptor_at(vi, vi->rx, number)->commit);
+        if (FS_COMMIT_SEQ(commit) != number + 1) break;
+        uint32_t length = FS_COMMIT_LEN(commit);
+        total += length > skip ? length - skip : 0;
+        skip = 0;
+    }
+    return total;
+}
+
+/* How an end stands that is attached. The caller sees to it that the region stays mapped. */
+static inline void fs_see_end(struct fs_vi *vi, struct fs_side *own, uint64_t inode, uint32_t flags,
+                              struct fs_seen_end *seen) {
+    uint32_t moved = fs_load_relaxed(&own->moved), acked = fs_load_relaxed(&vi->tx->acked), taken = fs_load_relaxed(&vi->tx->seen);
+    uint32_t posted = taken, used;
+    /* (The number of posted descriptors is the send lock's. The descriptors themselves tell.) */
+    while (posted - taken < vi->window && FS_COMMIT_SEQ(fs_load_relaxed(&fs_descriptor_at(vi, vi->tx, posted)->commit)) == posted + 1)
+        posted++;
+    used = posted - acked;
+    if ((moved & (FS_SENDING_MOVED | FS_SENDING_BACK)) == FS_SENDING_MOVED) flags |= FS_SEEN_SENDS;
+    if ((moved & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)) == FS_RECEIVING_MOVED) flags |= FS_SEEN_RECEIVES;
+    if (moved & (FS_SENDING_BACK | FS_RECEIVING_BACK)) flags |= FS_SEEN_LEFT;
+    if (fs_load_relaxed(&vi->rx->doorbell) & FS_ASLEEP) flags |= FS_SEEN_ASLEEP;
+    if (fs_load_relaxed(&vi->tx->credit_wait) & FS_WAITS) flags |= FS_SEEN_WAITS;
+    seen->inode = inode;
+    seen->flags = flags;
+    seen->window = vi->window;
+    seen->unconsumed = posted - taken;
+    seen->credits = used > vi->window ? 0 : vi->window - used; /* a peer can write anything there */
+    seen->unread = fs_unread_bytes(vi, own);
+    memset(&seen->count, 0, sizeof seen->count);
+    fs_add_counters(&seen->count, &vi->count, 0);
+}
+
+/* The counters of connections that have ended, and of kernel TCP, which the front end keeps; NULL: it keeps none. Set before the
+ * connection thread starts. */
+extern struct fs_counters *fs_counters_of_gone;
+
+/* Answers a look, on the socket for requests. For the connection thread alone. */
+void fs_answer_look(int fd, const struct fs_asker *asker);
+
+#endif

@@ -1,0 +1,95 @@
+/* What the program and its connection thread share: published names and what came of them, parked regions, and the
+ * connections whose requests are answered. For the files of this room alone. */
+#ifndef FASTSOCK_TABLE_H
+#define FASTSOCK_TABLE_H
+
+#include <pthread.h>
+
+#include "channel/asking.h"
+#include "channel/identity.h"
+#include "channel/meetings.h"
+#include "connection/connection.h"
+
+enum {
+    FS_MEETINGS = 1024, /* names published at a time; more connections wait their turn */
+    FS_PARKED = 16,     /* regions kept mapped for their next connection */
+};
+
+struct fs_meeting {
+    /* enum fs_meeting_state. Written under the table lock, and so read by all who go on to use the entry. A
+     * connection's operations read it without, as a hint that there is something to look for: relaxed. */
+    fs_word32 state;
+    uint32_t turn;              /* counts uses of this entry, so that a late event is not taken for a new one's */
+    int listener, control;      /* sockets, -1: none */
+    struct fs_tcp_identity tcp; /* the connection, as its other end has to prove it */
+    int64_t expires;            /* monotonic ns */
+    struct fs_arrival came;
+};
+
+struct fs_parked_region {
+    void *memory; /* NULL: an empty place */
+    size_t size;
+    int wake_fd, peer_fd;
+    uint32_t turn; /* of fs_thread_turn */
+    unsigned char id[16];
+};
+
+/* A connection whose peer's requests are answered. It leaves the list before it ends. */
+struct fs_asked {
+    struct fs_connection *connection;
+    unsigned char id[FS_ASK_SIZE]; /* of the region, and the side: both may be in this process */
+};
+
+struct fs_table {
+    pthread_mutex_t lock;
+    struct fs_meeting meetings[FS_MEETINGS];
+    struct fs_parked_region parked[FS_PARKED];
+    int parked_next;
+    size_t freed_quietly; /* bytes that the connection thread unmapped; the cap hears of them with the next ones */
+    int queued;           /* FS_MEETING_ARRIVED entries: the accept queue */
+    int backlog;          /* its bound, from listen() */
+    int trusts_any;
+    /* requests.h */
+    struct fs_asked *on_ring;
+    int on_ring_count;
+    int on_ring_room;
+    struct fs_connection *answering; /* for which a request is being answered, without the lock */
+};
+
+extern struct fs_table fs_table;
+
+/* Takes the table lock, for a thread that has the front end's lock, which is not waited for with it. And it is held
+ * only by those who have the front end's lock, and by the connection thread, so that at a fork, which happens under
+ * that lock and without that thread, the table is whole. Nothing that may let go of the front end's lock, or make an
+ * object of the front end, is done under it. */
+void fs_take_table(void);
+
+/* The same for the connection thread. */
+static inline void fs_lock_table(void) { pthread_mutex_lock(&fs_table.lock); }
+
+static inline void fs_unlock_table(void) { pthread_mutex_unlock(&fs_table.lock); }
+
+/* A name is to be found no longer: its sockets are closed. Under the table lock. */
+void fs_close_meeting(struct fs_meeting *meeting);
+
+/* Unmaps what the cache holds, and counts it in `freed_quietly`. Whether there was anything. Under the table lock. */
+int fs_release_all_parked(void);
+
+/* ---- the connection thread's part ------------------------------------------------------------------------- */
+
+/* Withdraws names that nobody claimed. Milliseconds until the next one is due, -1: none. Takes the table lock. */
+int fs_next_deadline(void);
+
+/* Something happened at the sockets of a name, whose handle this is: somebody came, or said something. Takes the table
+ * lock. */
+void fs_greet(uint64_t handle);
+
+/* Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root. */
+static inline int fs_is_trusted(uint32_t user) { return user == geteuid() || user == 0; }
+
+/* ---- a fork ------------------------------------------------------------------------------------------------ */
+
+/* In the child: what the parent published is the parent's. Bytes of parked regions that were unmapped. */
+size_t fs_forget_names_after_fork(void);
+
+#endif

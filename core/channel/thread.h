@@ -1,0 +1,53 @@
+/* The connection thread: it meets who comes to published names (meetings.h), and answers requests (requests.h). It is a
+ * native thread that needs no lock of the front end: so neither does it disturb the program nor does a computing
+ * program keep a peer waiting. It stops before a fork and starts again with the next use.
+ *
+ * All of these with the front end's lock. */
+#ifndef FASTSOCK_THREAD_H
+#define FASTSOCK_THREAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FS_NO_THREAD = -100003 }; /* of fs_ensure_thread: the system makes none */
+
+/* Starts the connection thread if it does not run: at the first use, and again after a fork. While a fork is under way
+ * it is only noted: the thread starts when that is over, as the child must find its locks free. 0, or -errno without
+ * descriptors, or FS_NO_THREAD. May let go of the front end's lock. */
+int fs_ensure_thread(void);
+
+/* A number that changes when the program has closed our descriptors: older ones are somebody else's now. */
+uint32_t fs_descriptor_turn(void);
+
+/* ---- forks ------------------------------------------------------------------------------------------------- */
+
+/* Before a fork: a thread does not survive it, and its locks must be free. No thread is started before
+ * `fs_fork_is_over`. Several threads may fork at once: one of them joins the thread, and the others wait for that. */
+void fs_stop_thread(void);
+
+void fs_fork_is_over(void);   /* in the parent, after each fs_stop_thread, whether or not there is a child */
+int fs_forks_under_way(void); /* how many forks of this process are */
+
+/* Starts the thread if a fork has stopped or delayed it, and no fork is under way. As fs_ensure_thread; then somebody
+ * tries again. */
+int fs_start_thread_again(void);
+
+/* In the child: what the parent published is the parent's, and so is its epoll. Bytes of parked regions that were
+ * unmapped. */
+size_t fs_leave_channel_to_parent(void);
+
+/* ---- for the rest of this room ---------------------------------------------------------------------------- */
+
+/* Which thread it is, as fs_descriptor_turn says, without looking. Needs no lock. */
+uint32_t fs_thread_turn(void);
+
+void fs_poke_thread(void); /* it looks at the deadlines again */
+
+/* The thread calls fs_greet with this handle when something happens at the socket. Under the table lock. */
+void fs_watch_socket(int fd, uint64_t handle);
+
+int fs_known_eventfd(void); /* the thread's own. For that thread alone */
+
+uint64_t fs_ask_token(void); /* where this process is asked; 0: nowhere yet */
+
+#endif

@@ -1,0 +1,401 @@
+/* The bridge: the way out when the peer cannot send again what lies unread here (it has closed, shut down, died or
+ * stopped, or its kernel takes no more). A forked process becomes the reader and writer of the connection, and
+ * copies between it and a TCP connection within this process, whose other end takes the place of the descriptor.
+ *
+ * The process has nothing but the connection: nothing of the front end runs in it, all other descriptors are closed,
+ * no signal of the terminal reaches it. It is a holder of the connection like any forked child, and drives it by
+ * fs_try_receive and fs_try_send as the program did. It ends with the connection.
+ *
+ * Responsible for: what crosses, both ways, to its end. Never: whether there is to be a bridge, which the leaver's
+ * caller decides; or memory to be allocated in the new process. */
+#include "connection/bridge.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "connection/end.h"
+#include "connection/hear.h"
+#include "connection/lifeline.h"
+#include "connection/receive.h"
+#include "connection/ringing.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "connection/turns.h"
+#include "registry/holders.h"
+#include "transport/tcp.h"
+
+enum {
+    BUFFER = 65536,
+    /* milliseconds between looks: */
+    HELD_LOOK = 20,       /* whether a held direction may go on, or whether bytes came where no poll tells (deaf) */
+    STRANGERS_LOOK = 500, /* whether anything came, where a wakeup may be lost */
+};
+
+/* ---- a process by itself, and a TCP connection within this one --------------------------------------------- */
+
+/* Forks a process that its parent need not wait for: a grandchild, without a SIGCHLD. 0 in it, else its process id,
+ * -errno without one. (No handlers of pthread_atfork run: they are the front end's business.) */
+static int64_t fork_away(void) {
+    int told[2];
+    int32_t pid = -1;
+    if (pipe2(told, O_CLOEXEC) < 0) return -errno;
+    long child = syscall(SYS_clone, 0L, 0L, 0L, 0L, 0L); /* no exit signal: nobody's wait() finds it */
+    if (child < 0) {
+        int saved = errno;
+        close(told[0]);
+        close(told[1]);
+        return -saved;
+    }
+    if (child == 0) {
+        setsid();
+        long grandchild = syscall(SYS_clone, 0L, 0L, 0L, 0L, 0L);
+        if (grandchild == 0) return 0;
+        pid = grandchild > 0 ? (int32_t)grandchild : -errno;
+        if (write(told[1], &pid, sizeof pid) < 0) _exit(1);
+        _exit(0);
+    }
+    close(told[1]);
+    while (read(told[0], &pid, sizeof pid) < 0 && errno == EINTR) {}
+    close(told[0]);
+    while (waitpid((pid_t)child, NULL, __WCLONE) < 0 && errno == EINTR) {}
+    return pid;
+}
+
+/* Closes every descriptor but these five (-1: none). */
+static void close_all_but(int a, int b, int c, int d, int e) {
+    int kept[5] = {a, b, c, d, e};
+    for (int i = 0; i < 5; i++)
+        for (int j = i + 1; j < 5; j++)
+            if (kept[j] < kept[i]) {
+                int swap = kept[i];
+                kept[i] = kept[j];
+                kept[j] = swap;
+            }
+    unsigned int from = 0;
+    for (int i = 0; i <= 5; i++) {
+        unsigned int until = i < 5 ? (unsigned int)kept[i] : ~0u;
+        if (i < 5 && kept[i] < 0) continue;
+        if (from < until) {
+            unsigned int last = until == ~0u ? until : until - 1;
+            if (syscall(436 /* close_range, Linux 5.9 */, from, last, 0) < 0) {
+                struct rlimit limit;
+                getrlimit(RLIMIT_NOFILE, &limit);
+                for (unsigned int fd = from; fd <= last && fd < limit.rlim_cur; fd++) close((int)fd);
+            }
+        }
+        from = until + 1;
+    }
+}
+
+/* What the new process does first: it takes no signal that can be blocked, and bears a name of its own. */
+static void settle_in(void) {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    prctl(PR_SET_NAME, "fastsock-bridge");
+    if (chdir("/") < 0) {} /* keeps no mount busy */
+}
+
+/* Two ends of a TCP connection within this process, the first with the flags and options of `like`. 0 or -errno. */
+static int tcp_pair(int like, int ends[2]) {
+    static const int options[][2] = {{SOL_SOCKET, SO_KEEPALIVE}, {IPPROTO_TCP, TCP_NODELAY}};
+    static const int blobs[] = {SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO};
+    struct sockaddr_storage address, here, there;
+    socklen_t size = sizeof address, listening = sizeof address, n, m;
+    int listener = -1, one = 1;
+    ends[0] = ends[1] = -1;
+    if (getsockname(like, (struct sockaddr *)&address, &size) < 0) return -errno;
+    if (address.ss_family == AF_INET) ((struct sockaddr_in *)&address)->sin_port = 0;
+    else ((struct sockaddr_in6 *)&address)->sin6_port = 0;
+    listener = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ends[0] = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener < 0 || ends[0] < 0) goto failed;
+    if (bind(listener, (struct sockaddr *)&address, size) < 0 || listen(listener, 1) < 0) goto failed;
+    if (getsockname(listener, (struct sockaddr *)&address, &listening) < 0) goto failed;
+    if (connect(ends[0], (struct sockaddr *)&address, listening) < 0) goto failed;
+    do { /* until it is our own end that has come, and not a stranger */
+        if (ends[1] >= 0) close(ends[1]);
+        m = n = sizeof here;
+        ends[1] = accept4(listener, (struct sockaddr *)&there, &m, SOCK_CLOEXEC);
+        if (ends[1] < 0 || getsockname(ends[0], (struct sockaddr *)&here, &n) < 0) goto failed;
+    } while (n != m || memcmp(&here, &there, n) != 0);
+    close(listener);
+    setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        int value = fs_option(like, options[i][0], options[i][1]);
+        setsockopt(ends[0], options[i][0], options[i][1], &value, sizeof value);
+    }
+    for (size_t i = 0; i < sizeof blobs / sizeof *blobs; i++) {
+        char value[32];
+        n = sizeof value;
+        if (getsockopt(like, SOL_SOCKET, blobs[i], value, &n) == 0)
+            setsockopt(ends[0], SOL_SOCKET, blobs[i], value, n);
+    }
+    fcntl(ends[0], F_SETFL, fcntl(like, F_GETFL));
+    return 0;
+failed:;
+    int saved = errno;
+    if (listener >= 0) close(listener);
+    if (ends[0] >= 0) close(ends[0]);
+    if (ends[1] >= 0) close(ends[1]);
+    ends[0] = ends[1] = -1;
+    return -saved;
+}
+
+/* ---- what crosses ------------------------------------------------------------------------------------------ */
+
+/* What goes one way across the bridge. */
+struct lane {
+    char *bytes;
+    int64_t length, done;
+    int ended;
+};
+
+/* The peer was killed or stopped while it sent the parcel again: the kernel's queue holds a part of it, the peer's
+ * word or the end of its stream tells how much. Bytes, -EAGAIN, or 0 when it is known. */
+static int64_t next_of_unknown(struct fs_connection *c, struct fs_parcel *parcel, char *into) {
+    uint64_t rest = parcel->size - parcel->crossed;
+    int64_t got = fs_look_in_kernel(c, into, rest > BUFFER ? BUFFER : rest, MSG_PEEK);
+    /* SYNC: returned - pairs with fs_put_back. After the look: what the peer sends behind the parcel it sends behind
+     * this. */
+    uint32_t told = fs_load_sc(&c->vi.rx->returned);
+    if (told) {
+        parcel->returned = (uint64_t)(told - 1) - parcel->crossed;
+        if (told - 1 < parcel->crossed || told - 1 > parcel->size) return FS_VIOLATED;
+        parcel->crossed = told - 1;
+    } else if (got > 0) {
+        parcel->crossed += (uint64_t)got;
+        return recv(c->fd, into, (size_t)got, MSG_DONTWAIT);
+    } else if (got == -EAGAIN) {
+        return -EAGAIN;
+    } else if (got) {
+        fs_note_error(c, (uint32_t)-got); /* told, and for the reader to hear after the parcel */
+    }
+    parcel->unknown = 0;
+    lseek(parcel->fd, (off_t)parcel->crossed, SEEK_SET);
+    return 0;
+}
+
+/* The next bytes for the reader: those that the peer's kernel took again, the rest of the parcel, and then
+ * whatever comes. As fs_try_receive. */
+static int64_t next_inward(struct fs_connection *c, struct fs_parcel *parcel, char *into) {
+    int64_t got;
+    if (parcel->unknown) {
+        got = next_of_unknown(c, parcel, into);
+        if (got) return got;
+    }
+    if (parcel->returned) {
+        got = fs_look_in_kernel(c, into, parcel->returned > BUFFER ? BUFFER : parcel->returned, 0);
+        if (got > 0) parcel->returned -= (uint64_t)got;
+        return got ? got : -ECONNRESET;
+    }
+    if (parcel->fd >= 0) {
+        got = read(parcel->fd, into, BUFFER);
+        if (got > 0) return got;
+        close(parcel->fd);
+        parcel->fd = -1;
+    }
+    got = fs_try_receive(c, into, BUFFER, 0, 1);
+    if (got == 0 && !fs_load_relaxed(&c->own->fin_taken)) {
+        if (fs_lifeline(c) == FS_ALIVE) return -EAGAIN; /* as fs_look_in_kernel */
+        got = fs_try_receive(c, into, BUFFER, 0, 1);
+    }
+    return got;
+}
+
+/* Whether this side has shut receiving (SHUT_RD) and the peer's stream goes on: the kernel tells no poll then that
+ * more came. */
+static int deaf(struct fs_connection *c) {
+    return fs_events_now(c->fd, POLLRDHUP) & POLLRDHUP && fs_lifeline(c) == FS_ALIVE;
+}
+
+/* The reader is gone with bytes unread: the peer gets a RST, as it would have from the reader's kernel. So does
+ * another holder of the connection: what this process had taken is lost, and nobody is given what follows for the
+ * whole stream. (The mark without a leaver says so: fs_beside_collector.) */
+static void dissolve(struct fs_connection *c) {
+    struct fs_side *own = fs_lock_receiving(c);
+    fs_change(own, FS_EV_COLLECT);
+    fs_end_turn_to_receive(c, own);
+    fs_or_sc(&c->vi.rx->doorbell, FS_GONE);
+    if (fs_is_shared(c)) {
+        fs_reset_connection(c->fd);
+        fs_wake_own(c);
+    } else {
+        fs_linger_zero(c->fd);
+    }
+    fs_tell_peer(c);
+}
+
+/* Copies both ways until both have ended. `buffers`: twice BUFFER bytes. */
+static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, char *buffers) {
+    struct lane inward = {.bytes = buffers}, outward = {.bytes = buffers + BUFFER};
+    struct pollfd fds[3];
+    int64_t part;
+    uint64_t drained;
+    while (!(inward.ended && outward.ended && outward.done == outward.length)) {
+        int progress = 0;
+        if (inward.done == inward.length && !inward.ended) {
+            part = next_inward(c, parcel, inward.bytes);
+            if (part > 0) {
+                inward.length = part;
+                inward.done = 0;
+                progress = 1;
+            } else if (part == 0) {
+                inward.ended = progress = 1;
+                shutdown(far, SHUT_WR);
+            } else if (part != -EAGAIN) {
+                fs_linger_zero(far);
+                if (part == FS_VIOLATED) fs_reset_connection(c->fd);
+                return;
+            }
+        }
+        if (inward.done < inward.length) {
+            part = send(far, inward.bytes + inward.done, (size_t)(inward.length - inward.done),
+                        MSG_DONTWAIT | MSG_NOSIGNAL);
+            if (part > 0) {
+                inward.done += part;
+                progress = 1;
+            } else if (part < 0 && errno != EAGAIN) {
+                dissolve(c);
+                return;
+            }
+        }
+        if (outward.done == outward.length && !outward.ended) {
+            part = recv(far, outward.bytes, BUFFER, MSG_DONTWAIT);
+            if (part > 0) {
+                outward.length = part;
+                outward.done = 0;
+                progress = 1;
+            } else if (part == 0) {
+                outward.ended = progress = 1;
+                shutdown(c->fd, SHUT_WR);
+            } else if (errno != EAGAIN) {
+                dissolve(c);
+                return;
+            }
+        }
+        if (outward.done < outward.length) {
+            part = fs_try_send(c, outward.bytes + outward.done, (size_t)(outward.length - outward.done), MSG_NOSIGNAL);
+            if (part > 0) {
+                outward.done += part;
+                progress = 1;
+            } else if (part < 0 && part != -EAGAIN) {
+                /* The peer is gone. What it had sent is still worth reading; the writer will meet a reset. */
+                outward.done = outward.length;
+                outward.ended = progress = 1;
+                if (inward.ended) fs_linger_zero(far);
+            }
+        }
+        if (progress) continue;
+        int wants = inward.done == inward.length && !inward.ended && !fs_is_collecting(c);
+        int looks = wants && deaf(c);
+        if (looks && outward.ended && !parcel->returned && !parcel->unknown) {
+            /* Shut in both directions: what comes from now on the kernel answers with RST, as it would the reader's. */
+            inward.ended = 1;
+            shutdown(far, SHUT_WR);
+            continue;
+        }
+        int armed = fs_is_attached(c) && wants && !(fs_moved(c) & FS_RECEIVING_BACK);
+        fds[0].fd = fs_is_attached(c) ? c->wake_fd : -1;
+        fds[0].events = POLLIN;
+        fds[1].fd = wants || outward.done < outward.length ? c->fd : -1;
+        fds[1].events = 0;
+        if (wants && !looks) {
+            int ring_only = armed && fs_receives_on_ring(c) && !parcel->returned && !parcel->unknown;
+            fds[1].events |= ring_only ? POLLRDHUP : POLLIN | POLLRDHUP;
+        }
+        /* (Threads that slept on the connection in the old process may still take a wakeup that was meant for us.) */
+        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : c->active < 2 ? -1 : STRANGERS_LOOK;
+        if (outward.done < outward.length) {
+            if (fs_moved(c) & FS_SENDING_HELD) patience = HELD_LOOK;
+            else fds[1].events |= POLLOUT;
+        }
+        /* (Also with nothing to wait for there: a reader that has closed answers what it was sent with a RST.) */
+        fds[2].fd = !inward.ended || !outward.ended ? far : -1;
+        fds[2].events = (inward.done < inward.length ? POLLOUT : 0) |
+                        (outward.done == outward.length && !outward.ended ? POLLIN : 0);
+        if (armed) {
+            /* In our turn: another holder may read, and an ACK that is older than its own would step back. */
+            struct fs_side *own = fs_lock_receiving(c);
+            fs_answer_credit_wait(c);
+            int ready = fs_arm_receiver(&c->vi) && fs_receives_on_ring(c);
+            fs_end_turn_to_receive(c, own);
+            if (ready) continue;
+            if (!fs_receives_on_ring(c) && fs_load_sc(&c->vi.rx->switch_at))
+                patience = HELD_LOOK; /* the kernel's part is still on its way */
+        }
+        fds[2].revents = 0;
+        poll(fds, 3, patience);
+        if (outward.ended && !inward.ended && inward.done == inward.length && fds[2].revents & (POLLERR | POLLHUP)) {
+            if (armed) fs_disarm_receiver(&c->vi);
+            dissolve(c);
+            return;
+        }
+        if (fds[0].fd >= 0 && fds[0].revents & POLLIN && read(fds[0].fd, &drained, 8) < 0) {}
+        if (armed) fs_disarm_receiver(&c->vi);
+    }
+}
+
+/* ---- putting it there -------------------------------------------------------------------------------------- */
+
+/* Starts the process. Its process id, or -errno. The process allocates nothing: another thread may have had the
+ * allocator's lock when it was made. */
+static int64_t fork_bridge(struct fs_connection *c, struct fs_parcel *parcel, int far, char *buffers) {
+    fs_add_sc(&c->own->holders, 1); /* before it exists: see registry/forks.h */
+    int64_t pid = fork_away();
+    if (pid < 0) fs_add_sc(&c->own->holders, (uint32_t)-1);
+    if (pid != 0) return pid;
+    fs_own_pid = (uint32_t)getpid();
+    fs_own_pid_space = fs_pid_space();
+    settle_in();
+    close_all_but(c->fd, c->wake_fd, c->peer_fd, far, parcel->fd);
+    fs_note_child(c->own);
+    if (parcel->fd >= 0) lseek(parcel->fd, (off_t)parcel->returned, SEEK_SET);
+    cross(c, parcel, far, buffers);
+    fs_count_out(c->own);
+    _exit(0);
+}
+
+int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *near) {
+    int ends[2];
+    *near = -1;
+    char *buffers = malloc(2 * BUFFER);
+    int64_t pid = buffers ? tcp_pair(c->fd, ends) : -ENOMEM;
+    if (pid == 0) {
+        void *given = fs_let_go();
+        pid = fork_bridge(c, parcel, ends[1], buffers);
+        fs_take_again(given);
+        if (pid > 0) *near = ends[0];
+        else close(ends[0]);
+        close(ends[1]);
+    }
+    free(buffers);
+    return pid;
+}
+
+int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, const int *numbers, int count) {
+    /* Under both locks, so that no call is under way on the connection; and with the front end's lock, which nobody
+     * may wait for who holds one. */
+    struct fs_side *old = fs_try_both(c);
+    if (!old) return 0;
+    for (int i = 0; i < count; i++) {
+        int flags = fcntl(numbers[i], F_GETFD);
+        dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+    }
+    /* (Shut in both directions it would answer what lay unread with RST: the bridge ends its stream behind that.) */
+    if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending)) shutdown(near, SHUT_RD);
+    if (fs_load_relaxed(&c->is.shut_sending)) shutdown(near, SHUT_WR);
+    /* The region and the old state stay mapped to the connection's end: a thread may be looking at them without a
+     * lock. */
+    fs_note_bridged(c);
+    c->own = side;
+    fs_unlock_both(old);
+    fs_count_out(old); /* (a forked child is struck out no more: it would be counted out twice) */
+    fs_wake_own(c);
+    fs_tell_of_number(); /* (the bridge may be the one that hears the eventfd) */
+    c->wake_fd = c->peer_fd = -1; /* the bridge's by now */
+    c->inode = fs_inode(c->fd);
+    return 1;
+}

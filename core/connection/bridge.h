@@ -1,0 +1,26 @@
+/* The bridge: the way out when the peer cannot send again what lies unread here. */
+#ifndef FASTSOCK_BRIDGE_H
+#define FASTSOCK_BRIDGE_H
+
+#include "connection/leave.h"
+
+/* Starts a process that copies between the connection and one end of a new TCP connection within this process. Its
+ * process id, and `*near`, the other end, which is to take the place of the connection's descriptors
+ * (fs_change_over) and is the caller's to close behind that; or -errno, and there is nothing. `parcel` stays the
+ * caller's: the process has one of its own. Between fs_begin_leaving and fs_end_leaving. With the front end's lock,
+ * which is let go for the fork. */
+int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *near);
+
+/* The connection's descriptors become `near`, a kernel TCP connection like any other, with `side` as its state.
+ * Never waits; with the front end's lock. 0 if a turn is somebody else's, and nothing has changed then:
+ * fs_await_both, and look at the numbers again.
+ *
+ * `numbers`: the `count` descriptors of the connection in this process, c->fd among them. Each is replaced in one
+ * step (dup3) and keeps its FD_CLOEXEC. `near` stays the caller's, which closes it. `side`: from fs_new_block, with
+ * `holders` 1 and `pid_space` fs_own_pid_space; the connection's from here on (fs_free_own). The eventfds are the
+ * bridge's by now: `wake_fd` and `peer_fd` become -1, and whoever made them for this process closes them. `inode`
+ * becomes that of the new socket: the caller changes what it finds connections by, from what it was. The region and
+ * the old side stay mapped until the connection ends. */
+int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, const int *numbers, int count);
+
+#endif

@@ -1,0 +1,102 @@
+/* One end of one connection in one process, whichever path its bytes take.
+ *
+ * It is shared by all descriptors of the connection in this process, and its `own` state by all processes that inherited it.
+ * It starts on kernel TCP. `fs_attach` gives it a region; from then on each direction moves when its sender finds the
+ * peer's consent (`ready`) and has recorded the offset in the kernel's stream.
+ *
+ * Functions called fs_try_* return bytes, 0 at the end of the stream, or a negative errno, and never block; so may be told
+ * FS_VIOLATED. Their callers are inside (`fs_begin`, `fs_end_call`), so that the connection stays. */
+#ifndef FASTSOCK_CONNECTION_H
+#define FASTSOCK_CONNECTION_H
+
+#include "base/front.h"
+#include "base/share.h"
+#include "base/system.h"
+#include "ring/doorbell.h"
+#include "waiter/news.h"
+#include "waiter/polling.h"
+
+enum { FS_RECEIVE = 1, FS_SEND = 2 }; /* what a wait is for */
+
+enum { FS_LOCALITY_UNKNOWN = 0, FS_HERE = 1, FS_ELSEWHERE = 2 }; /* of the peer */
+
+#define FS_NOT_ASKED ((int64_t)-2)     /* a timeout that no wait has needed yet */
+#define FS_VIOLATED ((int64_t)-100000) /* the peer broke the protocol: see vi.violation */
+
+enum {
+    FS_PATIENCE = 2, /* times some 10 ms that a call of the program waits for its turn before it looks for signals and its timeout */
+};
+
+enum fs_late { /* fs_connection.late */
+    FS_LATE_BYTES = 1,   /* doorbell bytes that were counted and not sent yet */
+    FS_LATE_REQUEST = 2, /* a request for which the peer's connection thread had no room */
+    FS_LATE_POST = 4,    /* the end of the peer's post, before which its doorbell bytes are not taken */
+    FS_LATE_AGAIN = 8,   /* the same of a peer that was late before */
+};
+
+struct fs_connection {
+    /* identity */
+    int fd;         /* a descriptor of the kernel connection; -1: closed here */
+    uint64_t inode; /* the kernel's number of the socket */
+    int place;      /* in the roll; -1: none */
+    /* how it stands: written by state.c only, asked by the functions of state.h */
+    struct fs_standing {
+        fs_word32 attached; /* there is a region: from then on `vi` and the eventfds are what they stay */
+        /* Relaxed, each written once or in turn, and whoever has to be exact looks under a lock. */
+        fs_word32 exposed; /* somebody may poll the descriptor */
+        fs_word32 broken;  /* the peer has broken the protocol */
+        fs_word32 lost;    /* nobody reads any more what is sent into the ring */
+        fs_word32 death_told;     /* the program has heard of the reset */
+        fs_word32 pending_error;  /* an errno that the next receive behind the bytes tells; 0: none */
+        fs_word32 shut_receiving, shut_sending;
+        int driven;    /* an event loop's transport drives it: nobody else reads, writes or polls the descriptor */
+        int finished;  /* it has ended in this process */
+        int finishing; /* it ends with the last call that is inside */
+        int kept;      /* by a loop's transport, which looks at the region */
+        int bridged, bridged_inherited; /* a bridge stands at the descriptors; the region was another process's before */
+        int own_inherited; /* `own` is memory of a process that this one was forked from */
+    } is;
+    fs_word32 nodelay;  /* TCP_NODELAY: nothing is combined */
+    fs_word32 locality; /* of the peer */
+    int listens;        /* a listener's, which only polls for connections */
+    /* as the program has set them; ns, -1: not set, FS_NOT_ASKED; bytes, 0: not set */
+    int64_t receive_timeout, send_timeout;
+    uint32_t receive_limit, send_limit;
+    /* the virtual interface */
+    struct fs_vi vi;
+    struct fs_side *own;
+    int wake_fd, peer_fd; /* the eventfd that this side sleeps on, and the peer's; -1: lost */
+    unsigned char region_id[16];
+    /* calls */
+    int active;    /* calls inside, of all threads of this process */
+    int in_kernel; /* of those, in the kernel's own blocking call */
+    fs_word32 recv_sleepers, send_sleepers; /* threads of this process, */
+    fs_word32 recv_watchers, send_watchers; /* and those of them that watch the eventfd */
+    fs_word32 number; /* what `fd` becomes as soon as whoever decided it has both turns */
+    int recyclable;   /* the region, once this end has said goodbye */
+    struct fs_habit habit;
+    fs_word32 spun;   /* this wait has polled */
+    /* the descriptor as somebody else polls it */
+    int plugs;                 /* plugs were sent: TCP_NOTSENT_LOWAT is ours */
+    int receive_buffer_grown;  /* by itself, beyond what doorbell bytes need */
+    uint32_t held_from;        /* doorbell bytes heard until then */
+    int plug_seen;             /* the peer's */
+    uint32_t plug_seen_at;     /* descriptors consumed */
+    int peer_late;             /* a doorbell byte that it was about to send did not come */
+    int late;                  /* enum fs_late: what a turn to receive has left to be waited for without it; under the receive lock */
+    int late_sending;          /* a turn to send has left doorbell bytes to be sent without it; under the send lock */
+    fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while it is wider; 0: it is the kernel's */
+    /* the lifeline */
+    unsigned int unacknowledged_sends;
+    int64_t last_look;
+    int64_t held_since;
+};
+
+/* A call of this process that is inside a connection. A thread's calls form a chain, since a signal handler that runs inside
+ * of one may make another one, or fork: the child has this thread's calls and no others. */
+struct fs_call {
+    struct fs_connection *connection;
+    struct fs_call *outer;
+};
+
+#endif

@@ -1,0 +1,144 @@
+/* How a connection begins and ends in this process, and which calls keep it.
+ *
+ * Responsible for: what the peer and the kernel are told when the last holder lets go; when the memory may be given
+ * back. Never: the descriptor itself, which its owner closes; what the front end finds
+ * connections by. */
+#include "connection/end.h"
+
+#include "connection/hear.h"
+#include "connection/lifeline.h"
+#include "connection/receive.h"
+#include "connection/ringing.h"
+#include "connection/state.h"
+#include "connection/turns.h"
+#include "registry/holders.h"
+#include "registry/memory.h"
+#include "registry/roll.h"
+#include "transport/tcp.h"
+
+/* The calls of this thread that are inside a connection, the innermost first. */
+static __thread struct fs_call *calls_of_thread;
+
+/* ---- a connection and the calls inside ----------------------------------------------------------------------- */
+
+int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
+    memset(c, 0, sizeof *c);
+    c->fd = fd;
+    c->wake_fd = c->peer_fd = c->place = -1; /* 0 would be another's */
+    c->inode = inode;
+    if (!inode) return -EBADF;
+    c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
+    fs_take_up_polling(&c->habit);
+    c->own = fs_new_block(sizeof(struct fs_side));
+    if (!c->own) return -ENOMEM;
+    fs_store_sc(&c->own->holders, 1);
+    c->own->pid_space = fs_own_pid_space;
+    c->place = fs_enroll(inode);
+    return 0;
+}
+
+void fs_discard(struct fs_connection *c, struct fs_counters *totals) {
+    if (!c->own) return; /* before it had a place */
+    fs_strike(&c->place);
+    if (!c->is.finished) {
+        fs_add_counters(totals, &c->vi.count, 1);
+        fs_count_out(c->own);
+    }
+    fs_free_own(c);
+}
+
+struct fs_call *fs_innermost_call(void) { return calls_of_thread; }
+
+int fs_begin(struct fs_connection *c, struct fs_call *call) {
+    if (c->is.finished) return 0;
+    call->connection = c;
+    call->outer = calls_of_thread;
+    calls_of_thread = call;
+    c->active += 1;
+    return 1;
+}
+
+enum fs_after fs_end_call(struct fs_connection *c, struct fs_call *call) {
+    calls_of_thread = call->outer;
+    c->active -= 1;
+    if (c->is.finished) return fs_may_release(c) ? FS_RELEASE : FS_NOTHING_MORE;
+    return c->is.finishing && !c->active ? FS_END_LAST_CALL : FS_NOTHING_MORE;
+}
+
+void fs_inherit(struct fs_connection *c) {
+    fs_note_inherited(c);
+    c->active = c->in_kernel = 0; /* the threads that were inside are not in this process */
+    fs_store_sc(&c->recv_sleepers, 0);
+    fs_store_sc(&c->send_sleepers, 0);
+    fs_store_sc(&c->recv_watchers, 0);
+    fs_store_sc(&c->send_watchers, 0);
+    fs_note_child(c->own);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------- */
+
+/* (Of a connection that has no region yet too: fs_attach takes the turn as well, so that either the region is here
+ * by now, or the connection gets none. A FIN that only the kernel sends would be taken for a death on the ring. And
+ * the peer hears of ours in the ring, and may have reset the connection before the kernel's shutdown begins.) */
+int fs_shut(struct fs_connection *c, int receiving, int sending) {
+    struct fs_side *own = fs_lock_sending(c);
+    int stood = 0;
+    /* (Relaxed: a call that runs beside this one may be the earlier one.) */
+    fs_note_shut(c, receiving, sending);
+    if (fs_is_attached(c) && !fs_is_broken(c)) {
+        stood = fs_lifeline(c) != FS_OVER;
+        if (sending && !own->fin_sent) {
+            fs_post_fin(&c->vi, FS_FIN); /* also before the switch */
+            fs_ring(c, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
+        }
+        if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
+            fs_or_sc(&c->vi.rx->doorbell, FS_SHUT);
+            fs_tell_peer(c);
+        }
+    }
+    fs_end_turn_to_send(c, own);
+    return stood;
+}
+
+void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals) {
+    fs_strike(&c->place);
+    int last = fs_let_go_unless_last(c->own);
+    int whole = last && !fs_is_broken(c) && !fs_is_out(c) && !c->is.bridged;
+    c->recyclable = whole && !c->is.own_inherited;
+    if (fs_is_attached(c) && whole) {
+        void *given = fs_let_go();
+        struct fs_side *own = fs_lock_both(c);
+        /* GONE first, then the look: a sender that posts later than our look finds GONE. */
+        fs_or_sc(&c->vi.rx->doorbell, FS_GONE);
+        int unread = fs_left_unread_here(c);
+        if (!c->own->fin_sent) fs_post_fin(&c->vi, unread || fs_lingers_zero(c->fd) ? FS_RESET : FS_FIN);
+        if (unread) {
+            fs_linger_zero(c->fd);
+        } else if (fs_receives_on_ring(c)) {
+            fs_note_fin_taken(c->own, 1);
+            fs_take_doorbell_bytes(c);
+        }
+        fs_end_both(c, own);
+        fs_tell_peer(c);
+        fs_take_again(given);
+    }
+    fs_add_counters(totals, &c->vi.count, 1);
+    if (last) fs_count_out(c->own);
+}
+
+void fs_abandon_number(struct fs_connection *c) {
+    fs_store_relaxed(&c->number, (uint32_t)-1);
+    c->fd = -1; /* its owner closes it now, and the number may mean another connection at once */
+    fs_wake_own(c);
+    fs_tell_of_number();
+}
+
+int fs_may_release(const struct fs_connection *c) { return c->is.finished && !c->active && !c->is.kept; }
+
+void fs_free_own(struct fs_connection *c) {
+    if (c->own == &fs_nobody) return;
+    if (c->is.bridged && !c->is.bridged_inherited) fs_free_side(c->vi.own, fs_ends_size(c->vi.window));
+    if (!c->is.own_inherited) fs_free_side(c->own, fs_is_attached(c) ? fs_ends_size(c->vi.window) : 0);
+    c->own = &fs_nobody;
+    c->vi.own = &fs_nobody;
+}

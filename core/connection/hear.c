@@ -1,0 +1,259 @@
+/* Doorbell bytes as the receiver takes them, and the credits that its sender waits for.
+ *
+ * Responsible for: that the kernel's queue holds doorbell bytes exactly while something waits in the ring, what of them
+ * is owed, and the size of the kernel's receive buffer, which is for them. Never: waits with the turn (what is late is
+ * left to its end, fs_connection.late), or takes the program's bytes. */
+#include "connection/hear.h"
+
+#include "connection/leave.h"
+#include "connection/lifeline.h"
+#include "connection/ringing.h"
+#include "connection/state.h"
+#include "connection/turns.h"
+#include "transport/tcp.h"
+
+enum {
+    HELD_BUFFER = 262144,   /* bytes of receive buffer for doorbell bytes, at most */
+    FREED_BUFFER = 1 << 20, /* bytes of receive buffer, about, after the way out */
+    SWALLOW_MS = 10,        /* that doorbell bytes may be late, in milliseconds */
+    BYTE_LOOKS = 100,       /* for a doorbell byte, before its reader gives up its turn, */
+    POST_LOOKS = 200,       /* or for the end of a post */
+};
+#define RINGING_NS ((int64_t)5000000) /* that a sender may be in a post that it rings for, */
+#define LATE_NS ((int64_t)100000)     /* or one that was late before */
+
+static char junk[65536]; /* where doorbell bytes go */
+
+/* ---- the kernel's receive buffer --------------------------------------------------------------------------- */
+
+/* A buffer that has not grown yet does not grow any more. One that has grown is not held before the kernel's part of
+ * the stream has been read: megabytes of that may lie in the peer's kernel, and would come through the small window a
+ * bit at a time, each after the kernel's timer of 200 ms. */
+void fs_keep_receive_buffer(struct fs_connection *c) {
+    if (fs_option(c->fd, SOL_SOCKET, SO_RCVBUF) <= HELD_BUFFER) fs_hold_receive_buffer(c);
+}
+
+/* It would grow with plugs that are read fast, and so would the next plug; a size that was set does not grow. One that
+ * has grown shrinks once the window that it offered is used up. */
+void fs_hold_receive_buffer(struct fs_connection *c) {
+    uint32_t heard = fs_load_relaxed(&c->vi.rx->heard);
+    if (c->receive_limit) return; /* the program has set it */
+    int size = fs_option(c->fd, SOL_SOCKET, SO_RCVBUF);
+    if (size <= HELD_BUFFER || (c->receive_buffer_grown && heard - c->held_from > (uint32_t)size)) {
+        size = FS_MIN(size, HELD_BUFFER);
+        fs_set_option(c->fd, SOL_SOCKET, SO_RCVBUF, size / 2); /* (the kernel doubles it) */
+        c->receive_buffer_grown = 0;
+        return;
+    }
+    if (!c->receive_buffer_grown) {
+        c->receive_buffer_grown = 1;
+        c->held_from = heard;
+    }
+    fs_set_option(c->fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, HELD_BUFFER / 4);
+}
+
+void fs_free_receive_buffer(struct fs_connection *c) {
+    if (!c->receive_limit) {
+        fs_set_option(c->fd, SOL_SOCKET, SO_RCVBUF, FREED_BUFFER);
+        fs_set_option(c->fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, FREED_BUFFER);
+    }
+}
+
+/* ---- credits ------------------------------------------------------------------------------------------------ */
+
+/* The plug only once a third of the window is free, as POLLOUT means a third of the buffer in TCP: else each read would
+ * cost a plug. */
+void fs_answer_credit_wait(struct fs_connection *c) {
+    uint32_t keep = 0, consumed = fs_load_relaxed(&c->own->consumed);
+    if (fs_peer_credit_wait(&c->vi) & FS_PLUGGED) {
+        if (!c->plug_seen) {
+            c->plug_seen = 1;
+            c->plug_seen_at = consumed;
+        }
+        if (fs_waiting(&c->vi) && consumed - c->plug_seen_at < c->vi.window / 3)
+            keep = FS_PLUGGED;
+        else
+            c->plug_seen = 0;
+    }
+    fs_acknowledge(&c->vi);
+    uint32_t wants = fs_answer_sender(&c->vi, keep);
+    if (wants & FS_WAITS) fs_wake_peer(c);
+    if (wants & FS_PLUGGED) fs_take_doorbell_bytes(c);
+}
+
+/* ---- doorbell bytes ----------------------------------------------------------------------------------------- */
+
+/* Takes what is owed (`doorbell_debt`) as far as it has come. Where no urgent byte is among it: each byte is counted.
+ * Under the receive lock. */
+static void swallow_counted(struct fs_connection *c) {
+    int tries = 0;
+    while (c->own->doorbell_debt && tries < BYTE_LOOKS) {
+        /* Nothing is written to `junk`, but the kernel checks that all of it could be: no more than there is. */
+        int64_t got = fs_look_in_kernel(c, junk, FS_MIN((size_t)c->own->doorbell_debt, sizeof junk), MSG_TRUNC);
+        if (got > 0) {
+            c->own->doorbell_debt -= (uint32_t)got;
+        } else if (got == -EAGAIN) {
+            tries += 1; /* counted by the peer, but not sent yet: it is in between, or was interrupted there */
+            fs_pause();
+        } else {
+            if (got < 0) fs_note_error(c, (uint32_t)-got);
+            c->own->doorbell_debt = 0; /* nothing comes any more */
+        }
+    }
+}
+
+/* fs_swallow, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so
+ * does the kernel. So it is not counted how many were taken: it is asked how far the queue was read. 0: the kernel does
+ * not tell; the rest is owed. */
+static int swallow_by_place(struct fs_connection *c) {
+    uint64_t position;
+    int64_t mark;
+    int tries = 0;
+    while (fs_kernel_position(c, &position, &mark)) {
+        uint32_t missing =
+            fs_load_relaxed(&c->vi.rx->heard) - (uint32_t)(position + 1 - fs_load_sc(&c->vi.rx->switch_at));
+        c->own->doorbell_debt = (int32_t)missing > 0 ? missing : 0;
+        if (!c->own->doorbell_debt || tries == BYTE_LOOKS) return 1;
+        int in_line = fs_option(c->fd, SOL_SOCKET, SO_OOBINLINE);
+        fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
+        int64_t got = fs_look_in_kernel(c, junk, FS_MIN((size_t)missing, sizeof junk), MSG_TRUNC);
+        fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, in_line);
+        if (got > 0) {
+            c->own->doorbell_debt = missing - (uint32_t)got;
+        } else if (got == -EAGAIN) {
+            tries += 1;
+            fs_pause();
+        } else {
+            if (got < 0) fs_note_error(c, (uint32_t)-got);
+            c->own->doorbell_debt = 0; /* nothing comes any more */
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* `doorbell_debt` has all of them until they are taken, so that it does not matter who takes them. The end of the turn
+ * waits for those that do not come at once. */
+void fs_swallow(struct fs_connection *c, uint64_t count) {
+    int owed = c->own->doorbell_debt != 0;
+    int urgent = fs_load_relaxed(&c->vi.rx->urgent) != 0;
+    c->own->doorbell_debt += (uint32_t)count;
+    if (!urgent || !swallow_by_place(c)) {
+        if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1);
+        swallow_counted(c);
+        if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline && !fs_receives_on_ring(c));
+    }
+    if (c->own->doorbell_debt && !owed) c->late |= FS_LATE_BYTES; /* once is enough */
+}
+
+/* Whether the peer is in no post, or is seen to end it: it is within a few instructions of that. If it does not get
+ * there it is in a plug, or was interrupted, perhaps by us: then it needs a processor, and we do not wait for that in
+ * our turn. */
+static int post_ends(struct fs_connection *c) {
+    for (int tries = 0; tries < POST_LOOKS; tries++) {
+        if (!fs_ringing(&c->vi)) return 1;
+        fs_pause();
+    }
+    return !fs_ringing(&c->vi);
+}
+
+/* fs_take_doorbell_bytes, whether or not the peer is in a post. Under the receive lock, with the ring being read. */
+static void hear_doorbell_bytes(struct fs_connection *c) {
+    if (fs_peer_credit_wait(&c->vi) & FS_PLUGGED && fs_waiting(&c->vi))
+        return; /* a plug, perhaps a new one: for fs_answer_credit_wait */
+    fs_swallow(c, fs_hush(&c->vi));
+    if (c->receive_buffer_grown) fs_hold_receive_buffer(c);
+}
+
+void fs_take_doorbell_bytes(struct fs_connection *c) {
+    if (!fs_receives_on_ring(c)) return; /* the program's bytes come first */
+    if (!post_ends(c)) {
+        c->late |= c->peer_late ? FS_LATE_AGAIN : FS_LATE_POST;
+        return;
+    }
+    hear_doorbell_bytes(c);
+}
+
+void fs_hear_all(struct fs_connection *c) {
+    uint32_t rung = fs_load_acquire(&c->vi.rx->rung);
+    uint32_t count = rung - fs_load_relaxed(&c->vi.rx->heard);
+    fs_store_sc(&c->vi.rx->heard, rung);
+    if (count || c->own->doorbell_debt) fs_swallow(c, count);
+}
+
+/* ---- what is late ------------------------------------------------------------------------------------------- */
+
+int fs_end_turn_to_receive(struct fs_connection *c, struct fs_side *own) {
+    int late = c->late;
+    c->late = 0;
+    fs_unlock(&own->recv_lock);
+    if (late) fs_await_late(c, late);
+    return (late & (FS_LATE_POST | FS_LATE_AGAIN)) != 0;
+}
+
+/* Takes the doorbell bytes that a turn has left in the kernel's queue (FS_LATE_POST), once the peer's post has ended or
+ * after `patience` nanoseconds. What is late then. With no turn. */
+static int await_post(struct fs_connection *c, int64_t patience) {
+    struct fs_side *own;
+    int64_t deadline = fs_now() + patience;
+    for (;;) {
+        fs_await_post(&c->vi, deadline);
+        own = fs_take_turn(c, 0, FS_PATIENCE);
+        if (!own) return 0; /* a stopped process has the turn: the next one takes them */
+        if (!fs_is_attached(c) || !fs_receives_on_ring(c) || !fs_ringing(&c->vi)) break;
+        if (fs_now() >= deadline) {
+            c->peer_late = 1; /* stopped, killed or hostile: once is enough */
+            break;
+        }
+        fs_unlock(&own->recv_lock); /* the next post */
+    }
+    if (fs_is_attached(c) && fs_receives_on_ring(c)) hear_doorbell_bytes(c);
+    int late = c->late;
+    c->late = 0;
+    fs_unlock(&own->recv_lock);
+    return late;
+}
+
+/* A few milliseconds for a post and its doorbell bytes: whoever looked at the descriptor after this call would take a
+ * late byte for data. Without the turn: another holder that receives meanwhile, and one that is killed, leaves what is
+ * still owed in `doorbell_debt`, and each look starts from that. */
+void fs_await_late(struct fs_connection *c, int late) {
+    if (late & (FS_LATE_POST | FS_LATE_AGAIN)) late |= await_post(c, late & FS_LATE_AGAIN ? LATE_NS : RINGING_NS);
+    if (late & FS_LATE_REQUEST) fs_press(c); /* perhaps of a dead holder whose turn await_post took over */
+    if (!(late & FS_LATE_BYTES)) return;
+    for (int tries = 0; tries < SWALLOW_MS; tries++) {
+        fs_await_byte(c->fd);
+        struct fs_side *own = fs_take_turn(c, 0, FS_PATIENCE);
+        if (!own) continue;
+        if (fs_is_attached(c) && own->doorbell_debt) fs_swallow(c, 0);
+        int owed = fs_is_attached(c) && own->doorbell_debt;
+        fs_unlock(&own->recv_lock);
+        if (!owed) return;
+    }
+}
+
+/* ---- a descriptor that was handed out ------------------------------------------------------------------------ */
+
+/* Under the receive lock, where a thread that goes to sleep looks at `exposed`, and takes back what is told if it was
+ * not set. */
+int fs_tell_exposed(struct fs_connection *c) {
+    struct fs_side *own = fs_lock_receiving(c);
+    int told = fs_is_attached(c); /* (a bridge may have come meanwhile) */
+    if (told) {
+        /* SYNC: exposed - by the receive lock, with fs_sleep. */
+        fs_or_sc(&c->vi.rx->doorbell, FS_EXPOSED);
+        told = !(fs_load_relaxed(&own->moved) & FS_RECEIVING_BACK);
+        if (fs_receives_on_ring(c) && !fs_waiting(&c->vi))
+            fs_take_doorbell_bytes(c); /* of a byte behind which nothing waits: fs_leave_byte */
+    }
+    fs_end_turn_to_receive(c, own);
+    return told;
+}
+
+/* While the kernel's part of the stream is not read to its end, POLLIN does not tell: the byte, which comes behind it,
+ * is told by its count. */
+int fs_lacks_doorbell_byte(struct fs_connection *c) {
+    if (!fs_readable(&c->vi)) return 0;
+    if (fs_receives_on_ring(c)) return !fs_events_now(c->fd, POLLIN);
+    return fs_load_acquire(&c->vi.rx->rung) == fs_load_relaxed(&c->vi.rx->heard) && !fs_peer_ended(c);
+}

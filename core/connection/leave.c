@@ -1,0 +1,380 @@
+/* The way out: a moved connection goes back to the kernel, because somebody else is about to read its descriptor
+ * raw.
+ *
+ * One side is the *leaver*, the other one its peer. What the leaver sent lies in the ring, with BACK behind it, and
+ * what follows goes through the kernel: nothing more to do. What the leaver has not read must come out of the
+ * kernel's queue instead, and only the peer can put it there. So
+ *
+ *   1. the leaver withdraws consent (LEFT) and asks the peer's connection thread, which posts BACK behind what it
+ *      posted and sends nothing more until it is settled (HELD);
+ *   2. the leaver takes everything up to BACK, the kernel's part of the stream included, into a memfd, the *parcel*,
+ *      and the doorbell bytes out of the kernel's queue, which is empty now;
+ *   3. the peer's connection thread sends the parcel through the kernel, and the peer goes on there.
+ *
+ * This file has the leaver; its peer is in leavers_peer.c. A peer that cannot take part (closed, shut down, dead,
+ * stopped, no room in the kernel) leaves a bridge as the only way (bridge.c). docs/design.md argues why nothing is
+ * lost or doubled.
+ *
+ * Responsible for: that the kernel's stream is the whole stream when somebody else gets the descriptor, or the word
+ * that it cannot be. Never: what is done then (a bridge, a reset, the parcel for a loop's transport), which its
+ * caller decides. */
+#include "connection/leave.h"
+
+#include "wire/request.h"
+#include "connection/hear.h"
+#include "connection/leavers_peer.h"
+#include "connection/lifeline.h"
+#include "connection/mend.h"
+#include "connection/receive.h"
+#include "connection/ringing.h"
+#include "connection/state.h"
+#include "connection/turns.h"
+#include "transport/tcp.h"
+
+#ifndef MFD_CLOEXEC
+#define MFD_CLOEXEC 1
+#endif
+
+enum { PIECE = 65536 }; /* bytes collected at a time */
+
+#define ASK_INTERVAL ((int64_t)50000000) /* ns between two requests for the same */
+
+/* Memory for so many bytes, all of it there already: no write of them fails. -1: there is none. */
+static int new_parcel(uint64_t size) {
+    int fd = (int)syscall(SYS_memfd_create, "fastsock-parcel", MFD_CLOEXEC);
+    if (fd >= 0 && fallocate(fd, 0, 0, (off_t)size) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* ---- reading up to BACK ------------------------------------------------------------------------------------ */
+
+/* fs_hear_all, until nothing is owed. 0 if some bytes have not come by the deadline. Without the lock between two
+ * looks: whoever receives then takes what is owed before anything else (fs_take_stream). */
+static int take_doorbells(struct fs_connection *c, int64_t deadline) {
+    for (;;) {
+        struct fs_side *own = fs_lock_receiving(c);
+        fs_hear_all(c);
+        int owed = own->doorbell_debt != 0;
+        fs_unlock(&own->recv_lock);
+        if (!owed) return 1;
+        if (fs_now() > deadline) return 0;
+        fs_nap();
+    }
+}
+
+/* It is settled: wakes who waits for that at the peer that was held. One that polls sleeps on the kernel's
+ * descriptor, and only its own side can make an edge there: its connection thread is asked to. 0 if there is no room
+ * for the request now. */
+static int let_go_on(struct fs_connection *c) {
+    fs_tell_peer(c);
+    return !(fs_peer_doorbell(&c->vi) & FS_EXPOSED) || fs_ask_peer(c, -1) != -EAGAIN;
+}
+
+void fs_press(struct fs_connection *c) {
+    int64_t deadline = fs_now() + FS_ANSWER_TIME;
+    while (!let_go_on(c) && fs_now() < deadline) /* more requests than the thread's queue takes */
+        fs_nap_aside();
+}
+
+/* Tells a peer that is held that it may go on. 0 if it still has to be asked (fs_press). */
+static int settle(struct fs_connection *c) {
+    /* SYNC: settled - pairs with fs_held and fs_put_back. */
+    if (fs_load_sc(&c->vi.rx->ready) == FS_LEFT) {
+        fs_swap_if32(&c->vi.rx->settled, FS_UNSETTLED, FS_GO_ON);
+        return let_go_on(c);
+    }
+    return 1;
+}
+
+/* settle, of a leaver. With no lock. */
+static void settle_with_peer(struct fs_connection *c) {
+    if (!settle(c)) fs_press(c);
+}
+
+void fs_settle_in_turn(struct fs_connection *c) {
+    if (!settle(c)) c->late |= FS_LATE_REQUEST;
+}
+
+void fs_go_back_receiving(struct fs_connection *c) {
+    if (c->vi.oob_inline) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1);
+    fs_change(c->own, FS_EV_RECEIVE_BACK);
+    fs_free_receive_buffer(c);
+    fs_hear_all(c); /* what is owed then is taken before the next receive */
+    fs_settle_in_turn(c);
+}
+
+/* ---- leaving ----------------------------------------------------------------------------------------------- */
+
+int fs_ask_peer(struct fs_connection *c, int parcel) {
+    /* SYNC: token - pairs with fs_answer_asks. */
+    return fs_ask(fs_load_acquire(&c->vi.region->asks[1 - c->vi.side]), c->region_id, 1 - c->vi.side, parcel);
+}
+
+/* Until it is known where the ring's stream ends: at BACK, FIN or with the peer's death. 0 if the peer does not
+ * say so in time. */
+static int await_end_of_ring(struct fs_connection *c) {
+    int64_t now = fs_now(), deadline = now + FS_ANSWER_TIME, ask_next = now;
+    int looks = 0;
+    /* SYNC: end of stream - pairs with fs_post_fin. */
+    while (!fs_load_sc(&c->vi.rx->fin)) {
+        looks += 1;
+        if (looks > 200) {
+            if (fs_peer_ended(c)) return 1;
+            fs_nap();
+        }
+        now = fs_now();
+        if (now > deadline) return 0;
+        if (now >= ask_next) {
+            ask_next = now + ASK_INTERVAL;
+            fs_ask_peer(c, -1);
+        }
+        fs_pause();
+    }
+    return 1;
+}
+
+/* Bytes that lie unread, or are on their way through the kernel, once it is known where the ring's stream ends.
+ * Under the receive lock. */
+static uint64_t unread_by(struct fs_connection *c) {
+    uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+    uint64_t count = fs_available(&c->vi, FS_PARCEL_MAX);
+    if (switch_at && !(fs_moved(c) & FS_RECEIVING_MOVED)) count += switch_at - 1 - c->own->kernel_taken;
+    return count;
+}
+
+/* Before anything is taken, since what is taken must be kept: a descriptor and memory for all that lies unread. */
+static void prepare_parcel(struct fs_connection *c, struct fs_parcel *parcel) {
+    struct fs_side *own = fs_lock_receiving(c);
+    uint64_t room = unread_by(c);
+    fs_unlock(&own->recv_lock);
+    if (0 < room && room <= FS_PARCEL_MAX) {
+        parcel->fd = new_parcel(room);
+        parcel->room = parcel->fd >= 0 ? room : 0;
+    }
+}
+
+/* Puts `count` bytes behind what is in the parcel. 0 if it does not take them. */
+static int keep(struct fs_parcel *parcel, const char *bytes, int64_t count) {
+    int64_t done = 0;
+    while (done < count) {
+        int64_t part = write(parcel->fd, bytes + done, (size_t)(count - done));
+        if (part <= 0) return 0;
+        done += part;
+    }
+    parcel->size += (uint64_t)count;
+    return 1;
+}
+
+/* The parcel's memory becomes as long as what is in it. */
+static void trim(struct fs_parcel *parcel) {
+    if (parcel->fd >= 0 && ftruncate(parcel->fd, (off_t)parcel->size) < 0) {} /* (shorter: nothing can fail) */
+}
+
+/* Takes everything that is unread, in the kernel's queue and in the ring, and the doorbell bytes. FS_IN_KERNEL if
+ * nothing is left but what the kernel's queue holds. While FS_COLLECTING is set. */
+static enum fs_outcome collect(struct fs_connection *c, struct fs_parcel *parcel, char *piece, int64_t deadline) {
+    int64_t got;
+    int more = 1;
+    struct fs_side *own;
+    while (fs_load_sc(&c->vi.rx->switch_at) && !(fs_moved(c) & FS_RECEIVING_MOVED)) {
+        own = fs_lock_receiving(c);
+        got = fs_take_kernel(c, piece, PIECE, 0);
+        fs_unlock(&own->recv_lock);
+        if (got == FS_VIOLATED) return FS_DISSOLVED;
+        if (got > 0) {
+            if (!keep(parcel, piece, got)) return FS_DISSOLVED; /* more than the peer has told of */
+        } else if (got == -EAGAIN && fs_now() <= deadline) {
+            fs_nap();
+        } else if (got != FS_MOVED_ON) {
+            return FS_NEEDS_BRIDGE;
+        }
+    }
+    while (more && fs_moved(c) & FS_RECEIVING_MOVED) {
+        own = fs_lock_receiving(c);
+        more = fs_waiting(&c->vi) || fs_load_relaxed(&c->own->taken);
+        got = more ? fs_take(&c->vi, piece, PIECE, FS_CONSUME) : 0;
+        fs_unlock(&own->recv_lock);
+        if (got < 0 || (got > 0 && !keep(parcel, piece, got))) return FS_DISSOLVED;
+    }
+    own = fs_lock_receiving(c);
+    more = fs_end(&c->vi) != 1;
+    if (more) fs_change(c->own, FS_EV_RECEIVE_BACK);
+    fs_unlock(&own->recv_lock);
+    if (!more) return FS_DISSOLVED;
+    return take_doorbells(c, deadline) ? FS_IN_KERNEL : FS_NEEDS_BRIDGE;
+}
+
+/* Has the peer send the parcel again, and learns how much of it the kernel took. */
+static enum fs_outcome give_back(struct fs_connection *c, struct fs_parcel *parcel) {
+    int64_t now = fs_now(), deadline = now + FS_ANSWER_TIME;
+    uint32_t told = 0;
+    int asked = 0;
+    for (;;) {
+        /* SYNC: returned - pairs with fs_put_back. */
+        told = fs_load_sc(&c->vi.rx->returned);
+        if (told) break;
+        if (!asked) asked = fs_ask_peer(c, parcel->fd) == 0;
+        now = fs_now();
+        int ended = fs_peer_ended(c);
+        if (now > deadline || ended || fs_load_sc(&c->vi.rx->settled) == FS_REFUSED) {
+            /* SYNC: settled - pairs with fs_put_back: it has begun, or will not. */
+            if (fs_swap_if32(&c->vi.rx->settled, FS_UNSETTLED, FS_GO_ON) ||
+                fs_load_sc(&c->vi.rx->settled) != FS_RETURNING) {
+                let_go_on(c);
+                return FS_NEEDS_BRIDGE;
+            }
+            told = fs_load_sc(&c->vi.rx->returned);
+            if (told) break;
+            parcel->unknown = 1; /* killed or stopped within the one system call */
+            return FS_NEEDS_BRIDGE;
+        }
+        fs_nap();
+    }
+    parcel->returned = told - 1;
+    if (parcel->returned > parcel->size) return FS_DISSOLVED;
+    return parcel->returned == parcel->size ? FS_IN_KERNEL : FS_NEEDS_BRIDGE;
+}
+
+/* The peer may be leaving as well, and want bytes of ours again: before anybody else writes to the descriptor, it
+ * gets them, or is told that it is too late. */
+static void let_peer_leave(struct fs_connection *c) {
+    /* SYNC: left - pairs with take_back. */
+    if (fs_swap_if32(&c->vi.tx->ready, FS_READY, FS_TOO_LATE) ||
+        fs_swap_if32(&c->vi.tx->ready, FS_NOT_YET, FS_TOO_LATE))
+        return;
+    int64_t deadline = fs_now() + FS_ANSWER_TIME;
+    while (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && !fs_leaver_ended(c) && fs_now() <= deadline) fs_nap();
+    /* Whatever has ended the wait: a parcel that comes from here on is not sent any more, as it would come behind
+     * what is written to the descriptor. One that is being sent is sent under the send lock.
+     * SYNC: settled - pairs with give_back and fs_put_back. */
+    fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_REFUSED);
+    struct fs_side *own = fs_lock_sending(c);
+    fs_end_turn_to_send(c, own);
+}
+
+int64_t fs_beside_collector(struct fs_connection *c) {
+    if (fs_is_broken(c)) return 0;
+    if (!fs_turn_free(&c->own->leaving)) return -EAGAIN;
+    fs_break_off(c, "what lay unread was lost with the process of this side that took it");
+    return FS_VIOLATED;
+}
+
+/* (Nobody waits for this lock but another leaver, which has no other turn, and could do nothing before the first one
+ * is done.) */
+struct fs_side *fs_begin_leaving(struct fs_connection *c) {
+    for (;;) {
+        struct fs_side *own = c->own;
+        int turn = fs_try_lock(&own->leaving, fs_own_pid);
+        if (turn == FS_BUSY) {
+            fs_give_way(&own->leaving);
+        } else if (own != c->own) {
+            fs_give_up(&own->leaving, turn);
+        } else {
+            fs_keep(&own->leaving);
+            return own;
+        }
+    }
+}
+
+void fs_end_leaving(struct fs_connection *c, struct fs_side *own, int whole) {
+    if (whole && fs_load_relaxed(&own->moved) & FS_COLLECTING) {
+        int turn = fs_lock(&own->recv_lock, fs_own_pid); /* (a bridge may have put another side in place of this one) */
+        fs_change(own, FS_EV_COLLECTED);
+        fs_give_up(&own->recv_lock, turn);
+    }
+    fs_unkeep(&own->leaving);
+    fs_unlock(&own->leaving);
+    fs_wake_own(c);
+}
+
+/* Takes both directions back to the kernel. The receive lock is held for looks and copies only. Between two of them
+ * other holders go on: before FS_COLLECTING is set one may read as far as BACK, which is looked for then; afterwards
+ * they do not receive. `piece`: PIECE bytes. */
+static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parcel, char *piece) {
+    int told = 1;
+    if (fs_is_out(c)) return FS_IN_KERNEL;
+    if (fs_is_collecting(c)) return FS_DISSOLVED; /* an earlier leaver was killed at it */
+    /* SYNC: left - pairs with fs_answer_leaver and let_peer_leave. */
+    int returns = fs_swap_if32(&c->vi.rx->ready, FS_READY, FS_LEFT) || fs_load_sc(&c->vi.rx->ready) == FS_LEFT;
+    struct fs_side *own = fs_lock_sending(c);
+    fs_go_back_sending(c, 0);
+    if (own->bytes_unsent)
+        c->late_sending = 1; /* whoever waits for room already: what is written to the descriptor must not come first */
+    if (!fs_end_turn_to_send(c, own)) return FS_DISSOLVED;
+    int attached = fs_load_sc(&c->vi.tx->ready) != FS_NOT_YET;
+    if (attached && !(fs_moved(c) & FS_RECEIVING_BACK)) {
+        told = await_end_of_ring(c);
+        prepare_parcel(c, parcel);
+    }
+    own = fs_lock_receiving(c);
+    if (fs_moved(c) & FS_RECEIVING_BACK) {
+        /* The peer left first, or another holder has read up to its BACK. It may still be at it, and wait for us by
+         * now. */
+        fs_unlock(&own->recv_lock);
+        settle_with_peer(c);
+        return take_doorbells(c, fs_now() + FS_ANSWER_TIME) ? FS_IN_KERNEL : FS_NEEDS_BRIDGE;
+    }
+    if (!attached || !told) {
+        /* A peer that has not attached finds LEFT when it does, and has never moved. */
+        if (!attached) fs_change(c->own, FS_EV_RECEIVE_BACK);
+        fs_unlock(&own->recv_lock);
+        settle_with_peer(c);
+        return attached ? FS_NEEDS_BRIDGE : FS_IN_KERNEL;
+    }
+    uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+    /* (A kernel whose socket is shut in both directions answers bytes with RST, and drops what it has not sent yet.) */
+    returns = returns && (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) == FS_BACK && !fs_peer_ended(c) &&
+              !(fs_load_relaxed(&c->vi.rx->doorbell) & FS_SHUT);
+    if (!returns && (fs_waiting(&c->vi) || fs_load_relaxed(&c->own->taken) ||
+                     (switch_at && !fs_receives_on_ring(c) && switch_at - 1 != c->own->kernel_taken))) {
+        fs_unlock(&own->recv_lock);
+        settle_with_peer(c);
+        return FS_NEEDS_BRIDGE;
+    }
+    if (unread_by(c) > parcel->room) { /* no memory, or no descriptor for it: a bridge needs no parcel */
+        fs_unlock(&own->recv_lock);
+        settle_with_peer(c);
+        return FS_NEEDS_BRIDGE;
+    }
+    fs_change(c->own, FS_EV_COLLECT);
+    fs_unlock(&own->recv_lock);
+    enum fs_outcome outcome = collect(c, parcel, piece, fs_now() + FS_ANSWER_TIME);
+    trim(parcel);
+    if (outcome == FS_IN_KERNEL && parcel->size) return give_back(c, parcel);
+    settle_with_peer(c);
+    return outcome;
+}
+
+enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_parcel *parcel) {
+    char *piece = malloc(PIECE);
+    if (!piece) return FS_NEEDS_BRIDGE;
+    enum fs_outcome outcome = take_back(c, parcel, piece);
+    free(piece);
+    trim(parcel); /* also if nothing was taken: a bridge reads it to its end */
+    if (outcome != FS_DISSOLVED && !fs_is_out(c)) {
+        let_peer_leave(c);
+        if (c->vi.oob_inline) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1);
+        if (outcome == FS_IN_KERNEL) fs_change(c->own, FS_EV_OUT);
+    }
+    return outcome;
+}
+
+/* (Doorbell bytes that have not come are no hindrance: the transport takes them out of what it reads, and nothing
+ * was returned in front of which they could come. But nobody knows what comes where the peer was stopped within its
+ * one send of the parcel: that connection is given up.) */
+enum fs_outcome fs_take_returned(struct fs_connection *c, struct fs_parcel *parcel) {
+    if (parcel->unknown || (c->own->doorbell_debt && parcel->returned) || !(fs_moved(c) & FS_RECEIVING_BACK))
+        return FS_DISSOLVED;
+    /* What was returned is in our kernel's queue, in front of all else: it is taken out again. */
+    int64_t deadline = fs_now() + FS_ANSWER_TIME;
+    while (parcel->returned) {
+        int64_t got = fs_look_in_kernel(c, NULL, parcel->returned, MSG_TRUNC);
+        if (got > 0) parcel->returned -= (uint64_t)got;
+        else if (got != -EAGAIN || fs_now() > deadline) return FS_DISSOLVED;
+        else fs_nap_aside();
+    }
+    return FS_IN_KERNEL;
+}

@@ -1,0 +1,62 @@
+/* The way out: a moved connection goes back to the kernel, because somebody else is about to read its descriptor raw. */
+#ifndef FASTSOCK_LEAVE_H
+#define FASTSOCK_LEAVE_H
+
+#include "connection/connection.h"
+
+enum fs_outcome { /* how fs_leave_ring ends */
+    FS_IN_KERNEL = 1, /* the kernel's stream is the whole stream */
+    FS_NEEDS_BRIDGE = 2,
+    FS_DISSOLVED = 3, /* a violation */
+};
+
+enum {
+    FS_PARCEL_MAX = 1 << 26, /* bytes that a peer is willing to send again */
+};
+#define FS_ANSWER_TIME ((int64_t)1000000000) /* ns that the peer's connection thread gets for an answer */
+
+#define FS_FIN_KIND (~(uint64_t)0xffffffff) /* of a FIN: the rest is its place */
+
+/* What the leaver took out of the ring and the kernel's queue. */
+struct fs_parcel {
+    int fd;            /* memfd, -1: nothing */
+    uint64_t room;     /* bytes that it can take for certain */
+    uint64_t size;
+    uint64_t returned; /* bytes of it that are in the kernel's queue again */
+    int unknown;       /* how many they are is not known yet, */
+    uint64_t crossed;  /* and these of them are across the bridge */
+};
+#define FS_NO_PARCEL {.fd = -1}
+
+/* Begins to take the connection back to the kernel: until fs_end_leaving. The lock `leaving` is a mark of the one holder that
+ * leaves, which the kernel takes back if it is killed. */
+struct fs_side *fs_begin_leaving(struct fs_connection *c);
+void fs_end_leaving(struct fs_connection *c, struct fs_side *own, int whole); /* others receive again, if the stream is whole */
+
+/* Takes both directions back to the kernel, and does what comes before somebody else may use the descriptor. Between
+ * fs_begin_leaving and fs_end_leaving. Without the front end's lock. */
+enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_parcel *parcel);
+
+/* Readies the parcel for a loop's transport, which gets what the peer cannot put into our kernel queue again: what was returned is
+ * taken out of the kernel's queue. FS_IN_KERNEL: the whole parcel is to be kept, and fs_change(FS_EV_OUT) follows; or FS_DISSOLVED. */
+enum fs_outcome fs_take_returned(struct fs_connection *c, struct fs_parcel *parcel);
+
+/* ---- for the rest of the core */
+
+/* The ring is read to BACK: what the kernel's queue holds behind the doorbell bytes is the program's again. Under the receive
+ * lock. */
+void fs_go_back_receiving(struct fs_connection *c);
+
+/* Tells a peer that is held that it may go on. Under the receive lock: what is to be asked again is fs_press's (FS_LATE_REQUEST). */
+void fs_settle_in_turn(struct fs_connection *c);
+
+void fs_press(struct fs_connection *c); /* asks the held peer again and again to go on. With no lock */
+
+/* Sends a request to the peer's connection thread, with a parcel if `parcel` is not negative. 0 or -errno. */
+int fs_ask_peer(struct fs_connection *c, int parcel);
+
+/* What a receive gets while another holder collects: -EAGAIN. FS_VIOLATED if that one was killed or has failed: then the stream
+ * has a hole. Under the receive lock, without which nobody stops collecting. */
+int64_t fs_beside_collector(struct fs_connection *c);
+
+#endif

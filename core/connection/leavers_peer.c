@@ -1,0 +1,116 @@
+/* The peer of a leaver (leave.c): it posts BACK, waits until the leaver is settled, sends what that had not read
+ * once more, and goes on in the kernel.
+ *
+ * Responsible for: that what this side sends through the kernel comes behind what it posted, and behind what the
+ * leaver gets again. Never: asking anybody, or receiving. */
+#include "connection/leavers_peer.h"
+
+#include "connection/leave.h"
+#include "connection/lifeline.h"
+#include "connection/ringing.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "connection/turns.h"
+#include "transport/tcp.h"
+
+#define HELD_TIME ((int64_t)5000000000) /* ns that a sender waits for a leaver to be settled */
+
+/* Bytes of a parcel; -1 if it is not in memory, where no read blocks. */
+static int64_t parcel_size(int fd) {
+    struct stat st;
+    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+void fs_go_back_sending(struct fs_connection *c, int held) {
+    if (fs_moved(c) & FS_SENDING_BACK) return;
+    c->own->sending_step = 1;
+    fs_change(c->own, held && !c->own->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
+    if (!c->own->fin_sent) {
+        /* A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its
+         * descriptor later finds nobody here whom it could ask for one. Before BACK: a peer that reads up to it
+         * believes `rung`. */
+        if (!held && c->own->posted != fs_load_relaxed(&c->vi.tx->seen)) fs_ring(c, FS_EXPOSED);
+        /* SYNC: end of stream - by fs_post_fin. */
+        fs_post_fin(&c->vi, FS_BACK);
+        fs_ring(c, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
+    }
+    if (c->plugs) {
+        fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
+        fs_events_now(c->fd, POLLOUT); /* see fs_tell_pollers */
+        c->plugs = 0;
+    }
+    uint32_t before = fs_load_relaxed(&c->send_buffer_before);
+    if (0 < before && before < FS_WIDENED)
+        fs_set_option(c->fd, SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* (the kernel doubles it) */
+    fs_store_relaxed(&c->send_buffer_before, 0);
+    c->own->sending_step = 0;
+    /* (Of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set.) */
+    if (!c->is.driven) fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
+    fs_wake_own(c); /* senders of this side that sleep until credits come */
+}
+
+void fs_answer_leaver(struct fs_connection *c) {
+    /* SYNC: left - pairs with take_back. */
+    if (fs_is_attached(c) && fs_load_sc(&c->vi.tx->ready) == FS_LEFT) fs_go_back_sending(c, 1);
+}
+
+/* (Not while the peer that left is unsettled, as what that wants again comes first. A peer that leaves from here on
+ * gets nothing again.) */
+int fs_goes_on_in_kernel(struct fs_connection *c) {
+    /* SYNC: left - pairs with take_back. */
+    if (fs_swap_if32(&c->vi.tx->ready, FS_READY, FS_TOO_LATE) || fs_load_sc(&c->vi.tx->ready) != FS_LEFT) return 1;
+    if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && !c->own->fin_sent) fs_change(c->own, FS_EV_HOLD);
+    return !fs_held(c);
+}
+
+/* (After a half-close the end of its stream says nothing.) */
+int fs_leaver_ended(struct fs_connection *c) {
+    enum fs_lifeline stands = fs_lifeline(c);
+    return stands == FS_OVER || (stands == FS_STREAM_ENDED && (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) != FS_FIN);
+}
+
+int fs_held(struct fs_connection *c) {
+    if (!(fs_moved(c) & FS_SENDING_HELD)) return 0;
+    /* SYNC: settled - pairs with settle and give_back. */
+    if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED) {
+        if (!c->held_since) c->held_since = fs_now();
+        if (!fs_leaver_ended(c) && fs_now() - c->held_since < HELD_TIME) return 1;
+        fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_REFUSED);
+    }
+    fs_change(c->own, FS_EV_RELEASE);
+    return 0;
+}
+
+/* (A program that polls for POLLOUT by edge, and was refused while this side was held, has never seen it false:
+ * setting the option, to what it is, makes an edge if there is room. If there is none, the kernel makes one later
+ * for whoever it has told so: a look does that.) */
+void fs_tell_pollers(struct fs_connection *c) {
+    fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT));
+    fs_events_now(c->fd, POLLOUT);
+}
+
+void fs_put_back(struct fs_connection *c, int parcel) {
+    int64_t size = parcel_size(parcel);
+    if (!(0 < size && size <= FS_PARCEL_MAX)) return;
+    char *bytes = malloc((size_t)size);
+    if (!bytes) return;
+    if (pread(parcel, bytes, (size_t)size, 0) == size) {
+        struct fs_side *own = fs_lock_sending(c);
+        fs_answer_leaver(c);
+        own->sending_step = 1;
+        /* SYNC: settled - pairs with give_back, which may have stopped waiting. */
+        if (fs_is_attached(c) && fs_moved(c) & FS_SENDING_BACK && fs_load_sc(&c->vi.tx->ready) == FS_LEFT &&
+            fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_RETURNING)) {
+            int64_t sent = fs_send_in_kernel(c, bytes, (size_t)size, MSG_NOSIGNAL);
+            /* SYNC: returned - pairs with give_back. */
+            fs_store_sc(&c->vi.tx->returned, 1 + (uint32_t)(sent > 0 ? sent : 0));
+            fs_change(c->own, FS_EV_RELEASE);
+            fs_tell_pollers(c);
+        }
+        own->sending_step = 0;
+        fs_end_turn_to_send(c, own);
+        fs_wake_own(c);
+        fs_tell_peer(c);
+    }
+    free(bytes);
+}

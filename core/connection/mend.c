@@ -1,0 +1,106 @@
+/* After a process of this side was killed in the middle of its turn: see ring/mending.h, which mends the ring's own
+ * state. Here is what concerns the kernel connection. The kernel has counted every byte, so what the dead process did
+ * not live to note can be told from its counts:
+ *
+ *     killed in              leaves                                        mended by
+ *     fs_switch_sending      `switch_at` stored, not noted as moved        noting it
+ *     fs_ring, post_urgent   one or two bytes counted, and not sent        sending them
+ *     a plug                 bytes sent, and not counted                   counting them
+ *     a post                 `ringing`, which readers wait for             clearing it
+ *     fs_take_kernel         bytes read, and not counted                   counting them
+ *     fs_swallow             doorbell bytes heard, and perhaps not taken   `doorbell_debt`
+ *     fs_go_back_receiving   doorbell bytes not heard, the peer held       hearing them, settling
+ *     fs_shut                FIN in the ring and not in the kernel         shutting down there
+ *     fs_answer_credit_wait  the peer's wish cleared, the peer not woken   waking it: once too often does no harm
+ *     fs_ring                the peer's ASLEEP cleared, it was not woken   the same
+ *
+ * Not what `sending_step` and FS_COLLECTING mark: the way out moves bytes to where only the dead process knew of them.
+ * The connection is dissolved then (the latter by fs_beside_collector), so that nobody takes what is left for the whole
+ * stream. The same where the kernel does not tell (urgent data).
+ *
+ * Responsible for: what fs_take_turn and fs_try_both find in an inherited turn. Never: takes or gives back a turn,
+ * waits. */
+#include "connection/mend.h"
+
+#include "connection/leave.h"
+#include "connection/lifeline.h"
+#include "connection/ringing.h"
+#include "connection/state.h"
+#include "ring/mending.h"
+#include "transport/tcp.h"
+
+void fs_break_off(struct fs_connection *c, const char *why) {
+    c->vi.violation = why;
+    fs_note_lost(c);
+    fs_reset_connection(c->fd);
+    fs_wake_own(c);
+}
+
+void fs_mend_sending(struct fs_connection *c, struct fs_side *own) {
+    uint64_t sent, received;
+    char state;
+    if (!fs_is_attached(c) || fs_load_relaxed(&own->moved) & FS_OUT)
+        return; /* the kernel's stream, which has its own turns */
+    if (own->sending_step) {
+        fs_break_off(c, "a process of this side was killed while it took the connection back to the kernel");
+        return;
+    }
+    if (fs_mend_sender(&c->vi) == FS_VIOLATION) {
+        fs_break_off(c, c->vi.violation);
+        return;
+    }
+    uint64_t switch_at = fs_load_sc(&c->vi.tx->switch_at);
+    if (switch_at) {
+        fs_change(own, FS_EV_SEND_SWITCHED);
+        if (!(fs_load_relaxed(&own->moved) & FS_SENDING_BACK) && fs_tcp_bytes(c->fd, &state, &sent, &received)) {
+            uint32_t rung = fs_load_relaxed(&c->vi.tx->rung);
+            int32_t more = (int32_t)((uint32_t)(sent - (switch_at - 1)) - rung);
+            if (more > 0) fs_store_sc(&c->vi.tx->rung, rung + (uint32_t)more);
+            int64_t owed = -(int64_t)more;
+            /* (Behind an urgent byte another one is counted at once.) */
+            fs_owe_bytes(c, owed >= 0 && owed <= (int64_t)own->bytes_unsent + 2 ? (uint32_t)owed : 0);
+            if (own->bytes_unsent) { /* the dead one may have been about to wait for room */
+                own->unsent_since = fs_now();
+                c->late_sending = 1;
+            }
+        }
+    }
+    fs_end_ringing(&c->vi);
+    fs_tell_peer(c);
+    if ((fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) == FS_FIN) shutdown(c->fd, SHUT_WR);
+}
+
+/* Bytes of the kernel's stream that this side has read so far, doorbell bytes and all. 0 if an urgent byte makes that
+ * uncertain, or the kernel does not tell. */
+static int read_of_kernel(struct fs_connection *c, uint64_t *taken) {
+    int64_t mark;
+    return fs_kernel_position(c, taken, &mark) && mark < 0;
+}
+
+void fs_mend_receiving(struct fs_connection *c, struct fs_side *own) {
+    uint64_t taken;
+    uint32_t moved = fs_load_relaxed(&own->moved);
+    if (!fs_is_attached(c) || moved & FS_OUT) return;
+    fs_mend_receiver(&c->vi);
+    uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+    if (moved & FS_RECEIVING_BACK) fs_store_sc(&c->vi.rx->heard, fs_load_acquire(&c->vi.rx->rung));
+    /* A loop's transport reads the kernel without our turns, and accounts for it afterwards. */
+    if (!c->is.driven && !(moved & FS_RECEIVING_BACK && !switch_at) && !(fs_events_now(c->fd, 0) & POLLERR)) {
+        if (!read_of_kernel(c, &taken)) {
+            fs_break_off(c, "a process of this side was killed while it read from the kernel");
+            return;
+        }
+        if (!(moved & FS_RECEIVING_MOVED)) {
+            own->kernel_taken = taken;
+        } else {
+            uint32_t heard = fs_load_relaxed(&c->vi.rx->heard);
+            int64_t owed = (int32_t)(heard - (uint32_t)(taken - (switch_at - 1)));
+            own->doorbell_debt = owed > 0 ? (uint32_t)owed : 0;
+        }
+    }
+    if (moved & FS_RECEIVING_BACK && !(moved & FS_COLLECTING))
+        fs_settle_in_turn(c);
+    else if (moved & FS_RECEIVING_MOVED)
+        fs_acknowledge(&c->vi);
+    fs_tell_peer(c);
+}

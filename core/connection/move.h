@@ -1,0 +1,37 @@
+/* How a connection gets its region, and how its descriptor is handed out. */
+#ifndef FASTSOCK_MOVE_H
+#define FASTSOCK_MOVE_H
+
+#include "connection/connection.h"
+
+/* What an attachment is told of how to behave. */
+struct fs_manner {
+    uint32_t ack_threshold; /* t */
+    uint32_t combine_limit; /* largest send that is combined, bytes */
+    int combine_when_full;  /* the last quarter of the window always combines */
+};
+
+/* Takes a region and gives consent: what the peer posts after its switch will be read here. `memory`, of `size` bytes:
+ * the mapping; `side`: 0 the seeker, 1 the publisher; `wake_fd` is the eventfd this side sleeps on, `peer_fd` the
+ * peer's. The mapping and both descriptors stay the caller's. With the front end's lock, which is let go while the
+ * turns are taken. 0, or -ENOMEM, or -ENOTCONN if the connection is being closed or shared, or the kernel does not
+ * count its bytes; -EINVAL and `*wrong` if the region is unsound. */
+int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, int wake_fd, int peer_fd, const struct fs_manner *manner,
+              const char **wrong);
+
+/* Bytes of the kernel's stream that were received so far. 0 if the connection is no longer whole, or the kernel does
+ * not tell. */
+int fs_count_received(struct fs_connection *c, uint64_t *taken);
+
+/* The descriptor's number was handed out: from now on it must be readable exactly while something waits. The caller is
+ * inside (fs_begin), until after fs_await_doorbell_byte. With the front end's lock, so that nobody begins to drive the
+ * connection between the look at that and the note; it is let go while the turn is taken. 1 if the peer has to be asked
+ * for a doorbell byte (fs_lacks_doorbell_byte), which the caller does and awaits by fs_await_doorbell_byte. */
+int fs_expose(struct fs_connection *c);
+void fs_await_doorbell_byte(struct fs_connection *c); /* for 20 ms at most; without the front end's lock */
+
+/* The descriptor is `fd` from now on. Under both locks: no call on the old number may be under way when its owner
+ * closes it. The caller is inside (fs_begin), with the front end's lock, which is let go while the turns are taken. */
+void fs_point_to(struct fs_connection *c, int fd);
+
+#endif

@@ -1,0 +1,186 @@
+/* The receiving side of a connection: the kernel's part of the stream, then the ring, and the end of either.
+ *
+ * Responsible for: what a receive gets, and in which order. Never: blocks, decides whether the peer is dead
+ * (lifeline.c), or counts doorbell bytes (hear.c). */
+#include "connection/receive.h"
+
+#include "connection/hear.h"
+#include "connection/leave.h"
+#include "connection/lifeline.h"
+#include "connection/state.h"
+#include "connection/turns.h"
+#include "transport/tcp.h"
+
+int64_t fs_try_receive(struct fs_connection *c, char *into, size_t room, int flags, int final) {
+    int64_t got = -EAGAIN;
+    if (room == 0) return 0;
+    for (int looks = 0; looks < 2; looks++) {
+        struct fs_side *own = fs_take_turn(c, 0, FS_PATIENCE);
+        if (!own) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
+        /* What a dead holder left cannot always be mended. */
+        got = c->vi.violation && !fs_is_broken(c) ? FS_VIOLATED : fs_take_stream(c, into, room, flags, final);
+        if (!fs_end_turn_to_receive(c, own) || got != -EAGAIN) break;
+    }
+    return got;
+}
+
+int64_t fs_take_stream(struct fs_connection *c, char *into, size_t room, int flags, int final) {
+    int64_t got;
+    if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
+        if (fs_is_collecting(c)) return fs_beside_collector(c);
+        if (fs_is_attached(c) && c->own->doorbell_debt) {
+            fs_swallow(c, 0);
+            if (c->own->doorbell_debt) return -EAGAIN; /* what comes first are doorbell bytes */
+        }
+        if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
+        got = recv(c->fd, into, room, flags | MSG_DONTWAIT);
+        return got >= 0 ? got : -errno;
+    }
+    if (fs_is_broken(c)) return 0;
+    if (!fs_receives_on_ring(c)) {
+        got = fs_take_kernel(c, into, room, flags);
+        if (got != FS_MOVED_ON) return got;
+    }
+    for (int looks = 0; looks < 4; looks++) {
+        got = fs_take(&c->vi, flags & MSG_TRUNC ? NULL : into, room, flags & MSG_PEEK ? FS_PEEK : FS_CONSUME);
+        if (got < 0) return FS_VIOLATED;
+        if (got > 0) {
+            if (!(flags & MSG_PEEK)) {
+                if (fs_peer_credit_wait(&c->vi)) fs_answer_credit_wait(c);
+                if (fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED &&
+                    (!fs_waiting(&c->vi) ||
+                     fs_load_relaxed(&c->vi.rx->rung) - fs_load_relaxed(&c->vi.rx->heard) >= FS_EDGES))
+                    fs_take_doorbell_bytes(c);
+                if (fs_load_relaxed(&c->vi.rx->fin) && fs_end(&c->vi) == FS_BACK)
+                    fs_go_back_receiving(c); /* now, so that no doorbell byte stays behind */
+            }
+            return got;
+        }
+        if (fs_load_relaxed(&c->own->fin_taken) == 1) return 0;
+        uint64_t end = fs_end(&c->vi);
+        if (end == 1) return FS_VIOLATED;
+        if (end == FS_FIN) {
+            fs_note_fin_taken(c->own, 1);
+            fs_store_sc(&c->vi.rx->finack, 1);
+            fs_take_doorbell_bytes(c);
+            return 0;
+        }
+        if (end == FS_BACK) {
+            fs_go_back_receiving(c);
+            return fs_take_stream(c, into, room, flags, final);
+        }
+        if (end == FS_RESET && fs_load_relaxed(&c->own->fin_taken) == 0)
+            fs_note_fin_taken(c->own, 2); /* the kernel's RST follows and says the rest */
+        if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
+        if (!final && end == 0) return -EAGAIN;
+        got = fs_look_at_lifeline(c);
+        if (got == -EAGAIN) return got;
+        /* The peer is gone. What it posted before is visible now: look once more, then believe the kernel. */
+        if (!fs_waiting(&c->vi)) return got;
+        if (got < 0) fs_note_error(c, (uint32_t)-got);
+    }
+    return -EAGAIN;
+}
+
+int64_t fs_take_error(struct fs_connection *c) {
+    int64_t error = -(int64_t)fs_load_relaxed(&c->is.pending_error);
+    fs_note_error(c, 0);
+    return fs_tell_of_kernel(c, error);
+}
+
+int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at) {
+    uint64_t position;
+    int64_t mark;
+    return fs_kernel_position(c, &position, &mark) &&
+           (position >= switch_at - 1 || (position == switch_at - 2 && mark == 0));
+}
+
+/* The kernel's part of the stream has been read. Under the receive lock. */
+static void move_receiving(struct fs_connection *c) {
+    /* Not before: an urgent byte that came over the kernel belongs in line as the option says. */
+    fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 0);
+    fs_change(c->own, FS_EV_RECEIVE_SWITCHED);
+    fs_hold_receive_buffer(c);
+}
+
+int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int flags) {
+    for (;;) {
+        int64_t got, more, mark = -1;
+        char byte;
+        /* Count first, look for the switch then: doorbell bytes only ever follow the switch, so what was
+         * counted before an unset switch is the program's. */
+        uint64_t here = 0;
+        fs_kernel_waiting(c->fd, &here, &mark);
+        uint64_t left = here;
+        /* SYNC: switch - pairs with fs_switch_sending. */
+        uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+        if (switch_at) {
+            left = switch_at - 1 - c->own->kernel_taken;
+            if (left > (uint64_t)1 << 62) {
+                c->vi.violation = "switch offset in the past";
+                return FS_VIOLATED;
+            }
+            if (left && fs_kernel_part_read(c, switch_at)) {
+                left = 0;
+                c->own->kernel_taken = switch_at - 1;
+            }
+            if (left == 0) {
+                move_receiving(c);
+                return FS_MOVED_ON;
+            }
+            /* Count again: all of it may have come by now, and what was not counted is not read. Recv would pass over
+             * an urgent byte in front, and go on behind the switch. */
+            fs_kernel_waiting(c->fd, &here, &mark);
+        }
+        if (here == 0 || (here == 1 && mark == 0)) {
+            if (fs_load_relaxed(&c->is.pending_error))
+                return fs_take_error(c); /* of a receive that had taken bytes already */
+            got = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            if (got > 0 || (got == 0 && !switch_at && fs_load_sc(&c->vi.rx->switch_at))) continue; /* came just now */
+            if (got < 0) return errno != EAGAIN ? fs_kernel_failed(c, errno) : -EAGAIN;
+            /* (With a FIN in the ring the peer has ended its stream, and lives.) */
+            return !fs_load_sc(&c->vi.rx->fin) ? fs_stream_ended(c) : 0;
+        }
+        uint64_t limit = FS_MIN(here, left);
+        if (mark == 0)
+            limit -= 1;
+        else if (0 < mark && mark < (int64_t)limit)
+            limit = (uint64_t)mark;
+        got = recv(c->fd, into, room < limit ? room : limit, flags | MSG_DONTWAIT);
+        if (got < 0) return -errno;
+        if (mark == 0 && got) {
+            left -= 1;
+            if (!(flags & MSG_PEEK)) c->own->kernel_taken += 1;
+        }
+        if (!(flags & MSG_PEEK)) c->own->kernel_taken += (uint64_t)got;
+        if (switch_at && (uint64_t)got == left && room > left) {
+            /* The rest of the kernel's part: go on in the ring, where TCP would have gone on too. */
+            more = 0;
+            if (flags & MSG_PEEK) {
+                more = fs_take(&c->vi, flags & MSG_TRUNC ? NULL : into + got, room - (size_t)got, FS_PEEK);
+            } else if (fs_waiting(&c->vi)) {
+                move_receiving(c);
+                more = fs_take_stream(c, into + got, room - (size_t)got, flags, 0);
+            }
+            got += more > 0 ? more : 0;
+        }
+        return got;
+    }
+}
+
+int fs_left_unread_here(struct fs_connection *c) {
+    int waiting = 0;
+    if (fs_waiting(&c->vi) || fs_load_relaxed(&c->own->taken)) return 1;
+    if (fs_receives_on_ring(c)) return 0;
+    uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+    if (switch_at) return switch_at - 1 != c->own->kernel_taken;
+    ioctl(c->fd, FIONREAD, &waiting);
+    return waiting > 0;
+}
+
+void fs_put_oob_inline(struct fs_connection *c, int inline_) {
+    struct fs_side *own = fs_lock_receiving(c);
+    c->vi.oob_inline = inline_;
+    if (!fs_receives_on_ring(c)) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, inline_);
+    fs_unlock(&own->recv_lock);
+}

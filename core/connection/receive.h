@@ -1,0 +1,29 @@
+/* The receiving side: the kernel's part of the stream, then the ring, and the end of either. */
+#ifndef FASTSOCK_RECEIVE_H
+#define FASTSOCK_RECEIVE_H
+
+#include "connection/connection.h"
+
+#define FS_MOVED_ON ((int64_t)-100001) /* fs_take_kernel: the kernel's part is exhausted */
+
+/* Bytes received, 0 at the end of the stream, or -errno; FS_VIOLATED. `final`: the caller has nothing else to try and wants to
+ * know of a lost peer (a system call). `flags`: MSG_PEEK, MSG_TRUNC, and what the kernel takes. Never blocks. */
+int64_t fs_try_receive(struct fs_connection *c, char *into, size_t room, int flags, int final);
+
+/* ---- for the rest of the core: under the receive lock unless it says otherwise */
+
+int64_t fs_take_stream(struct fs_connection *c, char *into, size_t room, int flags, int final);
+
+/* The part of the stream that came before the peer's switch. FS_MOVED_ON when it is exhausted. */
+int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int flags);
+
+/* Whether the kernel's stream was read up to the switch; an urgent byte may lie in front of it, which can still be read apart
+ * and is no part of the stream. What recv returned does not count those that it passed over. */
+int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at);
+
+int64_t fs_take_error(struct fs_connection *c); /* an error that the kernel has told already, and that comes after the bytes */
+int fs_left_unread_here(struct fs_connection *c); /* whether bytes of the peer lie here that the program has not read */
+
+void fs_put_oob_inline(struct fs_connection *c, int inline_); /* the ring's option; the kernel's too, before the switch. Takes the turn */
+
+#endif

@@ -1,0 +1,188 @@
+/* The sending side of a connection: the switch to the ring, posting, and what the kernel answers for a peer that is
+ * gone.
+ *
+ * Responsible for: where the bytes of a send go, and what it gets. Never: blocks, or decides whether the peer is dead
+ * (lifeline.c) or has left (leavers_peer.c). */
+#include "connection/send.h"
+
+#include "connection/hear.h"
+#include "connection/leavers_peer.h"
+#include "connection/lifeline.h"
+#include "connection/ringing.h"
+#include "connection/state.h"
+#include "connection/turns.h"
+#include "connection/wait.h"
+#include "transport/tcp.h"
+
+void fs_answer_ask(struct fs_connection *c) {
+    struct fs_side *own = fs_lock_sending(c);
+    fs_answer_leaver(c);
+    if (fs_moved(c) & FS_SENDING_BACK && !fs_waits_for_leaver(c)) fs_tell_pollers(c);
+    if (!(fs_moved(c) & FS_SENDING_BACK) && c->own->posted != fs_load_relaxed(&c->vi.tx->seen))
+        fs_ring(c, fs_peer_doorbell(&c->vi) & FS_EXPOSED);
+    fs_end_turn_to_send(c, own);
+    fs_wake_own(c);
+}
+
+/* Posts one descriptor's worth, and tells a receiver that sleeps or whose descriptor may be polled. As fs_post. Under
+ * the send lock. */
+static int64_t post_and_ring(struct fs_connection *c, const char *data, size_t length, int combine) {
+    int counted = 0, lacks = 0;
+    uint32_t doorbell = 0;
+    int ringing = fs_begin_ringing(&c->vi);
+    int64_t part = fs_post(&c->vi, data, length, FS_DATA, combine, ringing ? &counted : NULL);
+    if (part > 0) {
+        doorbell = fs_peer_doorbell(&c->vi);
+        /* (A peer that has ended its stream: see fs_leave_byte.) */
+        lacks = (doorbell & FS_EXPOSED || fs_load_relaxed(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) &&
+                fs_all_heard(&c->vi);
+    }
+    if (ringing && !lacks) fs_end_ringing(&c->vi);
+    if (counted) fs_send_doorbell_byte(c);
+    if (doorbell) doorbell &= ~(uint32_t)FS_EXPOSED;
+    if (lacks) doorbell |= FS_EXPOSED;
+    if (doorbell) fs_ring(c, doorbell);
+    if (ringing && lacks) fs_end_ringing(&c->vi);
+    return part;
+}
+
+int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags) {
+    int64_t done = 0, part;
+    struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
+    if (!own) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
+    if (!fs_is_attached(c)) { /* under the lock: another thread may have moved the connection meanwhile */
+        part = fs_kernel_send(c, data, length, flags);
+        fs_end_turn_to_send(c, own);
+        return part;
+    }
+    /* SYNC: consent - pairs with fs_attach.
+     * SYNC: left - pairs with take_back. */
+    uint32_t ready = fs_load_sc(&c->vi.tx->ready);
+    if (ready == FS_LEFT) fs_answer_leaver(c);
+    if ((fs_load_relaxed(&own->moved) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK) {
+        if (!fs_goes_on_in_kernel(c)) {
+            fs_end_turn_to_send(c, own);
+            return length ? -EAGAIN : 0;
+        }
+    } else if (ready == FS_READY && length && !(fs_load_relaxed(&own->moved) & (FS_SENDING_MOVED | FS_SENDING_BACK))) {
+        fs_switch_sending(c);
+    }
+    if ((fs_load_relaxed(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) && fs_events_now(c->fd, 0))
+        /* (A half-closed peer has died: its FIN was no news, but fs_leave_byte made the kernel find out.) */
+        fs_peer_lost(c);
+    uint32_t doorbell = fs_load_relaxed(&c->vi.tx->doorbell);
+    if ((doorbell & (FS_SHUT | FS_GONE)) == FS_SHUT && fs_sends_on_ring(c) && !fs_is_lost(c) && !c->own->fin_sent) {
+        if (!fs_writable(&c->vi)) {
+            fs_end_turn_to_send(c, own);
+            return length ? -EAGAIN : 0;
+        }
+        fs_note_lost(c); /* there is room, and what is sent now draws a reset */
+    }
+    if (!fs_sends_on_ring(c) || fs_is_lost(c) || c->own->fin_sent || fs_is_broken(c) || fs_moved(c) & FS_SENDING_BACK ||
+        doorbell & FS_GONE) {
+        /* Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer. */
+        part = fs_refusal(c);
+        if (part == 0) {
+            part = fs_send_in_kernel(c, data, length, flags);
+            if (fs_is_gone(c)) part = fs_tell_of_kernel(c, part);
+        }
+        return fs_end_turn_to_send(c, own) ? part : FS_VIOLATED;
+    }
+    int combine = c->vi.combine_limit && !fs_is_nodelay(c) && length <= c->vi.combine_limit;
+    while (done < (int64_t)length) {
+        part = post_and_ring(c, data + done, length - (size_t)done, combine);
+        if (part > 0) done += part;
+        if (part < 0) done = FS_VIOLATED;
+        if (part <= 0) break;
+    }
+    fs_note_processor(c);
+    if (fs_in_flight(c->own)) fs_watch_lifeline(c);
+    if (c->vi.violation) done = FS_VIOLATED;
+    if (!fs_end_turn_to_send(c, own)) done = FS_VIOLATED;
+    return done || !length ? done : -EAGAIN;
+}
+
+int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length, int flags) {
+    int64_t part = send(c->fd, data, length, flags | MSG_DONTWAIT);
+    return part >= 0 ? part : -errno;
+}
+
+int64_t fs_send_in_kernel(struct fs_connection *c, const char *data, size_t length, int flags) {
+    return fs_send_owed(c) ? fs_kernel_send(c, data, length, flags) : -EAGAIN;
+}
+
+/* The last byte of an urgent send. As post_and_ring. A doorbell byte follows the urgent one, which alone does not make
+ * the descriptor readable. Under the send lock. */
+static int64_t post_urgent(struct fs_connection *c, const char *byte) {
+    int ringing = fs_begin_ringing(&c->vi);
+    unsigned char before = c->own->urgent_byte; /* may be owed */
+    c->own->urgent_byte = (unsigned char)byte[0]; /* before it is counted: see mend.c */
+    if (!fs_count_urgent(&c->vi)) {
+        c->own->urgent_byte = before;
+        if (ringing) fs_end_ringing(&c->vi);
+        return c->vi.violation ? -1 : 0;
+    }
+    int counted = ringing && fs_count_ring(&c->vi);
+    int64_t part = fs_post(&c->vi, byte, 1, FS_OOB, 0, NULL); /* (there is credit) */
+    uint32_t doorbell = fs_peer_doorbell(&c->vi);
+    if (ringing) fs_end_ringing(&c->vi);
+    fs_owe_bytes(c, c->own->bytes_unsent + 1 + (uint32_t)counted);
+    if (counted) {
+        doorbell &= ~(uint32_t)FS_EXPOSED;
+        fs_count(&c->vi.count.doorbells_rung, 1);
+    }
+    if (doorbell) fs_ring(c, doorbell);
+    return part;
+}
+
+int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t length) {
+    int64_t part;
+    if (length == 0) return -EAGAIN;
+    struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
+    if (!own) return -EAGAIN;
+    fs_answer_leaver(c);
+    if (fs_held(c)) {
+        fs_end_turn_to_send(c, own);
+        return -EAGAIN;
+    }
+    if (!(fs_moved(c) & (FS_SENDING_MOVED | FS_SENDING_BACK)) && fs_load_sc(&c->vi.tx->ready) == FS_READY)
+        fs_switch_sending(c);
+    if (!fs_sends_on_ring(c) || c->own->fin_sent || fs_is_gone(c)) {
+        part = fs_send_in_kernel(c, data, length, MSG_OOB);
+        fs_end_turn_to_send(c, own);
+        return part;
+    }
+    part = length > 1 ? post_and_ring(c, data, length - 1, 0) : post_urgent(c, data);
+    if (!fs_end_turn_to_send(c, own)) part = -1;
+    return part > 0 ? part : part == 0 ? -EAGAIN : FS_VIOLATED;
+}
+
+void fs_switch_sending(struct fs_connection *c) {
+    uint64_t sent, received;
+    char state;
+    /* Doorbell bytes will need room behind what the peer has not read yet. */
+    if (!(fs_events_now(c->fd, POLLOUT) & POLLOUT) || !fs_tcp_bytes(c->fd, &state, &sent, &received)) return;
+    if (state != FS_TCP_ESTABLISHED && state != FS_TCP_CLOSE_WAIT)
+        return; /* our stream has ended, or the connection: POLLOUT means an error, and a FIN counts as a byte sent */
+    fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, 1); /* a doorbell byte waits for no ACK */
+    /* SYNC: switch - pairs with fs_take_kernel. */
+    fs_store_sc(&c->vi.tx->switch_at, sent + 1);
+    fs_change(c->own, FS_EV_SEND_SWITCHED);
+}
+
+/* SO_RCVBUF or SO_SNDBUF was set in the middle. In both turns. */
+static void limit_on_ring(struct fs_connection *c) {
+    fs_limit_sends(&c->vi, c->send_limit);
+    fs_store_sc(&c->vi.rx->limit, c->receive_limit);
+    if (c->receive_limit) c->vi.ack_threshold = 1;
+    fs_answer_credit_wait(c); /* what is read counts no more, as in TCP */
+}
+
+void fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send) {
+    struct fs_side *own = fs_lock_both(c);
+    c->receive_limit = receive;
+    c->send_limit = send;
+    if (send && fs_load_relaxed(&c->send_buffer_before)) fs_store_relaxed(&c->send_buffer_before, send);
+    if (fs_is_attached(c)) limit_on_ring(c);
+    fs_end_both(c, own);
+}

@@ -1,0 +1,34 @@
+/* The sending side: the switch to the ring, posting, and what the kernel answers for a peer that is gone. */
+#ifndef FASTSOCK_SEND_H
+#define FASTSOCK_SEND_H
+
+#include "connection/connection.h"
+
+/* Bytes accepted, or -errno; -EAGAIN when there is no credit or no room; FS_VIOLATED. `flags` matter to the kernel only: without
+ * MSG_NOSIGNAL a broken connection raises SIGPIPE. Never blocks. */
+int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);
+
+/* MSG_OOB: all but the last byte are ordinary data; the last one takes its place in the ring and is rung on the kernel connection
+ * as urgent, which gives the peer its POLLPRI and SIGURG. As fs_try_send, but of a connection that has a region only. */
+int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t length);
+
+/* Bytes that the kernel took, or -errno. Never blocks. */
+int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length, int flags);
+
+/* SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set. In both turns, also of a connection that has no region
+ * yet: fs_attach finds the limits, or they find the region. */
+void fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send);
+
+/* ---- for the rest of the core: under the send lock unless it says otherwise */
+
+/* fs_kernel_send on a connection that has a region: doorbell bytes that are owed come first. */
+int64_t fs_send_in_kernel(struct fs_connection *c, const char *data, size_t length, int flags);
+
+/* The switch: records how many bytes went through the kernel; from here on it carries doorbell bytes. */
+void fs_switch_sending(struct fs_connection *c);
+
+/* The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left, or is settled
+ * after that; or it cannot ring our eventfd any more. Takes the turn. */
+void fs_answer_ask(struct fs_connection *c);
+
+#endif

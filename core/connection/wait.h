@@ -1,0 +1,38 @@
+/* Waiting on a connection: polling for the budget, and sleeping on the eventfd and the kernel connection. */
+#ifndef FASTSOCK_WAIT_H
+#define FASTSOCK_WAIT_H
+
+#include "connection/connection.h"
+
+/* Polls for the budget until there is something to receive (FS_RECEIVE), or credit to send with (FS_SEND). Whether there is. */
+int fs_spin(struct fs_connection *c, int what);
+
+/* Sleeps until something may have happened. 1: look again, 0: the deadline (monotonic ns, negative: none) has passed, -EINTR: a
+ * signal came. `news`: of numbers; NULL where no other thread can change one. */
+int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news *news);
+
+void fs_note_processor(struct fs_connection *c); /* tells the peer where we run: polling for somebody who needs this processor cannot pay */
+
+/* A connection on the ring learns for itself; those on the kernel, which may be short, from each other. */
+struct fs_habit *fs_habits(struct fs_connection *c);
+
+/* Whether polling is on and has been paying here, and nobody else waits for the processor. */
+int fs_polls(struct fs_connection *c);
+
+/* Whether polling the kernel's stream can win anything: for a peer on this host, while nobody else waits for a processor. */
+int fs_may_look_in_kernel(struct fs_connection *c, int64_t now);
+
+int64_t fs_budget(struct fs_connection *c, int64_t now); /* nanoseconds that this wait may poll */
+void fs_settle_wait(struct fs_connection *c, int64_t began, int polled, int paid); /* learns from a finished wait whether polling pays */
+
+/* SO_RCVTIMEO or SO_SNDTIMEO, nanoseconds; -1: not set. Asked of the kernel by the first wait. */
+int64_t fs_timeout_option(struct fs_connection *c, int what);
+
+/* Somebody who knows the descriptor's number may have set O_NONBLOCK behind the socket object's back. */
+int fs_nonblocking_by_flag(struct fs_connection *c);
+
+/* Whether the peer is known to be on this host, or obviously so: both ends have one address, or the peer's is a loopback address.
+ * Asked of the kernel by the first wait. */
+int fs_on_this_host(struct fs_connection *c);
+
+#endif

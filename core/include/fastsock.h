@@ -1,0 +1,107 @@
+/* fastsock for a front end in C: TCP connections between processes of one host, over shared memory.
+ *
+ * A connection is a connected TCP socket of the program. It starts on kernel TCP, and moves to a region of shared
+ * memory when both ends have one and agree. The calls below are the same on both paths. CPython's front end
+ * (fastsock/_native) is made of them too. This file only collects them: each function has its contract where it is
+ * declared. The tour of the internals is docs/design.md, the protocol between two processes is docs/protocol.md.
+ *
+ *     ./dev core                                                          makes build/core/libfastsock.a
+ *     cc -std=gnu11 -D_GNU_SOURCE -I core/include -I core program.c build/core/libfastsock.a -pthread
+ *
+ * How a connection lives
+ *
+ *     fs_own_pid = getpid();                    once in a process, and again in a forked child; fs_own_pid_space too
+ *     fs_open_connection(c, fd, fs_inode(fd))   on kernel TCP. `c` stays where it is until it is released
+ *     fs_attach(c, memory, ...)                 a region that is shared with the peer; see below. Once, or never
+ *     fs_try_receive, fs_try_send, ...          the calls, each between fs_begin and fs_end_call
+ *     fs_shut(c, receiving, sending)            before shutdown(2) on the descriptor, and instead of nothing
+ *     fs_note_finished(c), fs_let_go_of(c, ..)  before close(2) on the descriptor; the counters go to a total
+ *     fs_free_own(c), fs_note_detached(c)       when fs_may_release says so, at once or after the last fs_end_call
+ *
+ * A blocking receive, with the deadline in monotonic nanoseconds (negative: none):
+ *
+ *     struct fs_call call;
+ *     int64_t got = -EBADF;
+ *     if (fs_begin(c, &call)) {
+ *         while ((got = fs_try_receive(c, into, room, 0, 1)) == -EAGAIN)
+ *             if (!fs_spin(c, FS_RECEIVE) && fs_sleep(c, FS_RECEIVE, deadline, news) != 1) break;
+ *         after = fs_end_call(c, &call);
+ *     }
+ *
+ * `news` is NULL in a program with one thread. With more, another thread may give the descriptor's number to another
+ * file meanwhile: fs_join_news before the sleep, fs_leave_news after it. After -EINTR the program's signal handlers
+ * have run. A blocking send is the same with fs_try_send and FS_SEND; it goes on behind what was accepted.
+ *
+ * Which calls block
+ *
+ *     never        fs_try_*; fs_begin, fs_end_call; fs_open_connection; what tcp.h has; the questions of state.h
+ *     for a turn   everything that takes one says so, and so do fs_try_*, which give up after some 20 ms (-EAGAIN).
+ *                  A turn is a copy long. It takes longer only while its holder is stopped; a dead one loses it
+ *     so long      fs_spin: its budget (fs_poll_ns). fs_await_doorbell_byte: 20 ms. fs_leave_ring: FS_ANSWER_TIME
+ *                  for each answer of the peer
+ *     at will      fs_sleep: until something may have happened, the deadline, or a signal
+ *
+ * Which lock is needed
+ *
+ *     The front end's lock is whatever keeps its threads apart: CPython's GIL, a mutex, or nothing in a program with
+ *     one thread. What lives longer than a call is under it: end.h, roll.h, and the list of connections that the front
+ *     end keeps for its own ends. The calls in between need no lock. They may be made with the front end's lock held:
+ *     where a turn is waited for, it is let go by `fs_front.let_go` and taken again by `fs_front.take_again`. So no
+ *     thread waits for a turn with that lock, and none waits for that lock with a turn.
+ *     The turns (the two locks of a side) are the core's own. Functions that need one held are for the core alone, and
+ *     their headers say "for the rest of the core".
+ *
+ * What a call returns
+ *
+ *     fs_try_*: bytes; 0 at the end of the stream, from a receive; -EAGAIN if there is nothing to be had now; another
+ *     negative errno as TCP would give it (-ECONNRESET, -EPIPE, -ETIMEDOUT, ...). What is sent without MSG_NOSIGNAL on
+ *     a broken connection raises SIGPIPE, as send(2) does.
+ *     FS_VIOLATED: the peer broke the protocol, and c->vi.violation names what it did. The connection cannot be mended.
+ *     The front end calls fs_note_broken, fs_reset_connection(c->fd) and fs_wake_own, and tells its program -ECONNRESET.
+ *     Others: 0 or -errno, or what their contracts say. errno itself is not kept.
+ *
+ * How a connection gets its region
+ *
+ *     Two ends find each other as docs/protocol.md says under "Meeting"; channel/ has that. Whoever does it in another
+ *     way (a parent for its two children) needs this: memory of fs_region_size(window, chunk) bytes that both map (a
+ *     sealed memfd), zeroed and formatted by one of them (fs_region_format), and two eventfds that both have. One end
+ *     attaches as side 0 and the other one as side 1. The mapping and the eventfds stay the front end's, which keeps
+ *     them until the connection is released. Nothing that the peer can write is trusted.
+ *
+ * What else a front end owes
+ *
+ *     fs_expose(c) before anybody else gets the descriptor's number to poll it. A loop that drives the connection and
+ *     keeps its number to itself says fs_note_driven instead.
+ *     fs_leave_ring(c, ..) before anybody else reads or writes the descriptor, or inherits it by an exec.
+ *     In a forked child: fs_own_pid, fs_forget_blocks_after_fork, fs_forget_news, and fs_inherit for each connection. A
+ *     child that shall not hold the connection says so as every holder does: fs_let_go_of.
+ *     Requests of the peer (channel/asking.h): fs_answer_ask, or with a parcel fs_put_back.
+ */
+#ifndef FASTSOCK_FASTSOCK_H
+#define FASTSOCK_FASTSOCK_H
+
+#include "base/front.h"              /* what the core asks of its front end */
+#include "base/share.h"              /* the share of descriptor numbers, eventfds, fs_inode */
+#include "channel/asking.h"          /* requests of the peer, and to it */
+#include "connection/bridge.h"       /* the way back to the kernel where the peer cannot help, */
+#include "connection/leave.h"        /* and where it can */
+#include "connection/connection.h"   /* struct fs_connection, struct fs_call */
+#include "connection/end.h"          /* opening, fs_begin and fs_end_call, shutdown, ending, forks */
+#include "connection/leavers_peer.h" /* fs_put_back */
+#include "connection/move.h"         /* fs_attach, fs_expose, fs_point_to */
+#include "connection/receive.h"      /* fs_try_receive */
+#include "connection/ringing.h"      /* fs_wake_own, fs_plug_if_full */
+#include "connection/send.h"         /* fs_try_send, fs_try_send_urgent, fs_answer_ask */
+#include "connection/state.h"        /* how a connection stands; fs_note_* */
+#include "connection/wait.h"         /* fs_spin, fs_sleep */
+#include "registry/forks.h"          /* a child is counted in by the fork itself */
+#include "registry/holders.h"        /* which processes have a connection open; fs_pid_space */
+#include "registry/memory.h"         /* memory shared with forked children */
+#include "registry/roll.h"           /* what this process tells to who looks at it from outside */
+#include "ring/ring.h"               /* struct fs_counters, fs_add_counters; fs_region_format */
+#include "transport/tcp.h"           /* what is asked of the kernel connection */
+#include "waiter/news.h"             /* what sleepers hear of numbers */
+#include "waiter/polling.h"          /* fs_poll_ns: how long a wait may poll */
+#include "wire/layout.h"             /* the region */
+
+#endif

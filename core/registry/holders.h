@@ -1,0 +1,22 @@
+/* Which processes hold a connection (struct fs_side: `holders`, `children`). Needs no lock. */
+#ifndef FASTSOCK_HOLDERS_H
+#define FASTSOCK_HOLDERS_H
+
+#include "ring/ring.h"
+
+/* Processes that have this connection open. Strikes out forked children that have died unseen. */
+uint32_t fs_count_holders(struct fs_side *own);
+
+/* This process holds the connection since a fork: it is struck out if it is killed (one of the first, at least). */
+void fs_note_child(struct fs_side *own);
+
+void fs_count_out(struct fs_side *own); /* this process holds the connection no longer */
+
+/* Whether this process is the last that holds the connection. Then it is counted until fs_count_out, when all is said;
+ * otherwise it holds the connection no longer. */
+int fs_let_go_unless_last(struct fs_side *own);
+
+/* The PID namespace of this process, which never changes: the number by which nsfs knows it. 0: nobody tells. */
+uint32_t fs_pid_space(void);
+
+#endif

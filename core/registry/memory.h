@@ -1,0 +1,22 @@
+/* Memory shared with forked children and with nobody else: two blocks for each connection (struct fs_side and its `ends`). All
+ * with the front end's lock. */
+#ifndef FASTSOCK_MEMORY_H
+#define FASTSOCK_MEMORY_H
+
+#include "ring/ring.h"
+
+extern struct fs_side fs_nobody; /* what a connection that has ended points to */
+
+/* Zeroed memory that forked children share, at most the `ends` of the widest window. NULL without memory or address space. */
+void *fs_new_block(size_t size);
+
+void fs_free_block(void *memory, size_t size);
+
+/* Takes back a connection's blocks, once no process holds it any more. (Nobody but us strikes out a child that is killed
+ * after we have let go.) `ends_size`: bytes of `side->ends`, as fs_ends_size says. */
+void fs_free_side(struct fs_side *side, size_t ends_size);
+
+/* A forked child never hands out or takes back what it inherited. */
+void fs_forget_blocks_after_fork(void);
+
+#endif

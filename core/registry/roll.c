@@ -1,0 +1,65 @@
+/* The roll: which connections this process has, and why each is where it is, for whoever looks from outside
+ * (channel/seen.h).
+ *
+ * The connection thread reads it without the front end's lock, so it has numbers and no objects: a word per connection,
+ * written with that lock, each in one store, and never given back. A reader gets an entry of now or of just before.
+ *
+ * Responsible for: that table. Never: gives back memory, waits, or knows what a reason means. */
+#include "registry/roll.h"
+
+#include "base/atomics.h"
+#include "base/system.h"
+
+enum {
+    PAGE = 512,         /* words of a page */
+    PAGES = 2048,       /* a connection beyond these is not seen from outside */
+    PLACES = PAGE * PAGES,
+};
+
+static fs_word64 *roll[PAGES];
+static fs_word32 length;    /* entries that were ever used */
+static int first_free = -1;
+
+static fs_word64 *entry(int place) { return &roll[place / PAGE][place % PAGE]; }
+
+/* What an entry says. (The kernel numbers its sockets with 32 bits; 56 are kept.) A free one (FS_ROLL_FREE) has the
+ * next free place where others have their inode; PLACES: there is none. */
+static uint64_t word_of(uint64_t inode, uint64_t what) { return (inode & (((uint64_t)1 << 56) - 1)) | what << 56; }
+
+int fs_enroll(uint64_t inode) {
+    int place = first_free;
+    if (place >= 0) {
+        first_free = (int)(fs_load_relaxed(entry(place)) & 0xffffffff);
+        if (first_free == PLACES) first_free = -1;
+    } else {
+        place = (int)fs_load_relaxed(&length);
+        if (place == PLACES) return -1;
+        if (place % PAGE == 0) {
+            roll[place / PAGE] = calloc(PAGE, sizeof(fs_word64));
+            if (!roll[place / PAGE]) return -1;
+        }
+        fs_store_sc(entry(place), 0);
+        /* SYNC: roll - pairs with fs_on_roll: the page is there before its first entry counts. */
+        fs_store_release(&length, (uint32_t)place + 1);
+    }
+    fs_store_sc(entry(place), word_of(inode, 0));
+    return place;
+}
+
+void fs_strike(int *place) {
+    if (*place < 0) return;
+    fs_store_sc(entry(*place), word_of((uint64_t)(first_free < 0 ? PLACES : first_free), FS_ROLL_FREE));
+    first_free = *place;
+    *place = -1;
+}
+
+void fs_note_on_roll(int place, uint64_t inode, uint32_t reason) {
+    if (place >= 0) fs_store_sc(entry(place), word_of(inode, reason));
+}
+
+int fs_on_roll(uint32_t place, uint64_t *word) {
+    /* SYNC: roll - pairs with fs_enroll. */
+    if (place >= fs_load_acquire(&length)) return 0;
+    *word = fs_load_sc(entry((int)place));
+    return 1;
+}

@@ -1,0 +1,75 @@
+/* What a process that was killed in the middle of its turn leaves behind, and how the next one mends it.
+ *
+ * The state of a side lies in memory that outlives its processes, so a turn that is inherited (FS_INHERITED) may find it
+ * between any two stores. The ring's own state is written so that this can always be told:
+ *
+ *     killed in        leaves                                        mended by
+ *     fs_post          reserved arena bytes                          nothing: they return with the next ACK
+ *                      `posted` counted, the descriptor not there    taking the count back: it was never sent
+ *                      sent, and not noted as open                   nothing: the receiver claims it, nobody appends
+ *     fs_append        appended, `open_length` and `head` behind     the length in the commit word
+ *     fs_take_credits  `credited` ahead of `tail`                    nothing: less room until the next ACK; or
+ *                                                                    all read: the arena starts again
+ *     fs_post_fin      FIN there, not noted                          noting it
+ *     fs_take          bytes copied, `consumed` behind               nothing: they are read again, by somebody who lives
+ *                      `consumed` ahead of `taken`                   `begun`, which says what `taken` is part of
+ *                      `acknowledged` ahead of `acked`               nothing: fs_acknowledge looks at both
+ *
+ * Bytes that the dead process had consumed are gone with it, as they are in TCP. What concerns the kernel connection is mended
+ * in connection/mend.c. */
+#ifndef FASTSOCK_MENDING_H
+#define FASTSOCK_MENDING_H
+
+#include "ring/posting.h"
+#include "ring/taking.h"
+
+/* The newest descriptor may be longer than its sender lived to note: takes over its length, and ends combining. */
+static inline int fs_mend_open(struct fs_vi *vi) {
+    struct fs_side *own = vi->own;
+    uint32_t number = own->posted - 1, length;
+    struct fs_descriptor *d = fs_descriptor_at(vi, vi->tx, number);
+    uint64_t commit;
+    do {
+        commit = fs_load_acquire(&d->commit);
+        length = FS_COMMIT_LEN(commit);
+    } while (FS_COMMIT_STATE(commit) == FS_OPEN &&
+             !fs_swap_if64(&d->commit, commit, FS_COMMIT(number + 1, length, FS_DATA, FS_SEALED)));
+    own->is_open = 0;
+    if (!length || length > vi->chunk || own->open_offset >= vi->arena || length > vi->arena - own->open_offset) {
+        vi->violation = "open descriptor with an impossible length";
+        return FS_VIOLATION;
+    }
+    /* `ends` has the position behind it or behind what it was; either is at most an arena past its start. */
+    uint64_t *end = &own->ends[number & vi->mask];
+    uint64_t distance = (*end - own->open_offset) % vi->arena;
+    own->head = *end = *end - (distance ? distance : vi->arena) + fs_rounded(length);
+    return 0;
+}
+
+/* 0, or FS_VIOLATION. Call with the inherited send lock. */
+static inline int fs_mend_sender(struct fs_vi *vi) {
+    struct fs_side *own = vi->own;
+    if (fs_in_flight(own)) {
+        uint32_t number = own->posted - 1;
+        if (FS_COMMIT_SEQ(fs_load_acquire(&fs_descriptor_at(vi, vi->tx, number)->commit)) != own->posted) {
+            own->posted = number;
+            own->is_open = 0;
+        } else if (own->is_open && fs_mend_open(vi) < 0) {
+            return FS_VIOLATION;
+        }
+    }
+    if (!fs_in_flight(own)) {
+        own->head = own->tail = 0;
+        own->is_open = 0;
+    }
+    if (fs_load_sc(&vi->tx->fin)) own->fin_sent = 1;
+    return 0;
+}
+
+/* Call with the inherited receive lock. */
+static inline void fs_mend_receiver(struct fs_vi *vi) {
+    struct fs_side *own = vi->own;
+    if (own->begun != fs_load_relaxed(&own->consumed)) fs_store_relaxed(&own->taken, 0);
+}
+
+#endif

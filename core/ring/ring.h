@@ -1,0 +1,175 @@
+/* The virtual interface: two halves of a region, posted to (posting.h) and consumed from (taking.h).
+ *
+ * Theory of operation
+ *   1. One half has one sender side and one receiver side. A side may be several threads and several forked
+ *      processes; they take turns under the side's lock (`struct fs_side`, memory shared with forked children
+ *      but never with the peer).
+ *   2. The sender owns a descriptor from the moment its credit returned until it stores the commit word; the
+ *      receiver owns it from then until its ACK. An OPEN descriptor is owned by whoever next swaps its commit
+ *      word: the sender appends (combining), the receiver claims it, so combining never delays a byte.
+ *   3. At most w descriptors are posted and not acknowledged. The receiver acknowledges after t consumed
+ *      descriptors, before it sleeps, when the sender waits, and with every DATA packet going the other way.
+ *   4. Nothing read from the region is trusted: it is read once into a local, checked, then used. A value that
+ *      cannot be is a violation: the function returns FS_VIOLATION and vi->violation names it.
+ *
+ * No function here blocks, allocates or calls into Python.
+ */
+#ifndef FASTSOCK_RING_H
+#define FASTSOCK_RING_H
+
+#include <string.h>
+
+#include "wire/layout.h"
+#include "ring/lock.h"
+
+#define FS_VIOLATION (-1)
+
+/* One side's own state of one connection. */
+struct fs_side {
+    fs_word32 holders;     /* processes that have this connection open */
+    fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
+    uint32_t pid_space;    /* the PID namespace in which `children` means anything (fs_pid_space); never changes */
+    struct fs_lock send_lock, recv_lock;
+    struct fs_lock leaving; /* somebody takes the connection back to the kernel (connection/leave.c); nobody else waits for this one */
+    fs_word32 moved; /* enum fs_moved */
+    fs_word32 sleeps; /* FS_SLEEPS_*: some process has gone to sleep since wakeups of that kind were last passed on */
+    /* sender */
+    uint32_t posted;   /* descriptors posted, ever */
+    fs_word32 credited; /* of those, acknowledged; read without the lock by who polls for more */
+    uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
+    uint32_t is_open, open_offset, open_length; /* the open descriptor, number posted - 1 */
+    uint32_t send_limit; /* SO_SNDBUF, bytes, 0: not set */
+    uint64_t limited_from; /* arena position from which on it counts */
+    uint32_t limit;      /* bytes that may lie unread at the peer, 0: the arena */
+    fs_word32 ack_seen; /* newest piggybacked ACK, stored by the receiving half */
+    /* receiver */
+    fs_word32 consumed; /* descriptors consumed, ever */
+    fs_word32 acknowledged; /* of those, told to the sender */
+    fs_word32 taken;     /* bytes taken of descriptor number `consumed`, and its length once it is begun */
+    uint32_t begun_length, begun; /* of the descriptor that `taken` is a part of: its length and its number */
+    uint32_t oob_waiting;
+    unsigned char oob_byte;
+    uint32_t doorbell_debt; /* doorbell bytes accounted as heard that had not arrived yet */
+    uint64_t kernel_taken;  /* bytes of the kernel's stream consumed so far */
+    uint32_t fin_sent;
+    uint32_t bytes_unsent;  /* doorbell bytes, urgent ones too, counted as rung that the kernel has had no room for: the last ones */
+    int64_t unsent_since;   /* monotonic ns */
+    unsigned char urgent_byte; /* the last urgent one, should it be among them */
+    fs_word32 fin_taken; /* 1: told as the end, 2: a reset, which the kernel tells */
+    uint32_t sending_step; /* 1: in the middle of what cannot be mended, should its process die (connection/mend.c) */
+    uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
+};
+
+enum fs_sleeps { FS_SLEEPS_RECEIVING = 1, FS_SLEEPS_SENDING = 2 };
+
+enum fs_moved {
+    FS_SENDING_MOVED = 1,
+    FS_RECEIVING_MOVED = 2,
+    FS_SENDING_BACK = 4, /* what is sent goes through the kernel again */
+    FS_RECEIVING_BACK = 8,
+    FS_SENDING_HELD = 16, /* not yet: the peer that left must first get what it had not read */
+    FS_OUT = 32,          /* somebody else reads and writes the descriptor: nothing more is said in the region */
+    FS_COLLECTING = 64,   /* who has `leaving` takes what lies unread: nobody else may receive. Changes under the receive lock */
+};
+
+struct fs_counters { /* counted by fs_count, read at any time */
+    fs_word64 bytes_sent, bytes_received, messages_sent, messages_received;
+    fs_word64 acks_alone, acks_piggybacked, sends_combined, doorbells_rung, polls_paid, polls_unpaid;
+    fs_word64 poll_ns; /* spent polling in blocking calls; a poll that ends within its first round of looks counts nothing */
+    fs_word64 poll_unpaid_ns; /* of that, by polls that gave up */
+    fs_word64 sleeps, system_calls; /* on the ring; system calls made to sleep and to wake the peer */
+};
+
+/* Adds what `from` has to `into`; `taking` it from there. */
+static inline void fs_add_counters(struct fs_counters *into, struct fs_counters *from, int taking) {
+    fs_word64 *to = &into->bytes_sent, *source = &from->bytes_sent;
+    for (size_t i = 0; i < sizeof *into / sizeof *to; i++) {
+        uint64_t n = fs_load_relaxed(source + i);
+        fs_count(to + i, n);
+        if (taking) fs_store_relaxed(source + i, 0);
+    }
+}
+
+/* One process's view of one connection. Geometry is copied at attach: the region's own may be mutated. */
+struct fs_vi {
+    struct fs_region *region;
+    size_t size;
+    struct fs_side *own;
+    struct fs_half *tx, *rx;
+    unsigned char *tx_arena, *rx_arena;
+    uint32_t window, mask, chunk, arena;
+    uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
+    uint32_t combine_limit; /* largest send that is combined, bytes; 0: combining off */
+    uint32_t combine_from;  /* descriptors in flight from which on every send is combined; above w: never */
+    int oob_inline;
+    int side;
+    const char *violation;
+    struct fs_counters count; /* last: see fs_vi_become */
+};
+
+/* Descriptors posted that are not acknowledged. Under the send lock, whose holders alone write both numbers. */
+static inline uint32_t fs_in_flight(const struct fs_side *own) {
+    return own->posted - fs_own32(&own->credited);
+}
+
+static inline struct fs_descriptor *fs_descriptor_at(const struct fs_vi *vi, struct fs_half *half, uint32_t n) {
+    return (struct fs_descriptor *)(half + 1) + (n & vi->mask);
+}
+
+static inline size_t fs_ends_size(uint32_t window) { return fs_slots(window) * sizeof(uint64_t); }
+
+/* Writes the header into zeroed memory of fs_region_size(window, chunk) bytes. */
+static inline void fs_region_format(void *memory, uint32_t window, uint32_t chunk, const unsigned char id[16]) {
+    struct fs_region *region = memory;
+    region->version = FS_VERSION;
+    region->window = window;
+    region->slots = fs_slots(window);
+    region->chunk = chunk;
+    region->arena = window * chunk;
+    memcpy(region->id, id, 16);
+    region->magic = FS_MAGIC;
+}
+
+/* Readies a used region for its next connection: side states back to zero, arenas left as they are. */
+static inline void fs_region_recycle(struct fs_region *region, uint32_t window) {
+    memset((char *)region + FS_LINE, 0, fs_arena_offset(fs_slots(window), 0, 0) - FS_LINE);
+}
+
+/* Takes over an interface that was attached apart. Threads that wait on the kernel may be counting: that goes on. */
+static inline void fs_vi_become(struct fs_vi *vi, const struct fs_vi *attached) {
+    memcpy(vi, attached, offsetof(struct fs_vi, count));
+}
+
+/* Fills `vi` for side 0 (seeker) or 1 (publisher). NULL, or what is wrong with the region. */
+static inline const char *fs_vi_attach(struct fs_vi *vi, void *memory, size_t size, int side) {
+    struct fs_region *region = memory;
+    if (size < sizeof(struct fs_region)) return "region shorter than its header";
+    uint64_t magic = *(volatile uint64_t *)&region->magic;
+    uint32_t version = *(volatile uint32_t *)&region->version;
+    uint32_t window = *(volatile uint32_t *)&region->window;
+    uint32_t chunk = *(volatile uint32_t *)&region->chunk;
+    if (magic != FS_MAGIC) return "region without the magic number";
+    if (version != FS_VERSION) return "region of another version";
+    if (window < FS_WINDOW_MIN || window > FS_WINDOW_MAX) return "window out of range";
+    if (chunk < FS_CHUNK_MIN || chunk > FS_CHUNK_MAX || chunk % FS_LINE) return "chunk size out of range";
+    if (size != fs_region_size(window, chunk)) return "region of the wrong size";
+    uint32_t slots = fs_slots(window);
+    char *halves = (char *)memory + sizeof(struct fs_region);
+    struct fs_half *half[2] = {(struct fs_half *)halves, (struct fs_half *)(halves + fs_half_size(slots))};
+    memset(vi, 0, sizeof *vi);
+    vi->region = region;
+    vi->size = size;
+    vi->side = side;
+    vi->window = window;
+    vi->mask = slots - 1;
+    vi->chunk = chunk;
+    vi->arena = window * chunk;
+    vi->combine_from = window - (window / 4 ? window / 4 : 1);
+    vi->tx = half[side];
+    vi->rx = half[!side];
+    vi->tx_arena = (unsigned char *)memory + fs_arena_offset(slots, vi->arena, side);
+    vi->rx_arena = (unsigned char *)memory + fs_arena_offset(slots, vi->arena, !side);
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* The receiving half of the virtual interface: descriptors that came, checked and taken, and their ACKs. Theory: ring.h. */
+#ifndef FASTSOCK_TAKING_H
+#define FASTSOCK_TAKING_H
+
+#include "ring/ring.h"
+
+struct fs_view {
+    const unsigned char *payload;
+    uint32_t length, type, ack;
+};
+
+/* Looks at descriptor `number` and claims it if it is open. 1: `view` is filled and checked, 0: not there yet,
+ * FS_VIOLATION. */
+static inline int fs_look(struct fs_vi *vi, uint32_t number, struct fs_view *view) {
+    struct fs_descriptor *d = fs_descriptor_at(vi, vi->rx, number);
+    /* SYNC: payload visible - pairs with fs_post and fs_append. */
+    uint64_t commit = fs_load_acquire(&d->commit);
+    uint32_t sequence = FS_COMMIT_SEQ(commit);
+    if (sequence != number + 1) {
+        /* What the slot may hold before it is posted: nothing, or the descriptor one turn earlier. */
+        if (commit == 0 || sequence == number - vi->mask) return 0;
+        vi->violation = "descriptor out of sequence";
+        return FS_VIOLATION;
+    }
+    while (FS_COMMIT_STATE(commit) == FS_OPEN) {
+        /* Starved: claim it, so that combining never delays a byte. The sender may have appended meanwhile. */
+        uint64_t claimed = FS_COMMIT(sequence, FS_COMMIT_LEN(commit), FS_COMMIT_TYPE(commit), FS_SEALED);
+        if (fs_swap_if64(&d->commit, commit, claimed)) {
+            commit = claimed;
+        } else {
+            commit = fs_load_acquire(&d->commit);
+            if (FS_COMMIT_SEQ(commit) != sequence) {
+                vi->violation = "open descriptor changed its sequence";
+                return FS_VIOLATION;
+            }
+        }
+    }
+    uint32_t offset = *(volatile uint32_t *)&d->offset;
+    view->ack = *(volatile uint32_t *)&d->ack;
+    view->type = FS_COMMIT_TYPE(commit);
+    view->length = FS_COMMIT_LEN(commit);
+    if (view->length == 0 || view->length > vi->chunk) {
+        vi->violation = "descriptor with an impossible length";
+        return FS_VIOLATION;
+    }
+    if (view->type != FS_DATA && view->type != FS_OOB) {
+        vi->violation = "descriptor of an unknown type";
+        return FS_VIOLATION;
+    }
+    if (FS_COMMIT_STATE(commit) == FS_INLINED && view->length <= FS_INLINE) {
+        view->payload = d->inlined;
+    } else if (FS_COMMIT_STATE(commit) == FS_SEALED && offset <= vi->arena && view->length <= vi->arena - offset) {
+        view->payload = vi->rx_arena + offset;
+    } else {
+        vi->violation = "descriptor in an impossible state";
+        return FS_VIOLATION;
+    }
+    return 1;
+}
+
+/* Whether a descriptor waits. Says nothing about whether it is sound. Sequentially consistent, so that it can
+ * follow arming: see fs_arm_receiver. */
+static inline int fs_waiting(const struct fs_vi *vi) {
+    uint32_t number = fs_load_relaxed(&vi->own->consumed);
+    return FS_COMMIT_SEQ(fs_load_sc(&fs_descriptor_at(vi, vi->rx, number)->commit)) == number + 1;
+}
+
+/* End of the ring's stream: 0 if there is none or data stands before it, its kind, or 1 on a violation. */
+static inline uint64_t fs_end(struct fs_vi *vi) {
+    /* SYNC: end of stream - pairs with fs_post_fin: what was posted before it is visible now. */
+    uint64_t fin = fs_load_sc(&vi->rx->fin);
+    if (!fin || fs_waiting(vi)) return 0;
+    uint64_t kind = fin & ~(uint64_t)UINT32_MAX;
+    if ((uint32_t)fin != fs_load_relaxed(&vi->own->consumed) ||
+        (kind != FS_FIN && kind != FS_RESET && kind != FS_BACK)) {
+        vi->violation = "FIN at an impossible place";
+        return 1;
+    }
+    return kind;
+}
+
+/* Packet ACK, alone: tells the sender all that was consumed. */
+static inline void fs_acknowledge(struct fs_vi *vi) {
+    uint32_t consumed = fs_load_acquire(&vi->own->consumed);
+    if (consumed == fs_load_relaxed(&vi->own->acknowledged) && fs_load_relaxed(&vi->rx->acked) == consumed) return;
+    fs_store_relaxed(&vi->own->acknowledged, consumed);
+    /* SYNC: payload free - pairs with fs_take_credits. Sequentially consistent for the credit wait:
+     * either the sender that starts to wait sees this ACK or we see it wait (fs_peer_credit_wait). */
+    fs_store_sc(&vi->rx->acked, consumed);
+    fs_count(&vi->count.acks_alone, 1);
+}
+
+/* What the sender wants after descriptors were consumed: 0, or a set of enum fs_credit_wait. */
+static inline uint32_t fs_peer_credit_wait(const struct fs_vi *vi) { return fs_load_sc(&vi->rx->credit_wait); }
+
+enum fs_take { FS_CONSUME = 0, FS_PEEK = 1 };
+
+/* Takes up to `room` bytes of the stream, from as many descriptors as are there, into `into` (NULL: discards
+ * them). Bytes taken, 0 if nothing waits, FS_VIOLATION. Stops before out-of-band data, as TCP does. */
+static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how) {
+    struct fs_side *own = vi->own;
+    uint32_t number = fs_load_relaxed(&own->consumed), taken = fs_load_relaxed(&own->taken);
+    size_t got = 0;
+    while (got < room) {
+        struct fs_view view;
+        int there = fs_look(vi, number, &view);
+        if (there < 0) return FS_VIOLATION;
+        if (!there) break;
+        int oob = view.type == FS_OOB && !vi->oob_inline;
+        if (oob && got) break;
+        if (taken && view.length != own->begun_length && number == fs_load_relaxed(&own->consumed)) {
+            vi->violation = "descriptor changed while it was read";
+            return FS_VIOLATION;
+        }
+        size_t part = view.length - taken;
+        if (oob) {
+            if (how == FS_CONSUME) {
+                own->oob_byte = *(volatile const unsigned char *)view.payload;
+                own->oob_waiting = 1;
+            }
+        } else {
+            if (part > room - got) part = room - got;
+            if (into) memcpy(into + got, view.payload + taken, part);
+            got += part;
+        }
+        taken += (uint32_t)part;
+        if (taken < view.length) {
+            if (how == FS_CONSUME) {
+                own->begun_length = view.length;
+                own->begun = number;
+            }
+            break;
+        }
+        taken = 0;
+        number++;
+        if (how == FS_CONSUME) {
+            if ((int32_t)(view.ack - fs_load_relaxed(&own->ack_seen)) > 0) fs_store_release(&own->ack_seen, view.ack);
+            /* SYNC: consumed - pairs with fs_post and fs_acknowledge. */
+            fs_store_release(&own->consumed, number);
+            fs_in_order(); /* a process killed here has not taken a part of the next one: see mending.h */
+            fs_store_relaxed(&own->taken, 0);
+            fs_store_relaxed(&vi->rx->seen, number);
+            fs_count(&vi->count.messages_received, 1);
+            /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. */
+            uint32_t threshold = fs_load_relaxed(&vi->rx->limited) ? 1 : vi->ack_threshold;
+            if (number - fs_load_relaxed(&own->acknowledged) >= threshold ||
+                number - fs_load_relaxed(&vi->rx->acked) >= vi->window / 2 + vi->ack_threshold / 2)
+                fs_acknowledge(vi);
+        }
+    }
+    if (how == FS_CONSUME) {
+        fs_in_order();
+        fs_store_relaxed(&own->taken, taken);
+        fs_count(&vi->count.bytes_received, got);
+    }
+    return (int64_t)got;
+}
+
+/* Bytes that fs_take would give now, at most `enough`: a hint for sizing a buffer, checked again by fs_take. */
+static inline size_t fs_available(const struct fs_vi *vi, size_t enough) {
+    uint32_t number = fs_load_relaxed(&vi->own->consumed), skip = fs_load_relaxed(&vi->own->taken), last = number + vi->window;
+    size_t total = 0;
+    for (; number != last && total < enough; number++) {
+        uint64_t commit = fs_load_acquire(&fs_descriptor_at(vi, vi->rx, number)->commit);
+        if (FS_COMMIT_SEQ(commit) != number + 1) break;
+        uint32_t length = FS_COMMIT_LEN(commit);
+        total += length > skip ? length - skip : 0;
+        skip = 0;
+    }
+    return total < enough ? total : enough;
+}
+
+#endif

@@ -1,0 +1,186 @@
+/* The kernel connection under an endpoint: what is asked of it, and what it is told.
+ *
+ * Responsible for: the system calls on the TCP socket that are more than one line, and what their answers mean. Never:
+ * blocks, keeps anything, knows of the region. */
+#include "transport/tcp.h"
+
+#include <arpa/inet.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+
+#ifndef SO_ZEROCOPY
+#define SO_ZEROCOPY 60
+#endif
+
+enum { /* tcp_info fields by offset (include/uapi/linux/tcp.h; the layout only ever grows) */
+    TCPI_BYTES_RECEIVED = 128,
+    TCPI_NOTSENT_BYTES = 144,
+    TCPI_BYTES_SENT = 200,
+    TCPI_BYTES_RETRANS = 208,
+    TCPI_NEEDED = 216,
+};
+
+/* A field of 64 bits. */
+static uint64_t long_at(const char *info, int offset) {
+    uint64_t value;
+    memcpy(&value, info + offset, sizeof value);
+    return value;
+}
+
+/* A field of 32 bits. */
+static uint32_t word_at(const char *info, int offset) {
+    uint32_t value;
+    memcpy(&value, info + offset, sizeof value);
+    return value;
+}
+
+int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
+    char info[512];
+    socklen_t length = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 || length < TCPI_NEEDED) return 0;
+    *state = info[0];
+    *sent = long_at(info, TCPI_BYTES_SENT) - long_at(info, TCPI_BYTES_RETRANS) + word_at(info, TCPI_NOTSENT_BYTES);
+    *received = long_at(info, TCPI_BYTES_RECEIVED);
+    return 1;
+}
+
+int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) {
+    int before = 0, all = 0, after = 0;
+    while (ioctl(fd, FIONREAD, &before) == 0) {
+        *waiting = (uint64_t)before;
+        *mark = -1;
+        if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) return 1;
+        fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1);
+        ioctl(fd, FIONREAD, &all);
+        fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 0);
+        ioctl(fd, FIONREAD, &after);
+        if (before == after) { /* nothing ordinary came between */
+            if (all > before) {
+                *waiting = (uint64_t)all;
+                *mark = before;
+            }
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- whether the other end is open -------------------------------------------------------------------------- */
+
+/* Address and port of one end, as sock_diag wants them. The address family, or 0. */
+static int fill_end(int fd, int remote, __be32 address[4], __be16 *port) {
+    struct sockaddr_storage s;
+    socklen_t n = sizeof s;
+    if ((remote ? getpeername : getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
+    if (s.ss_family == AF_INET) {
+        memcpy(address, &((struct sockaddr_in *)&s)->sin_addr, 4);
+        *port = ((struct sockaddr_in *)&s)->sin_port;
+    } else {
+        memcpy(address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
+        *port = ((struct sockaddr_in6 *)&s)->sin6_port;
+    }
+    return s.ss_family;
+}
+
+enum fs_peer fs_peer_socket(int fd) {
+    struct {
+        struct nlmsghdr header;
+        struct inet_diag_req_v2 body;
+    } request;
+    union {
+        struct nlmsghdr header;
+        char space[1024];
+    } answer;
+    memset(&request, 0, sizeof request);
+    /* The peer's local end is our remote one. (Port and address 0 would match any.) */
+    int family = fill_end(fd, 1, request.body.id.idiag_src, &request.body.id.idiag_sport);
+    if (!family || fill_end(fd, 0, request.body.id.idiag_dst, &request.body.id.idiag_dport) != family)
+        return FS_PEER_UNKNOWN;
+    request.header.nlmsg_len = sizeof request;
+    request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    request.header.nlmsg_flags = NLM_F_REQUEST;
+    request.body.sdiag_family = (uint8_t)family;
+    request.body.sdiag_protocol = IPPROTO_TCP;
+    request.body.idiag_states = ~0u;
+    request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    int diag = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+    if (diag < 0) return FS_PEER_UNKNOWN;
+    enum fs_peer told = FS_PEER_UNKNOWN;
+    ssize_t got = send(diag, &request, sizeof request, 0) < 0 ? -1 : recv(diag, &answer, sizeof answer, 0);
+    if (got >= (ssize_t)NLMSG_LENGTH(sizeof(int)) && answer.header.nlmsg_type == NLMSG_ERROR) {
+        int error;
+        memcpy(&error, NLMSG_DATA(&answer.header), sizeof error);
+        if (error == -ENOENT) {
+            /* Nobody, or no such module: our own end must be there. */
+            struct inet_diag_sockid swapped = request.body.id;
+            memcpy(request.body.id.idiag_src, swapped.idiag_dst, sizeof swapped.idiag_src);
+            memcpy(request.body.id.idiag_dst, swapped.idiag_src, sizeof swapped.idiag_src);
+            request.body.id.idiag_sport = swapped.idiag_dport;
+            request.body.id.idiag_dport = swapped.idiag_sport;
+            got = send(diag, &request, sizeof request, 0) < 0 ? -1 : recv(diag, &answer, sizeof answer, 0);
+            if (got > 0 && answer.header.nlmsg_type == SOCK_DIAG_BY_FAMILY) told = FS_PEER_CLOSED;
+        }
+    } else if (got >= (ssize_t)NLMSG_LENGTH(sizeof(struct inet_diag_msg)) &&
+               answer.header.nlmsg_type == SOCK_DIAG_BY_FAMILY) {
+        struct inet_diag_msg message;
+        memcpy(&message, NLMSG_DATA(&answer.header), sizeof message);
+        told = message.idiag_inode ? FS_PEER_OPEN : FS_PEER_CLOSED;
+    }
+    close(diag);
+    return told;
+}
+
+/* ---- the end, options and names ------------------------------------------------------------------------------ */
+
+int fs_reset_connection(int fd) {
+    struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+    return connect(fd, &nowhere, sizeof nowhere); /* tcp(7): dissolves the association, with a RST */
+}
+
+int fs_linger_zero(int fd) {
+    struct linger l = {1, 0};
+    return setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+}
+
+int fs_lingers_zero(int fd) {
+    struct linger l = {0, 0};
+    socklen_t n = sizeof l;
+    return getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
+}
+
+int fs_option(int fd, int level, int option) {
+    int value = 0;
+    socklen_t n = sizeof value;
+    return getsockopt(fd, level, option, &value, &n) == 0 ? value : 0;
+}
+
+void fs_set_option(int fd, int level, int option, int value) {
+    setsockopt(fd, level, option, &value, sizeof value);
+}
+
+int64_t fs_option_ns(int fd, int option) {
+    struct timeval t = {0, 0};
+    socklen_t n = sizeof t;
+    if (getsockopt(fd, SOL_SOCKET, option, &t, &n) < 0 || (t.tv_sec == 0 && t.tv_usec == 0)) return -1;
+    return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000;
+}
+
+int fs_needs_kernel(int fd) {
+    return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, IPPROTO_TCP, TCP_CORK) ||
+           fs_option(fd, SOL_SOCKET, SO_ZEROCOPY);
+}
+
+int fs_end_of(int fd, int remote, unsigned char address[16], int *port) {
+    struct sockaddr_storage s;
+    socklen_t n = sizeof s;
+    if ((remote ? getpeername : getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return -1;
+    if (s.ss_family == AF_INET) {
+        memcpy(address, &((struct sockaddr_in *)&s)->sin_addr, 4);
+        *port = ntohs(((struct sockaddr_in *)&s)->sin_port);
+        return 4;
+    }
+    memcpy(address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
+    *port = ntohs(((struct sockaddr_in6 *)&s)->sin6_port);
+    return 16;
+}

@@ -1,0 +1,177 @@
+/* The region of one connection: what both processes map, byte for byte.
+ *
+ *   0        +-----------------------------+
+ *            | header (one line, constant) |  magic, version, geometry, id
+ *   64       +-----------------------------+
+ *            | meeting line                |  answer of the publisher, "done" marks for recycling
+ *   128      +-----------------------------+
+ *            | half 0: seeker -> publisher |
+ *            |   sender's line             |  FIN, switch offset, credit wait, doorbell bytes rung
+ *            |   receiver's line           |  ACK, doorbell state, doorbell bytes heard, consent
+ *            |   receiver's own line       |  exact progress, read by the sender only when the receiver has died
+ *            |   w descriptors, a line each|  commit word, ACK, payload offset, inline payload
+ *            +-----------------------------+
+ *            | half 1: publisher -> seeker |  the same the other way
+ *            +-----------------------------+
+ *            | arena of half 0             |  w * chunk bytes of payload, packed
+ *            +-----------------------------+
+ *            | arena of half 1             |
+ *            +-----------------------------+
+ *
+ * A descriptor's payload is packed into the half's arena instead of owning a fixed chunk: a connection that
+ * only ever sends small messages then touches a page or two instead of w pages (docs/decisions.md has the
+ * measurement). The two halves stand next to each other so that an idle connection keeps three pages.
+ *
+ * Everything here can be written by the peer at any time. It is read once, checked and only then used.
+ */
+#ifndef FASTSOCK_LAYOUT_H
+#define FASTSOCK_LAYOUT_H
+
+#include <stddef.h>
+
+#include "base/atomics.h"
+
+#define FS_MAGIC UINT64_C(0x6b636f7374736166) /* "fastsock", little endian: another byte order never matches */
+#define FS_VERSION 2
+#define FS_LINE 64
+#define FS_INLINE 48 /* payload bytes that ride in the descriptor's own line */
+
+#define FS_WINDOW_MIN 1
+#define FS_WINDOW_MAX 1024
+#define FS_CHUNK_MIN 1024
+#define FS_CHUNK_MAX 32768 /* SOVIA's message chunk; the length field holds 16 bits */
+
+/* A descriptor's commit word: sequence (32) | length (16) | type (8) | state (8). Stored last.
+ * The sequence is the descriptor's number plus one, so that a zeroed descriptor is never valid. */
+enum fs_type { FS_DATA = 1, FS_OOB = 2 };
+enum fs_state {
+    FS_INLINED = 1, /* payload in the line */
+    FS_SEALED = 2,  /* payload in the arena, complete */
+    FS_OPEN = 3,    /* payload in the arena, the sender may still append (combining) */
+};
+#define FS_COMMIT(seq, len, type, state)                                                                       \
+    ((uint64_t)(uint32_t)(seq) | (uint64_t)(len) << 32 | (uint64_t)(type) << 48 | (uint64_t)(state) << 56)
+#define FS_COMMIT_SEQ(c) ((uint32_t)(c))
+#define FS_COMMIT_LEN(c) ((uint32_t)((c) >> 32) & 0xffff)
+#define FS_COMMIT_TYPE(c) ((uint32_t)((c) >> 48) & 0xff)
+#define FS_COMMIT_STATE(c) ((uint32_t)((c) >> 56))
+
+struct fs_descriptor {
+    _Alignas(FS_LINE) fs_word64 commit;
+    uint32_t ack;    /* piggybacked ACK: descriptors consumed of the other half */
+    uint32_t offset; /* of the payload in the arena, unless inlined */
+    unsigned char inlined[FS_INLINE];
+};
+_Static_assert(sizeof(struct fs_descriptor) == FS_LINE, "a small message moves exactly one cache line");
+
+/* Receiver's doorbell state, read by the sender after each post. */
+enum fs_doorbell {
+    FS_ASLEEP = 1,  /* the receiver sleeps on its eventfd: write to it */
+    FS_EXPOSED = 2, /* somebody may poll the receiver's descriptor: keep a doorbell byte in its queue */
+    FS_GONE = 4,    /* the receiver has closed: nothing will be read any more */
+    FS_SHUT = 8,    /* it has shut both directions: it reads what is there, and more draws a reset */
+};
+
+/* Sender's credit wait, read by the receiver after each ACK. */
+enum fs_credit_wait {
+    FS_WAITS = 1,   /* the sender sleeps on its eventfd for credits */
+    FS_PLUGGED = 2, /* the sender filled the kernel's send buffer to keep POLLOUT away: drain it */
+    FS_HURRY = 4,   /* the sender polls for credits: acknowledge without delay */
+};
+
+/* Packet FIN: type | position. Needs no credit, so that close never waits for a reader. */
+#define FS_FIN (UINT64_C(1) << 32)
+#define FS_BACK (UINT64_C(3) << 32)  /* the way out: the stream goes on in the kernel's */
+#define FS_RESET (UINT64_C(2) << 32) /* FIN of a socket closed with data unread: the reader gets ECONNRESET */
+
+/* Consent of the receiver. */
+enum fs_consent {
+    FS_NOT_YET = 0,
+    FS_READY = 1,
+    FS_LEFT = 2,   /* withdrawn: post BACK, and use the kernel again once it is settled */
+    FS_TOO_LATE = 3, /* said by a sender that has left: it takes nothing back any more */
+};
+
+/* How a receiver that left got the bytes that it had not read. Decided once, by whoever swaps it from 0. */
+enum fs_settled {
+    FS_UNSETTLED = 0,
+    FS_GO_ON = 1,     /* the receiver: nothing needs to be sent again */
+    FS_RETURNING = 2, /* the sender: it is sending the parcel again; `returned` says how much */
+    FS_REFUSED = 3,   /* the sender: it has left and waits no longer */
+};
+
+struct fs_half {
+    /* sender's line */
+    _Alignas(FS_LINE) fs_word64 fin; /* 0, or FS_FIN / FS_RESET with the descriptor number it stands before */
+    fs_word64 switch_at;             /* 0, or 1 + bytes sent through the kernel before the ring took over */
+    fs_word32 credit_wait;           /* enum fs_credit_wait; set by the sender, cleared by the receiver */
+    fs_word32 rung;                  /* doorbell bytes sent on the kernel connection, ever */
+    fs_word32 processor;             /* 1 + the processor the sender's side last ran on, as a hint for polling */
+    fs_word32 returned;              /* 0, or 1 + bytes of the parcel that were sent again (the way out) */
+    fs_word32 ringing;               /* 1: in a post or a plug that a doorbell byte may follow */
+    fs_word32 limited;               /* 1: the sender has set SO_SNDBUF, and waits where credits are left */
+    fs_word64 urgent;                /* the last urgent byte: its descriptor + 1, and below 32 bits `rung` with it; 0: none */
+    /* receiver's line */
+    _Alignas(FS_LINE) fs_word32 acked; /* packet ACK: descriptors consumed, ever */
+    fs_word32 doorbell;                /* enum fs_doorbell; ASLEEP is cleared by the sender that rings */
+    fs_word32 heard;                   /* doorbell bytes the receiver accounts as taken, ever */
+    fs_word32 ready;                   /* enum fs_consent: the receiver reads the ring after switch_at */
+    fs_word32 finack;                  /* packet FINACK: the FIN was consumed */
+    fs_word32 limit;                   /* bytes the receiver lets lie unread (SO_RCVBUF), 0: not set */
+    fs_word32 settled;                 /* enum fs_settled: after LEFT, whether the sender may go on in the kernel */
+    /* receiver's own line: written with every descriptor, so that it must not be one the sender looks at */
+    _Alignas(FS_LINE) fs_word32 seen; /* descriptors consumed, ever, without the delay of the ACK */
+};
+_Static_assert(sizeof(struct fs_half) == 3 * FS_LINE, "three lines, each with one usual writer");
+
+/* Packet WAKEUP: the publisher's answer in the meeting line. (A refusal is said on the meeting's socket.) */
+enum fs_wakeup { FS_UNANSWERED = 0, FS_TAKEN = 1 };
+
+/* What the seeker says when it has found the publisher's name; the descriptors of the memfd, of the seeker's
+ * eventfd and of the publisher's come with it, unless the region is one that both still have mapped. */
+struct fs_hello {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t reuse;
+    uint64_t size;
+    unsigned char id[16];
+};
+_Static_assert(sizeof(struct fs_hello) == 40, "no padding on the wire");
+
+struct fs_region {
+    _Alignas(FS_LINE) uint64_t magic;
+    uint32_t version;
+    uint32_t window; /* w: descriptors, and so credits, per half */
+    uint32_t slots;  /* w rounded up to a power of two */
+    uint32_t chunk;  /* largest payload of one descriptor, bytes */
+    uint32_t arena;  /* payload bytes per half */
+    uint32_t pad;
+    unsigned char id[16];
+    _Alignas(FS_LINE) fs_word32 wakeup; /* enum fs_wakeup */
+    fs_word32 done[2];                  /* side 0 / 1 will never touch the region again */
+    fs_word64 asks[2];                  /* where side 0 / 1 listens for requests for a doorbell byte */
+    /* followed by half 0, its descriptors, half 1, its descriptors, arena 0, arena 1 */
+};
+_Static_assert(sizeof(struct fs_region) == 2 * FS_LINE, "header and meeting line");
+
+static inline uint32_t fs_slots(uint32_t window) {
+    uint32_t slots = 1;
+    while (slots < window) slots *= 2;
+    return slots;
+}
+
+static inline size_t fs_half_size(uint32_t slots) {
+    return sizeof(struct fs_half) + (size_t)slots * sizeof(struct fs_descriptor);
+}
+
+static inline size_t fs_arena_offset(uint32_t slots, uint32_t arena, int half) {
+    return sizeof(struct fs_region) + 2 * fs_half_size(slots) + (size_t)half * arena;
+}
+
+/* Bytes of a region, a whole number of 4 KiB pages. */
+static inline size_t fs_region_size(uint32_t window, uint32_t chunk) {
+    size_t size = fs_arena_offset(fs_slots(window), window * chunk, 2);
+    return (size + 4095) & ~(size_t)4095;
+}
+
+#endif

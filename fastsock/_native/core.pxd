@@ -1,0 +1,212 @@
+# What Cython sees of a connection and of what stands beside it (core/connection, core/registry, core/transport,
+# core/waiter). What each does, and who has to have the GIL for it (the front end's lock), stands in the headers
+# themselves.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from fastsock._native.core_ring cimport fs_counters, fs_side, fs_vi, fs_word32
+
+
+cdef extern from "waiter/polling.h" nogil:
+    struct fs_habit:
+        pass
+
+    int64_t fs_poll_ns
+    void fs_take_up_polling(fs_habit *habit)
+    int64_t fs_may_poll(fs_habit *habit, int64_t now, uint32_t peer_processor)
+    bint fs_shares_processor(uint32_t peer_processor)
+    void fs_learn(fs_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid)
+
+
+cdef extern from "waiter/news.h" nogil:
+    struct fs_news:
+        pass
+
+    fs_news *fs_join_news()
+    void fs_leave_news(fs_news *joined)
+    void fs_forget_news()
+
+
+cdef extern from "registry/memory.h" nogil:
+    void *fs_new_block(size_t size)
+    void fs_free_block(void *memory, size_t size)
+    void fs_forget_blocks_after_fork()
+
+
+cdef extern from "registry/holders.h" nogil:
+    uint32_t fs_count_holders(fs_side *own)
+    uint32_t fs_pid_space()
+
+
+cdef extern from "registry/forks.h" nogil:
+    int fs_watch_forks(void (*count_child)(int by) noexcept)
+    void fs_announce_fork(bint comes)
+
+
+cdef extern from "registry/roll.h" nogil:
+    void fs_note_on_roll(int place, uint64_t inode, uint32_t reason)
+
+
+cdef extern from "transport/tcp.h" nogil:
+    bint fs_needs_kernel(int fd)
+    int fs_reset_connection(int fd)
+    int fs_end_of(int fd, int remote, unsigned char *address, int *port)
+    enum: IPPROTO_TCP
+
+
+cdef extern from "connection/connection.h" nogil:
+    enum: FS_RECEIVE, FS_SEND
+    enum: FS_LOCALITY_UNKNOWN, FS_HERE, FS_ELSEWHERE
+    const int64_t FS_VIOLATED
+
+    struct fs_standing:  # written by the functions fs_note_* only
+        fs_word32 pending_error
+        bint driven
+        bint finished
+        bint finishing
+        bint kept
+
+    struct fs_connection:
+        int fd
+        uint64_t inode
+        int place
+        fs_standing stands "is"  # (a word of Python's)
+        fs_word32 nodelay
+        fs_word32 locality
+        bint listens
+        int64_t receive_timeout
+        int64_t send_timeout
+        uint32_t receive_limit
+        uint32_t send_limit
+        fs_vi vi
+        fs_side *own
+        int wake_fd
+        int active
+        int in_kernel
+        fs_word32 recv_sleepers
+        fs_word32 send_sleepers
+        bint recyclable
+        fs_word32 spun
+        fs_word32 send_buffer_before
+
+    struct fs_call:
+        fs_connection *connection
+        fs_call *outer
+
+
+cdef extern from "connection/state.h" nogil:
+    bint fs_is_attached(const fs_connection *)
+    bint fs_is_exposed(const fs_connection *)
+    bint fs_is_broken(const fs_connection *)
+    bint fs_is_nodelay(const fs_connection *)
+    bint fs_is_lost(const fs_connection *)
+    uint32_t fs_moved(const fs_connection *)
+    bint fs_receives_on_ring(const fs_connection *)
+    bint fs_sends_on_ring(const fs_connection *)
+    bint fs_sender_waits(fs_connection *)
+    bint fs_is_gone(const fs_connection *)
+    bint fs_is_out(const fs_connection *)
+    bint fs_waits_for_leaver(const fs_connection *)
+
+    enum: FS_EV_OUT
+    void fs_change(fs_side *own, int event)
+    void fs_note_detached(fs_connection *)
+    void fs_note_driven(fs_connection *)
+    void fs_note_broken(fs_connection *)
+    void fs_note_error(fs_connection *, uint32_t error)
+    void fs_note_finishing(fs_connection *)
+    void fs_note_finished(fs_connection *)
+    void fs_note_kept(fs_connection *, bint kept)
+
+
+cdef extern from "connection/turns.h" nogil:
+    fs_side *fs_lock_receiving(fs_connection *)
+    fs_side *fs_lock_sending(fs_connection *)
+    void fs_await_both(fs_connection *)
+
+
+cdef extern from "connection/end.h" nogil:
+    int fs_open_connection(fs_connection *, int fd, uint64_t inode)
+    void fs_discard(fs_connection *, fs_counters *totals)
+    bint fs_begin(fs_connection *, fs_call *)
+    enum: FS_NOTHING_MORE, FS_RELEASE, FS_END_LAST_CALL
+    int fs_end_call(fs_connection *, fs_call *)
+    fs_call *fs_innermost_call()
+    void fs_let_go_of(fs_connection *, fs_counters *totals)
+    void fs_abandon_number(fs_connection *)
+    bint fs_may_release(const fs_connection *)
+    void fs_free_own(fs_connection *)
+    bint fs_shut(fs_connection *, bint receiving, bint sending)
+    void fs_inherit(fs_connection *)
+
+
+cdef extern from "connection/move.h" nogil:
+    struct fs_manner:
+        uint32_t ack_threshold
+        uint32_t combine_limit
+        bint combine_when_full
+
+    int fs_attach(fs_connection *, void *memory, size_t size, int side, int wake_fd, int peer_fd, const fs_manner *,
+                  const char **wrong)
+    bint fs_expose(fs_connection *)
+    void fs_await_doorbell_byte(fs_connection *)
+    void fs_point_to(fs_connection *, int fd)
+
+
+cdef extern from "connection/lifeline.h" nogil:
+    bint fs_probe_peer(fs_connection *)
+    bint fs_kernel_position(fs_connection *, uint64_t *taken, int64_t *mark)
+
+
+cdef extern from "connection/hear.h" nogil:
+    void fs_take_doorbell_bytes(fs_connection *)
+    void fs_answer_credit_wait(fs_connection *)
+    bint fs_end_turn_to_receive(fs_connection *, fs_side *own)
+
+
+cdef extern from "connection/ringing.h" nogil:
+    void fs_wake_own(fs_connection *)
+    bint fs_owes_nothing(fs_connection *)
+    bint fs_end_turn_to_send(fs_connection *, fs_side *own)
+    bint fs_plug_if_full(fs_connection *)
+
+
+cdef extern from "connection/receive.h" nogil:
+    int64_t fs_try_receive(fs_connection *, char *into, size_t room, int flags, bint final)
+    bint fs_kernel_part_read(fs_connection *, uint64_t switch_at)
+    void fs_put_oob_inline(fs_connection *, bint inline)
+
+
+cdef extern from "connection/send.h" nogil:
+    int64_t fs_try_send(fs_connection *, const char *data, size_t length, int flags)
+    int64_t fs_try_send_urgent(fs_connection *, const char *data, size_t length)
+    void fs_note_limits(fs_connection *, uint32_t receive, uint32_t send)
+    void fs_switch_sending(fs_connection *)
+
+
+cdef extern from "connection/wait.h" nogil:
+    bint fs_spin(fs_connection *, int what)
+    int fs_sleep(fs_connection *, int what, int64_t deadline, fs_news *news)
+    bint fs_polls(fs_connection *)
+    int64_t fs_budget(fs_connection *, int64_t now)
+    void fs_settle_wait(fs_connection *, int64_t began, bint polled, bint paid)
+    int64_t fs_timeout_option(fs_connection *, int what)
+    bint fs_nonblocking_by_flag(fs_connection *)
+
+
+cdef extern from "connection/leave.h" nogil:
+    enum: FS_IN_KERNEL, FS_NEEDS_BRIDGE, FS_DISSOLVED
+
+    struct fs_parcel:
+        int fd
+        uint64_t size
+
+    fs_side *fs_begin_leaving(fs_connection *)
+    void fs_end_leaving(fs_connection *, fs_side *own, bint whole)
+    int fs_leave_ring(fs_connection *, fs_parcel *)
+    int fs_take_returned(fs_connection *, fs_parcel *)
+
+
+cdef extern from "connection/bridge.h" nogil:
+    int64_t fs_start_bridge(fs_connection *, fs_parcel *, int *near)
+    bint fs_change_over(fs_connection *, int near, fs_side *side, const int *numbers, int count)

@@ -1,0 +1,125 @@
+# What Cython sees of the core below a connection: atomics, the system, the ring (core/base, core/wire, core/ring). What
+# each does stands in the headers themselves.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef extern from "base/atomics.h" nogil:
+    ctypedef struct fs_word32:
+        pass
+    ctypedef struct fs_word64:
+        pass
+
+    uint32_t fs_load_acquire(fs_word32 *)
+    uint32_t fs_load_relaxed(fs_word32 *)
+    uint64_t fs_load_relaxed64 "fs_load_relaxed"(fs_word64 *)
+    uint32_t fs_load_sc(fs_word32 *)
+    uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
+    void fs_store_relaxed(fs_word32 *, uint32_t)
+    void fs_store_sc(fs_word32 *, uint32_t)
+    uint32_t fs_and_sc(fs_word32 *, uint32_t)
+    uint32_t fs_add_sc(fs_word32 *, uint32_t)
+    void fs_count(fs_word64 *, uint64_t)
+    void fs_pause()
+
+
+cdef extern from "base/front.h" nogil:
+    struct fs_front_t "fs_front":
+        void *(*let_go)() noexcept nogil
+        void (*take_again)(void *) noexcept nogil
+
+    fs_front_t fs_front
+    uint32_t fs_own_pid
+    uint32_t fs_own_pid_space
+
+
+cdef extern from "base/system.h" nogil:
+    int64_t fs_now()
+    void fs_nap()
+    int fs_events_now(int fd, short events)
+    int64_t sys_recv "recv"(int, void *, size_t, int)
+    int64_t sys_send "send"(int, const void *, size_t, int)
+    int sys_close "close"(int)
+    int sys_fcntl "fcntl"(int, int, ...)
+    int sched_yield()
+    enum: POLLOUT, POLLERR, POLLHUP, POLLRDHUP
+    enum: EAGAIN, EINTR, EINVAL, ECONNRESET, EISCONN, EINPROGRESS, ENOTCONN, ENOMEM, EMFILE, ENFILE
+    enum: MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL, MSG_OOB
+    enum: F_GETFD, F_GETFL, O_NONBLOCK, F_DUPFD_CLOEXEC
+
+
+cdef extern from "base/share.h" nogil:
+    uint64_t fs_inode(int)
+
+
+cdef extern from "ring/doorbell.h" nogil:
+    enum: FS_EXPOSED
+    enum: FS_WAITS, FS_PLUGGED
+    enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK
+    enum: FS_READY
+    const uint64_t FS_RESET
+    const uint64_t FS_BACK
+
+    struct fs_half:
+        fs_word64 fin
+        fs_word64 switch_at
+        fs_word32 credit_wait
+        fs_word32 rung
+        fs_word64 urgent
+        fs_word32 processor
+        fs_word32 acked
+        fs_word32 doorbell
+        fs_word32 heard
+        fs_word32 ready
+
+    struct fs_lock_t "fs_lock":
+        fs_word32 word
+
+    struct fs_side:
+        fs_word32 holders
+        uint32_t pid_space
+        fs_lock_t send_lock
+        fs_lock_t recv_lock
+        fs_lock_t leaving
+        uint32_t posted
+        fs_word32 credited
+        fs_word32 ack_seen
+        fs_word32 consumed
+        fs_word32 taken
+        uint32_t doorbell_debt
+        uint64_t kernel_taken
+        uint32_t fin_sent
+        uint32_t bytes_unsent
+
+    struct fs_counters:
+        fs_word64 bytes_sent
+        fs_word64 bytes_received
+        fs_word64 messages_sent
+        fs_word64 messages_received
+        fs_word64 acks_alone
+        fs_word64 acks_piggybacked
+        fs_word64 sends_combined
+        fs_word64 doorbells_rung
+        fs_word64 polls_paid
+        fs_word64 polls_unpaid
+        fs_word64 poll_ns
+        fs_word64 poll_unpaid_ns
+        fs_word64 sleeps
+        fs_word64 system_calls
+
+    struct fs_vi:
+        fs_half *tx
+        fs_half *rx
+        uint32_t window
+        int oob_inline
+        const char *violation
+        fs_counters count
+
+    void fs_add_counters(fs_counters *, fs_counters *, bint)
+    int fs_waiting(fs_vi *)
+    size_t fs_available(fs_vi *, size_t)
+    uint32_t fs_peer_credit_wait(fs_vi *)
+    bint fs_readable(fs_vi *)
+    bint fs_arm_receiver(fs_vi *)
+    void fs_disarm_receiver(fs_vi *)
+    bint fs_arm_sender(fs_vi *, uint32_t)

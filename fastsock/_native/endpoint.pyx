@@ -1,0 +1,483 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""The endpoint: one end of one connection in this process, as Python has it.
+
+It is shared by all descriptors of the connection in this process. The connection itself is the core's (`Endpoint.c`,
+core/connection/connection.h): who drives it calls the core, which lets go of the GIL where a turn is somebody else's.
+Here is what is Python's: the descriptors, who looks for the peer, who is told that it ends, what the way out needs.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memset
+from cpython.exc cimport PyErr_SetFromErrno
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+from fastsock._native.leaving cimport bridge, keep_parcel
+from fastsock._native.reports cimport description
+
+import os as _os
+
+# Without it the core would not let go of the GIL, nor know its process.
+from fastsock._native import front as _front
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
+cdef extern from "errno.h":
+    int errno
+
+cdef dict by_descriptor = {}
+cdef dict by_inode = {}
+cdef fs_counters totals  # of endpoints that are gone, and of kernel connections
+memset(&totals, 0, sizeof(totals))
+
+
+cdef uint64_t inode_of(int fd) except? 0:
+    cdef uint64_t inode = fs_inode(fd)
+    if inode == 0:
+        PyErr_SetFromErrno(OSError)
+    return inode
+
+
+cdef class Endpoint:
+    """One end of one TCP connection in this process.
+
+    `fd` is a descriptor of the kernel connection, `descriptors` all that this process knows of. `step` is
+    called by every `next_step`-th operation while the path is undecided; None once it is decided.
+    """
+
+    def __cinit__(self, int fd):
+        cdef uint64_t inode = inode_of(fd)
+        cdef int failed
+        self.descriptors = set()
+        failed = fs_open_connection(&self.c, fd, inode)
+        if failed == -ENOMEM:
+            raise MemoryError("no address space for connection state")
+        if failed:
+            raise OSError(-failed, _os.strerror(-failed))
+        by_inode[inode] = self
+
+    def __dealloc__(self):
+        fs_discard(&self.c, &totals)
+
+    # ---- descriptors -------------------------------------------------------------------------------------
+
+    @property
+    def fd(self):
+        return self.c.fd
+
+    @property
+    def inode(self):
+        return self.c.inode
+
+    def adopt(self, int fd):
+        """Adds a descriptor of this connection. One that had the number before was closed behind our back."""
+        before = by_descriptor.get(fd)
+        if before is not None and before is not self:
+            before.forget(fd)
+        self.descriptors.add(fd)
+        by_descriptor[fd] = self
+
+    def forget(self, int fd):
+        """`fd` is about to be closed, or no longer means this connection. With the last one the endpoint ends."""
+        if by_descriptor.get(fd) is self:
+            del by_descriptor[fd]
+        if fd not in self.descriptors:
+            return
+        self.descriptors.discard(fd)
+        if self.descriptors:
+            if fd == self.c.fd:
+                self.point_to(next(iter(self.descriptors)))
+        elif (self.c.active or fs_is_attached(&self.c)) and fs_inode(fd) != self.c.inode:
+            # Closed behind our back: the number may be somebody else's, and the kernel has ended the connection.
+            self.point_to(-1)
+            end_here(self)
+        elif self.c.active:
+            # Like the kernel, which keeps a connection open while somebody is inside a call on it.
+            spare = sys_fcntl(fd, F_DUPFD_CLOEXEC, 0)
+            if spare < 0:
+                end_here(self)
+                return
+            try:
+                self.point_to(spare)
+            finally:
+                finish_with_last_call(self, spare)
+        else:
+            end_here(self)
+
+    cdef int point_to(self, int fd) except -1:
+        """The descriptor is `fd` from now on, unless the endpoint has ended, or another thread decides otherwise."""
+        cdef fs_call call
+        if not fs_begin(&self.c, &call):
+            return 0
+        fs_point_to(&self.c, fd)
+        return self.end(&call)
+
+    cdef int end(self, fs_call *call) except -1:
+        """A call is over that fs_begin has let in."""
+        cdef int after = fs_end_call(&self.c, call)
+        if after == FS_RELEASE:
+            release(self)
+        elif after == FS_END_LAST_CALL:
+            end_last_call(self)
+        return 0
+
+    # ---- how it stands (endpoint.pyi says what each means) -----------------------------------------------
+
+    @property
+    def attached(self):
+        return fs_is_attached(&self.c)
+
+    @property
+    def exposed(self):
+        return fs_is_exposed(&self.c)
+
+    @property
+    def broken(self):
+        return fs_is_broken(&self.c)
+
+    @property
+    def driven(self):
+        return self.c.stands.driven
+
+    @property
+    def finished(self):
+        return self.c.stands.finished
+
+    @property
+    def left(self):
+        return fs_is_out(&self.c)
+
+    @property
+    def holders(self):
+        return fs_count_holders(self.c.own)
+
+    @property
+    def peer_consents(self):
+        return fs_is_attached(&self.c) and fs_load_sc(&self.c.vi.tx.ready) != 0
+
+    @property
+    def standing(self):
+        return standing_of(self)
+
+    # ---- options -----------------------------------------------------------------------------------------
+
+    @property
+    def nodelay(self):
+        return fs_is_nodelay(&self.c)
+
+    @nodelay.setter
+    def nodelay(self, bint on):
+        fs_store_relaxed(&self.c.nodelay, on)
+
+    @property
+    def receive_timeout(self):
+        return self.c.receive_timeout
+
+    @receive_timeout.setter
+    def receive_timeout(self, int64_t nanoseconds):
+        self.c.receive_timeout = nanoseconds
+
+    @property
+    def send_timeout(self):
+        return self.c.send_timeout
+
+    @send_timeout.setter
+    def send_timeout(self, int64_t nanoseconds):
+        self.c.send_timeout = nanoseconds
+
+    @property
+    def receive_limit(self):
+        return self.c.receive_limit
+
+    @receive_limit.setter
+    def receive_limit(self, uint32_t limit):
+        self.c.receive_limit = limit
+
+    @property
+    def send_limit(self):
+        return self.c.send_limit
+
+    @send_limit.setter
+    def send_limit(self, uint32_t limit):
+        self.c.send_limit = limit
+
+    def limit_buffers(self, uint32_t receive, uint32_t send):
+        """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
+        cdef fs_call call
+        if not fs_begin(&self.c, &call):
+            return
+        try:
+            with nogil:
+                fs_note_limits(&self.c, receive, send)
+        finally:
+            self.end(&call)
+
+    @property
+    def shown_send_buffer(self):
+        """SO_SNDBUF as the program knows it; None if that is the kernel's."""
+        return fs_load_relaxed(&self.c.send_buffer_before) or None
+
+    @property
+    def oob_inline(self):
+        return self.c.vi.oob_inline != 0
+
+    def set_oob_inline(self, bint inline):
+        """False if the endpoint has ended: then the option is the kernel's alone."""
+        cdef fs_call call
+        if not fs_begin(&self.c, &call):
+            return False
+        try:
+            with nogil:
+                fs_put_oob_inline(&self.c, inline)
+        finally:
+            self.end(&call)
+        return True
+
+    def needs_kernel(self):
+        """Whether an option set earlier asks for what only the kernel's stream can do."""
+        return fs_needs_kernel(self.c.fd)
+
+    def serve_listener(self):
+        """This endpoint is a listener's: it only polls for connections."""
+        self.c.listens = True
+
+    def note_local(self, bint here):
+        """Whether the peer is on this host, which whoever decides the path has found out."""
+        fs_store_relaxed(&self.c.locality, FS_HERE if here else FS_ELSEWHERE)
+
+    # ---- the region --------------------------------------------------------------------------------------
+
+    @property
+    def window(self):
+        return self.c.vi.window
+
+    def begin_attaching(self):
+        """Whether the endpoint may attach now, and no other process will share it before `end_attaching`."""
+        if self.attaching or fs_count_holders(self.c.own) > 1:
+            return False
+        self.attaching = PyThread_get_thread_ident()
+        return True
+
+    def end_attaching(self):
+        """It is attached, with everything that belongs to it, or will not be."""
+        self.attaching = 0
+
+    def attach(self, uintptr_t memory, size_t size, int side, int wake_fd, int peer_fd,
+               int ack_threshold, int combine_limit, bint combine_when_full=True):
+        """Takes a region and gives consent (fs_attach). ValueError if the region is unsound, OSError if the connection
+        cannot move."""
+        cdef const char *wrong = NULL
+        cdef fs_manner manner
+        cdef int failed
+        manner.ack_threshold = <uint32_t>ack_threshold
+        manner.combine_limit = <uint32_t>combine_limit
+        manner.combine_when_full = combine_when_full
+        failed = fs_attach(&self.c, <void *>memory, size, side, wake_fd, peer_fd, &manner, &wrong)
+        if failed == -EINVAL:
+            raise ValueError((<bytes>wrong).decode())
+        if failed == -ENOMEM:
+            raise MemoryError("no address space for connection state")
+        if failed:
+            raise OSError(-failed, "the connection is being closed or shared, or the kernel does not count its bytes")
+
+    def expose(self):
+        """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
+        cdef fs_call call
+        if fs_is_exposed(&self.c) or self.c.stands.driven or not fs_begin(&self.c, &call):
+            return
+        try:
+            if fs_expose(&self.c) and self.kit is not None:
+                self.kit.ask_for_doorbell()
+                with nogil:
+                    fs_await_doorbell_byte(&self.c)
+        finally:
+            self.end(&call)
+
+    def leave(self):
+        """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor.
+        False if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge
+        takes the place of the kernel connection."""
+        return not self.attached or self.finished or self.broken or self.left or leave(self)
+
+    # ---- ending ------------------------------------------------------------------------------------------
+
+    def shutdown(self, bint receiving, bint sending):
+        """Before the kernel's shutdown. Packet FIN for a half-close; and a peer that sends to a socket shut in both
+        directions must find nobody there, as in TCP. Whether an ENOTCONN of the kernel's is to be passed over."""
+        cdef fs_call call
+        cdef bint stood = False
+        if fs_begin(&self.c, &call):
+            try:
+                with nogil:
+                    stood = fs_shut(&self.c, receiving, sending)
+            finally:
+                self.end(&call)
+        return stood
+
+    def wake_own_sleepers(self):
+        """After a shutdown: threads that sleep in a call on this connection look again."""
+        fs_wake_own(&self.c)
+
+    def reset(self):
+        """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
+        cdef const char *violation = self.c.vi.violation
+        fs_note_broken(&self.c)
+        fs_reset_connection(self.c.fd)
+        fs_wake_own(&self.c)
+        return (<bytes>violation).decode() if violation != NULL else "unknown violation"
+
+    def finish(self):
+        """The connection ends in this process: FIN, or a reset if data lies unread."""
+        end_here(self)
+
+    # ---- reports -----------------------------------------------------------------------------------------
+
+    def ends(self):
+        """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
+        cdef unsigned char address[16]
+        cdef int port, remote, length
+        result = []
+        for remote in range(2):
+            length = fs_end_of(self.c.fd, remote, address, &port)
+            if length < 0:
+                raise OSError(errno, "no address")
+            result.append(((<char *>address)[:length], port))
+        return tuple(result)
+
+    def describe(self):
+        """Where this end stands, for reports of what went wrong: a dict of numbers."""
+        return description(&self.c) | {"standing": standing_of(self), "operations": self.operations}
+
+
+cdef tuple standing_of(Endpoint self):
+    """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
+    return fs_sends_on_ring(&self.c), fs_receives_on_ring(&self.c), fs_is_attached(&self.c), self.reason
+
+
+# ---- how an endpoint ends in this process --------------------------------------------------------------------
+
+
+cdef int end_here(Endpoint self) except -1:
+    """The connection ends in this process: says goodbye at once, and gives back the memory as soon as no call and no
+    loop's transport is inside any more."""
+    cdef fs_call call
+    if not fs_begin(&self.c, &call):
+        return 0
+    try:
+        say_goodbye(self)
+    finally:
+        if self.c.active > 1 or self.c.stands.kept:
+            fs_abandon_number(&self.c)  # its owner closes it now
+        self.end(&call)
+    return 0
+
+
+cdef int finish_with_last_call(Endpoint self, int spare) except -1:
+    """The program closes the connection with calls inside, for which `spare` was made. (The last of them may be over by
+    now, or another thread have decided otherwise.)"""
+    if self.c.fd != spare:
+        sys_close(spare)
+        return 0
+    fs_note_finishing(&self.c)
+    return 0 if self.c.active else end_last_call(self)
+
+
+cdef int end_last_call(Endpoint self) except -1:
+    """The program has closed the connection, and the last call is over that was inside then."""
+    cdef int fd = self.c.fd
+    end_here(self)
+    sys_close(fd)
+    return 0
+
+
+cdef int say_goodbye(Endpoint self) except -1:
+    """The connection ends in this process, and on the ring if this is the last holder."""
+    fs_note_finished(&self.c)
+    self.step = None
+    if self.search is not None:
+        search, self.search = self.search, None
+        search.withdraw(self)
+    if self.session is not None:
+        session, self.session = self.session, None
+        # (A loop's transport on the ring counts no operations, but each is a message at least now and then.)
+        session.note(self.operations + <int64_t>(
+            fs_load_relaxed64(&self.c.vi.count.messages_sent) + fs_load_relaxed64(&self.c.vi.count.messages_received)))
+    if self.kit is not None:
+        self.kit.before_end()
+    return let_go(self)
+
+
+cdef int let_go(Endpoint self) except -1:
+    """The last that is said: nobody finds the endpoint any more."""
+    if by_inode.get(self.c.inode) is self:
+        del by_inode[self.c.inode]
+    fs_let_go_of(&self.c, &totals)
+    return 0
+
+
+cdef int release(Endpoint self) except -1:
+    """Gives back the memory of an endpoint that has said goodbye, once no call and no loop's transport is inside."""
+    if not fs_may_release(&self.c):
+        return 0
+    fs_free_own(&self.c)
+    fs_note_detached(&self.c)
+    if self.kit is not None:
+        kit, self.kit = self.kit, None
+        kit.release(self.c.recyclable)
+    return 0
+
+
+cdef int let_loose(Endpoint self) except -1:
+    """The loop's transport, which kept the endpoint's memory, is done with it."""
+    fs_note_kept(&self.c, False)
+    return release(self)
+
+
+# ---- the way out (core/connection/leave.h) -------------------------------------------------------------------
+
+
+cdef bint leave(Endpoint self) except -1:
+    """Endpoint.leave of a connection that has a region."""
+    cdef fs_parcel parcel
+    cdef int outcome = FS_DISSOLVED
+    cdef int64_t process
+    cdef uint64_t before
+    cdef fs_call call
+    cdef fs_side *own
+    memset(&parcel, 0, sizeof(parcel))
+    parcel.fd = -1
+    if not fs_begin(&self.c, &call):
+        return True
+    with nogil:
+        own = fs_begin_leaving(&self.c)
+    try:
+        with nogil:
+            outcome = fs_leave_ring(&self.c, &parcel)
+        if outcome == FS_NEEDS_BRIDGE and self.c.stands.driven:
+            # A bridge would take the descriptor away under the loop, which has it registered. Its transport can do
+            # without: what is unread goes to it, and not through the kernel.
+            if parcel.size == 0:
+                return False
+            outcome = keep_parcel(&self.c, &parcel, self.queue)
+        elif outcome == FS_NEEDS_BRIDGE:
+            before = self.c.inode
+            process = bridge(&self.c, &parcel, self.descriptors)
+            if process > 0:
+                if by_inode.get(before) is self:
+                    del by_inode[before]
+                by_inode[self.c.inode] = self
+                self.bridge = <int>process
+                self.kit.before_end()
+            elif parcel.size == 0:
+                return False
+            else:
+                outcome = FS_DISSOLVED  # without the parcel the stream would have a hole
+        if outcome == FS_DISSOLVED:
+            self.reset()
+    finally:
+        with nogil:
+            fs_end_leaving(&self.c, own, outcome != FS_DISSOLVED)
+        if parcel.fd >= 0:
+            sys_close(parcel.fd)
+        self.end(&call)
+    return True

@@ -1,0 +1,40 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""CPython as the core's front end: the GIL, and which process this is.
+
+Whoever imports this has a core that lets go of the GIL where a turn is somebody else's (core/base/front.h). It knows
+of no endpoint.
+"""
+
+from libc.stdint cimport uint32_t
+from posix.unistd cimport getpid
+
+from fastsock._native.core cimport fs_pid_space
+from fastsock._native.core_ring cimport fs_front, fs_own_pid, fs_own_pid_space
+
+cdef extern from *:
+    """
+    /* Gives the GIL away if this thread has it. What fs_take_gil takes again. */
+    static void *fs_give_gil(void) {
+    #if PY_VERSION_HEX >= 0x030d0000
+        PyThreadState *running = PyThreadState_GetUnchecked();
+    #else
+        PyThreadState *running = _PyThreadState_UncheckedGet();
+    #endif
+        return running && running == PyGILState_GetThisThreadState() ? PyEval_SaveThread() : NULL;
+    }
+    static void fs_take_gil(void *given) { PyEval_RestoreThread(given); }
+    """
+    void *fs_give_gil() noexcept nogil
+    void fs_take_gil(void *) noexcept nogil
+
+
+cdef void note_process() noexcept:
+    """Which process this is, for the core: at the start, and in a forked child."""
+    global fs_own_pid, fs_own_pid_space
+    fs_own_pid = <uint32_t>getpid()
+    fs_own_pid_space = fs_pid_space()
+
+
+fs_front.let_go = fs_give_gil
+fs_front.take_again = fs_take_gil
+note_process()

@@ -1,0 +1,8 @@
+# The way out, as far as it needs Python.
+
+from libc.stdint cimport int64_t
+
+from fastsock._native.core cimport fs_connection, fs_parcel
+
+cdef int keep_parcel(fs_connection *c, fs_parcel *parcel, object queue) except -1
+cdef int64_t bridge(fs_connection *c, fs_parcel *parcel, set descriptors) except? -1

@@ -1,0 +1,69 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""The way out, as far as it needs Python: what a loop's transport keeps, and a bridge under the descriptors.
+
+Between fs_begin_leaving and fs_end_leaving (core/connection/leave.h), of a connection that cannot go back to the kernel
+as it is. No endpoint is known here: who leaves looks after its own tables.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, realloc
+
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+
+import os as _os
+
+
+cdef int keep_parcel(fs_connection *c, fs_parcel *parcel, object queue) except -1:
+    """Gives the loop's transport (by its `queue`) what the peer cannot put into our kernel queue again. How the leaving
+    ends."""
+    cdef int outcome = fs_take_returned(c, parcel)
+    if outcome == FS_IN_KERNEL:
+        queue.keep_late(c.wake_fd, _os.pread(parcel.fd, <size_t>parcel.size, 0))
+        fs_change(c.own, FS_EV_OUT)
+    return outcome
+
+
+cdef int64_t bridge(fs_connection *c, fs_parcel *parcel, set descriptors) except? -1:
+    """Puts a bridge under the connection's descriptors. Its process id, or -errno if there are no resources for one.
+    The descriptors lead to another socket then, and `inode` is that one's."""
+    cdef int near = -1
+    cdef int64_t pid
+    cdef fs_side *new = <fs_side *>fs_new_block(sizeof(fs_side))
+    if new == NULL:
+        raise MemoryError("no address space for connection state")
+    fs_store_sc(&new.holders, 1)
+    new.pid_space = fs_own_pid_space
+    pid = fs_start_bridge(c, parcel, &near)
+    if pid < 0:
+        fs_free_block(new, sizeof(fs_side))
+        return pid
+    try:
+        change_over(c, near, new, descriptors)
+    finally:
+        sys_close(near)
+    return pid
+
+
+cdef int change_over(fs_connection *c, int near, fs_side *new, set descriptors) except -1:
+    """The descriptors become `near`, a kernel TCP connection like any other, with `new` as the connection's state."""
+    cdef int *numbers = NULL
+    cdef int *larger
+    cdef int at, count
+    cdef tuple present
+    try:
+        while True:
+            # (A new object may run the garbage collector, and so anything: none is made behind this one.)
+            present = tuple(descriptors)
+            count = <int>len(present)
+            larger = <int *>realloc(numbers, (<size_t>count + 1) * sizeof(int))
+            if larger == NULL:
+                raise MemoryError("no memory for the numbers of the descriptors")
+            numbers = larger
+            for at in range(count):
+                numbers[at] = present[at]
+            if fs_change_over(c, near, new, numbers, count):
+                return 0
+            fs_await_both(c)
+    finally:
+        free(numbers)

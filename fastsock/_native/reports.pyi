@@ -1,0 +1,1 @@
+"""What is told of connections: where one stands, and what they counted."""

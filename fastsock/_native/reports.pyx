@@ -1,0 +1,45 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""What is told of connections: where one stands, and what they counted. Read only, and no endpoint is known here."""
+
+from libc.stdint cimport uintptr_t
+
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+
+
+cdef dict description(fs_connection *c):
+    """Where a connection stands, in numbers."""
+    cdef fs_side *own = c.own
+    state = dict(fd=c.fd, side=<uintptr_t>own, finished=c.stands.finished, broken=fs_is_broken(c),
+                 attached=fs_is_attached(c), exposed=fs_is_exposed(c), lost=fs_is_lost(c),
+                 holders=fs_count_holders(own), kernel_taken=own.kernel_taken,
+                 sleepers=(fs_load_sc(&c.recv_sleepers), fs_load_sc(&c.send_sleepers)),
+                 locks=(fs_load_sc(&own.recv_lock.word), fs_load_sc(&own.send_lock.word)),
+                 leaving=fs_load_sc(&own.leaving.word))
+    if fs_is_attached(c) and not c.stands.finished:
+        state.update(
+            posted=own.posted, credited=fs_load_relaxed(&own.credited),
+            acked=fs_load_sc(&c.vi.tx.acked), peer_doorbell=fs_load_sc(&c.vi.tx.doorbell),
+            peer_ready=fs_load_sc(&c.vi.tx.ready), our_wait=fs_load_sc(&c.vi.tx.credit_wait),
+            switched_at=fs_load_sc64(&c.vi.tx.switch_at), rung=fs_load_sc(&c.vi.tx.rung),
+            consumed=fs_load_sc(&own.consumed), taken=fs_load_relaxed(&own.taken), waiting=fs_waiting(&c.vi),
+            doorbell=fs_load_sc(&c.vi.rx.doorbell), peer_wait=fs_load_sc(&c.vi.rx.credit_wait),
+            peer_switched_at=fs_load_sc64(&c.vi.rx.switch_at), heard=fs_load_sc(&c.vi.rx.heard),
+            peer_rung=fs_load_sc(&c.vi.rx.rung),
+            debt=own.doorbell_debt, bytes_unsent=own.bytes_unsent,
+            fin=fs_load_sc64(&c.vi.rx.fin), fin_sent=own.fin_sent)
+    return state
+
+
+cdef dict counts(fs_counters *count):
+    """Counters by their names."""
+    return dict(
+        bytes_sent=fs_load_relaxed64(&count.bytes_sent), bytes_received=fs_load_relaxed64(&count.bytes_received),
+        messages_sent=fs_load_relaxed64(&count.messages_sent),
+        messages_received=fs_load_relaxed64(&count.messages_received),
+        acks_alone=fs_load_relaxed64(&count.acks_alone), acks_piggybacked=fs_load_relaxed64(&count.acks_piggybacked),
+        sends_combined=fs_load_relaxed64(&count.sends_combined),
+        doorbells_rung=fs_load_relaxed64(&count.doorbells_rung),
+        polls_paid=fs_load_relaxed64(&count.polls_paid), polls_unpaid=fs_load_relaxed64(&count.polls_unpaid),
+        poll_ns=fs_load_relaxed64(&count.poll_ns), poll_unpaid_ns=fs_load_relaxed64(&count.poll_unpaid_ns),
+        sleeps=fs_load_relaxed64(&count.sleeps), system_calls=fs_load_relaxed64(&count.system_calls))

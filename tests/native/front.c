@@ -1,0 +1,227 @@
+/* A front end in C, of core/include/fastsock.h and nothing else, under the sanitizers too: `front [seconds [round]]`.
+ *
+ * In each round a TCP connection over the loopback begins on the kernel, and both of its ends are driven in this process: one
+ * thread each sends, one receives. On the way each end gets its half of a region, at a time of its own, and may be exposed, so
+ * that its receiver polls the descriptor. Every byte is verified, and each direction must have moved before it ends. */
+#include "fastsock.h"
+#include "harness.h"
+
+#define REST 200000 /* bytes, at most, that a direction carries before it moves, and again after that */
+
+static pthread_mutex_t front = PTHREAD_MUTEX_INITIALIZER; /* the front end's lock */
+static __thread int has_front;
+
+static void take_front(void) {
+    pthread_mutex_lock(&front);
+    has_front = 1;
+}
+
+static void drop_front(void) {
+    has_front = 0;
+    pthread_mutex_unlock(&front);
+}
+
+static void *let_go(void) {
+    if (!has_front) return NULL;
+    drop_front();
+    return &front;
+}
+
+static void take_again(void *given) {
+    (void)given;
+    take_front();
+}
+
+struct end {
+    struct fs_connection c;
+    struct end *peer;
+    int number, exposes;
+    struct mapping *map;
+    int eventfds[2]; /* the one of each side */
+    uint32_t largest;
+    uint64_t sent; /* by its sender, once that is over */
+    fs_word32 attached;
+    uint64_t seed[2];
+    pthread_t sender, receiver;
+};
+
+/* Polls, then sleeps, inside a call. */
+static void await(struct end *end, int what) {
+    if (fs_spin(&end->c, what)) return;
+    take_front();
+    struct fs_news *news = fs_join_news();
+    drop_front();
+    int woken = fs_sleep(&end->c, what, fs_now() + (int64_t)(PATIENCE * 1e9), news);
+    take_front();
+    if (news) fs_leave_news(news);
+    drop_front();
+    check(woken, "side %d was never woken from a wait for %d; moved %u", end->number, what, fs_moved(&end->c));
+}
+
+static void enter(struct end *end, struct fs_call *call) {
+    take_front();
+    check(fs_begin(&end->c, call), "the connection has ended");
+    drop_front();
+}
+
+static void leave(struct end *end, struct fs_call *call) {
+    take_front();
+    check(fs_end_call(&end->c, call) == FS_NOTHING_MORE, "the connection has ended");
+    drop_front();
+}
+
+static void attach(struct end *end) {
+    struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 512, .combine_when_full = 1};
+    const char *wrong = NULL;
+    take_front();
+    int failed = fs_attach(&end->c, end->map->memory, end->map->size, end->number, end->eventfds[end->number],
+                           end->eventfds[!end->number], &manner, &wrong);
+    drop_front();
+    check(!failed, "attaching: %s", wrong ? wrong : strerror(-failed));
+    fs_store_relaxed(&end->attached, 1);
+}
+
+/* The number was handed out. This process is the peer's too, so it is asked for its doorbell byte directly. */
+static void expose(struct end *end) {
+    struct fs_call call;
+    take_front();
+    int asks = fs_expose(&end->c);
+    drop_front();
+    if (!asks) return;
+    enter(end->peer, &call);
+    fs_answer_ask(&end->peer->c);
+    leave(end->peer, &call);
+    fs_await_doorbell_byte(&end->c);
+}
+
+static void send_bytes(struct end *end, uint32_t length) {
+    struct fs_call call;
+    uint32_t done = 0;
+    enter(end, &call);
+    while (done < length) {
+        int64_t part = fs_try_send(&end->c, (const char *)pattern_at(end->sent + done), length - done, MSG_NOSIGNAL);
+        check(part > 0 || part == -EAGAIN, "sending: %" PRId64, part);
+        if (part > 0) done += (uint32_t)part;
+        else await(end, FS_SEND);
+    }
+    end->sent += done;
+    leave(end, &call);
+}
+
+static void *send_stream(void *argument) {
+    struct end *end = argument;
+    uint64_t *random = &end->seed[0];
+    uint64_t attaches_at = below(random, REST), until = UINT64_MAX;
+    double gives_up = seconds_now() + PATIENCE;
+    while (end->sent < until) {
+        if (!fs_load_relaxed(&end->attached) && end->sent >= attaches_at) {
+            if (end->exposes == 1) expose(end);
+            attach(end);
+            if (end->exposes == 2) expose(end);
+        }
+        send_bytes(end, 1 + below(random, end->largest));
+        if (until == UINT64_MAX && fs_sends_on_ring(&end->c)) until = end->sent + below(random, REST);
+        check(until != UINT64_MAX || seconds_now() < gives_up, "side %d does not move", end->number);
+    }
+    struct fs_call call;
+    enter(end, &call);
+    fs_shut(&end->c, 0, 1);
+    check(shutdown(end->c.fd, SHUT_WR) == 0, "shutdown: %m");
+    leave(end, &call);
+    return NULL;
+}
+
+static void *receive_stream(void *argument) {
+    struct end *end = argument;
+    uint64_t position = 0, *random = &end->seed[1];
+    static const int flags[] = {0, 0, 0, MSG_PEEK};
+    char *buffer = malloc(LARGEST);
+    int64_t got = 1;
+    while (got) {
+        size_t room = 1 + below(random, LARGEST);
+        int how = flags[below(random, 4)];
+        struct fs_call call;
+        if (fs_is_exposed(&end->c))
+            check(fs_events_within(end->c.fd, POLLIN, (int)(PATIENCE * 1000)), "side %d is deaf", end->number);
+        enter(end, &call);
+        while ((got = fs_try_receive(&end->c, buffer, room, how, 1)) == -EAGAIN) await(end, FS_RECEIVE);
+        leave(end, &call);
+        check(got >= 0 && (size_t)got <= room, "receiving: %" PRId64, got);
+        check(!memcmp(buffer, pattern_at(position), (size_t)got), "wrong bytes among the %" PRId64 " at %" PRIu64, got,
+              position);
+        if (how == 0) position += (uint64_t)got;
+    }
+    free(buffer);
+    pthread_join(end->peer->sender, NULL);
+    check(position == end->peer->sent, "%" PRIu64 " bytes of %" PRIu64, position, end->peer->sent);
+    return NULL;
+}
+
+/* Two ends of a TCP connection over the loopback. */
+static void connect_ends(int fds[2]) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    check(listener >= 0 && bind(listener, (struct sockaddr *)&address, size) == 0 && listen(listener, 1) == 0 &&
+              getsockname(listener, (struct sockaddr *)&address, &size) == 0 &&
+              connect(fds[0], (struct sockaddr *)&address, size) == 0 && (fds[1] = accept(listener, NULL, NULL)) >= 0,
+          "a connection: %m");
+    close(listener);
+}
+
+static struct fs_counters run_round(uint64_t *random) {
+    static const uint32_t windows[] = {1, 2, 4, 32}, chunks[] = {1024, 4096, FS_CHUNK_MAX};
+    uint32_t window = windows[below(random, 4)], chunk = chunks[below(random, 3)];
+    struct mapping map = map_guarded(window, chunk);
+    struct end *ends = calloc(2, sizeof *ends);
+    struct fs_counters totals = {0};
+    int fds[2], eventfds[2] = {eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    format_region(&map, window, chunk);
+    connect_ends(fds);
+    fs_poll_ns = below(random, 2) * 20000;
+    take_front();
+    for (int i = 0; i < 2; i++) {
+        struct end *end = &ends[i];
+        *end = (struct end){.peer = &ends[!i], .number = i, .exposes = (int)below(random, 3), .map = &map,
+                            .eventfds = {eventfds[0], eventfds[1]}, .largest = 1 + below(random, LARGEST),
+                            .seed = {next_random(random), next_random(random)}};
+        check(fs_open_connection(&end->c, fds[i], fs_inode(fds[i])) == 0, "no connection");
+    }
+    drop_front();
+    for (int i = 0; i < 2; i++) pthread_create(&ends[i].sender, NULL, send_stream, &ends[i]);
+    for (int i = 0; i < 2; i++) pthread_create(&ends[i].receiver, NULL, receive_stream, &ends[i]);
+    for (int i = 0; i < 2; i++) pthread_join(ends[i].receiver, NULL);
+    take_front();
+    for (int i = 0; i < 2; i++) {
+        struct fs_connection *c = &ends[i].c;
+        fs_note_finished(c);
+        fs_let_go_of(c, &totals);
+        close(fds[i]);
+        check(fs_may_release(c), "a call is inside");
+        fs_free_own(c);
+        fs_note_detached(c);
+        close(eventfds[i]);
+    }
+    drop_front();
+    check(totals.bytes_sent == totals.bytes_received && totals.bytes_sent, "the counters do not fit");
+    munmap(map.start, map.length);
+    free(ends);
+    return totals;
+}
+
+int main(int count, char **arguments) {
+    struct rounds rounds = begin_rounds(count, arguments);
+    uint64_t bytes = 0, sleeps = 0, random;
+    fs_own_pid = (uint32_t)getpid();
+    fs_own_pid_space = fs_pid_space();
+    fs_front = (struct fs_front){let_go, take_again};
+    fill_pattern();
+    while (next_round(&rounds, &random)) {
+        struct fs_counters totals = run_round(&random);
+        bytes += totals.bytes_sent;
+        sleeps += totals.sleeps;
+    }
+    printf("%u rounds: %" PRIu64 " bytes on the ring, %" PRIu64 " sleeps\n", rounds.done, bytes, sleeps);
+    return 0;
+}
