@@ -66,6 +66,12 @@ static inline uint64_t fs_inode(int fd) {
     return fstat(fd, &s) == 0 ? s.st_ino : 0;
 }
 
+/* The same of a socket. 0: no open descriptor, or none of a socket. */
+static inline uint64_t fs_socket_inode(int fd) {
+    struct stat s;
+    return fstat(fd, &s) == 0 && S_ISSOCK(s.st_mode) ? s.st_ino : 0;
+}
+
 #define FS_OTHER_FILE (POLLRDNORM | POLLWRNORM)
 
 /* What to ask poll for beside POLLIN and POLLOUT. Nothing on a kernel that says these of an eventfd too (gVisor's): files are not

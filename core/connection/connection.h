@@ -37,7 +37,7 @@ enum fs_late { /* fs_connection.late */
 struct fs_connection {
     /* identity */
     int fd;         /* a descriptor of the kernel connection; -1: closed here */
-    uint64_t inode; /* the kernel's number of the socket */
+    uint64_t inode; /* the kernel's number of the socket; 0: nobody has asked for it yet (fs_identify) */
     int place;      /* in the roll; -1: none */
     /* how it stands: written by state.c only, asked by the functions of state.h */
     struct fs_standing {

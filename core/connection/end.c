@@ -26,15 +26,19 @@ int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
     c->fd = fd;
     c->wake_fd = c->peer_fd = c->place = -1; /* 0 would be another's */
     c->inode = inode;
-    if (!inode) return -EBADF;
     c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
     fs_take_up_polling(&c->habit);
     c->own = fs_new_block(sizeof(struct fs_side));
     if (!c->own) return -ENOMEM;
     fs_store_sc(&c->own->holders, 1);
     c->own->pid_space = fs_own_pid_space;
-    c->place = fs_enroll(inode);
+    c->place = fs_enroll(inode, fd);
     return 0;
+}
+
+int fs_identify(struct fs_connection *c) {
+    if (!c->inode) c->inode = fs_socket_inode(c->fd);
+    return c->inode != 0;
 }
 
 void fs_discard(struct fs_connection *c, struct fs_counters *totals) {

@@ -5,10 +5,15 @@
 
 #include "connection/connection.h"
 
-/* A new connection, on kernel TCP, of the descriptor `fd`, whose inode is `inode` (fs_inode(fd)). 0 or -errno
- * (-EBADF if that is 0, -ENOMEM). `c` is written whole before anything can fail, so that fs_discard may follow
- * whatever it returns. */
+/* A new connection, on kernel TCP, of the descriptor `fd`, whose inode is `inode` (fs_inode(fd); 0: fs_identify asks
+ * later). 0 or -ENOMEM. `c` is written whole before anything can fail, so that fs_discard may follow whatever it
+ * returns. */
 int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode);
+
+/* Whether it is known which socket this is (`c->inode`), from now on if not before: a system call, which a one-shot does
+ * without. Before anything depends on the descriptor's number not being given away: a second descriptor, a search. 0: it is
+ * closed, or no socket any more. */
+int fs_identify(struct fs_connection *c);
 
 /* The memory of `c` is about to go, without a goodbye if there was none: gives back all that this process holds of
  * the connection. Adds its counters to `totals`, unless it has ended. Also of one that could not be opened, or of

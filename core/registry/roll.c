@@ -8,6 +8,7 @@
 #include "registry/roll.h"
 
 #include "base/atomics.h"
+#include "base/share.h"
 #include "base/system.h"
 
 enum {
@@ -22,11 +23,16 @@ static int first_free = -1;
 
 static fs_word64 *entry(int place) { return &roll[place / PAGE][place % PAGE]; }
 
-/* What an entry says. (The kernel numbers its sockets with 32 bits; 56 are kept.) A free one (FS_ROLL_FREE) has the
+/* What an entry says. (The kernel numbers its sockets with 32 bits; 55 are kept.) A free one (FS_ROLL_FREE) has the
  * next free place where others have their inode; PLACES: there is none. */
 static uint64_t word_of(uint64_t inode, uint64_t what) { return (inode & (((uint64_t)1 << 56) - 1)) | what << 56; }
 
-int fs_enroll(uint64_t inode) {
+/* Of a connection that nobody has needed the inode of: its descriptor in place of that. */
+#define BY_NUMBER ((uint64_t)1 << 55)
+
+static uint64_t named(uint64_t inode, int fd) { return inode ? inode : BY_NUMBER | (uint32_t)fd; }
+
+int fs_enroll(uint64_t inode, int fd) {
     int place = first_free;
     if (place >= 0) {
         first_free = (int)(fs_load_relaxed(entry(place)) & 0xffffffff);
@@ -42,7 +48,7 @@ int fs_enroll(uint64_t inode) {
         /* SYNC: roll - pairs with fs_on_roll: the page is there before its first entry counts. */
         fs_store_release(&length, (uint32_t)place + 1);
     }
-    fs_store_sc(entry(place), word_of(inode, 0));
+    fs_store_sc(entry(place), word_of(named(inode, fd), 0));
     return place;
 }
 
@@ -53,13 +59,16 @@ void fs_strike(int *place) {
     *place = -1;
 }
 
-void fs_note_on_roll(int place, uint64_t inode, uint32_t reason) {
-    if (place >= 0) fs_store_sc(entry(place), word_of(inode, reason));
+void fs_note_on_roll(int place, uint64_t inode, int fd, uint32_t reason) {
+    if (place >= 0) fs_store_sc(entry(place), word_of(named(inode, fd), reason));
 }
 
 int fs_on_roll(uint32_t place, uint64_t *word) {
     /* SYNC: roll - pairs with fs_enroll. */
     if (place >= fs_load_acquire(&length)) return 0;
-    *word = fs_load_sc(entry((int)place));
+    uint64_t said = fs_load_sc(entry((int)place));
+    /* (The number may have been closed just now: then there is no such socket, or it is one that is here as well.) */
+    if (said >> 56 != FS_ROLL_FREE && said & BY_NUMBER) said = word_of(fs_inode((int)(said & 0xffffffff)), said >> 56);
+    *word = said;
     return 1;
 }

@@ -9,14 +9,14 @@
 
 enum { FS_ROLL_FREE = 255 }; /* in the uppermost byte of an entry, the place of the reason: a free one */
 
-/* A place for a new connection. -1: there is none. */
-int fs_enroll(uint64_t inode);
+/* A place for a new connection, of the descriptor `fd`; `inode` 0: nobody has asked for it yet. -1: there is none. */
+int fs_enroll(uint64_t inode, int fd);
 
 /* The connection at `*place` has ended in this process. `*place` becomes -1. */
 void fs_strike(int *place);
 
 /* Why the connection at `place` is on kernel TCP, from now on: the number of the reason, 0: none. */
-void fs_note_on_roll(int place, uint64_t inode, uint32_t reason);
+void fs_note_on_roll(int place, uint64_t inode, int fd, uint32_t reason);
 
 /* The entry at a place: whether it is within the roll. (A free one has FS_ROLL_FREE in its uppermost byte.) */
 int fs_on_roll(uint32_t place, uint64_t *word);

@@ -184,3 +184,10 @@ int fs_end_of(int fd, int remote, unsigned char address[16], int *port) {
     *port = ntohs(((struct sockaddr_in6 *)&s)->sin6_port);
     return 16;
 }
+
+int fs_is_loopback(const char *host) {
+    unsigned char address[16];
+    static const unsigned char six[16] = {[15] = 1};
+    if (host[0] == '1' && host[1] == '2') return inet_pton(AF_INET, host, address) == 1 && address[0] == 127;
+    return host[0] == ':' && inet_pton(AF_INET6, host, address) == 1 && memcmp(address, six, sizeof six) == 0;
+}

@@ -48,6 +48,9 @@ int fs_option(int fd, int level, int option); /* 0 if the kernel does not tell *
 void fs_set_option(int fd, int level, int option, int value);
 int64_t fs_option_ns(int fd, int option);     /* a timeout option, nanoseconds; -1: not set */
 
+/* Whether a host, as text, is a loopback address in numbers. */
+int fs_is_loopback(const char *host);
+
 /* Whether an option asks for what only the kernel's stream can do. */
 int fs_needs_kernel(int fd);
 

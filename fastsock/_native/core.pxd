@@ -44,13 +44,14 @@ cdef extern from "registry/forks.h" nogil:
 
 
 cdef extern from "registry/roll.h" nogil:
-    void fs_note_on_roll(int place, uint64_t inode, uint32_t reason)
+    void fs_note_on_roll(int place, uint64_t inode, int fd, uint32_t reason)
 
 
 cdef extern from "transport/tcp.h" nogil:
     bint fs_needs_kernel(int fd)
     int fs_reset_connection(int fd)
     int fs_end_of(int fd, int remote, unsigned char *address, int *port)
+    bint fs_is_loopback(const char *host)
     enum: IPPROTO_TCP
 
 
@@ -127,6 +128,7 @@ cdef extern from "connection/turns.h" nogil:
 
 cdef extern from "connection/end.h" nogil:
     int fs_open_connection(fs_connection *, int fd, uint64_t inode)
+    bint fs_identify(fs_connection *)
     void fs_discard(fs_connection *, fs_counters *totals)
     bint fs_begin(fs_connection *, fs_call *)
     enum: FS_NOTHING_MORE, FS_RELEASE, FS_END_LAST_CALL

@@ -1,6 +1,6 @@
 # The endpoint: one end of one connection, and what Python knows of it.
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from fastsock._native.core cimport fs_call, fs_connection
 from fastsock._native.core_ring cimport fs_counters, fs_word32
@@ -28,8 +28,12 @@ cdef class Endpoint:
 
 cdef dict by_descriptor
 cdef dict by_inode
+cdef set nameless
+cdef dict reason_numbers
 cdef fs_counters totals
 cdef uint64_t inode_of(int fd) except? 0
+cdef bint identify(Endpoint self) except? True
+cdef uint32_t reason_number(object reason) except? 0
 cdef tuple standing_of(Endpoint self)
 cdef int end_last_call(Endpoint self) except -1
 cdef int say_goodbye(Endpoint self) except -1

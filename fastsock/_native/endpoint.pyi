@@ -6,8 +6,8 @@ from typing import Any
 class Endpoint:
     """One end of one TCP connection in this process."""
 
-    def __new__(cls, fd: int) -> Endpoint:
-        """OSError if `fd` is no open descriptor."""
+    def __new__(cls, fd: int, later: bool = False) -> Endpoint:
+        """OSError if `fd` is no open descriptor; with `later` the kernel is asked which socket it is only once that matters."""
     # identity
     @property
     def fd(self) -> int:

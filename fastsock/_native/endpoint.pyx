@@ -27,6 +27,7 @@ cdef extern from "errno.h":
 
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
+cdef set nameless = set()  # endpoints whose inode nobody has asked for: one-shots, mostly
 cdef fs_counters totals  # of endpoints that are gone, and of kernel connections
 memset(&totals, 0, sizeof(totals))
 
@@ -45,8 +46,9 @@ cdef class Endpoint:
     called by every `next_step`-th operation while the path is undecided; None once it is decided.
     """
 
-    def __cinit__(self, int fd):
-        cdef uint64_t inode = inode_of(fd)
+    def __cinit__(self, int fd, bint later=False):
+        # `later`: the kernel is asked which socket it is once that matters (`identify`).
+        cdef uint64_t inode = 0 if later else inode_of(fd)
         cdef int failed
         self.descriptors = set()
         failed = fs_open_connection(&self.c, fd, inode)
@@ -54,7 +56,10 @@ cdef class Endpoint:
             raise MemoryError("no address space for connection state")
         if failed:
             raise OSError(-failed, _os.strerror(-failed))
-        by_inode[inode] = self
+        if inode:
+            by_inode[inode] = self
+        else:
+            nameless.add(self)
 
     def __dealloc__(self):
         fs_discard(&self.c, &totals)
@@ -67,6 +72,7 @@ cdef class Endpoint:
 
     @property
     def inode(self):
+        identify(self)
         return self.c.inode
 
     def adopt(self, int fd):
@@ -74,6 +80,8 @@ cdef class Endpoint:
         before = by_descriptor.get(fd)
         if before is not None and before is not self:
             before.forget(fd)
+        if self.descriptors:
+            identify(self)
         self.descriptors.add(fd)
         by_descriptor[fd] = self
 
@@ -83,6 +91,8 @@ cdef class Endpoint:
             del by_descriptor[fd]
         if fd not in self.descriptors:
             return
+        if self.c.active:
+            identify(self)
         self.descriptors.discard(fd)
         if self.descriptors:
             if fd == self.c.fd:
@@ -253,7 +263,7 @@ cdef class Endpoint:
 
     def begin_attaching(self):
         """Whether the endpoint may attach now, and no other process will share it before `end_attaching`."""
-        if self.attaching or fs_count_holders(self.c.own) > 1:
+        if self.attaching or fs_count_holders(self.c.own) > 1 or not identify(self):
             return False
         self.attaching = PyThread_get_thread_ident()
         return True
@@ -354,6 +364,32 @@ cdef tuple standing_of(Endpoint self):
     return fs_sends_on_ring(&self.c), fs_receives_on_ring(&self.c), fs_is_attached(&self.c), self.reason
 
 
+cdef bint identify(Endpoint self) except? True:
+    """Whether it is known which socket this is, from now on if not before. An endpoint whose number has been closed behind
+    our back and means another connection of ours ends."""
+    if self.c.inode or self.c.stands.finished or not fs_identify(&self.c):
+        return self.c.inode != 0
+    nameless.discard(self)
+    if self.c.inode in by_inode:
+        if by_descriptor.get(self.c.fd) is self:
+            del by_descriptor[self.c.fd]
+        self.descriptors.clear()
+        self.c.inode = 0
+        self.point_to(-1)
+        end_here(self)
+        return False
+    by_inode[self.c.inode] = self
+    fs_note_on_roll(self.c.place, self.c.inode, self.c.fd, reason_number(self.reason))
+    return True
+
+
+cdef dict reason_numbers = {None: 0}
+
+
+cdef uint32_t reason_number(reason) except? 0:
+    return reason_numbers.get(reason, 0)
+
+
 # ---- how an endpoint ends in this process --------------------------------------------------------------------
 
 
@@ -409,6 +445,7 @@ cdef int say_goodbye(Endpoint self) except -1:
 
 cdef int let_go(Endpoint self) except -1:
     """The last that is said: nobody finds the endpoint any more."""
+    nameless.discard(self)
     if by_inode.get(self.c.inode) is self:
         del by_inode[self.c.inode]
     fs_let_go_of(&self.c, &totals)

@@ -25,16 +25,19 @@ def may_move(self):
 
 cpdef Endpoint new_endpoint(self):
     """Gives the socket an endpoint and returns it; None if it has one, or its connection may not move."""
-    cdef Endpoint endpoint
+    cdef Endpoint endpoint, before
     if endpoint_in(self) is not None or not may_move(self):
         return None
     fd = kernel_fileno(self)
-    if fd in tracked and find_again(self) is not None:
-        return None  # another thread has given the number to that connection while this one was being made
-    try:
-        endpoint = Endpoint(fd)
-    except OSError:
-        return None  # or closed it
+    if fd < 0:
+        return None
+    before = <Endpoint>tracked.get(fd)
+    if before is not None:
+        if not before.c.inode:
+            before.forget(fd)  # closed behind our back: this socket has the number
+        elif find_again(self) is not None:
+            return None  # another thread has given the number to that connection while this one was being made
+    endpoint = Endpoint(fd, True)
     endpoint.adopt(fd)
     limits = slot(self, limits_slot)
     if limits is not None:  # (None: a derived class has an __init__ that does not call ours)
@@ -45,11 +48,20 @@ cpdef Endpoint new_endpoint(self):
     return endpoint
 
 
-cdef int begin(self) except -1:
-    """The socket is connected."""
+cdef int begin(self, address) except -1:
+    """The socket is connected to `address`."""
     endpoint = new_endpoint(self)
     if endpoint is not None:
         begin_undecided(endpoint)
+        note_peer(endpoint, address)
+    return 0
+
+
+cdef inline int note_peer(Endpoint endpoint, address) except -1:
+    """A peer on a loopback address is on this host: the first wait need not ask the kernel."""
+    if type(address) is tuple and len(<tuple>address) and type((<tuple>address)[0]) is str:
+        if fs_is_loopback(PyUnicode_AsUTF8((<tuple>address)[0])):
+            fs_store_relaxed(&endpoint.c.locality, FS_HERE)
     return 0
 
 
@@ -75,13 +87,13 @@ def connect(self, address, /):
     except BlockingIOError:
         begin_connecting(self)
         raise
-    begin(self)
+    begin(self, address)
 
 
 cdef int try_connect(self, address) except -1:
     cdef int error = kernel_connect_ex(self, address)
     if error == 0 or error == EISCONN:
-        begin(self)
+        begin(self, address if error == 0 else None)
     elif error == EINPROGRESS:
         begin_connecting(self)
     return error
@@ -193,7 +205,7 @@ def accept(self):
     if default_timeout() is None and kernel_timeout(self):
         kernel_setblocking(sock, True)
     note_timeout(sock)
-    begin(sock)
+    begin(sock, address)
     return sock, address
 
 

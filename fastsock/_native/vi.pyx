@@ -7,7 +7,8 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport (
-    Endpoint, by_descriptor, by_inode, end_last_call, inode_of, let_go, say_goodbye, totals,
+    Endpoint, by_descriptor, by_inode, end_last_call, identify, inode_of, let_go, nameless, reason_number, reason_numbers, say_goodbye,
+    totals,
 )
 from fastsock._native.front cimport note_process
 from fastsock._native.reports cimport counts
@@ -24,6 +25,8 @@ globals()["Endpoint"] = Endpoint  # for Python, which finds it here
 cdef Endpoint endpoint_at(object fd):
     """The endpoint of a descriptor, or None. Asks the kernel whether the number still means that connection."""
     cdef Endpoint endpoint = by_descriptor.get(fd)
+    if endpoint is not None:
+        identify(endpoint)
     if endpoint is None or inode_of(fd) == endpoint.c.inode:
         return endpoint
     # Closed behind our back (by C code): the number has been given away.
@@ -35,7 +38,11 @@ def find(int fd):
     """The endpoint that `fd` belongs to in this process: by number, or as another descriptor of a connection
     known here (an unseen dup). None if there is none."""
     endpoint = endpoint_at(fd)
-    return endpoint if endpoint is not None else by_inode.get(inode_of(fd))
+    if endpoint is None:
+        for other in list(nameless):
+            identify(other)
+        endpoint = by_inode.get(inode_of(fd))
+    return endpoint
 
 
 def tracked():
@@ -45,7 +52,7 @@ def tracked():
 
 def endpoints():
     """All live endpoints of this process, a list."""
-    return list(by_inode.values())
+    return [*nameless, *by_inode.values()]
 
 
 # ---- forks and the end of the process ------------------------------------------------------------------------
@@ -79,6 +86,8 @@ cdef void count_child(int by) noexcept with gil:
     """Counts the child in as a holder of every connection, before it exists; and out again, if the fork fails
     (fs_watch_forks)."""
     cdef Endpoint endpoint
+    for endpoint in nameless:
+        fs_add_sc(&endpoint.c.own.holders, <uint32_t>by)
     for endpoint in by_inode.values():
         fs_add_sc(&endpoint.c.own.holders, <uint32_t>by)
 
@@ -93,13 +102,13 @@ def after_fork_in_child():
     fs_forget_news()
     cdef Endpoint endpoint
     cdef fs_call *call = fs_innermost_call()
-    for endpoint in by_inode.values():
+    for endpoint in endpoints():
         endpoint.attaching = 0
         fs_inherit(&endpoint.c)  # the threads that were inside are not in this process,
     while call != NULL:  # but for this one, which may have forked in a signal handler
         call.connection.active += 1
         call = call.outer
-    for endpoint in list(by_inode.values()):
+    for endpoint in endpoints():
         if endpoint.c.stands.finished:
             let_go(endpoint)  # another thread was about to, and the child was counted
         elif endpoint.c.stands.finishing and not endpoint.c.active:
@@ -110,15 +119,12 @@ def before_exit():
     """Says goodbye on every connection, for os._exit, which runs no destructors. Nothing is given back: other threads
     may be inside calls, and loops look at regions without the GIL."""
     cdef Endpoint endpoint
-    for endpoint in list(by_inode.values()):
+    for endpoint in endpoints():
         if not endpoint.c.stands.finished:
             say_goodbye(endpoint)
 
 
 # ---- what is told of them ------------------------------------------------------------------------------------
-
-cdef dict reason_numbers = {None: 0}
-
 
 def name_reasons(texts):
     """Numbers the reasons that `note_reason` is told, in this order."""
@@ -129,14 +135,14 @@ def name_reasons(texts):
 cpdef note_reason(Endpoint endpoint, reason):
     """Why the connection is on kernel TCP, from now on; "": it is not."""
     endpoint.reason = reason
-    fs_note_on_roll(endpoint.c.place, endpoint.c.inode, reason_numbers.get(reason, 0))
+    fs_note_on_roll(endpoint.c.place, endpoint.c.inode, endpoint.c.fd, reason_number(reason))
 
 
 def counters():
     """The counters of this process: of endpoints that are gone and of those that live, a dict."""
     cdef fs_counters sum = totals
     cdef Endpoint endpoint
-    for endpoint in by_inode.values():
+    for endpoint in endpoints():
         fs_add_counters(&sum, &endpoint.c.vi.count, False)
     return counts(&sum)
 
@@ -204,14 +210,14 @@ cpdef begin_undecided(Endpoint endpoint):
     note_reason(endpoint, few_operations)
     fs_store_relaxed(&endpoint.c.locality, FS_LOCALITY_UNKNOWN)
     endpoint.step = first_step
-    if meets_at_once:
+    if meets_at_once and identify(endpoint):
         first_step(endpoint)  # so that the other end's first operation finds the name
 
 
 cdef int take_step(Endpoint endpoint) except -1:
     """The next step of an undecided connection. Like a call: the endpoint does not end meanwhile."""
     cdef fs_call call
-    if fs_begin(&endpoint.c, &call):
+    if identify(endpoint) and fs_begin(&endpoint.c, &call):
         try:
             endpoint.step(endpoint)
         finally:

@@ -27,6 +27,7 @@ cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         pass
     bint PyObject_TypeCheck(object, PyTypeObject *)
+    const char *PyUnicode_AsUTF8(object) except NULL
 
 cdef extern from "<netinet/in.h>":
     enum: AF_INET, AF_INET6, SOCK_STREAM
