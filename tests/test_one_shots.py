@@ -1,0 +1,173 @@
+"""A connection that ends before it could move: what it costs, and that nobody mistakes it for another one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket as stdlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fastsock
+from fastsock._native import vi
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+COUNTED = (
+    *("fstat", "getpeername", "getsockname", "getsockopt", "setsockopt"),
+    *("fcntl", "ioctl", "poll", "ppoll", "sched_yield"),
+)
+
+COUNTER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static unsigned long counts[64];
+static const char *names[64];
+#define COUNT(index, name) \\
+    long name(long a, long b, long c, long d, long e) { \\
+        static long (*real)(long, long, long, long, long); \\
+        if (!real) real = dlsym(RTLD_NEXT, #name); \\
+        names[index] = #name; \\
+        counts[index]++; \\
+        return (int)real(a, b, c, d, e); \\
+    }
+%s
+unsigned long counted(const char *name) {
+    for (int i = 0; i < 64; i++) {
+        const char *a = names[i], *b = name;
+        while (a && *a && *a == *b) a++, b++;
+        if (a && *a == *b) return counts[i];
+    }
+    return 0;
+}
+"""
+
+PROGRAM = """
+import ctypes, sys
+if sys.argv[1] == "fastsock":
+    import fastsock
+    fastsock.patch()
+import socket
+names = sys.argv[2].split(",")
+counted = ctypes.CDLL(sys.argv[3]).counted
+counted.restype = ctypes.c_ulong
+listener = socket.create_server(("127.0.0.1", 0))
+def one():
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    client.sendall(b"request")
+    assert server.recv(100) == b"request"
+    server.sendall(b"answer")
+    assert client.recv(100) == b"answer"
+    client.close()
+    server.close()
+one()
+before = [counted(name.encode()) for name in names]
+for _ in range(20):
+    one()
+print(*[counted(name.encode()) - then for name, then in zip(names, before)])
+"""
+
+
+@pytest.fixture
+def opened() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def connection(opened: contextlib.ExitStack) -> tuple[fastsock.socket, fastsock.socket]:
+    """Both ends in this process, of which nobody has asked anything."""
+    listener = opened.enter_context(fastsock.socket())
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    client = opened.enter_context(fastsock.socket())
+    client.connect(listener.getsockname())
+    server, _ = listener.accept()
+    return client, opened.enter_context(server)
+
+
+def number_of(sock: fastsock.socket) -> int:
+    """Without handing it out."""
+    return stdlib.socket.fileno(sock)
+
+
+def test_a_one_shot_makes_the_system_calls_of_plain_tcp(tmp_path: Path) -> None:
+    """Which socket it is, and where its peer is, nobody needs to know of a connection that ends at once."""
+    source, library = tmp_path / "counter.c", tmp_path / "counter.so"
+    source.write_text(COUNTER % "\n".join(f"COUNT({number}, {name})" for number, name in enumerate(COUNTED)))
+    subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source, "-ldl"], check=True, timeout=60)
+    made = {}
+    for path in ("plain", "fastsock"):
+        command = [sys.executable, "-c", PROGRAM, path, ",".join(COUNTED), str(library)]
+        # (On one processor no wait polls: looks at the kernel's stream are a wait's, not the connection's.)
+        done = subprocess.run(
+            command,
+            env={**os.environ, "LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        made[path] = dict(zip(COUNTED, map(int, done.stdout.split()), strict=True))
+    assert made["plain"]["getsockname"] > 0  # they are counted
+    assert made["fastsock"] == made["plain"]
+
+
+def test_a_descriptor_that_c_code_has_duplicated_is_known_by_its_socket(opened: contextlib.ExitStack) -> None:
+    client, _ = connection(opened)
+    number = LIBC.dup(number_of(client))
+    try:
+        known = vi.find(number)
+        assert known is not None
+        assert number_of(client) in known.descriptors
+    finally:
+        os.close(number)
+
+
+def test_a_number_that_c_code_has_closed_is_the_file_that_has_it_now(opened: contextlib.ExitStack) -> None:
+    client, _ = connection(opened)
+    number = number_of(client)
+    reads, writes = os.pipe()
+    try:
+        assert LIBC.dup2(writes, number) == number  # by C code: closes the connection
+        os.write(number, b"for the pipe")
+        assert os.read(reads, 100) == b"for the pipe"
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def test_a_number_that_c_code_has_closed_is_the_connection_that_has_it_now(opened: contextlib.ExitStack) -> None:
+    first, _ = connection(opened)
+    again, server = connection(opened)
+    assert LIBC.dup2(number_of(again), number_of(first)) == number_of(first)
+    for number in (number_of(first), number_of(again)):
+        os.write(number, b"hello")
+        assert server.recv(100) == b"hello"
+        assert vi.find(number) is vi.find(number_of(again)) is not None
+
+
+def test_a_new_connection_does_not_take_up_what_had_its_number_before(opened: contextlib.ExitStack) -> None:
+    listener = opened.enter_context(fastsock.socket())
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    gone = fastsock.socket()
+    gone.connect(listener.getsockname())
+    number = number_of(gone)
+    before = vi.tracked()[number]
+    assert LIBC.close(number) == 0
+    client = opened.enter_context(fastsock.socket())
+    assert number_of(client) == number
+    client.connect(listener.getsockname())
+    assert before.finished
+    assert vi.tracked()[number] is not before
+    gone.detach()
