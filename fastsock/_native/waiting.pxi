@@ -179,11 +179,13 @@ cdef int wait(Endpoint endpoint, int what, int64_t deadline) except -1:
 
 
 cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
-    """Whether a wait may be the kernel's own blocking call, which saves a poll. Not where another thread could move the
-    connection meanwhile: the call would not find the bytes in the ring. (One that C code starts while we sleep takes no
-    step: `operate`.)"""
+    """Whether a wait may be the kernel's own blocking call, which saves a poll, and two turns with the GIL that other threads
+    want. Not where another thread could move the connection meanwhile: the call would not find the bytes in the ring. (While
+    somebody is in such a call nobody takes a step: `operate`. So among other threads it is for the time before the first
+    step. Later, one that only receives would keep one that only sends from moving.)"""
     return (timeout < 0 and not fs_is_attached(&endpoint.c) and not fs_load_relaxed(&endpoint.c.stands.pending_error)
-            and (endpoint.step is None or fs_only_thread()))
+            and (endpoint.step is None or endpoint.search is None and endpoint.operations < endpoint.next_step
+                 or fs_only_thread()))
 
 
 cdef int64_t patience(Endpoint endpoint, int64_t timeout, int what, bint *quiet) except -2:
