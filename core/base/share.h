@@ -76,18 +76,7 @@ static inline uint64_t fs_socket_inode(int fd) {
 
 /* What to ask poll for beside POLLIN and POLLOUT. Nothing on a kernel that says these of an eventfd too (gVisor's): files are not
  * told apart there, and every number counts as ours. */
-static inline short fs_other_file(void) {
-    static fs_word32 learnt; /* what was learnt, plus one; relaxed: who asks at the same time learns the same */
-    uint32_t known = fs_load_relaxed(&learnt);
-    if (!known) {
-        struct pollfd p = {eventfd(1, EFD_CLOEXEC), POLLIN | POLLOUT | FS_OTHER_FILE, 0};
-        if (p.fd < 0) return 0; /* without a descriptor the next one asks again */
-        known = 1 + (poll(&p, 1, 0) > 0 && !(p.revents & FS_OTHER_FILE) ? FS_OTHER_FILE : 0);
-        fs_store_relaxed(&learnt, known);
-        close(p.fd);
-    }
-    return (short)(known - 1);
-}
+short fs_other_file(void);
 
 /* Whether `revents`, what poll said when it was asked for `fs_other_file` too, may be said of an eventfd. The one place that
  * decides it. */

@@ -40,7 +40,7 @@ static inline int fs_tcp_end_of(int fd, int remote, struct fs_tcp_end *end) {
 }
 
 /* Whether `fd` is a connected TCP socket; then `*identity` tells which. (UDP sockets have two names, too.) */
-static inline int fs_identify(int fd, struct fs_tcp_identity *identity) {
+static inline int fs_identify_tcp(int fd, struct fs_tcp_identity *identity) {
     int protocol = 0;
     socklen_t n = sizeof protocol;
     if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0 || protocol != IPPROTO_TCP) return 0;
@@ -53,7 +53,7 @@ static inline int fs_identify(int fd, struct fs_tcp_identity *identity) {
  * end, and nobody can make a second one while it lives. So a match means this socket and no other. */
 static inline int fs_is_other_end(const struct fs_tcp_identity *own, int fd) {
     struct fs_tcp_identity other;
-    return fs_identify(fd, &other) && own->network == other.network &&
+    return fs_identify_tcp(fd, &other) && own->network == other.network &&
            memcmp(&own->here, &other.there, sizeof own->here) == 0 &&
            memcmp(&own->there, &other.here, sizeof own->there) == 0;
 }

@@ -36,7 +36,7 @@ int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uin
     int size, found = -1, published = 0;
     int failed = fs_ensure_thread();
     if (failed) return failed;
-    if (!fs_identify(fd, &tcp)) return -ENOTCONN;
+    if (!fs_identify_tcp(fd, &tcp)) return -ENOTCONN;
     int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
     if (listener < 0) return listener;
     fs_take_table();

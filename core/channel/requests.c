@@ -89,7 +89,9 @@ void fs_answer_requests(int ask_fd) {
     struct fs_asker asker;
     uint32_t user;
     int parcel;
+    uint32_t turn = fs_thread_turn();
     for (;;) {
+        if (turn != fs_thread_turn()) return; /* given up: the number may be the program's by now */
         enum fs_took took = fs_take_request(ask_fd, request, &user, &parcel, &asker);
         if (took == FS_NO_REQUEST) return;
         if (took == FS_LOOK && fs_is_trusted(user) && fs_may_answer(fs_now())) fs_answer_look(ask_fd, &asker);

@@ -250,5 +250,6 @@ size_t fs_leave_channel_to_parent(void) {
     epoll = poke_fd = ask_fd = -1;
     ask_token = 0;
     fs_table.on_ring_count = 0;
+    fs_table.answering = NULL; /* of a thread that was given up, and is not here */
     return freed;
 }

@@ -18,7 +18,8 @@ void fs_answer_ask(struct fs_connection *c) {
     struct fs_side *own = fs_lock_sending(c);
     fs_answer_leaver(c);
     if (fs_moved(c) & FS_SENDING_BACK && !fs_waits_for_leaver(c)) fs_tell_pollers(c);
-    if (!(fs_moved(c) & FS_SENDING_BACK) && c->own->posted != fs_load_relaxed(&c->vi.tx->seen))
+    /* (Without a region any more the descriptor leads to a bridge, and a byte would be the program's.) */
+    if (fs_is_attached(c) && !(fs_moved(c) & FS_SENDING_BACK) && c->own->posted != fs_load_relaxed(&c->vi.tx->seen))
         fs_ring(c, fs_peer_doorbell(&c->vi) & FS_EXPOSED);
     fs_end_turn_to_send(c, own);
     fs_wake_own(c);

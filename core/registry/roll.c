@@ -68,7 +68,7 @@ int fs_on_roll(uint32_t place, uint64_t *word) {
     if (place >= fs_load_acquire(&length)) return 0;
     uint64_t said = fs_load_sc(entry((int)place));
     /* (The number may have been closed just now: then there is no such socket, or it is one that is here as well.) */
-    if (said >> 56 != FS_ROLL_FREE && said & BY_NUMBER) said = word_of(fs_inode((int)(said & 0xffffffff)), said >> 56);
+    if (said >> 56 != FS_ROLL_FREE && said & BY_NUMBER) said = word_of(fs_socket_inode((int)(said & 0xffffffff)), said >> 56);
     *word = said;
     return 1;
 }

@@ -160,7 +160,8 @@ cdef class Lookup:
         fs_begin_lookup(&self.lookup, self.name, len(name), <int64_t>(seconds * 1e9))
 
     def __dealloc__(self):
-        fs_end_lookup(&self.lookup)
+        if self.name is not None:  # else nothing was begun
+            fs_end_lookup(&self.lookup)
 
     @property
     def over(self):

@@ -369,7 +369,6 @@ cdef bint identify(Endpoint self) except? True:
     our back and means another connection of ours ends."""
     if self.c.inode or self.c.stands.finished or not fs_identify(&self.c):
         return self.c.inode != 0
-    nameless.discard(self)
     if self.c.inode in by_inode:
         if by_descriptor.get(self.c.fd) is self:
             del by_descriptor[self.c.fd]
@@ -378,6 +377,7 @@ cdef bint identify(Endpoint self) except? True:
         self.point_to(-1)
         end_here(self)
         return False
+    nameless.discard(self)
     by_inode[self.c.inode] = self
     fs_note_on_roll(self.c.place, self.c.inode, self.c.fd, reason_number(self.reason))
     return True
@@ -504,6 +504,7 @@ cdef bint leave(Endpoint self) except -1:
                     del by_inode[before]
                 by_inode[self.c.inode] = self
                 self.bridge = <int>process
+                parcel.size = 0  # it is the bridge's by now
                 self.kit.before_end()
             elif parcel.size == 0:
                 return False
@@ -511,6 +512,11 @@ cdef bint leave(Endpoint self) except -1:
                 outcome = FS_DISSOLVED  # without the parcel the stream would have a hole
         if outcome == FS_DISSOLVED:
             self.reset()
+    except BaseException:
+        if parcel.size:
+            outcome = FS_DISSOLVED  # what was taken is lost: nobody is given what follows for the whole stream
+            self.reset()
+        raise
     finally:
         with nogil:
             fs_end_leaving(&self.c, own, outcome != FS_DISSOLVED)

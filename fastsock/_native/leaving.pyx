@@ -40,6 +40,9 @@ cdef int64_t bridge(fs_connection *c, fs_parcel *parcel, set descriptors) except
         return pid
     try:
         change_over(c, near, new, descriptors)
+    except BaseException:
+        fs_reset_connection(c.fd)  # the process has it already, and two would read it
+        raise
     finally:
         sys_close(near)
     return pid
