@@ -6,7 +6,7 @@ import socket
 import threading
 from queue import SimpleQueue
 
-from bench.meeting import Address, Order, connect, set_nodelay
+from bench.meeting import GO, Address, Order, answer_settle, connect, set_nodelay, settle
 from bench.role import BenchError, Report, Role
 from papers.loops import calls
 
@@ -35,6 +35,8 @@ def drive_handled(address: Address, order: Order, role: Role) -> Report:
     message = b"m" * order["size"]
     with connect(address) as sock:
         set_nodelay(sock)
+        settle(sock, role)
+        sock.sendall(GO)
         handler = Handler(sock, len(message))
 
         def call() -> None:
@@ -53,6 +55,8 @@ def serve_handled(listener: socket.socket, order: Order, role: Role) -> Report:
     sock, _ = listener.accept()
     with sock:
         set_nodelay(sock)
+        if not answer_settle(sock, role):
+            return role.path_of(sock)
         handler = Handler(sock, order["size"])
         while message := handler.messages.get():
             sock.sendall(message)
