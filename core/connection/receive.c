@@ -42,20 +42,20 @@ int64_t fs_take_stream(struct fs_connection *c, char *into, size_t room, int fla
         if (got != FS_MOVED_ON) return got;
     }
     for (int looks = 0; looks < 4; looks++) {
+        uint32_t consumed = fs_load_relaxed(&c->own->consumed);
         got = fs_take(&c->vi, flags & MSG_TRUNC ? NULL : into, room, flags & MSG_PEEK ? FS_PEEK : FS_CONSUME);
         if (got < 0) return FS_VIOLATED;
-        if (got > 0) {
-            if (!(flags & MSG_PEEK)) {
-                if (fs_peer_credit_wait(&c->vi)) fs_answer_credit_wait(c);
-                if (fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED &&
-                    (!fs_waiting(&c->vi) ||
-                     fs_load_relaxed(&c->vi.rx->rung) - fs_load_relaxed(&c->vi.rx->heard) >= FS_EDGES))
-                    fs_take_doorbell_bytes(c);
-                if (fs_load_relaxed(&c->vi.rx->fin) && fs_end(&c->vi) == FS_BACK)
-                    fs_go_back_receiving(c); /* now, so that no doorbell byte stays behind */
-            }
-            return got;
+        /* (An urgent byte is no part of what is got, but doorbell bytes, a plug too, may have been kept for it.) */
+        if (!(flags & MSG_PEEK) && (got > 0 || fs_load_relaxed(&c->own->consumed) != consumed)) {
+            if (fs_peer_credit_wait(&c->vi)) fs_answer_credit_wait(c);
+            if ((fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED || fs_load_relaxed(&c->vi.rx->urgent)) &&
+                (!fs_waiting(&c->vi) ||
+                 fs_load_relaxed(&c->vi.rx->rung) - fs_load_relaxed(&c->vi.rx->heard) >= FS_EDGES))
+                fs_take_doorbell_bytes(c);
+            if (got > 0 && fs_load_relaxed(&c->vi.rx->fin) && fs_end(&c->vi) == FS_BACK)
+                fs_go_back_receiving(c); /* now, so that no doorbell byte stays behind */
         }
+        if (got > 0) return got;
         if (fs_load_relaxed(&c->own->fin_taken) == 1) return 0;
         uint64_t end = fs_end(&c->vi);
         if (end == 1) return FS_VIOLATED;
