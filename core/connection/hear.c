@@ -70,7 +70,8 @@ void fs_answer_credit_wait(struct fs_connection *c) {
             c->plug_seen = 1;
             c->plug_seen_at = consumed;
         }
-        if (fs_waiting(&c->vi) && consumed - c->plug_seen_at < c->vi.window / 3)
+        /* (Before the kernel's part is read nobody takes a plug: the wish stands until the ring is read.) */
+        if (!fs_receives_on_ring(c) || (fs_waiting(&c->vi) && consumed - c->plug_seen_at < c->vi.window / 3))
             keep = FS_PLUGGED;
         else
             c->plug_seen = 0;
