@@ -59,7 +59,9 @@ void fs_answer_leaver(struct fs_connection *c) {
 int fs_goes_on_in_kernel(struct fs_connection *c) {
     /* SYNC: left - pairs with take_back. */
     if (fs_swap_if32(&c->vi.tx->ready, FS_READY, FS_TOO_LATE) || fs_load_sc(&c->vi.tx->ready) != FS_LEFT) return 1;
-    if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && !c->own->fin_sent) fs_change(c->own, FS_EV_HOLD);
+    /* (Not fin_sent, which BACK has set. After a FIN nothing more is sent.) */
+    if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && (fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) != FS_FIN)
+        fs_change(c->own, FS_EV_HOLD);
     return !fs_held(c);
 }
 

@@ -142,7 +142,7 @@ int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t len
     struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
     if (!own) return -EAGAIN;
     fs_answer_leaver(c);
-    if (fs_held(c)) {
+    if ((fs_load_relaxed(&own->moved) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK && !fs_goes_on_in_kernel(c)) {
         fs_end_turn_to_send(c, own);
         return -EAGAIN;
     }
