@@ -20,9 +20,9 @@ except ImportError:
 from bench.harness import measure, measure_curves
 from bench.report import machine, placement, table, write_json
 from bench.works import WORKS, Plan
+from fastsock.tools.checks import remark
 
 OUT = Path(__file__).resolve().parent / "out"
-BUSY = 0.1  # share of the CPUs in other use above which figures cannot be trusted
 TABLE_WIDTH = 110  # columns, where the output is not a terminal
 
 
@@ -68,9 +68,8 @@ def main() -> int:
     if not console.is_terminal:
         console.width = max(console.width, TABLE_WIDTH)
 
-    if described["busy_before"] > BUSY:
-        share = f"{described['busy_before']:.0%}"
-        progress.print(f"something else uses {share} of the CPUs: figures will be off", style="yellow")
+    if said := remark(described["busy_before"]):
+        progress.print(said, style="yellow")
     if described["cpus_allowed"] < 2:
         progress.print("one CPU only: works on two CPUs have to share it, and nothing polls", style="yellow")
 

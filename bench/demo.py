@@ -29,12 +29,12 @@ from bench.programs.pair import FASTSOCK, PLAIN
 from bench.programs.plan import Plan
 from bench.programs.results import PROBE, Result
 from bench.programs.rows import FREE, Row, python
-from bench.report import busy, three_digits
+from bench.report import three_digits
 from fastsock import config
 from fastsock.advice import advice_for
 from fastsock.rendezvous import DISABLED
+from fastsock.tools.checks import busy, remark
 
-BUSY = 0.1  # share of the CPUs in other use above which figures cannot be trusted
 BUSY_SECONDS = 0.3
 TABLE_WIDTH = 118  # columns, where the output is not a terminal
 STAYS = 0.75  # of the plain pair's CPU time left under fastsock: above it a program is one that computes
@@ -162,8 +162,8 @@ def main() -> int:
     console, progress = Console(), Console(stderr=True)
     if not console.is_terminal:
         console.width = max(console.width, TABLE_WIDTH)
-    if (share := busy(BUSY_SECONDS)) > BUSY:
-        progress.print(f"something else uses {share:.0%} of the CPUs: figures will be off", style="yellow")
+    if said := remark(busy(BUSY_SECONDS)):
+        progress.print(said, style="yellow")
     results, begin = [], monotonic()
     with TemporaryDirectory(prefix="fastsock-demo-") as directory, progress.status("starting") as status:
         for number, row in enumerate(ROWS, 1):

@@ -28,8 +28,8 @@ from bench.report import fastsock_settings, machine
 from bench.results import Curves
 from bench.subject import ROOT
 from bench.works import Plan
+from fastsock.tools.checks import remark
 
-BUSY = 0.1  # share of the CPUs in other use above which figures cannot be trusted
 PICTURES = {"latency": "latency.svg", "bandwidth": "throughput.svg"}
 """Panel of the curves -> file."""
 FIGURES = "curves.json"
@@ -102,9 +102,8 @@ def main() -> int:
             sys.exit(f"{options.directory / FIGURES}: {type(error).__name__}: {error}")
     else:
         plan, described = QUICK if options.quick else FULL, machine()
-        if described["busy_before"] > BUSY:
-            share = f"{described['busy_before']:.0%}"
-            progress.print(f"something else uses {share} of the CPUs: figures will be off", style="yellow")
+        if said := remark(described["busy_before"]):
+            progress.print(said, style="yellow")
         with progress.status("starting") as status:
             curves = measure_curves(plan, status.update)
         if curves.problems:

@@ -10,7 +10,6 @@ from collections import Counter
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import attrs
@@ -19,6 +18,7 @@ from rich.table import Table
 from bench.results import Curves, Result, Spread
 from bench.subject import import_fastsock
 from bench.works import Plan, Work
+from fastsock.tools.checks import busy
 
 BUSY_SECONDS = 0.5
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -104,18 +104,6 @@ def machine() -> dict[str, Any]:
         "load_average": os.getloadavg(),
         "busy_before": busy(BUSY_SECONDS),
     }
-
-
-def busy(seconds: float) -> float:
-    """The share of all CPUs' time that something else is using, from proc(5) stat."""
-
-    def times() -> list[int]:
-        return [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-
-    before = times()
-    sleep(seconds)
-    spent = [now - then for now, then in zip(times(), before, strict=True)]
-    return 1 - (spent[3] + spent[4]) / (sum(spent) or 1)  # idle, iowait
 
 
 def fastsock_settings() -> dict[str, Any]:

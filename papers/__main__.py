@@ -17,6 +17,7 @@ except ImportError:
     sys.exit("The papers' figures need rich, matplotlib and more: pip install '.[papers]'")
 
 from bench.report import fastsock_settings, machine
+from fastsock.tools.checks import remark
 from papers.catalogue import FIGURES, PAPERS, chosen
 from papers.documents import read_all, write_document
 from papers.figures import Plan
@@ -24,7 +25,6 @@ from papers.measure import measure
 from papers.page import page
 
 ROOT = Path(__file__).resolve().parent.parent
-BUSY = 0.1  # share of the CPUs in other use above which figures cannot be trusted
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -57,9 +57,8 @@ def main() -> int:
     problems: dict[str, str] = {}
     if not options.page:
         plan, described, settings = Plan.named(options.size or "full"), machine(), fastsock_settings()
-        if described["busy_before"] > BUSY:
-            share = f"{described['busy_before']:.0%}"
-            console.print(f"something else uses {share} of the CPUs: figures will be off", style="yellow")
+        if said := remark(described["busy_before"]):
+            console.print(said, style="yellow")
         columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         with Progress(*columns, console=console) as progress:
             task = progress.add_task("", total=len(options.figures))

@@ -31,9 +31,9 @@ from bench.programs.plan import Plan
 from bench.programs.rows import APART, FREE, Row
 from bench.programs.table import ROWS
 from bench.report import machine
+from fastsock.tools.checks import remark
 
 OUT = Path(__file__).resolve().parents[1] / "out"
-BUSY = 0.1  # share of the CPUs in other use above which figures cannot be trusted
 TABLE_WIDTH = 200  # columns, where the output is not a terminal
 BOTH = {"free": (FREE,), "apart": (APART,), "both": (FREE, APART)}
 
@@ -103,10 +103,8 @@ def main() -> int:
     console, progress = Console(), Console(stderr=True)
     if not console.is_terminal:
         console.width = max(console.width, TABLE_WIDTH)
-    if described["busy_before"] > BUSY:
-        progress.print(
-            f"something else uses {described['busy_before']:.0%} of the CPUs: figures will be off", style="yellow"
-        )
+    if said := remark(described["busy_before"]):
+        progress.print(said, style="yellow")
     if plan.calls and tracer != "perf":
         progress.print(f"system calls are counted by {tracer or 'nothing'}: perf is better", style="yellow")
     if described["cpus_allowed"] < 2:

@@ -25,12 +25,15 @@ from fastsock.tools import looking
 
 _socket = stdlib.socket
 
-__all__ = ["CHECKS", "Finding", "all_findings"]
+__all__ = ["CHECKS", "Finding", "all_findings", "busy", "remark"]
 
 OK, NOTE, WARN, BAD = "ok", "note", "warn", "bad"
 PREFIX = "FASTSOCK_"
 PAIR_SECONDS = 10.0
 """How long the connection that is tried may take."""
+TIMES = Path("/proc/stat")
+BUSY = 0.1
+"""Share of all processors' time in other use above which figures of speed cannot be trusted."""
 
 
 @attrs.frozen
@@ -320,6 +323,26 @@ def running() -> Findings:
     moved = sum(end.path == "ring" for end in ends)
     says = f"{len(processes)} processes of yours use fastsock, with {len(ends)} connection ends, {moved} on the ring"
     yield Finding(OK, "running", says, "fastsock ss shows them" if processes else "")
+
+
+def busy(seconds: float) -> float:
+    """The share of all processors' time that is in use, over so many seconds (proc(5), stat); 0 without /proc."""
+
+    def times() -> list[int]:
+        return [int(field) for field in TIMES.read_text().splitlines()[0].split()[1:9]]
+
+    try:
+        before = times()
+        time.sleep(seconds)
+        spent = [now - then for now, then in zip(times(), before, strict=True)]
+    except OSError:
+        return 0.0
+    return 1 - (spent[3] + spent[4]) / (sum(spent) or 1)  # idle, iowait
+
+
+def remark(share: float) -> str:
+    """What to say of such a share before anything is measured; "" if the machine is quiet enough."""
+    return f"something else uses {share:.0%} of the CPUs: figures will be off" if share > BUSY else ""
 
 
 CHECKS: tuple[Callable[[], Findings], ...] = (

@@ -18,11 +18,13 @@ import attrs
 import fastsock
 from fastsock import _boot
 from fastsock.advice import advice_for
+from fastsock.tools.checks import busy, remark
 
 __all__ = ["WORKS", "Pair", "run", "verdict"]
 
 ROUNDS = 3
 PATHS = ("tcp", "ring")
+BUSY_SECONDS = 0.3
 GRACE = 30.0
 """Seconds beside its measuring that one slice may take: two interpreters start."""
 
@@ -171,7 +173,10 @@ def measure(number: int, seconds: float) -> Pair:
 
 
 def run(seconds: float, as_json: bool) -> int:
-    """Measures for about `seconds`, and prints. 1 if a connection stayed on kernel TCP. RuntimeError as `slice_of`."""
+    """Measures for about `seconds`, and prints; on stderr first if something else runs. 1 if a connection stayed on
+    kernel TCP. RuntimeError as `slice_of`."""
+    if said := remark(busy(BUSY_SECONDS)):
+        print(said, file=sys.stderr, flush=True)
     each = max(seconds / (len(WORKS) * len(PATHS) * ROUNDS) - 0.4, 0.2)  # (two interpreters start in 0.4 s)
     pairs = []
     for number, work in enumerate(WORKS):
