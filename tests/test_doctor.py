@@ -142,6 +142,23 @@ def test_a_sandbox_that_refuses_abstract_names(monkeypatch):
     assert [finding.level for finding in checks.names()] == [checks.BAD]
 
 
+def test_a_root_without_proc(monkeypatch, tmp_path):
+    monkeypatch.setattr(checks, "STATUS", tmp_path / "status")
+    monkeypatch.setattr(checks.os, "readlink", refused)
+    monkeypatch.setattr(checks.looking, "look", refused)
+    findings = [*checks.sandbox(), *checks.namespaces(), *checks.running()]
+    assert [finding.level for finding in findings] == [checks.NOTE] * 3
+    assert all("mount /proc" in finding.do for finding in findings)
+
+
+def test_a_folder_that_is_called_like_a_loop(monkeypatch, tmp_path):
+    (tmp_path / "rloop").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    _, out = checks.loops()
+    assert out.says.startswith("rloop")
+    assert out.says.endswith(": connections of these stay on kernel TCP")
+
+
 def test_one_processor_and_a_small_quota(monkeypatch):
     monkeypatch.setattr(checks.os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(checks, "_control_group", lambda name: "50000 100000" if name == "cpu.max" else "")
@@ -230,6 +247,21 @@ def test_a_program_that_is_killed_leaves_what_was_seen(watched):
         ECHO + "    move(port)\n    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n", status=128 + 9
     )
     assert len(said["moved"]) == 2
+
+
+def test_a_program_is_watched_to_its_end_where_nobody_can_be_asked(tmp_path, monkeypatch, capsys):
+    asked = tmp_path / "asked"
+
+    def look(pids):
+        asked.touch()
+        raise FileNotFoundError(2, "No such file or directory: no /proc")
+
+    monkeypatch.setattr(doctor.looking, "look", look)
+    waits = "import os, sys, time\nends = time.monotonic() + 30\n"
+    waits += "while not os.path.exists(sys.argv[1]) and time.monotonic() < ends: time.sleep(0.05)\n"
+    waits += "raise SystemExit(5 if os.path.exists(sys.argv[1]) else 6)"
+    assert doctor.watch([sys.executable, "-c", waits, str(asked)], as_json=True) == 5
+    assert len(json.loads(capsys.readouterr().out)["processes"]) == 1
 
 
 def test_the_exit_status_is_the_programs(watched):

@@ -31,7 +31,7 @@ OK, NOTE, WARN, BAD = "ok", "note", "warn", "bad"
 PREFIX = "FASTSOCK_"
 PAIR_SECONDS = 10.0
 """How long the connection that is tried may take."""
-TIMES = Path("/proc/stat")
+STATUS, TIMES = Path("/proc/self/status"), Path("/proc/stat")
 BUSY = 0.1
 """Share of all processors' time in other use above which figures of speed cannot be trusted."""
 
@@ -170,7 +170,11 @@ def descriptors() -> Findings:
 
 def sandbox() -> Findings:
     """Seccomp filters and Yama."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    try:
+        status = dict(line.split(":", 1) for line in STATUS.read_text().splitlines() if ":" in line)
+    except OSError as error:
+        yield Finding(NOTE, "seccomp", f"no /proc/self/status: {error.strerror}", "mount /proc")
+        return
     mode = status.get("Seccomp", "0").strip()
     if mode == "0":
         yield Finding(OK, "seccomp", "no filter")
@@ -225,11 +229,18 @@ def loops() -> Findings:
     reached, out = [f"asyncio of {platform.python_version()}"], list[str]()
     for name, can in LOOPS.items():
         if name != "asyncio" and importlib.util.find_spec(name) is not None:
-            (reached if can else out).append(f"{name} {importlib.metadata.version(name)}")
+            (reached if can else out).append(_with_version(name))
     yield Finding(OK, "loops", ", ".join(reached))
     if out:
         says = f"{', '.join(out)}: connections of these stay on kernel TCP"
         yield Finding(NOTE, "loops", says, "run the program on uvloop or asyncio's own loop")
+
+
+def _with_version(package: str) -> str:
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:  # a folder of that name, for instance
+        return package
 
 
 def settings() -> Findings:
@@ -317,7 +328,7 @@ def running() -> Findings:
     try:
         processes = looking.look()
     except OSError as error:
-        yield Finding(NOTE, "running", f"cannot ask: {error.strerror}")
+        yield Finding(NOTE, "running", f"cannot ask: {error.strerror}", "mount /proc, and leave a descriptor free")
         return
     ends = [connection for process in processes for connection in process.connections]
     moved = sum(end.path == "ring" for end in ends)

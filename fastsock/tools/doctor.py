@@ -116,7 +116,7 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
     try:
         while program.poll() is None:
             pids = {int(path.stem) for path in Path(directory).glob("*.jsonl")}
-            for process in looking.look(pids) if pids else ():
+            for process in _looked_at(pids):
                 for connection in process.connections:
                     seen[process.pid, connection.inode] = connection
             try:
@@ -130,6 +130,14 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
     records = {int(path.stem): _lines(path) for path in sorted(Path(directory).glob("*.jsonl"))}
     status = program.returncode if program.returncode >= 0 else 128 - program.returncode
     return _judged(records, seen, status, seconds)
+
+
+def _looked_at(pids: set[int]) -> list[looking.Process]:
+    """The processes that answer: none where nobody can be asked, as without /proc. What they wrote down is left."""
+    try:
+        return looking.look(pids) if pids else []
+    except OSError:
+        return []
 
 
 def _is_file(word: str) -> bool:
