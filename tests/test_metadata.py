@@ -70,11 +70,22 @@ def test_a_free_threaded_build_is_refused_when_it_builds():
 def test_the_workflow_calls_commands_that_there_are():
     workflow = (ROOT / ".github/workflows/ci.yml").read_text()
     called = re.findall(r"- run: (?:\./)?(\S+)(?: (\w+))?", workflow)
-    assert (".ci/run", "") in called
+    ours = re.search(r"^exec \./dev (\w+)", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert ours
+    assert {("dev", ours[1]), ("dev", "docs")} <= set(called)
     usage = (ROOT / "dev").read_text()
     for command, word in called:
-        assert command == "pipx" or (ROOT / command).is_file(), command
+        assert command in ("pipx", "sudo") or (ROOT / command).is_file(), command
         assert command != "dev" or f"\n    {word}) shift;" in usage, word
+
+
+def test_the_workflow_installs_what_dev_does_not_where_nobody_is_root():
+    wanted = re.search(r"^    tools (.*spin.*)$", (ROOT / "dev").read_text(), re.MULTILINE)
+    installed = re.search(r"apt-get install (.*)$", (ROOT / ".github/workflows/ci.yml").read_text(), re.MULTILINE)
+    assert wanted
+    assert installed
+    on_the_runners = {"curl", "openssl"}
+    assert set(wanted[1].split()) - on_the_runners <= set(installed[1].split())
 
 
 def test_every_python_of_the_classifiers_is_tested_and_gets_a_wheel():
