@@ -115,7 +115,7 @@ def look(tool: str, words: list[str]) -> int:
             try:
                 return top.run(number(options.get("--interval", "1"), "--interval"), int(rounds) if rounds else None)
             except ImportError:
-                raise UsageError("top needs rich: pip install 'fastsock[tools]'") from None
+                raise UsageError("top needs rich: pip install rich") from None
         case _:
             from fastsock.tools import quickbench
 

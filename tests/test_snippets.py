@@ -234,8 +234,8 @@ ELSEWHERE = {
     "curl http://127.0.0.1:9400/metrics": f"test_metrics.py::{SCRAPES}",
 }
 
-OUTSIDE = {"./dev test", "pip install fastsock"}
-"""What runs these tests, and what `./dev wheel` does with a wheel that it has built, in an empty environment."""
+OUTSIDE = {"./dev test", "pip install ."}
+"""What runs these tests, and what `./dev wheel` does, in an empty environment."""
 
 
 def test_every_command_of_the_documents_is_run():
