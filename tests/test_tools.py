@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pairs import deadline, until
@@ -14,6 +15,7 @@ from test_seen_from_outside import IDLE, PAIR
 from fastsock.tools import checks, looking, quickbench, ss, top
 
 DEADLINE = 60
+ROOT = Path(__file__).parent.parent
 FASTSOCK = [sys.executable, "-m", "fastsock"]
 
 
@@ -156,6 +158,17 @@ def test_top_without_rich_says_what_to_install(tmp_path):
     done = run("top", "--rounds", "1", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert "pip install rich" in done.stderr
+
+
+def test_what_a_look_costs_can_be_measured():
+    """Not how much it is."""
+    command = [sys.executable, "-m", "bench.looking", "--connections", "3", "--seconds", "1"]
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "cwd": ROOT}
+    done = subprocess.run(command, timeout=DEADLINE, check=False, **options)
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert re.fullmatch(r"a process with [1-6] ends of connections on the ring, all idle", first)
+    assert [line.split("  ")[0] for line in rest] == ["nobody looks", "fastsock top", "one fastsock ss"]
 
 
 # ---- bench -------------------------------------------------------------------------------------------------
