@@ -330,8 +330,8 @@ def test_the_report_in_words(tmp_path):
 
 
 def test_a_signal_is_passed_on_to_the_program(tmp_path):
-    program = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(3))"
-    program += "\nprint('up', flush=True)\ntime.sleep(60)"
+    program = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(3))\nprint('up', flush=True)\n"
+    program += "for _ in range(400): time.sleep(0.1)"  # one that comes just before a sleep is handled behind it
     with subprocess.Popen(
         [*DOCTOR, "--", sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
     ) as process:
