@@ -12,7 +12,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = (
-    {"bench", "bench.certificate", "bench.instructions", "bench.looking", "bench.process", "bench.role", "bench.subject", "bench.works"},
+    {
+        "bench",
+        "bench.certificate",
+        "bench.instructions",
+        "bench.looking",
+        "bench.process",
+        "bench.role",
+        "bench.subject",
+        "bench.works",
+    },
     {"bench.meeting", "bench.results"},
     {"bench.aio", "bench.connections", "bench.data", "bench.plot", "bench.report"},
     {"bench.http"},
