@@ -102,14 +102,15 @@ static int make_descriptors(void) {
     made[1] = fs_keep_number(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
     made[2] = fs_abstract_socket(SOCK_DGRAM, name, (size_t)length);
     failed = FS_MIN(FS_MIN(made[0], made[1]), made[2]);
+    /* (epoll_ctl has a limit of its own: max_user_watches.) */
+    if (failed >= 0 && (fs_name_senders(made[2]) < 0 || watch(made[0], made[1], POKE) < 0 ||
+                        watch(made[0], made[2], ASK) < 0 || !fs_inode(made[2])))
+        failed = -errno;
     if (failed < 0) {
         for (int i = 0; i < 3; i++)
             if (made[i] >= 0) close(made[i]);
         return failed;
     }
-    fs_name_senders(made[2]);
-    watch(made[0], made[1], POKE);
-    watch(made[0], made[2], ASK);
     epoll = made[0];
     poke_fd = made[1];
     ask_fd = made[2];

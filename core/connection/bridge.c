@@ -382,7 +382,7 @@ int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, cons
     if (!old) return 0;
     for (int i = 0; i < count; i++) {
         int flags = fcntl(numbers[i], F_GETFD);
-        dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+        while (dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0 && (errno == EINTR || errno == EBUSY)) {}
     }
     /* (Shut in both directions it would answer what lay unread with RST: the bridge ends its stream behind that.) */
     if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending)) shutdown(near, SHUT_RD);

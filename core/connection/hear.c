@@ -84,6 +84,12 @@ void fs_answer_credit_wait(struct fs_connection *c) {
 
 /* ---- doorbell bytes ----------------------------------------------------------------------------------------- */
 
+/* Whether bytes may come behind a look that got none. Only the end of the connection ends what is owed, and not an
+ * error that passes: what comes later would be taken for the program's. */
+static int may_come(struct fs_connection *c, int64_t got) {
+    return got == -EAGAIN || (got < 0 && fs_lifeline(c) != FS_OVER);
+}
+
 /* Takes what is owed (`doorbell_debt`) as far as it has come. Where no urgent byte is among it: each byte is counted.
  * Under the receive lock. */
 static void swallow_counted(struct fs_connection *c) {
@@ -93,7 +99,7 @@ static void swallow_counted(struct fs_connection *c) {
         int64_t got = fs_look_in_kernel(c, junk, FS_MIN((size_t)c->own->doorbell_debt, sizeof junk), MSG_TRUNC);
         if (got > 0) {
             c->own->doorbell_debt -= (uint32_t)got;
-        } else if (got == -EAGAIN) {
+        } else if (may_come(c, got)) {
             tries += 1; /* counted by the peer, but not sent yet: it is in between, or was interrupted there */
             fs_pause();
         } else {
@@ -121,7 +127,7 @@ static int swallow_by_place(struct fs_connection *c) {
         fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, in_line);
         if (got > 0) {
             c->own->doorbell_debt = missing - (uint32_t)got;
-        } else if (got == -EAGAIN) {
+        } else if (may_come(c, got)) {
             tries += 1;
             fs_pause();
         } else {

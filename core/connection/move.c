@@ -6,6 +6,7 @@
 #include "connection/move.h"
 
 #include "connection/hear.h"
+#include "connection/leave.h"
 #include "connection/ringing.h"
 #include "connection/state.h"
 #include "connection/turns.h"
@@ -90,8 +91,8 @@ void fs_await_doorbell_byte(struct fs_connection *c) {
     int64_t deadline = fs_now() + EXPOSE_NS;
     while (fs_lacks_doorbell_byte(c) && fs_now() < deadline) {
         /* (The byte is an event, unless bytes of the kernel's part lie in front of it.) */
-        if (!fs_events_within(c->fd, POLLIN, 1)) continue;
-        sched_yield();
+        if (fs_events_within(c->fd, POLLIN, 1)) sched_yield();
+        else fs_ask_peer(c, -1); /* the request may have found no room; one too many does no harm */
     }
 }
 

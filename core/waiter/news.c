@@ -34,13 +34,15 @@ static struct fs_news *make_news(void) {
     struct fs_news *made = malloc(sizeof *made);
     int fd = -1;
     if (made) fd = fs_keep_number(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), 0);
-    if (fd < 0) {
+    uint64_t inode = fd < 0 ? 0 : fs_inode(fd);
+    if (!inode) { /* without it, it could never be known again, and closed */
+        if (fd >= 0) close(fd);
         free(made);
         no_news_until = now + NEWS_INTERVAL;
         return NULL;
     }
     made->fd = fd;
-    made->inode = fs_inode(fd);
+    made->inode = inode;
     made->sleepers = 0;
     fs_store_relaxed(&made->over, 0);
     made->next = all_news;
