@@ -53,11 +53,12 @@ static int64_t fork_away(void) {
         long grandchild = syscall(SYS_clone, 0L, 0L, 0L, 0L, 0L);
         if (grandchild == 0) return 0;
         pid = grandchild > 0 ? (int32_t)grandchild : -errno;
-        if (write(told[1], &pid, sizeof pid) < 0) _exit(1);
+        /* (Not told of, it would share the connection with this process. A parent that is gone needs no word.) */
+        while (write(told[1], &pid, sizeof pid) < 0 && errno != EPIPE) {}
         _exit(0);
     }
     close(told[1]);
-    while (read(told[0], &pid, sizeof pid) < 0 && errno == EINTR) {}
+    while (read(told[0], &pid, sizeof pid) < 0) {} /* (until the child has told, or is gone) */
     close(told[0]);
     while (waitpid((pid_t)child, NULL, __WCLONE) < 0 && errno == EINTR) {}
     return pid;

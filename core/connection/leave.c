@@ -170,7 +170,7 @@ static int keep(struct fs_parcel *parcel, const char *bytes, int64_t count) {
 
 /* The parcel's memory becomes as long as what is in it. */
 static void trim(struct fs_parcel *parcel) {
-    if (parcel->fd >= 0 && ftruncate(parcel->fd, (off_t)parcel->size) < 0) {} /* (shorter: nothing can fail) */
+    while (parcel->fd >= 0 && ftruncate(parcel->fd, (off_t)parcel->size) < 0 && errno == EINTR) {} /* (shorter) */
 }
 
 /* Takes everything that is unread, in the kernel's queue and in the ring, and the doorbell bytes. FS_IN_KERNEL if
