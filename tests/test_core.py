@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CORE = ROOT / "core"
+NATIVE = ROOT / "tests" / "native"
 COMPILER = shlex.split(os.environ.get("CC", "cc"))
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", f"-I{CORE}"]
 DEADLINE = 110
@@ -20,8 +21,9 @@ pytestmark = pytest.mark.timeout(120)  # some thirty files are compiled
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("core")
-    command = [CORE / "compile", folder, "-O1", "-Werror"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    command = [CORE / "compile", folder, "-O1", "-U_FORTIFY_SOURCE", "-Werror"]
+    asserts = {**os.environ, "FASTSOCK_DEBUG": "1"}
+    done = subprocess.run(command, env=asserts, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return folder / "libfastsock.a"
 
@@ -59,3 +61,18 @@ def test_a_program_in_c_drives_connections(library: Path, tmp_path: Path) -> Non
     done = subprocess.run([program, "1"], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"[1-9]\d* rounds: [1-9]\d* bytes on the ring", done.stdout)
+
+
+@pytest.mark.parametrize("name", ["connection", "failures"])
+def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Path) -> None:
+    """Connections whose ends move, leave, fork, close and die under load; and calls of the system that fail."""
+    wraps = subprocess.run([NATIVE / "wraps", name], capture_output=True, text=True, check=True, timeout=DEADLINE)
+    program = tmp_path / name
+    subprocess.run(
+        [*COMPILER, *FLAGS, "-O1", "-g", "-U_FORTIFY_SOURCE", str(NATIVE / f"{name}.c"), str(library), "-pthread",
+         *wraps.stdout.split(), "-o", str(program)],
+        check=True, timeout=DEADLINE,
+    )  # fmt: skip
+    done = subprocess.run([program, "3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert re.search(r"^[1-9]\d* (rounds|runs), [1-9]\d* (bytes|failures)", done.stdout, re.MULTILINE)

@@ -68,7 +68,7 @@ struct rounds {
     uint32_t done;
 };
 
-static struct rounds begin_rounds(int count, char **arguments) {
+static inline struct rounds begin_rounds(int count, char **arguments) {
     struct rounds rounds = {0};
     double seconds = count > 1 ? strtod(arguments[1], NULL) : 3;
     if (count > 2) rounds.only = strtoull(arguments[2], NULL, 0);
@@ -80,7 +80,7 @@ static struct rounds begin_rounds(int count, char **arguments) {
 }
 
 /* Seeds the next round's random numbers. False when it is over. */
-static int next_round(struct rounds *rounds, uint64_t *random) {
+static inline int next_round(struct rounds *rounds, uint64_t *random) {
     if (rounds->done && (rounds->only || seconds_now() > rounds->until)) return 0;
     *random = current_round = rounds->only ? rounds->only : next_random(&rounds->seed);
     rounds->done++;
@@ -95,7 +95,7 @@ struct mapping {
 };
 
 /* A zeroed region between two pages that nobody may touch. It ends where the upper one begins. */
-static struct mapping map_guarded(uint32_t window, uint32_t chunk) {
+static inline struct mapping map_guarded(uint32_t window, uint32_t chunk) {
     struct mapping map = {.size = fs_region_size(window, chunk)};
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (map.size + page - 1) / page * page;
     map.length = inner + 2 * page;

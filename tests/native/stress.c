@@ -1,14 +1,14 @@
 /* Stress of the ring by threads, for ThreadSanitizer and AddressSanitizer: `stress [seconds [round]]`.
  *
- * In each round two sides share one region, with one to three sending and receiving threads each. They wait in all
- * the ways an endpoint does: polling, asleep on an eventfd, and polling the kernel's descriptor, whose queue of
- * doorbell bytes a socket pair stands for. Every byte is verified, both streams come to an end, and a sleep
- * that nothing ends is a failure. Where a side's threads take turns, they do as core/connection does. */
+ * In each round two sides share one region, with one to three sending and receiving threads each, which poll or sleep
+ * on an eventfd at every step of the ring's protocol. Every byte is verified, both streams come to an end, and a sleep
+ * that nothing ends is a failure. What connections do around the ring (turns, doorbell bytes, the kernel) is tested on
+ * the shipped code by connection.c. */
 #include "harness.h"
 
 enum { MAX_THREADS = 3 };
 
-enum { POLLS, SLEEPS, POLLS_DESCRIPTOR, ANY_WAY }; /* how a side waits */
+enum { POLLS, SLEEPS, ANY_WAY }; /* how a side waits */
 
 /* One direction: what its two ends verify against. */
 struct lane {
@@ -27,10 +27,8 @@ struct side {
     struct lane *out, *in;
     int wake_fd, peer_fd; /* the eventfd this side sleeps on, and the peer's */
     int over_fd;          /* readable once the stream's end was taken: the lifeline of this test */
-    int line;             /* the kernel connection: carries doorbell bytes */
-    int exposed;
     uint32_t way;
-    fs_word32 slept, polled, recv_sleepers, send_sleepers;
+    fs_word32 slept, recv_sleepers, send_sleepers;
 };
 
 struct worker {
@@ -40,7 +38,7 @@ struct worker {
 };
 
 static struct {
-    uint64_t bytes, combined, alone, piggybacked, doorbells, slept, polled;
+    uint64_t bytes, combined, alone, piggybacked, doorbells, slept;
 } totals;
 
 static const uint32_t edges[] = {1, 47, 48, 49, 2048, 32768}; /* sizes at which something changes */
@@ -58,8 +56,8 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
         const struct side *it = &shown[s];
         const struct fs_side *own = &it->own;
         const struct fs_half *tx = it->vi.tx, *rx = it->vi.rx;
-        fprintf(stderr, "side %d: window %u, chunk %u, t %u, exposed %d, way %u\n", s, it->vi.window, it->vi.chunk,
-                it->vi.ack_threshold, it->exposed, it->way);
+        fprintf(stderr, "side %d: window %u, chunk %u, t %u, way %u\n", s, it->vi.window, it->vi.chunk,
+                it->vi.ack_threshold, it->way);
         fprintf(stderr, "  sends: %" PRIu64 " of %" PRIu64 " bytes, lead %u, posted %u, credited %u, acked %u,"
                 " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, sleepers %u\n", it->out->sent,
                 it->out->target, it->out->lead, own->posted, own->credited, fs_load_relaxed(&tx->acked),
@@ -83,24 +81,6 @@ static void ring(struct side *side) {
         wake(side->peer_fd);
         side->vi.count.doorbells_rung++;
     }
-    if (doorbell & FS_EXPOSED && fs_count_ring(&side->vi)) {
-        long sent = syscall(SYS_sendto, side->line, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-        check(sent == 1, "no room for a doorbell byte: %m");
-        side->vi.count.doorbells_rung++;
-    }
-}
-
-/* Takes doorbell bytes from the queue; those still on their way are owed. Under the receive lock. */
-static void quiet(struct side *side) {
-    char junk[256];
-    uint32_t count = fs_hush(&side->vi) + side->own.doorbell_debt;
-    while (count) {
-        long got = syscall(SYS_recvfrom, side->line, junk, count < sizeof junk ? count : sizeof junk, MSG_DONTWAIT,
-                           NULL, NULL);
-        if (got <= 0) break;
-        count -= (uint32_t)got;
-    }
-    side->own.doorbell_debt = count;
 }
 
 /* The peer waits for credits. Under the receive lock. */
@@ -108,7 +88,6 @@ static void serve_sender(struct side *side) {
     fs_acknowledge(&side->vi);
     uint32_t wants = fs_answer_sender(&side->vi, 0);
     if (wants & FS_WAITS) wake(side->peer_fd);
-    if (wants & FS_PLUGGED) quiet(side);
 }
 
 /* A wakeup may have been meant for several sleepers of this side, and one has taken it. */
@@ -133,23 +112,13 @@ static void sleep_unless(int ready, struct side *side, fs_word32 *sleepers, int 
 
 /* ---- sending --------------------------------------------------------------------------------------- */
 
-static void plug(struct side *side) {
-    char junk[64] = {0};
-    long sent = syscall(SYS_sendto, side->line, junk, sizeof junk, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-    if (sent > 0) fs_store_sc(&side->vi.tx->rung, fs_load_relaxed(&side->vi.tx->rung) + (uint32_t)sent);
-}
-
 static void await_credit(struct worker *me) {
     struct side *side = me->side;
     int spins = one_in(&me->random, 2), ready;
     fs_lock(&side->own.send_lock, (uint32_t)getpid());
-    uint32_t credited = side->own.credited, how = FS_WAITS;
-    if (!spins && one_in(&me->random, 3) && fs_peer_doorbell(&side->vi) & FS_EXPOSED) {
-        plug(side);
-        how |= FS_PLUGGED;
-    }
+    uint32_t credited = side->own.credited;
     if (!spins) fs_add_sc(&side->send_sleepers, 1);
-    ready = fs_arm_sender(&side->vi, spins ? FS_HURRY : how);
+    ready = fs_arm_sender(&side->vi, spins ? FS_HURRY : FS_WAITS);
     fs_unlock(&side->own.send_lock);
     if (!spins) {
         sleep_unless(ready, side, &side->send_sleepers, -1, "sender");
@@ -208,12 +177,12 @@ static void *send_stream(void *argument) {
 
 static void await_data(struct worker *me) {
     struct side *side = me->side;
-    switch (side->way == ANY_WAY ? below(&me->random, side->exposed ? 3 : 2) : side->way) {
+    switch (side->way == ANY_WAY ? below(&me->random, 2) : side->way) {
     case POLLS:
         for (int turns = 0; turns < 200 && !fs_readable(&side->vi); turns++) fs_pause();
         sched_yield();
         break;
-    case SLEEPS:
+    default:
         fs_lock(&side->own.recv_lock, (uint32_t)getpid());
         serve_sender(side);
         fs_add_sc(&side->recv_sleepers, 1);
@@ -223,9 +192,6 @@ static void await_data(struct worker *me) {
         fs_disarm_receiver(&side->vi);
         hand_over(side);
         break;
-    default:
-        if (!sleep_on(side->line, side->over_fd)) lose(side, "receiver that polls its descriptor");
-        fs_add_sc(&side->polled, 1);
     }
 }
 
@@ -238,7 +204,6 @@ static int64_t take(struct side *side, char *into, size_t room, int how, uint64_
     if (got > 0 && how == FS_CONSUME) {
         fs_store_relaxed(&side->in->received, *position + (uint64_t)got);
         if (fs_peer_credit_wait(&side->vi)) serve_sender(side);
-        if (side->exposed) quiet(side);
     } else if (got == 0) {
         uint64_t end = side->own.fin_taken ? 0 : fs_end(&side->vi);
         check(end != 1, "ending: %s", side->vi.violation);
@@ -248,7 +213,6 @@ static int64_t take(struct side *side, char *into, size_t room, int how, uint64_
             wake(side->over_fd);
         }
         *over = side->own.fin_taken != 0;
-        if (side->exposed && readable_now(side->line)) quiet(side); /* as look_at_lifeline */
     }
     fs_unlock(&side->own.recv_lock);
     return got;
@@ -302,10 +266,6 @@ static void settle(struct side *from, struct side *to) {
     fs_acknowledge(&to->vi);
     check(fs_take_credits(&from->vi) == 0, "last credits: %s", from->vi.violation);
     check(from->own.credited == from->own.posted && from->own.head == from->own.tail, "credits or arena bytes leaked");
-    if (to->exposed) quiet(to);
-    check(to->own.doorbell_debt == 0, "%u doorbell bytes owed that never came", to->own.doorbell_debt);
-    check(!readable_now(to->line), "doorbell bytes left behind: %u rung, %u heard", fs_load_relaxed(&to->vi.rx->rung),
-          fs_load_relaxed(&to->vi.rx->heard));
 }
 
 static void plan(struct lane *lane, uint32_t lead, uint64_t *random) {
@@ -323,9 +283,7 @@ static void attach(struct side *side, int number, struct mapping *map, uint64_t 
     side->vi.ack_threshold = side->vi.window == 1 ? 1 : 1 + below(random, side->vi.window - 1);
     side->own.ends = calloc(1, fs_ends_size(side->vi.window));
     side->over_fd = eventfd(0, EFD_NONBLOCK);
-    side->exposed = one_in(random, 2);
-    side->way = one_in(random, 2) ? ANY_WAY : below(random, side->exposed ? 3 : 2);
-    if (side->exposed) fs_or_sc(&side->vi.rx->doorbell, FS_EXPOSED);
+    side->way = one_in(random, 2) ? ANY_WAY : below(random, 2);
     if (one_in(random, 8)) side->own.send_limit = 1 + below(random, 100000);
 }
 
@@ -336,7 +294,6 @@ static void tally(struct side *side) {
     totals.piggybacked += side->vi.count.acks_piggybacked;
     totals.doorbells += side->vi.count.doorbells_rung;
     totals.slept += fs_load_relaxed(&side->slept);
-    totals.polled += fs_load_relaxed(&side->polled);
 }
 
 static void run_round(uint64_t *random) {
@@ -348,8 +305,7 @@ static void run_round(uint64_t *random) {
     struct lane lanes[2] = {0};
     struct side *sides = shown = calloc(2, sizeof *sides);
     struct worker workers[4 * MAX_THREADS];
-    int threads = 0, lines[2], eventfds[2] = {eventfd(0, EFD_NONBLOCK), eventfd(0, EFD_NONBLOCK)};
-    check(socketpair(AF_UNIX, SOCK_STREAM, 0, lines) == 0, "socketpair: %m");
+    int threads = 0, eventfds[2] = {eventfd(0, EFD_NONBLOCK), eventfd(0, EFD_NONBLOCK)};
     format_region(&map, window, chunk);
     for (int s = 0; s < 2; s++) {
         plan(&lanes[s], lead, random);
@@ -358,7 +314,6 @@ static void run_round(uint64_t *random) {
         sides[s].in = &lanes[!s];
         sides[s].wake_fd = eventfds[s];
         sides[s].peer_fd = eventfds[!s];
-        sides[s].line = lines[s];
     }
     for (int s = 0; s < 2; s++) {
         if (sides[s].own.send_limit) sides[!s].vi.ack_threshold = 1; /* a small buffer waits for no others */
@@ -375,7 +330,6 @@ static void run_round(uint64_t *random) {
         tally(&sides[s]);
         close(sides[s].wake_fd);
         close(sides[s].over_fd);
-        close(sides[s].line);
         free(sides[s].own.ends);
     }
     free(sides);
@@ -387,11 +341,10 @@ int main(int count, char **arguments) {
     fill_pattern();
     for (uint64_t random; next_round(&rounds, &random);) run_round(&random);
     printf("%u rounds, %" PRIu64 " bytes; %" PRIu64 " sends combined, ACKs %" PRIu64 " alone and %" PRIu64
-           " piggybacked, %" PRIu64 " doorbells, %" PRIu64 " sleeps, %" PRIu64 " polls of the descriptor\n",
-           rounds.done, totals.bytes, totals.combined, totals.alone, totals.piggybacked, totals.doorbells,
-           totals.slept, totals.polled);
+           " piggybacked, %" PRIu64 " doorbells, %" PRIu64 " sleeps\n", rounds.done, totals.bytes, totals.combined,
+           totals.alone, totals.piggybacked, totals.doorbells, totals.slept);
     if (rounds.only) return 0;
-    check(totals.combined && totals.alone && totals.piggybacked && totals.doorbells && totals.slept && totals.polled,
+    check(totals.combined && totals.alone && totals.piggybacked && totals.doorbells && totals.slept,
           "something above was never exercised");
     return 0;
 }

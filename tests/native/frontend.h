@@ -1,0 +1,291 @@
+/* A front end in C, for tests: what a program owes the core (core/include/fastsock.h), and no more. Its lock is a mutex
+ * that stands for CPython's GIL. The two ends of a connection may be in one process, where ThreadSanitizer sees both:
+ * each end then has a lock of its own, so that nothing orders the two but the ring. */
+#ifndef FASTSOCK_TESTS_FRONTEND_H
+#define FASTSOCK_TESTS_FRONTEND_H
+
+#include "harness.h"
+
+#include "include/fastsock.h"
+
+#include <arpa/inet.h>
+#include <sys/wait.h>
+
+#include "channel/requests.h"
+#include "channel/thread.h"
+#include "connection/turns.h"
+#include "registry/forks.h"
+#include "registry/holders.h"
+
+struct end {
+    struct fs_connection c;
+    struct fs_counters totals;
+    pthread_mutex_t *lock; /* the front end's */
+    void *memory;
+    size_t size;
+    int side, wake_fd, peer_fd; /* -1: not ours any more */
+    int asked;                  /* the connection thread answers its peer */
+    fs_word32 open;
+    int bridged;
+    int number; /* the descriptor as the program knows it */
+};
+
+/* ---- the front end's lock ---------------------------------------------------------------------------- */
+
+static __thread pthread_mutex_t *lock_of_thread; /* that this thread has now */
+
+static void *let_go(void) {
+    pthread_mutex_t *had = lock_of_thread;
+    lock_of_thread = NULL;
+    if (had) pthread_mutex_unlock(had);
+    return had;
+}
+
+static void take_again(void *given) {
+    pthread_mutex_lock(given);
+    lock_of_thread = given;
+}
+
+static inline void enter(struct end *e) { take_again(e->lock); }
+static inline void leave(void) { let_go(); }
+
+static void become_front_end(void) {
+    fs_front.let_go = let_go;
+    fs_front.take_again = take_again;
+    fs_own_pid = (uint32_t)getpid();
+    fs_own_pid_space = fs_pid_space();
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------- */
+
+static inline int begin_call(struct end *e, struct fs_call *call) {
+    enter(e);
+    int begun = !e->c.is.finishing && fs_begin(&e->c, call);
+    leave();
+    return begun;
+}
+
+static void finish_end(struct end *e);
+
+/* With the lock. */
+static void after_call(struct end *e, struct fs_call *call) {
+    enum fs_after after = fs_end_call(&e->c, call);
+    if (after == FS_END_LAST_CALL) finish_end(e);
+    if (after != FS_RELEASE) return;
+    fs_free_own(&e->c);
+    fs_note_detached(&e->c);
+}
+
+static inline void end_call(struct end *e, struct fs_call *call) {
+    enter(e);
+    after_call(e, call);
+    leave();
+}
+
+/* Polls, and sleeps until something may have happened. As fs_sleep. `alone`: no other thread changes numbers here. */
+static inline int wait_for(struct end *e, int what, int64_t deadline, int alone) {
+    struct fs_news *news = NULL;
+    if (fs_spin(&e->c, what)) return 1;
+    if (!alone) {
+        enter(e);
+        news = fs_join_news();
+        leave();
+    }
+    int woken = fs_sleep(&e->c, what, deadline, news);
+    if (news) {
+        enter(e);
+        fs_leave_news(news);
+        leave();
+    }
+    return woken;
+}
+
+/* ---- how a connection begins, moves, leaves and ends --------------------------------------------------- */
+
+/* `fd` is the end's from here on. 0 or -errno, and it is closed then. */
+static int open_end(struct end *e, int fd) {
+    enter(e);
+    int failed = fs_open_connection(&e->c, fd, fs_inode(fd));
+    if (failed) {
+        fs_discard(&e->c, &e->totals);
+        close(fd);
+    }
+    leave();
+    e->number = fd;
+    fs_store_sc(&e->open, !failed);
+    return failed;
+}
+
+/* 0 or -errno. */
+static int attach_end(struct end *e, const struct fs_manner *manner) {
+    const char *wrong = NULL;
+    enter(e);
+    int failed = e->asked ? 0 : fs_expect_asks(&e->c, e->side, ((struct fs_region *)e->memory)->id);
+    e->asked |= !failed;
+    if (!failed) failed = fs_attach(&e->c, e->memory, e->size, e->side, e->wake_fd, e->peer_fd, manner, &wrong);
+    if (!failed) fs_answer_asks(e->memory, e->side);
+    leave();
+    check(failed != -EINVAL || !wrong, "attaching: %s", wrong);
+    return failed;
+}
+
+/* The descriptor's number is handed out to whoever polls it. */
+static void expose_end(struct end *e) {
+    struct fs_call call;
+    if (!begin_call(e, &call)) return;
+    enter(e);
+    int lacks = fs_expose(&e->c);
+    leave();
+    if (lacks) {
+        fs_ask_for_byte(e->memory, e->side, e->c.region_id);
+        fs_await_doorbell_byte(&e->c);
+    }
+    end_call(e, &call);
+}
+
+static void dissolve_end(struct end *e) {
+    fs_note_broken(&e->c);
+    fs_reset_connection(e->c.fd);
+    fs_wake_own(&e->c);
+}
+
+/* A bridge takes the place of the connection's descriptor. With the lock. Whether there is one. */
+static int bridge_end(struct end *e, struct fs_parcel *parcel) {
+    int near, number = e->c.fd;
+    struct fs_side *side = fs_new_block(sizeof *side);
+    if (!side) return 0;
+    fs_store_sc(&side->holders, 1);
+    side->pid_space = fs_own_pid_space;
+    if (fs_start_bridge(&e->c, parcel, &near) < 0) {
+        fs_free_block(side, sizeof *side);
+        return 0;
+    }
+    while (!fs_change_over(&e->c, near, side, &number, 1)) fs_await_both(&e->c);
+    close(near);
+    fs_ignore_asks(&e->c);
+    e->asked = 0;
+    e->bridged = 1;
+    return 1;
+}
+
+/* Takes the connection back to the kernel, if that can be done. `may_bridge`: by a process, where the peer cannot help.
+ * FS_IN_KERNEL: the kernel's stream is the whole stream. FS_NEEDS_BRIDGE: it stays as it is. */
+static enum fs_outcome leave_end(struct end *e, int may_bridge) {
+    struct fs_parcel parcel = FS_NO_PARCEL;
+    struct fs_call call;
+    enum fs_outcome outcome = FS_IN_KERNEL;
+    if (!begin_call(e, &call)) return outcome;
+    if (fs_is_attached(&e->c) && !fs_is_broken(&e->c) && !fs_is_out(&e->c)) {
+        struct fs_side *own = fs_begin_leaving(&e->c);
+        outcome = fs_leave_ring(&e->c, &parcel);
+        if (outcome == FS_NEEDS_BRIDGE) {
+            enter(e);
+            if (may_bridge && bridge_end(e, &parcel)) outcome = FS_IN_KERNEL;
+            else if (parcel.size) outcome = FS_DISSOLVED; /* without the parcel the stream would have a hole */
+            leave();
+        }
+        if (outcome == FS_DISSOLVED) dissolve_end(e);
+        fs_end_leaving(&e->c, own, outcome != FS_DISSOLVED);
+        if (parcel.fd >= 0) close(parcel.fd);
+    }
+    end_call(e, &call);
+    return outcome;
+}
+
+/* The connection ends here. With the lock. */
+static void finish_end(struct end *e) {
+    struct fs_call call;
+    int fd = e->c.fd;
+    if (!fs_begin(&e->c, &call)) return;
+    fs_note_finished(&e->c);
+    if (e->asked) fs_ignore_asks(&e->c);
+    e->asked = 0;
+    fs_let_go_of(&e->c, &e->totals);
+    if (e->c.active > 1) fs_abandon_number(&e->c);
+    after_call(e, &call);
+    close(fd);
+}
+
+/* The program closes the connection. Like the kernel, which keeps it open while somebody is inside a call on it.
+ * `spares`: there is a descriptor for that. */
+static void close_end(struct end *e, int spares) {
+    struct fs_call call;
+    if (!fs_swap_if32(&e->open, 1, 0)) return;
+    enter(e);
+    int fd = e->c.fd, spare = spares && e->c.active ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (spare >= 0) {
+        fs_begin(&e->c, &call);
+        fs_point_to(&e->c, spare);
+        fs_note_finishing(&e->c); /* fs_end_call tells the last one, be it this */
+        close(fd);
+        after_call(e, &call);
+    } else {
+        finish_end(e);
+    }
+    leave();
+}
+
+/* ---- what two ends share --------------------------------------------------------------------------------- */
+
+/* Two ends of a TCP connection on the loopback interface. */
+static void connect_pair(int fds[2]) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, came;
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    check(listener >= 0 && bind(listener, (struct sockaddr *)&address, size) == 0 && listen(listener, 8) == 0 &&
+          getsockname(listener, (struct sockaddr *)&address, &size) == 0, "listening: %m");
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    check(fds[0] >= 0 && connect(fds[0], (struct sockaddr *)&address, size) == 0, "connecting: %m");
+    check(getsockname(fds[0], (struct sockaddr *)&address, &size) == 0, "getsockname: %m");
+    for (;; close(fds[1])) { /* until it is our own end that has come, and not a stranger */
+        fds[1] = accept4(listener, (struct sockaddr *)&came, &size, SOCK_CLOEXEC);
+        check(fds[1] >= 0, "accepting: %m");
+        if (came.sin_port == address.sin_port) break;
+    }
+    close(listener);
+}
+
+/* A formatted region that a forked child maps at the same place. */
+static void *make_region(uint32_t window, uint32_t chunk, size_t *size) {
+    static uint64_t number;
+    unsigned char id[16] = "a native test 16";
+    *size = fs_region_size(window, chunk);
+    int fd = (int)syscall(SYS_memfd_create, "fastsock-test", 1);
+    check(fd >= 0 && ftruncate(fd, (off_t)*size) == 0, "memfd: %m");
+    void *memory = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    check(memory != MAP_FAILED, "mmap: %m");
+    close(fd);
+    number++;
+    memcpy(id, &number, sizeof number);
+    fs_region_format(memory, window, chunk, id);
+    return memory;
+}
+
+/* How an end stands, for reports: unsynchronised. */
+__attribute__((no_sanitize("thread"))) static void show_end(const struct end *e) {
+    const struct fs_connection *c = &e->c;
+    const struct fs_side *own = c->own;
+    fprintf(stderr, "end %d in process %d: fd %d, attached %u, exposed %u, broken %u, lost %u, error %u, shut %u %u,"
+            " finished %d, active %d, violation %s\n", e->side, getpid(), c->fd, fs_own32(&c->is.attached),
+            fs_own32(&c->is.exposed), fs_own32(&c->is.broken), fs_own32(&c->is.lost), fs_own32(&c->is.pending_error),
+            fs_own32(&c->is.shut_receiving), fs_own32(&c->is.shut_sending), c->is.finished, c->active,
+            c->vi.violation ? c->vi.violation : "none");
+    if (!own || !fs_own32(&c->is.attached)) return;
+    const struct fs_half *tx = c->vi.tx, *rx = c->vi.rx;
+    fprintf(stderr, "  moved %#x, holders %u, sleeps %u, turns %#x %#x %#x, late %d %d, watchers %u %u\n",
+            fs_own32(&own->moved), fs_own32(&own->holders), fs_own32(&own->sleeps), fs_own32(&own->send_lock.word),
+            fs_own32(&own->recv_lock.word), fs_own32(&own->leaving.word), c->late, c->late_sending,
+            fs_own32(&c->recv_watchers), fs_own32(&c->send_watchers));
+    fprintf(stderr, "  sends: switch_at %" PRIu64 ", fin %#" PRIx64 ", posted %u, credited %u, acked %u, seen %u,"
+            " credit_wait %u, rung %u, heard %u, unsent %u, doorbell %u, ringing %u, ready %u, settled %u, returned %u,"
+            " plugs %d\n", fs_load_relaxed((fs_word64 *)&tx->switch_at), fs_load_relaxed((fs_word64 *)&tx->fin),
+            own->posted, fs_own32(&own->credited), fs_own32(&tx->acked), fs_own32(&tx->seen), fs_own32(&tx->credit_wait),
+            fs_own32(&tx->rung), fs_own32(&tx->heard), own->bytes_unsent, fs_own32(&tx->doorbell), fs_own32(&tx->ringing),
+            fs_own32(&tx->ready), fs_own32(&tx->settled), fs_own32(&tx->returned), c->plugs);
+    fprintf(stderr, "  receives: consumed %u, acknowledged %u, kernel_taken %" PRIu64 ", debt %u, doorbell %u, ready %u,"
+            " settled %u, fin_taken %u\n", fs_own32(&own->consumed), fs_own32(&own->acknowledged), own->kernel_taken,
+            own->doorbell_debt, fs_own32(&rx->doorbell), fs_own32(&rx->ready), fs_own32(&rx->settled),
+            fs_own32(&own->fin_taken));
+}
+
+#endif

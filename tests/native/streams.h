@@ -1,0 +1,394 @@
+/* What the two ends of a connection send and receive in a round of connection.c, and the threads that do it. */
+#ifndef FASTSOCK_TESTS_STREAMS_H
+#define FASTSOCK_TESTS_STREAMS_H
+
+#include "frontend.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+
+enum { MAX_THREADS = 3, MAX_EVENTS = 16, MOST_SECONDS = 40 /* of a round */ };
+
+#if defined(__SANITIZE_THREAD__)
+enum { MAY_BRIDGE = 0 }; /* the process of a bridge is no fork that the sanitizer knows of */
+#else
+enum { MAY_BRIDGE = 1 };
+#endif
+
+/* One direction: what its two ends verify against. In memory that both processes share. */
+struct lane {
+    uint64_t target;                    /* bytes to send before the end */
+    uint32_t largest, lead;             /* as in stress.c */
+    int ordered;                        /* senders and receivers each agree on a position: each byte has a place */
+    pthread_mutex_t sending, receiving; /* for that */
+    uint64_t begun;                     /* bytes that a sender has taken on; under `sending` */
+    fs_word64 accepted, received, sum_sent, sum_received;
+    fs_word32 ended; /* the sender's side has said so */
+};
+
+enum what { ATTACH, EXPOSE, LEAVE, HOLD, UNHOLD, CLOSE, KILL, WHATS };
+
+static const char *const names[WHATS] = {"attach", "expose", "leave", "hold", "unhold", "close", "kill"};
+
+struct event {
+    uint64_t at; /* bytes received, both ways */
+    enum what what;
+    int side;
+};
+
+enum { URGENT_NEVER, URGENT_INLINE, URGENT_APART };
+
+static struct round {
+    struct lane lanes[2]; /* by the side that sends */
+    struct event events[MAX_EVENTS];
+    int event_count, apart, urgent, closes, leaves, threads[4];
+    int outcomes[2]; /* of leaving: enum fs_outcome, 10 more: by a bridge */
+    int one_lock; /* of both ends, where sleepers have to hear of numbers */
+    int excused; /* an end is killed or closed in the middle: the other one gets what TCP gives */
+    struct fs_manner manner;
+    uint32_t window, chunk;
+    void *memory;
+    size_t size;
+    int eventfds[2], lines[2];
+    fs_word32 failed_calls, dissolved, tells_holder; /* tells_holder: the forked holder is to end */
+    fs_word64 done[WHATS], bytes, urgent_bytes, bridges, slept, polled;
+    struct fs_counters counters;
+} *the;
+
+static struct end ends[2];
+static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+static fs_word32 working;  /* threads of this process */
+static fs_word32 exposed[2];
+static pid_t holder, other; /* the forked holder, and the process of side 1 */
+
+struct worker {
+    pthread_t thread;
+    struct end *end;
+    struct lane *lane;
+    uint64_t random;
+    uint64_t from, until; /* what a sender in no order has taken on */
+    int edges;            /* an epoll of its own, edge-triggered; -1: none yet */
+    int alone;            /* the only receiver of its lane */
+    double nothing_since; /* the descriptor was called readable, and nothing was to be had */
+    char *buffer;
+};
+
+/* ---- system calls as the core makes them, unseen by ThreadSanitizer -------------------------------------- */
+
+ssize_t __wrap_read(int fd, void *into, size_t room);
+ssize_t __wrap_write(int fd, const void *data, size_t length);
+ssize_t __wrap_recv(int fd, void *into, size_t room, int flags);
+ssize_t __wrap_send(int fd, const void *data, size_t length, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags);
+
+ssize_t __wrap_read(int fd, void *into, size_t room) { return syscall(SYS_read, fd, into, room); }
+ssize_t __wrap_write(int fd, const void *data, size_t length) { return syscall(SYS_write, fd, data, length); }
+ssize_t __wrap_recv(int fd, void *into, size_t room, int flags) {
+    return syscall(SYS_recvfrom, fd, into, room, flags, NULL, NULL);
+}
+ssize_t __wrap_send(int fd, const void *data, size_t length, int flags) {
+    return syscall(SYS_sendto, fd, data, length, flags, NULL, 0);
+}
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags) {
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags) { return syscall(SYS_recvmsg, fd, message, flags); }
+
+/* ---- what went wrong ------------------------------------------------------------------------------------- */
+
+__attribute__((no_sanitize("thread"))) static void show(void) {
+    fprintf(stderr, "window %u, chunk %u, t %u, combine %u; %s, urgent %d, closes %d, threads %d %d %d %d,"
+            " left %d %d\n", the->window, the->chunk, the->manner.ack_threshold, the->manner.combine_limit,
+            the->apart ? "two processes" : "one process",
+            the->urgent, the->closes, the->threads[0], the->threads[1], the->threads[2], the->threads[3],
+            the->outcomes[0], the->outcomes[1]);
+    for (int i = 0; i < the->event_count; i++)
+        fprintf(stderr, "  at %" PRIu64 " side %d: %s\n", the->events[i].at, the->events[i].side,
+                names[the->events[i].what]);
+    for (int s = 0; s < 2; s++) {
+        struct lane *lane = &the->lanes[s];
+        fprintf(stderr, "lane %d: %" PRIu64 " begun, %" PRIu64 " accepted, %" PRIu64 " received of %" PRIu64
+                ", largest %u, lead %u, ordered %d, ended %u\n", s, lane->begun, fs_load_relaxed(&lane->accepted),
+                fs_load_relaxed(&lane->received), lane->target, lane->largest, lane->lead, lane->ordered,
+                fs_load_relaxed(&lane->ended));
+        if (ends[s].c.own) show_end(&ends[s]);
+    }
+}
+
+/* Shows how the other process stands too: it dies with this one. */
+__attribute__((noreturn, format(printf, 1, 2))) static void lose(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "LOST in round 0x%016" PRIx64 ": ", current_round);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    show();
+    va_end(arguments);
+    _exit(1);
+}
+
+static void on_alarm(int number) {
+    (void)number;
+    lose("a process of the round has failed, or the round has no end");
+}
+
+static void mind_the_end(void) {
+    signal(SIGALRM, on_alarm);
+    alarm(MOST_SECONDS);
+    prctl(PR_SET_PDEATHSIG, SIGALRM);
+}
+
+/* A call has failed. Whether it may: the round is one in which an end dies, or is given up by a leaver. */
+static void note_failure(const struct worker *me, const char *what, int64_t result) {
+    fs_store_sc(&the->failed_calls, 1);
+    if (the->excused) return;
+    if (result == FS_VIOLATED) lose("side %d %s: %s", me->end->side, what, me->end->c.vi.violation);
+    if (!the->leaves || MAY_BRIDGE) lose("side %d %s: %s", me->end->side, what, strerror((int)-result));
+    /* (Otherwise it is judged when it is known whether the leaver gave the connection up.) */
+}
+
+/* Sleeps until something may have happened. A call that is inside a connection that is closed then has a timeout: it
+ * would sleep as long as on TCP. */
+static void sleep_for(struct worker *me, int what) {
+    double until = seconds_now() + PATIENCE;
+    int64_t nap = (int64_t)((the->excused ? 0.2 : PATIENCE) * 1e9);
+    fs_add_sc(&the->slept, 1);
+    do {
+        if (wait_for(me->end, what, fs_now() + nap, !the->one_lock)) return;
+        if (!fs_load_sc(&me->end->open)) return;
+    } while (seconds_now() < until);
+    lose("a %s of side %d was never woken", what == FS_SEND ? "sender" : "receiver", me->end->side);
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------- */
+
+static uint64_t sum_of(const void *bytes, int64_t count) {
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += ((const unsigned char *)bytes)[i] * UINT64_C(0x10001) + 257;
+    return sum;
+}
+
+static uint32_t pick_size(uint64_t *random, uint32_t largest) {
+    static const uint32_t edges[] = {1, 47, 48, 49, 2048, 32768}; /* sizes at which something changes */
+    uint32_t size = one_in(random, 3) ? 1 + below(random, largest) : edges[below(random, 6)];
+    return size < largest ? size : largest;
+}
+
+/* Bytes of the stream that may have been sent by now. */
+static uint64_t allowed(const struct worker *me) {
+    struct lane *back = &the->lanes[!me->end->side];
+    uint64_t came_back = fs_load_relaxed(&back->received);
+    if (!me->lane->lead || came_back == back->target || fs_load_relaxed(&the->failed_calls)) return me->lane->target;
+    came_back += me->lane->lead;
+    return came_back < me->lane->target ? came_back : me->lane->target;
+}
+
+static int64_t try_to_send(struct worker *me, uint64_t position, size_t length) {
+    struct fs_connection *c = &me->end->c;
+    const char *data = (const char *)pattern_at(position);
+    int locked = one_in(&me->random, 4); /* a front end may hold its lock */
+    if (locked) enter(me->end);
+    int64_t part;
+    if (the->urgent == URGENT_APART && one_in(&me->random, 16) && fs_is_attached(c) && fs_sends_on_ring(c)) {
+        part = fs_try_send_urgent(c, "!", 1);
+        if (part == 1) fs_add_sc(&the->urgent_bytes, 1);
+        if (part == 1) part = 0; /* none of the stream's */
+    } else if (the->urgent == URGENT_INLINE && one_in(&me->random, 16) && fs_is_attached(c)) {
+        part = fs_try_send_urgent(c, data, length);
+        if (part > 0) fs_add_sc(&the->urgent_bytes, 1);
+    } else {
+        part = fs_try_send(c, data, length, MSG_NOSIGNAL);
+    }
+    if (locked) leave();
+    return part;
+}
+
+static void end_stream(struct worker *me) {
+    struct end *e = me->end;
+    if (the->closes == e->side) return; /* the end of the connection ends it */
+    fs_shut(&e->c, 0, 1);
+    shutdown(e->number, SHUT_WR);
+}
+
+static void await_room(struct worker *me) {
+    struct end *e = me->end;
+    double until = seconds_now() + PATIENCE;
+    if (fs_load_relaxed(&exposed[e->side]) && one_in(&me->random, 2)) {
+        if (!fs_plug_if_full(&e->c)) return; /* credits came meanwhile */
+        do {
+            struct pollfd polled = {e->number, POLLOUT, 0};
+            if (poll(&polled, 1, 100) > 0 || !fs_load_sc(&e->open)) return;
+        } while (seconds_now() < until);
+        lose("side %d was never called writable", e->side);
+    }
+    sleep_for(me, FS_SEND);
+}
+
+/* One send call, and what follows it. Whether this thread is done. */
+static int send_some(struct worker *me) {
+    struct lane *lane = me->lane;
+    uint64_t length = pick_size(&me->random, lane->largest), until;
+    int64_t part = 0;
+    if (lane->ordered || me->from == me->until) {
+        pthread_mutex_lock(&lane->sending);
+        until = allowed(me);
+        if (length > until - lane->begun) length = until - lane->begun;
+        me->from = lane->begun;
+        me->until = me->from + length;
+        if (lane->ordered) {
+            part = length ? try_to_send(me, me->from, length) : 0;
+            me->until = me->from + (uint64_t)(part > 0 ? part : 0);
+        }
+        lane->begun = me->until;
+        pthread_mutex_unlock(&lane->sending);
+    } else {
+        length = me->until - me->from;
+    }
+    if (!lane->ordered && length) part = try_to_send(me, me->from, length);
+    if (part < 0 && part != -EAGAIN) {
+        note_failure(me, "sends", part);
+        return 1;
+    }
+    if (part > 0) {
+        fs_add_sc(&lane->sum_sent, sum_of(pattern_at(me->from), part));
+        fs_add_sc(&lane->accepted, (uint64_t)part);
+        me->from += (uint64_t)part;
+    }
+    if (fs_load_sc(&lane->accepted) == lane->target) {
+        if (fs_swap_if32(&lane->ended, 0, 1)) end_stream(me);
+        return 1;
+    }
+    if (part == -EAGAIN) await_room(me);
+    else if (!length) sched_yield(); /* until more is allowed, or others have sent the last of it */
+    if (one_in(&me->random, 16)) sched_yield(); /* starves the receivers: they claim what is open */
+    return 0;
+}
+
+static void *send_stream(void *argument) {
+    struct worker *me = argument;
+    struct fs_call call;
+    int over = 0;
+    while (!over && begin_call(me->end, &call)) { /* one call of the core's for many of a program's: fewer locks */
+        for (uint32_t n = 1 + below(&me->random, 100); n && !over && fs_load_sc(&me->end->open); n--)
+            over = send_some(me);
+        end_call(me->end, &call);
+    }
+    fs_add_sc(&working, (uint32_t)-1);
+    return NULL;
+}
+
+/* ---- receiving ----------------------------------------------------------------------------------------------- */
+
+static void watch_edges(struct worker *me) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET | EPOLLRDHUP};
+    if (me->edges < 0) {
+        me->edges = epoll_create1(EPOLL_CLOEXEC);
+        check(epoll_ctl(me->edges, EPOLL_CTL_ADD, me->end->number, &event) == 0, "epoll_ctl: %m");
+    }
+    double until = seconds_now() + PATIENCE;
+    do {
+        if (epoll_wait(me->edges, &event, 1, 100) > 0 || !fs_load_sc(&me->end->open)) return;
+    } while (seconds_now() < until);
+    lose("there was never an edge at the descriptor of side %d", me->end->side);
+}
+
+static void watch_descriptor(struct worker *me) {
+    struct end *e = me->end;
+    double until = seconds_now() + PATIENCE;
+    fs_add_sc(&the->polled, 1);
+    if (the->urgent == URGENT_NEVER && me->alone && !the->leaves && !the->excused && one_in(&me->random, 2)) {
+        watch_edges(me);
+        return;
+    }
+    do {
+        struct pollfd polled = {e->number, POLLIN, 0};
+        if (poll(&polled, 1, 100) > 0) {
+            if (!me->nothing_since) me->nothing_since = seconds_now();
+            return;
+        }
+        if (!fs_load_sc(&e->open)) return;
+    } while (seconds_now() < until);
+    lose("side %d was never called readable", e->side);
+}
+
+static void await_data(struct worker *me) {
+    struct end *e = me->end;
+    if (me->nothing_since && seconds_now() > me->nothing_since + 2 && me->alone && !the->excused)
+        lose("side %d is called readable, and there is nothing", e->side);
+    if (fs_load_relaxed(&exposed[e->side]) && one_in(&me->random, 2)) {
+        watch_descriptor(me);
+        return;
+    }
+    me->nothing_since = 0;
+    sleep_for(me, FS_RECEIVE);
+}
+
+/* For reports: how many bytes are alike, */
+static size_t alike(const char *got, const unsigned char *wanted, size_t length) {
+    size_t n = 0;
+    while (n < length && (unsigned char)got[n] == wanted[n]) n++;
+    return n;
+}
+
+/* and where in the pattern the last ones stand. -1: nowhere, or they are too few. */
+static int64_t place_of(const char *bytes, int64_t count) {
+    for (int64_t at = 0; at < PERIOD && count >= 8; at++)
+        if (memcmp(pattern + at + 8, bytes + count - 8, 8) == 0) return at + 16 - count;
+    return -1;
+}
+
+/* One receive call, and what follows it. Whether this thread is done. */
+static int receive_some(struct worker *me) {
+    struct lane *lane = me->lane;
+    struct end *e = me->end;
+    size_t room = pick_size(&me->random, 40000);
+    int flags = one_in(&me->random, 8) ? MSG_PEEK : lane->ordered && one_in(&me->random, 8) ? MSG_TRUNC : 0;
+    int final = !one_in(&me->random, 4), locked = one_in(&me->random, 4);
+    char *into = me->buffer + LARGEST - room; /* so that a byte too many is out of bounds */
+    if (lane->ordered) pthread_mutex_lock(&lane->receiving);
+    uint64_t position = fs_load_relaxed(&lane->received);
+    if (locked) enter(e);
+    int64_t got = fs_try_receive(&e->c, into, room, flags, final);
+    if (locked) leave();
+    if (got > 0 && lane->ordered && !(flags & MSG_PEEK)) fs_store_relaxed(&lane->received, position + (uint64_t)got);
+    if (lane->ordered) pthread_mutex_unlock(&lane->receiving);
+    if (got == 0) {
+        if (lane->ordered && position != lane->target) note_failure(me, "finds the end too early", -ENODATA);
+        return 1;
+    }
+    if (got < 0) {
+        if (got != -EAGAIN) note_failure(me, "receives", got);
+        else await_data(me);
+        return got != -EAGAIN;
+    }
+    check((size_t)got <= room, "%" PRId64 " bytes into room for %zu", got, room);
+    me->nothing_since = 0;
+    if (lane->ordered && !(flags & MSG_TRUNC) && memcmp(into, pattern_at(position), (size_t)got) != 0)
+        lose("side %d: wrong bytes among the %" PRId64 " at %" PRIu64 ", flags %#x: right are %zu, and at their end"
+             " are those of %" PRId64, e->side, got, position, flags, alike(into, pattern_at(position), (size_t)got),
+             place_of(into, got));
+    if (flags & MSG_PEEK) return 0;
+    fs_add_sc(&lane->sum_received, sum_of(flags & MSG_TRUNC ? (const char *)pattern_at(position) : into, got));
+    if (!lane->ordered) fs_add_sc(&lane->received, (uint64_t)got);
+    return 0;
+}
+
+static void *receive_stream(void *argument) {
+    struct worker *me = argument;
+    struct fs_call call;
+    int over = 0;
+    me->buffer = malloc(LARGEST);
+    while (!over && begin_call(me->end, &call)) {
+        for (uint32_t n = 1 + below(&me->random, 100); n && !over && fs_load_sc(&me->end->open); n--)
+            over = receive_some(me);
+        end_call(me->end, &call);
+    }
+    if (me->edges >= 0) close(me->edges);
+    free(me->buffer);
+    fs_add_sc(&working, (uint32_t)-1);
+    return NULL;
+}
+
+#endif
