@@ -48,6 +48,11 @@ static inline int fs_events_within(int fd, short events, int milliseconds) {
 
 static inline int fs_events_now(int fd, short events) { return fs_events_within(fd, events, 0); }
 
+/* Whether an error of send or recv says nothing about the connection: the same call may succeed the next time. */
+static inline int fs_passes(int error) {
+    return error == EAGAIN || error == EINTR || error == ENOBUFS || error == ENOMEM;
+}
+
 #define FS_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define FS_MAX(a, b) ((a) > (b) ? (a) : (b))
 

@@ -246,7 +246,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             } else if (part == 0) {
                 inward.ended = progress = 1;
                 shutdown(far, SHUT_WR);
-            } else if (part != -EAGAIN) {
+            } else if (part == FS_VIOLATED || !fs_passes((int)-part)) {
                 fs_linger_zero(far);
                 if (part == FS_VIOLATED) fs_reset_connection(c->fd);
                 return;
@@ -258,7 +258,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             if (part > 0) {
                 inward.done += part;
                 progress = 1;
-            } else if (part < 0 && errno != EAGAIN) {
+            } else if (part < 0 && !fs_passes(errno)) {
                 dissolve(c);
                 return;
             }
@@ -272,7 +272,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             } else if (part == 0) {
                 outward.ended = progress = 1;
                 shutdown(c->fd, SHUT_WR);
-            } else if (errno != EAGAIN) {
+            } else if (!fs_passes(errno)) {
                 dissolve(c);
                 return;
             }
@@ -282,7 +282,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             if (part > 0) {
                 outward.done += part;
                 progress = 1;
-            } else if (part < 0 && part != -EAGAIN) {
+            } else if (part < 0 && (part == FS_VIOLATED || !fs_passes((int)-part))) {
                 /* The peer is gone. What it had sent is still worth reading; the writer will meet a reset. */
                 outward.done = outward.length;
                 outward.ended = progress = 1;
@@ -365,6 +365,11 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *
     char *buffers = malloc(2 * BUFFER);
     int64_t pid = buffers ? tcp_pair(c->fd, ends) : -ENOMEM;
     if (pid == 0) {
+        /* Until the leaver is done nobody else receives, and the bridge waits: a thread that received beside it would
+         * get what comes behind the bytes that the bridge has taken. */
+        struct fs_side *own = fs_lock_receiving(c);
+        fs_change(own, FS_EV_COLLECT);
+        fs_end_turn_to_receive(c, own);
         void *given = fs_let_go();
         pid = fork_bridge(c, parcel, ends[1], buffers);
         fs_take_again(given);

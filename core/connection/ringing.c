@@ -82,8 +82,7 @@ static int64_t send_owed_now(struct fs_connection *c) {
             part = fs_kernel_send(c, (const char *)&own->urgent_byte, 1, MSG_OOB | MSG_NOSIGNAL);
         else
             part = fs_kernel_send(c, junk, 1, MSG_NOSIGNAL);
-        if (part == -ENOBUFS || part == -ENOMEM || part == -EINTR) return -EAGAIN; /* it passes: they are still owed */
-        if (part < 0) return part;
+        if (part < 0) return fs_passes((int)-part) ? -EAGAIN : part;
         own->bytes_unsent -= 1;
     }
     return 0;

@@ -25,6 +25,7 @@ cdef extern from "waiter/news.h" nogil:
     fs_news *fs_join_news()
     void fs_leave_news(fs_news *joined)
     void fs_forget_news()
+    void fs_tell_of_number()
 
 
 cdef extern from "registry/memory.h" nogil:

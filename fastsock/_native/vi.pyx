@@ -90,6 +90,8 @@ cdef void count_child(int by) noexcept with gil:
         fs_add_sc(&endpoint.c.own.holders, <uint32_t>by)
     for endpoint in by_inode.values():
         fs_add_sc(&endpoint.c.own.holders, <uint32_t>by)
+    if by > 0:
+        fs_tell_of_number()  # who sleeps looks now and then from here on: the child may take its wakeup and be killed
 
 
 if fs_watch_forks(count_child):
