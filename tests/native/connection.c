@@ -16,6 +16,7 @@
 static void count_child(int by) {
     for (int s = 0; s < 2; s++)
         if (fs_load_sc(&ends[s].open)) fs_add_sc(&ends[s].c.own->holders, (uint32_t)by);
+    if (by > 0) fs_tell_of_number(); /* as forks.h wants it */
 }
 
 /* A forked holder looks, waits and peeks. So it may be killed at any moment, and no byte is missing. */
@@ -204,9 +205,10 @@ static void make_plan(uint64_t *random) {
     int side = (int)below(random, 2);
     if (kind < 3 && the->urgent != URGENT_APART) {
         the->leaves = 1;
-        uint64_t at = all / 20 + next_random(random) % (all + 1);
+        uint64_t at = all / 20 + next_random(random) % (all - all / 20 + 1);
         add_event(random, LEAVE, side, at, at);
-        if (one_in(random, 2)) add_event(random, LEAVE, !side, at, one_in(random, 2) ? at : all); /* perhaps at once */
+        if (!the->urgent && one_in(random, 2))
+            add_event(random, LEAVE, !side, at, one_in(random, 2) ? at : all); /* perhaps at once */
     } else if (kind == 3) {
         the->excused = the->one_lock = 1;
         add_event(random, CLOSE, side, 0, all);
