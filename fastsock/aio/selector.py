@@ -28,11 +28,14 @@ def _wrap_make_ssl_transport(original: Any) -> Any:
         **timeouts: Any,
     ) -> Any:
         who: dict[str, Any] = {"server_side": server_side, "server_hostname": server_hostname}
+        below: dict[str, Any] = {"extra": extra, "server": server}
+        if "context" in timeouts:  # from Python 3.15 on: in which the transport makes its calls
+            below["context"] = timeouts.pop("context")
         if not may_move(rawsock):
-            return original(self, rawsock, protocol, sslcontext, waiter, **who, extra=extra, server=server, **timeouts)
+            return original(self, rawsock, protocol, sslcontext, waiter, **who, **below, **timeouts)
         # As the original, which makes the transport below by its class.
         above = sslproto.SSLProtocol(self, protocol, sslcontext, waiter, **who, **timeouts)
-        self._make_socket_transport(rawsock, above, extra=extra, server=server)
+        self._make_socket_transport(rawsock, above, **below)
         if hasattr(above, "_get_app_transport"):
             return above._get_app_transport()
         return above._app_transport  # Python 3.10
