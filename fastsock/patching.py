@@ -33,7 +33,7 @@ def _fork() -> int:
     """As os.fork: starts the connection thread again afterwards, when Python has looked for threads to warn of."""
     try:
         pid: int = _beneath[os, "fork"]()
-    except OSError:
+    except (OSError, Warning):  # no child; or there is one, and the warning of threads is an error (from 3.15 on)
         start_thread_again()
         raise
     if pid:

@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import struct
+import sys
 import time
 from pathlib import Path
 
@@ -231,6 +232,31 @@ def test_a_forked_child_answers_for_itself():
     inodes = [{connection.inode for connection in process.connections} for process in both]
     assert inodes[0] == inodes[1]
     assert len(inodes[0]) == 2
+
+
+def test_a_process_is_seen_after_a_fork_that_ended_with_a_warning():
+    """Where warnings are errors, os.fork raises its own of threads from Python 3.15 on, when the child is there."""
+    source = PAIR.replace(
+        "    told()\n",
+        """
+    import warnings
+    warnings.simplefilter("error")
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    child = None
+    try:
+        child = os.fork()
+    except DeprecationWarning:
+        pass
+    if child == 0:
+        os._exit(0)
+    say("raised" if child is None else "returned")
+    told()
+""",
+    )
+    with running("    fastsock.patch()\n" + source) as program:
+        program.line()
+        assert program.line() == ("raised" if sys.version_info >= (3, 15) else "returned")
+        assert len(seen(program.pid).connections) == 2
 
 
 def test_a_process_that_has_used_no_connection_is_not_seen():
