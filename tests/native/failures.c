@@ -422,7 +422,7 @@ static int run_number(uint64_t number, const struct counts *wanted) {
 int main(int count, char **arguments) {
     struct counts wanted[VARIANTS];
     static int calls[VARIANTS][2][CALLS];
-    double seconds = count > 1 ? strtod(arguments[1], NULL) : 3, until = seconds_now() + seconds;
+    double seconds = count > 1 ? strtod(arguments[1], NULL) : 3, until;
     uint64_t seed = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid(), runs = 0, fired = 0;
     fill_pattern();
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -441,14 +441,15 @@ int main(int count, char **arguments) {
         printf("%s\n", came ? "it came" : "it did not come");
         return problems != 0;
     }
-    while (!problems || seconds == 0) { /* in turn, or by chance */
+    until = seconds_now() + seconds;
+    while (!problems || seconds == 0) { /* in turn, or by chance: until the time is over, and one has come */
         for (int v = 0; v < VARIANTS; v++)
             for (int where = 0; where < 2; where++)
                 for (int call = 0; call < CALLS; call++)
                     for (int error = 0; error < MOST_ERRORS && call_table[call].errors[error]; error++) {
                         int most = calls[v][where][call];
                         if (!most) continue;
-                        if (seconds > 0 && seconds_now() > until) goto over;
+                        if (seconds > 0 && fired && seconds_now() > until) goto over;
                         int first = seconds > 0 ? 1 + (int)below(&seed, (uint32_t)most) : 1;
                         for (int n = first; n <= (seconds > 0 ? first : most + 3); n++, runs++)
                             fired += (uint64_t)run_number(number_of(v, where, call, error, n), &wanted[v]);
