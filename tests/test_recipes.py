@@ -1,7 +1,6 @@
 """Every recipe of the documents, run as it stands there, and its claim about what moves."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -19,8 +18,6 @@ from processes import port_for_later
 
 ROOT = Path(__file__).parent.parent
 DEADLINE = 40
-NOT_YET = {"thriftpy2": "thriftpy2", "Dask on one host": "distributed"}
-"""Recipes whose library pyproject.toml asks for up to Python 3.13 only."""
 MOVES, STAYS = "**moves**", "**stays on kernel TCP**"
 
 
@@ -119,8 +116,6 @@ def end(process: subprocess.Popen) -> None:
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", RUN)
 def test_recipe(name, tmp_path):
-    if sys.version_info >= (3, 14) and importlib.util.find_spec(NOT_YET.get(name, "sys")) is None:
-        pytest.skip(f"{NOT_YET[name]} has no release for this Python yet")
     ends = play(RUN[name], tmp_path)
     for _ in range(2):  # on a busy machine a recipe may be over before its connections have moved
         if MOVES in RUN[name] and not ends:
