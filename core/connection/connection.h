@@ -72,7 +72,7 @@ struct fs_connection {
     int in_kernel; /* of those, in the kernel's own blocking call */
     fs_word32 recv_sleepers, send_sleepers; /* threads of this process, */
     fs_word32 recv_watchers, send_watchers; /* and those of them that watch the eventfd */
-    fs_word32 number; /* what `fd` becomes as soon as whoever decided it has both turns */
+    fs_word32 number; /* `fd`, or what that becomes as soon as whoever decided it has both turns (fs_number) */
     int recyclable;   /* the region, once this end has said goodbye */
     struct fs_habit habit;
     fs_word32 spun;   /* this wait has polled */

@@ -26,6 +26,7 @@ int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
     c->fd = fd;
     c->wake_fd = c->peer_fd = c->place = -1; /* 0 would be another's */
     c->inode = inode;
+    fs_store_relaxed(&c->number, (uint32_t)fd);
     c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
     fs_take_up_polling(&c->habit);
     c->own = fs_new_block(sizeof(struct fs_side));

@@ -30,6 +30,10 @@ int fs_count_received(struct fs_connection *c, uint64_t *taken);
 int fs_expose(struct fs_connection *c);
 void fs_await_doorbell_byte(struct fs_connection *c); /* for 20 ms at most; without the front end's lock */
 
+/* The descriptor, for a call of the kernel that is made without a turn. (It may be closed before that call begins, as it
+ * may on TCP.) */
+static inline int fs_number(const struct fs_connection *c) { return (int)fs_own32(&c->number); }
+
 /* The descriptor is `fd` from now on. Under both locks: no call on the old number may be under way when its owner
  * closes it. The caller is inside (fs_begin), with the front end's lock, which is let go while the turns are taken. */
 void fs_point_to(struct fs_connection *c, int fd);

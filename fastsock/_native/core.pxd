@@ -144,6 +144,7 @@ cdef extern from "connection/end.h" nogil:
 
 
 cdef extern from "connection/move.h" nogil:
+    int fs_number(fs_connection *)
     struct fs_manner:
         uint32_t ack_threshold
         uint32_t combine_limit

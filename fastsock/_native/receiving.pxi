@@ -33,7 +33,7 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
         endpoint.c.in_kernel += 1
         with nogil:
             while got == -EAGAIN and (looks == 0 or fs_now() < until):
-                got = sys_recv(endpoint.c.fd, into, room, flags | MSG_DONTWAIT)
+                got = sys_recv(fs_number(&endpoint.c), into, room, flags | MSG_DONTWAIT)
                 looks += 1
                 if got < 0:
                     got = -errno
@@ -50,7 +50,7 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
         began = fs_now()
     endpoint.c.in_kernel += 1
     with nogil:
-        got = sys_recv(endpoint.c.fd, into, room, flags)
+        got = sys_recv(fs_number(&endpoint.c), into, room, flags)
         if got < 0:
             got = -errno
     endpoint.c.in_kernel -= 1

@@ -18,7 +18,7 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
     if asleep:
         endpoint.c.in_kernel += 1
         with nogil:
-            sent = sys_send(endpoint.c.fd, data, length, flags)
+            sent = sys_send(fs_number(&endpoint.c), data, length, flags)
             if sent < 0:
                 sent = -errno
         endpoint.c.in_kernel -= 1
