@@ -171,8 +171,11 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    vi.after_fork_in_parent()
-    forks.after_fork_in_parent()
+    error = vi.after_fork_in_parent()
+    try:
+        forks.after_fork_in_parent()
+    finally:
+        vi.leave_errno(error)
 
 
 def _after_fork_in_child() -> None:

@@ -30,8 +30,11 @@ def before_fork() -> None:
     """This thread is about to fork: the fork itself counts the child in as a holder of every connection, before it
     exists, and out again if it fails."""
 
-def after_fork_in_parent() -> None:
-    """The fork that this thread announced is over, if there was one."""
+def after_fork_in_parent() -> int:
+    """The fork that this thread announced is over, if there was one. Returns errno, for `leave_errno`."""
+
+def leave_errno(error: int) -> None:
+    """Sets errno, by which Python up to 3.11 tells of a fork that failed only after everything that runs behind a fork."""
 
 def after_fork_in_child() -> None:
     """The child's endpoints are inherited, and none of the threads that were inside them."""

@@ -16,6 +16,9 @@ from fastsock._native.reports cimport counts
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
 
+cdef extern from "errno.h":
+    int errno
+
 globals()["Endpoint"] = Endpoint  # for Python, which finds it here
 
 
@@ -79,7 +82,14 @@ def before_fork():
 
 
 def after_fork_in_parent():
+    cdef int error = errno
     fs_announce_fork(False)  # os.forkpty that finds no terminal does not fork
+    return error
+
+
+def leave_errno(int error):
+    global errno
+    errno = error
 
 
 cdef void count_child(int by) noexcept with gil:
