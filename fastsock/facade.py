@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import socket as stdlib
-import struct
 import sys
 from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ __all__ = ["fromfd", "socket"]
 _Kernel = stdlib.socket
 SO_RCVTIMEO, SO_SNDTIMEO = 20, 21  # asm-generic/socket.h; the stdlib names neither
 SENDFILE_PIECE = 262144  # bytes of a file read ahead of one send
-_TIMEVAL = struct.Struct("ll")
 # Options that change how data flows in a way the ring does not offer: the connection stays on kernel TCP.
 _KEEPS_KERNEL = {
     (stdlib.SOL_SOCKET, stdlib.SO_RCVLOWAT),
@@ -216,14 +214,7 @@ class socket(_Kernel, metaclass=_Class):
             if endpoint is not None:
                 endpoint.limit_buffers(*self._buffer_limits)
         elif endpoint is not None:
-            seconds, micros = _TIMEVAL.unpack(
-                _Kernel.getsockopt(self, stdlib.SOL_SOCKET, option, _TIMEVAL.size)
-            )
-            nanoseconds = (seconds * 1_000_000 + micros) * 1000 or -1
-            if option == SO_RCVTIMEO:
-                endpoint.receive_timeout = nanoseconds
-            else:
-                endpoint.send_timeout = nanoseconds
+            endpoint.forget_timeouts()
 
     # ---- files -------------------------------------------------------------------------------------------
 

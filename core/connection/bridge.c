@@ -246,7 +246,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             } else if (part == 0) {
                 inward.ended = progress = 1;
                 shutdown(far, SHUT_WR);
-            } else if (part == FS_VIOLATED || !fs_passes((int)-part)) {
+            } else if (!fs_passes((int)-part)) {
                 fs_linger_zero(far);
                 if (part == FS_VIOLATED) fs_reset_connection(c->fd);
                 return;
@@ -282,7 +282,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             if (part > 0) {
                 outward.done += part;
                 progress = 1;
-            } else if (part < 0 && (part == FS_VIOLATED || !fs_passes((int)-part))) {
+            } else if (part < 0 && !fs_passes((int)-part)) {
                 /* The peer is gone. What it had sent is still worth reading; the writer will meet a reset. */
                 outward.done = outward.length;
                 outward.ended = progress = 1;

@@ -85,7 +85,8 @@ enum fs_event {
     FS_EVENTS
 };
 
-/* An event of this side's directions. Under the lock that the table names. */
+/* An event of this side's directions. Those of sending under the send lock, those of receiving and collecting under the receive
+ * lock; FS_EV_OUT between fs_begin_leaving and fs_end_leaving. */
 void fs_change(struct fs_side *own, enum fs_event event);
 
 /* ---- what changes it: this process's end ------------------------------------------------------------------ */

@@ -59,7 +59,7 @@ cdef extern from "transport/tcp.h" nogil:
 cdef extern from "connection/connection.h" nogil:
     enum: FS_RECEIVE, FS_SEND
     enum: FS_LOCALITY_UNKNOWN, FS_HERE, FS_ELSEWHERE
-    const int64_t FS_VIOLATED
+    const int64_t FS_VIOLATED, FS_NOT_ASKED
 
     struct fs_standing:  # written by the functions fs_note_* only
         fs_word32 pending_error

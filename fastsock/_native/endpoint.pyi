@@ -77,14 +77,8 @@ class Endpoint:
     # options
     nodelay: bool
     """TCP_NODELAY: nothing is combined."""
-    receive_timeout: int
-    """SO_RCVTIMEO, nanoseconds; -1: not set, -2: no wait has asked for it yet."""
-    send_timeout: int
-    """SO_SNDTIMEO, nanoseconds; -1: not set, -2: no wait has asked for it yet."""
-    receive_limit: int
-    """SO_RCVBUF, bytes; 0: not set."""
-    send_limit: int
-    """SO_SNDBUF, bytes; 0: not set."""
+    def forget_timeouts(self) -> None:
+        """SO_RCVTIMEO or SO_SNDTIMEO was set: the next wait asks the kernel for both."""
     @property
     def oob_inline(self) -> bool:
         """SO_OOBINLINE on the ring."""

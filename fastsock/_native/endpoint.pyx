@@ -179,37 +179,9 @@ cdef class Endpoint:
     def nodelay(self, bint on):
         fs_store_relaxed(&self.c.nodelay, on)
 
-    @property
-    def receive_timeout(self):
-        return self.c.receive_timeout
-
-    @receive_timeout.setter
-    def receive_timeout(self, int64_t nanoseconds):
-        self.c.receive_timeout = nanoseconds
-
-    @property
-    def send_timeout(self):
-        return self.c.send_timeout
-
-    @send_timeout.setter
-    def send_timeout(self, int64_t nanoseconds):
-        self.c.send_timeout = nanoseconds
-
-    @property
-    def receive_limit(self):
-        return self.c.receive_limit
-
-    @receive_limit.setter
-    def receive_limit(self, uint32_t limit):
-        self.c.receive_limit = limit
-
-    @property
-    def send_limit(self):
-        return self.c.send_limit
-
-    @send_limit.setter
-    def send_limit(self, uint32_t limit):
-        self.c.send_limit = limit
+    def forget_timeouts(self):
+        """SO_RCVTIMEO or SO_SNDTIMEO was set: the next wait asks the kernel for both (fs_timeout_option)."""
+        self.c.receive_timeout = self.c.send_timeout = FS_NOT_ASKED
 
     def limit_buffers(self, uint32_t receive, uint32_t send):
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""

@@ -28,12 +28,16 @@
 
 static uint64_t current_round; /* what to run again, for reports */
 
+__attribute__((format(printf, 2, 0))) static void report(const char *what, const char *format, va_list arguments) {
+    fprintf(stderr, "%s in round 0x%016" PRIx64 ": ", what, current_round);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+}
+
 __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "FAILED in round 0x%016" PRIx64 ": ", current_round);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    report("FAILED", format, arguments);
     va_end(arguments);
     _exit(1);
 }

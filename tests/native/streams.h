@@ -121,11 +121,9 @@ __attribute__((no_sanitize("thread"))) static void show(void) {
 __attribute__((noreturn, format(printf, 1, 2))) static void lose(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "LOST in round 0x%016" PRIx64 ": ", current_round);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    show();
+    report("LOST", format, arguments);
     va_end(arguments);
+    show();
     _exit(1);
 }
 
