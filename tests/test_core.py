@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -63,14 +64,66 @@ def test_a_program_in_c_drives_connections(library: Path, tmp_path: Path) -> Non
     assert re.search(r"[1-9]\d* rounds: [1-9]\d* bytes on the ring", done.stdout)
 
 
+# ---- calls of the system -------------------------------------------------------------------------------------
+
+HARMLESS = re.compile(
+    r"mem(?:cpy|cmp|set|move)|strlen|snprintf|(?:__isoc\d+_)?sscanf|inet_pton|sigfillset|__sched_cpucount"  # no calls
+    r"|clock_gettime|getpid|get[eu]?[ug]id|sched_yield|sched_getcpu|pthread_sigmask|sigprocmask|_exit"  # cannot fail
+    r"|pthread_(?:mutex_\w+|attr_\w+|detach|join)"  # neither
+    r"|_GLOBAL_OFFSET_TABLE_|_*errno_location|__tls_get_addr|__assert_fail|__stack_chk_fail|__aarch64_\w+"  # compiler
+)
+"""What files of the core but system.c may use of the C library. All else can fail, and belongs in the table."""
+
+
+def names_in(objects: Path, which: str) -> dict[str, set[str]]:
+    """Of each object file in an archive, the names that it defines or that it needs."""
+    done = subprocess.run(
+        ["nm", "-P", "-A", which, str(objects)], capture_output=True, text=True, check=True, timeout=DEADLINE
+    )
+    found: dict[str, set[str]] = defaultdict(set)
+    for file, name in re.findall(r"^.*\[(.*)\]: (\S+)", done.stdout, re.MULTILINE):
+        found[file].add(name)
+    return found
+
+
+def calls_past_the_table(objects: Path) -> dict[str, set[str]]:
+    own = set().union(*names_in(objects, "--defined-only").values())
+    strange = {
+        file: {name for name in names - own if not HARMLESS.fullmatch(name)}
+        for file, names in names_in(objects, "--undefined-only").items()
+        if file != "base-system.c.o"
+    }
+    return {file: names for file, names in strange.items() if names}
+
+
+def test_only_the_table_makes_calls_that_can_fail(library: Path) -> None:
+    assert calls_past_the_table(library) == {}
+    assert names_in(library, "--undefined-only")["base-system.c.o"] >= {"recv", "send", "poll", "malloc", "mmap"}
+
+
+def test_a_call_past_the_table_is_found(library: Path, tmp_path: Path) -> None:
+    """The test above passes on what it does not see."""
+    source, objects = tmp_path / "stray.c", tmp_path / "libfastsock.a"
+    source.write_text(
+        '#include "base/system.h"\n'
+        "int64_t stray(int fd, void *into) { return fs_now() + recv(fd, into, 1, 0) + fs_system.close(fd); }\n"
+        "void *strayed(void) { return malloc((size_t)getpid()); }\n"
+    )
+    subprocess.run(
+        [*COMPILER, *FLAGS, "-c", str(source), "-o", str(tmp_path / "stray.o")], check=True, timeout=DEADLINE
+    )
+    objects.write_bytes(library.read_bytes())
+    subprocess.run(["ar", "rs", str(objects), str(tmp_path / "stray.o")], check=True, timeout=DEADLINE)
+    assert calls_past_the_table(objects) == {"stray.o": {"recv", "malloc"}}
+
+
 @pytest.mark.parametrize("name", ["connection", "failures"])
 def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Path) -> None:
     """Connections whose ends move, leave, fork, close and die under load; and calls of the system that fail."""
-    wraps = subprocess.run([NATIVE / "wraps", name], capture_output=True, text=True, check=True, timeout=DEADLINE)
     program = tmp_path / name
     subprocess.run(
         [*COMPILER, *FLAGS, "-O1", "-g", "-U_FORTIFY_SOURCE", str(NATIVE / f"{name}.c"), str(library), "-pthread",
-         *wraps.stdout.split(), "-o", str(program)],
+         "-o", str(program)],
         check=True, timeout=DEADLINE,
     )  # fmt: skip
     done = subprocess.run([program, "3"], capture_output=True, text=True, timeout=DEADLINE, check=False)

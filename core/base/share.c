@@ -7,11 +7,11 @@ short fs_other_file(void) {
     static fs_word32 learnt; /* what was learnt, plus one; relaxed: who asks at the same time learns the same */
     uint32_t known = fs_load_relaxed(&learnt);
     if (!known) {
-        struct pollfd p = {eventfd(1, EFD_CLOEXEC), POLLIN | POLLOUT | FS_OTHER_FILE, 0};
+        struct pollfd p = {fs_system.eventfd(1, EFD_CLOEXEC), POLLIN | POLLOUT | FS_OTHER_FILE, 0};
         if (p.fd < 0) return 0; /* without a descriptor the next one asks again */
-        known = 1 + (poll(&p, 1, 0) > 0 && !(p.revents & FS_OTHER_FILE) ? FS_OTHER_FILE : 0);
+        known = 1 + (fs_system.poll(&p, 1, 0) > 0 && !(p.revents & FS_OTHER_FILE) ? FS_OTHER_FILE : 0);
         fs_store_relaxed(&learnt, known);
-        close(p.fd);
+        fs_system.close(p.fd);
     }
     return (short)(known - 1);
 }

@@ -15,16 +15,8 @@
 #ifndef FASTSOCK_SHARE_H
 #define FASTSOCK_SHARE_H
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdint.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/atomics.h"
+#include "base/system.h"
 
 #define FS_ROOM 8           /* numbers below the share that are free while we make descriptors: a hello brings four */
 #define FS_GENEROUS 4096    /* a limit above this one is generous */
@@ -33,7 +25,7 @@
 /* The first number of the share; `*size`: how many there are. */
 static inline int fs_share(int *size) {
     struct rlimit limit = {0, 0};
-    getrlimit(RLIMIT_NOFILE, &limit);
+    fs_system.getrlimit(RLIMIT_NOFILE, &limit);
     int all = limit.rlim_cur < FS_LIMIT_MAX ? (int)limit.rlim_cur : FS_LIMIT_MAX;
     *size = all / (all > FS_GENEROUS ? 8 : 16);
     return all - *size;
@@ -43,7 +35,7 @@ static inline int fs_share(int *size) {
 static inline int fs_room(void) {
     int size, first = fs_share(&size);
     for (int i = 1; i <= FS_ROOM; i++)
-        if (i > first || fcntl(first - i, F_GETFD) >= 0) return 0;
+        if (i > first || fs_system.fcntl(first - i, F_GETFD, 0) >= 0) return 0;
     return 1;
 }
 
@@ -54,22 +46,22 @@ static inline int fs_keep_number(int fd, int passing) {
     int size, first = fs_share(&size), kept;
     if (fd < 0) return -errno;
     int room = fs_room();
-    kept = room ? fcntl(fd, F_DUPFD_CLOEXEC, first + (passing ? size / 2 : 0)) : -1;
+    kept = room ? fs_system.fcntl(fd, F_DUPFD_CLOEXEC, first + (passing ? size / 2 : 0)) : -1;
     int failed = kept >= 0 ? 0 : !room ? EMFILE : errno == EMFILE || errno == EINVAL ? EAGAIN : errno;
-    close(fd);
+    fs_system.close(fd);
     return failed ? -failed : kept;
 }
 
 /* What the kernel calls the thing behind a descriptor; 0: no open descriptor. (All eventfds are one inode.) */
 static inline uint64_t fs_inode(int fd) {
     struct stat s;
-    return fstat(fd, &s) == 0 ? s.st_ino : 0;
+    return fs_system.fstat(fd, &s) == 0 ? s.st_ino : 0;
 }
 
 /* The same of a socket. 0: no open descriptor, or none of a socket. */
 static inline uint64_t fs_socket_inode(int fd) {
     struct stat s;
-    return fstat(fd, &s) == 0 && S_ISSOCK(s.st_mode) ? s.st_ino : 0;
+    return fs_system.fstat(fd, &s) == 0 && S_ISSOCK(s.st_mode) ? s.st_ino : 0;
 }
 
 #define FS_OTHER_FILE (POLLRDNORM | POLLWRNORM)
@@ -87,7 +79,7 @@ static inline int fs_is_ours(short revents) {
 /* The same of a number that nobody has polled yet. (An eventfd can always be read or written.) */
 static inline int fs_is_our_eventfd(int fd) {
     struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
-    return fd >= 0 && poll(&p, 1, 0) > 0 && fs_is_ours(p.revents);
+    return fd >= 0 && fs_system.poll(&p, 1, 0) > 0 && fs_is_ours(p.revents);
 }
 
 /* Rings an eventfd. Returns 0 if the number is not ours any more, and nothing was written then: an eventfd can always be read or
@@ -95,15 +87,16 @@ static inline int fs_is_our_eventfd(int fd) {
 static inline int fs_ring_eventfd(int fd) {
     struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
     uint64_t one = 1;
-    int said = fd < 0 ? -1 : poll(&p, 1, 0);
+    int said = fd < 0 ? -1 : fs_system.poll(&p, 1, 0);
     if (said < 0) return 1;
     if (said == 0 || !fs_is_ours(p.revents)) return 0;
-    if (p.revents & POLLOUT && write(fd, &one, sizeof one) < 0) return 1; /* filled meanwhile: it is readable */
+    /* A failure: filled meanwhile, so it is readable. */
+    if (p.revents & POLLOUT && fs_system.write(fd, &one, sizeof one) < 0) return 1;
     return 1;
 }
 
 static inline void fs_close_eventfd(int fd) {
-    if (fs_is_our_eventfd(fd)) close(fd);
+    if (fs_is_our_eventfd(fd)) fs_system.close(fd);
 }
 
 #endif

@@ -12,18 +12,14 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* struct ucred */
 #endif
-#include <errno.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+#include "base/system.h"
 #include "channel/seen.h"
 #include "wire/request.h"
 
 /* Readies a datagram socket for requests: the kernel names the sender of each. 0 or -1. */
 static inline int fs_name_senders(int fd) {
     int one = 1;
-    return setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
+    return fs_system.setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
 }
 
 enum fs_took { FS_NO_REQUEST, FS_REQUEST, FS_NOT_A_REQUEST, FS_LOOK };
@@ -49,7 +45,7 @@ static inline enum fs_took fs_take_request(int fd, unsigned char request[FS_ASK_
     memset(request, 0, FS_ASK_SIZE);
     *parcel = -1;
     *user = (uint32_t)-1;
-    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t got = fs_system.recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0) return errno == EINTR ? FS_NOT_A_REQUEST : FS_NO_REQUEST;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
         if (c->cmsg_level != SOL_SOCKET) continue;
@@ -65,7 +61,7 @@ static inline enum fs_took fs_take_request(int fd, unsigned char request[FS_ASK_
             int one;
             memcpy(&one, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
             if (count++ == 0) *parcel = one;
-            else close(one);
+            else fs_system.close(one);
         }
     }
     sound = named && count < 2 && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
@@ -78,7 +74,7 @@ static inline enum fs_took fs_take_request(int fd, unsigned char request[FS_ASK_
         asker->size = message.msg_namelen;
         if (asker->look.magic == FS_LOOK_MAGIC) return FS_LOOK;
     }
-    if (*parcel >= 0) close(*parcel);
+    if (*parcel >= 0) fs_system.close(*parcel);
     *parcel = -1;
     memset(request, 0, FS_ASK_SIZE);
     return FS_NOT_A_REQUEST;

@@ -3,9 +3,8 @@
 #define FASTSOCK_IDENTITY_H
 
 #include <netinet/in.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/socket.h>
+
+#include "base/system.h"
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71 /* Linux 5.14 */
@@ -26,7 +25,7 @@ static inline int fs_tcp_end_of(int fd, int remote, struct fs_tcp_end *end) {
     struct sockaddr_storage s;
     socklen_t n = sizeof s;
     memset(end, 0, sizeof *end);
-    if ((remote ? getpeername : getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
+    if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
     if (s.ss_family == AF_INET) {
         end->address[10] = end->address[11] = 0xff;
         memcpy(end->address + 12, &((struct sockaddr_in *)&s)->sin_addr, 4);
@@ -43,9 +42,9 @@ static inline int fs_tcp_end_of(int fd, int remote, struct fs_tcp_end *end) {
 static inline int fs_identify_tcp(int fd, struct fs_tcp_identity *identity) {
     int protocol = 0;
     socklen_t n = sizeof protocol;
-    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0 || protocol != IPPROTO_TCP) return 0;
+    if (fs_system.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0 || protocol != IPPROTO_TCP) return 0;
     n = sizeof identity->network;
-    if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &identity->network, &n) < 0) identity->network = 0;
+    if (fs_system.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &identity->network, &n) < 0) identity->network = 0;
     return fs_tcp_end_of(fd, 0, &identity->here) && fs_tcp_end_of(fd, 1, &identity->there);
 }
 

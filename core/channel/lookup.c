@@ -13,7 +13,7 @@ enum {
 };
 
 static int seeking_socket(void) {
-    return fs_keep_number(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), 1);
+    return fs_keep_number(fs_system.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), 1);
 }
 
 /* Whether a seeker may keep its number between two look-ups: one in the first quarter of those for meetings. If seekers
@@ -27,11 +27,11 @@ static int may_keep_seeking(int fd) {
 static int connect_abstract(int fd, const char *name, size_t length) {
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, length);
-    return size && connect(fd, (struct sockaddr *)&address, size) == 0;
+    return size && fs_system.connect(fd, (struct sockaddr *)&address, size) == 0;
 }
 
 static void close_socket(struct fs_lookup *lookup) {
-    if (lookup->fd >= 0) close(lookup->fd);
+    if (lookup->fd >= 0) fs_system.close(lookup->fd);
     lookup->fd = -1;
 }
 

@@ -59,7 +59,7 @@ int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uin
     }
     fs_unlock_table();
     if (found < 0) {
-        close(listener);
+        fs_system.close(listener);
         return FS_TOO_MANY_NAMES;
     }
     fs_poke_thread(); /* to look at the new deadline */
@@ -95,7 +95,7 @@ enum fs_meeting_state fs_arrived(uint64_t handle, fs_word32 **arrival, struct fs
 
 /* Unmaps a region that came and was not taken. */
 static void refuse_arrival(const struct fs_arrival *came) {
-    munmap(came->memory, came->size);
+    fs_system.munmap(came->memory, came->size);
     fs_close_eventfd(came->wake_fd);
     fs_close_eventfd(came->peer_fd);
 }
@@ -127,8 +127,8 @@ size_t fs_withdraw(uint64_t handle, fs_word32 **arrival) {
 }
 
 void fs_close_meeting(struct fs_meeting *m) {
-    if (m->listener >= 0) close(m->listener);
-    if (m->control >= 0) close(m->control);
+    if (m->listener >= 0) fs_system.close(m->listener);
+    if (m->control >= 0) fs_system.close(m->control);
     m->listener = m->control = -1;
 }
 
@@ -154,7 +154,7 @@ int fs_next_deadline(void) {
 /* Gives a parked region back to the system. Its eventfds too, unless the program has closed them. */
 static void release_parked(struct fs_parked_region *region) {
     if (region->memory) {
-        munmap(region->memory, region->size);
+        fs_system.munmap(region->memory, region->size);
         if (region->turn == fs_thread_turn()) {
             fs_close_eventfd(region->wake_fd);
             fs_close_eventfd(region->peer_fd);

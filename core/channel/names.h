@@ -24,11 +24,12 @@ static inline int fs_abstract_socket(int type, const char *name, size_t length) 
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, length);
     if (!size) return -ENAMETOOLONG;
-    int fd = fs_keep_number(socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), type == SOCK_SEQPACKET);
+    int fd = fs_keep_number(fs_system.socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), type == SOCK_SEQPACKET);
     if (fd < 0) return fd;
-    if (bind(fd, (struct sockaddr *)&address, size) < 0 || (type == SOCK_SEQPACKET && listen(fd, 4) < 0)) {
+    if (fs_system.bind(fd, (struct sockaddr *)&address, size) < 0 ||
+        (type == SOCK_SEQPACKET && fs_system.listen(fd, 4) < 0)) {
         int saved = errno;
-        close(fd);
+        fs_system.close(fd);
         return -saved;
     }
     return fd;

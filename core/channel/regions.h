@@ -15,14 +15,14 @@ enum { FS_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW }; /* of a region's 
 
 /* Maps a region's memfd. NULL without address space. */
 static inline void *fs_map_region(int memfd, size_t size) {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+    void *memory = fs_system.mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
 /* Bytes of the file behind a descriptor. -1: there is no such descriptor. */
 static inline int64_t fs_file_size(int fd) {
     struct stat st;
-    return fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
+    return fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
 /* A new sealed region of fs_region_size(window, chunk) bytes: its memfd, and where it is mapped; both are the caller's.

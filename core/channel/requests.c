@@ -17,7 +17,7 @@ int fs_expect_asks(struct fs_connection *c, int side, const unsigned char id[16]
     if (failed) return failed;
     fs_take_table();
     if (t->on_ring_count == t->on_ring_room) {
-        struct fs_asked *larger = realloc(t->on_ring, (size_t)(t->on_ring_room * 2 + 16) * sizeof *larger);
+        struct fs_asked *larger = fs_system.realloc(t->on_ring, (size_t)(t->on_ring_room * 2 + 16) * sizeof *larger);
         if (larger) {
             t->on_ring = larger;
             t->on_ring_room = t->on_ring_room * 2 + 16;
@@ -102,7 +102,7 @@ void fs_answer_requests(int ask_fd) {
             else fs_answer_ask(c);
             forget_asked();
         }
-        if (parcel >= 0) close(parcel);
+        if (parcel >= 0) fs_system.close(parcel);
     }
 }
 

@@ -11,13 +11,10 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <errno.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 
+#include "base/system.h"
 #include "ring/ring.h"
 
 #define FS_LOOK_MAGIC UINT64_C(0x316b6f6f6c2d7366) /* "fs-look1", little endian */
@@ -95,7 +92,8 @@ static inline int fs_may_answer(int64_t now) {
 /* Sends an answer to who asked. Never blocks: an address in the file system, whose look-up can take any time, is not answered. */
 static inline void fs_answer(int fd, const struct fs_asker *asker, const void *answer, size_t size) {
     if (asker->size <= offsetof(struct sockaddr_un, sun_path) + 1 || asker->address.sun_path[0]) return;
-    sendto(fd, answer, size, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&asker->address, asker->size);
+    fs_system.sendto(fd, answer, size, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&asker->address,
+                     asker->size);
 }
 
 /* Bytes in the ring that the receiver has not taken, of the first FS_SEEN_SCAN descriptors. For a thread without the receive lock:

@@ -4,11 +4,7 @@
  * what it waits on. Never: what is answered (visitors.c, requests.c, seen.c). */
 #include "channel/thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
-#include <sys/epoll.h>
-#include <sys/random.h>
 
 #include "base/front.h"
 #include "channel/names.h"
@@ -57,12 +53,12 @@ uint64_t fs_ask_token(void) { return ask_token; }
 
 static int watch(int fd, int descriptor, uint64_t what) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.u64 = what}};
-    return epoll_ctl(fd, EPOLL_CTL_ADD, descriptor, &event);
+    return fs_system.epoll_ctl(fd, EPOLL_CTL_ADD, descriptor, &event);
 }
 
 static int wait_events(int fd, uint64_t what[16], int milliseconds) {
     struct epoll_event events[16];
-    int n = epoll_wait(fd, events, 16, milliseconds);
+    int n = fs_system.epoll_wait(fd, events, 16, milliseconds);
     for (int i = 0; i < n; i++) what[i] = events[i].data.u64;
     return n;
 }
@@ -74,12 +70,12 @@ void fs_watch_socket(int fd, uint64_t handle) { watch(epoll, fd, handle); }
 static int draw(uint64_t *number) {
     void *given = fs_let_go();
     ssize_t got;
-    while ((got = getrandom(number, sizeof *number, 0)) < 0 && errno == EINTR) {}
+    while ((got = fs_system.getrandom(number, sizeof *number, 0)) < 0 && errno == EINTR) {}
     if (got != (ssize_t)sizeof *number && (errno == ENOSYS || errno == EPERM)) { /* a sandbox may know the file only */
-        int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+        int fd = fs_system.open("/dev/urandom", O_RDONLY | O_CLOEXEC);
         if (fd >= 0) {
-            while ((got = read(fd, number, sizeof *number)) < 0 && errno == EINTR) {}
-            close(fd);
+            while ((got = fs_system.read(fd, number, sizeof *number)) < 0 && errno == EINTR) {}
+            fs_system.close(fd);
         }
     }
     int failed = got == (ssize_t)sizeof *number ? 0 : got < 0 ? -errno : -EIO;
@@ -98,8 +94,8 @@ static int make_descriptors(void) {
     token |= 1;
     int length = snprintf(name, sizeof name, FS_ASK_NAME, (unsigned long long)token);
     if (epoll >= 0) return 0; /* another thread's work, while that call went without the front end's lock */
-    made[0] = fs_keep_number(epoll_create1(EPOLL_CLOEXEC), 0);
-    made[1] = fs_keep_number(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
+    made[0] = fs_keep_number(fs_system.epoll_create1(EPOLL_CLOEXEC), 0);
+    made[1] = fs_keep_number(fs_system.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
     made[2] = fs_abstract_socket(SOCK_DGRAM, name, (size_t)length);
     failed = FS_MIN(FS_MIN(made[0], made[1]), made[2]);
     /* (epoll_ctl has a limit of its own: max_user_watches.) */
@@ -108,7 +104,7 @@ static int make_descriptors(void) {
         failed = -errno;
     if (failed < 0) {
         for (int i = 0; i < 3; i++)
-            if (made[i] >= 0) close(made[i]);
+            if (made[i] >= 0) fs_system.close(made[i]);
         return failed;
     }
     epoll = made[0];
@@ -147,7 +143,7 @@ static int start_thread(pthread_t *started, void *(*body)(void *)) {
     pthread_attr_setstacksize(&attributes, 128 * 1024);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = pthread_create(started, &attributes, body, NULL);
+    int failed = fs_system.pthread_create(started, &attributes, body, NULL);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attributes);
     return failed;
@@ -245,9 +241,9 @@ size_t fs_leave_channel_to_parent(void) {
     thread_wanted = 0;
     forks = 0;
     size_t freed = fs_forget_names_after_fork();
-    if (epoll >= 0) close(epoll);
-    if (poke_fd >= 0) close(poke_fd);
-    if (ask_fd >= 0) close(ask_fd);
+    if (epoll >= 0) fs_system.close(epoll);
+    if (poke_fd >= 0) fs_system.close(poke_fd);
+    if (ask_fd >= 0) fs_system.close(ask_fd);
     epoll = poke_fd = ask_fd = -1;
     ask_token = 0;
     fs_table.on_ring_count = 0;

@@ -3,9 +3,6 @@
  * Responsible for: checking who asks, and the region that comes with a hello; the VI in the accept queue, or the
  * refusal. Runs in the connection thread, under the table lock, without the front end's lock. Never: waits for a
  * visitor, nor believes one. */
-#include <pthread.h>
-#include <sys/socket.h>
-
 #include "channel/regions.h"
 #include "channel/table.h"
 #include "channel/thread.h"
@@ -21,7 +18,7 @@ static int receive_hello(int fd, struct fs_hello *hello, int descriptors[4], int
     struct iovec iov = {hello, sizeof *hello};
     struct msghdr message = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
-    int got = (int)recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    int got = (int)fs_system.recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     *count = *cut = 0;
     if (got < 0) return -1;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
@@ -29,7 +26,7 @@ static int receive_hello(int fd, struct fs_hello *hello, int descriptors[4], int
         int n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)), *fds = (int *)CMSG_DATA(c);
         for (int i = 0; i < n; i++) {
             if (*count < 4) descriptors[(*count)++] = fds[i];
-            else close(fds[i]);
+            else fs_system.close(fds[i]);
         }
     }
     /* With all four here it was cut because there were more, and no hello has more. */
@@ -40,7 +37,7 @@ static int receive_hello(int fd, struct fs_hello *hello, int descriptors[4], int
 static uint32_t peer_uid(int fd) {
     struct ucred cred = {0, (uid_t)-1, (gid_t)-1};
     socklen_t size = sizeof cred;
-    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size);
+    fs_system.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size);
     return cred.uid;
 }
 
@@ -49,18 +46,19 @@ static uint32_t peer_uid(int fd) {
 static int is_eventfd(int fd, int ours) {
     struct stat it, known;
     uint64_t nothing = 0;
-    return fstat(fd, &it) == 0 && fstat(ours, &known) == 0 && it.st_dev == known.st_dev && it.st_ino == known.st_ino &&
-           write(fd, &nothing, sizeof nothing) == sizeof nothing;
+    return fs_system.fstat(fd, &it) == 0 && fs_system.fstat(ours, &known) == 0 && it.st_dev == known.st_dev &&
+           it.st_ino == known.st_ino &&
+           fs_system.write(fd, &nothing, sizeof nothing) == sizeof nothing;
 }
 
 /* Copies both into our share of the numbers. Parked regions give way to them. */
 static int keep_eventfds(const int came[2], int kept[2]) {
     int size, first = fs_share(&size);
     for (int i = 0; i < 2; i++) {
-        kept[i] = fcntl(came[i], F_DUPFD_CLOEXEC, first);
-        if (kept[i] < 0 && fs_release_all_parked()) kept[i] = fcntl(came[i], F_DUPFD_CLOEXEC, first);
+        kept[i] = fs_system.fcntl(came[i], F_DUPFD_CLOEXEC, first);
+        if (kept[i] < 0 && fs_release_all_parked()) kept[i] = fs_system.fcntl(came[i], F_DUPFD_CLOEXEC, first);
         if (kept[i] < 0) {
-            if (i) close(kept[0]);
+            if (i) fs_system.close(kept[0]);
             return 0;
         }
     }
@@ -72,10 +70,10 @@ static void refuse(struct fs_meeting *m, const char *why) {
     char unread;
     if (why) {
         /* A hello that lies unread would turn the refusal into a reset. (So received, it brings no descriptors.) */
-        recv(m->control, &unread, 1, MSG_DONTWAIT);
-        send(m->control, why, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        fs_system.recv(m->control, &unread, 1, MSG_DONTWAIT);
+        fs_system.send(m->control, why, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
-    close(m->control);
+    fs_system.close(m->control);
     m->control = -1;
 }
 
@@ -117,7 +115,7 @@ static const char *judge(struct fs_meeting *m, const struct fs_hello *hello, int
     } else {
         m->came.reused = 0;
         if (count != 4) return "hello without its four descriptors";
-        int seals = fcntl(descriptors[0], F_GET_SEALS);
+        int seals = fs_system.fcntl(descriptors[0], F_GET_SEALS, 0);
         if (seals < 0 || (seals & FS_SEALS) != FS_SEALS) return "memfd not sealed";
         if (hello->size == 0 || hello->size > fs_region_size(FS_WINDOW_MAX, FS_CHUNK_MAX) ||
             fs_file_size(descriptors[0]) != (int64_t)hello->size)
@@ -129,9 +127,9 @@ static const char *judge(struct fs_meeting *m, const struct fs_hello *hello, int
         const char *wrong = "?no address space";
         if (memory) wrong = fs_vi_attach(&probe, memory, hello->size, 1);
         if (wrong) {
-            if (memory) munmap(memory, hello->size);
-            close(eventfds[0]);
-            close(eventfds[1]);
+            if (memory) fs_system.munmap(memory, hello->size);
+            fs_system.close(eventfds[0]);
+            fs_system.close(eventfds[1]);
             return wrong;
         }
         m->came.memory = memory;
@@ -156,7 +154,7 @@ static void meet(struct fs_meeting *m, uint64_t handle) {
     int count, cut;
     while (fs_load_relaxed(&m->state) == FS_MEETING_WAITING) {
         if (m->control < 0) {
-            int came = accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+            int came = fs_system.accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
             if (came < 0 && errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return;
             m->control = came >= 0 ? fs_keep_number(came, 1) : -1;
             if (m->control < 0) {
@@ -181,7 +179,7 @@ static void meet(struct fs_meeting *m, uint64_t handle) {
             continue;
         }
         const char *why = cut ? "!" : judge(m, &hello, got, descriptors, count, uid);
-        for (int i = 0; i < count; i++) close(descriptors[i]);
+        for (int i = 0; i < count; i++) fs_system.close(descriptors[i]);
         if (!why) return;
         if (why[0] == '!') {
             give_up_short(m);

@@ -10,9 +10,7 @@
  * caller decides; or memory to be allocated in the new process. */
 #include "connection/bridge.h"
 
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "connection/end.h"
@@ -40,27 +38,27 @@ enum {
 static int64_t fork_away(void) {
     int told[2];
     int32_t pid = -1;
-    if (pipe2(told, O_CLOEXEC) < 0) return -errno;
-    long child = syscall(SYS_clone, 0L, 0L, 0L, 0L, 0L); /* no exit signal: nobody's wait() finds it */
+    if (fs_system.pipe2(told, O_CLOEXEC) < 0) return -errno;
+    pid_t child = fs_system.clone(0); /* no exit signal: nobody's wait() finds it */
     if (child < 0) {
         int saved = errno;
-        close(told[0]);
-        close(told[1]);
+        fs_system.close(told[0]);
+        fs_system.close(told[1]);
         return -saved;
     }
     if (child == 0) {
-        setsid();
-        long grandchild = syscall(SYS_clone, 0L, 0L, 0L, 0L, 0L);
+        fs_system.setsid();
+        pid_t grandchild = fs_system.clone(0);
         if (grandchild == 0) return 0;
         pid = grandchild > 0 ? (int32_t)grandchild : -errno;
         /* (Not told of, it would share the connection with this process. A parent that is gone needs no word.) */
-        while (write(told[1], &pid, sizeof pid) < 0 && errno != EPIPE) {}
+        while (fs_system.write(told[1], &pid, sizeof pid) < 0 && errno != EPIPE) {}
         _exit(0);
     }
-    close(told[1]);
-    while (read(told[0], &pid, sizeof pid) < 0) {} /* (until the child has told, or is gone) */
-    close(told[0]);
-    while (waitpid((pid_t)child, NULL, __WCLONE) < 0 && errno == EINTR) {}
+    fs_system.close(told[1]);
+    while (fs_system.read(told[0], &pid, sizeof pid) < 0) {} /* (until the child has told, or is gone) */
+    fs_system.close(told[0]);
+    while (fs_system.waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR) {}
     return pid;
 }
 
@@ -80,10 +78,10 @@ static void close_all_but(int a, int b, int c, int d, int e) {
         if (i < 5 && kept[i] < 0) continue;
         if (from < until) {
             unsigned int last = until == ~0u ? until : until - 1;
-            if (syscall(436 /* close_range, Linux 5.9 */, from, last, 0) < 0) {
-                struct rlimit limit;
-                getrlimit(RLIMIT_NOFILE, &limit);
-                for (unsigned int fd = from; fd <= last && fd < limit.rlim_cur; fd++) close((int)fd);
+            if (fs_system.close_range(from, last, 0) < 0) {
+                struct rlimit limit = {0, 0};
+                fs_system.getrlimit(RLIMIT_NOFILE, &limit);
+                for (unsigned int fd = from; fd <= last && fd < limit.rlim_cur; fd++) fs_system.close((int)fd);
             }
         }
         from = until + 1;
@@ -95,8 +93,8 @@ static void settle_in(void) {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    prctl(PR_SET_NAME, "fastsock-bridge");
-    if (chdir("/") < 0) {} /* keeps no mount busy */
+    fs_system.prctl(PR_SET_NAME, "fastsock-bridge");
+    if (fs_system.chdir("/") < 0) {} /* keeps no mount busy */
 }
 
 /* Two ends of a TCP connection within this process, the first with the flags and options of `like`. 0 or -errno. */
@@ -107,40 +105,41 @@ static int tcp_pair(int like, int ends[2]) {
     socklen_t size = sizeof address, listening = sizeof address, n, m;
     int listener = -1, one = 1;
     ends[0] = ends[1] = -1;
-    if (getsockname(like, (struct sockaddr *)&address, &size) < 0) return -errno;
+    if (fs_system.getsockname(like, (struct sockaddr *)&address, &size) < 0) return -errno;
     if (address.ss_family == AF_INET) ((struct sockaddr_in *)&address)->sin_port = 0;
     else ((struct sockaddr_in6 *)&address)->sin6_port = 0;
-    listener = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ends[0] = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    listener = fs_system.socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ends[0] = fs_system.socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (listener < 0 || ends[0] < 0) goto failed;
-    if (bind(listener, (struct sockaddr *)&address, size) < 0 || listen(listener, 1) < 0) goto failed;
-    if (getsockname(listener, (struct sockaddr *)&address, &listening) < 0) goto failed;
-    if (connect(ends[0], (struct sockaddr *)&address, listening) < 0) goto failed;
+    if (fs_system.bind(listener, (struct sockaddr *)&address, size) < 0) goto failed;
+    if (fs_system.listen(listener, 1) < 0) goto failed;
+    if (fs_system.getsockname(listener, (struct sockaddr *)&address, &listening) < 0) goto failed;
+    if (fs_system.connect(ends[0], (struct sockaddr *)&address, listening) < 0) goto failed;
     do { /* until it is our own end that has come, and not a stranger */
-        if (ends[1] >= 0) close(ends[1]);
+        if (ends[1] >= 0) fs_system.close(ends[1]);
         m = n = sizeof here;
-        ends[1] = accept4(listener, (struct sockaddr *)&there, &m, SOCK_CLOEXEC);
-        if (ends[1] < 0 || getsockname(ends[0], (struct sockaddr *)&here, &n) < 0) goto failed;
+        ends[1] = fs_system.accept4(listener, (struct sockaddr *)&there, &m, SOCK_CLOEXEC);
+        if (ends[1] < 0 || fs_system.getsockname(ends[0], (struct sockaddr *)&here, &n) < 0) goto failed;
     } while (n != m || memcmp(&here, &there, n) != 0);
-    close(listener);
-    setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    fs_system.close(listener);
+    fs_system.setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         int value = fs_option(like, options[i][0], options[i][1]);
-        setsockopt(ends[0], options[i][0], options[i][1], &value, sizeof value);
+        fs_system.setsockopt(ends[0], options[i][0], options[i][1], &value, sizeof value);
     }
     for (size_t i = 0; i < sizeof blobs / sizeof *blobs; i++) {
         char value[32];
         n = sizeof value;
-        if (getsockopt(like, SOL_SOCKET, blobs[i], value, &n) == 0)
-            setsockopt(ends[0], SOL_SOCKET, blobs[i], value, n);
+        if (fs_system.getsockopt(like, SOL_SOCKET, blobs[i], value, &n) == 0)
+            fs_system.setsockopt(ends[0], SOL_SOCKET, blobs[i], value, n);
     }
-    fcntl(ends[0], F_SETFL, fcntl(like, F_GETFL));
+    fs_system.fcntl(ends[0], F_SETFL, fs_system.fcntl(like, F_GETFL, 0));
     return 0;
 failed:;
     int saved = errno;
-    if (listener >= 0) close(listener);
-    if (ends[0] >= 0) close(ends[0]);
-    if (ends[1] >= 0) close(ends[1]);
+    if (listener >= 0) fs_system.close(listener);
+    if (ends[0] >= 0) fs_system.close(ends[0]);
+    if (ends[1] >= 0) fs_system.close(ends[1]);
     ends[0] = ends[1] = -1;
     return -saved;
 }
@@ -168,14 +167,14 @@ static int64_t next_of_unknown(struct fs_connection *c, struct fs_parcel *parcel
         parcel->crossed = told - 1;
     } else if (got > 0) {
         parcel->crossed += (uint64_t)got;
-        return recv(c->fd, into, (size_t)got, MSG_DONTWAIT);
+        return fs_system.recv(c->fd, into, (size_t)got, MSG_DONTWAIT);
     } else if (got == -EAGAIN) {
         return -EAGAIN;
     } else if (got) {
         fs_note_error(c, (uint32_t)-got); /* told, and for the reader to hear after the parcel */
     }
     parcel->unknown = 0;
-    lseek(parcel->fd, (off_t)parcel->crossed, SEEK_SET);
+    fs_system.lseek(parcel->fd, (off_t)parcel->crossed, SEEK_SET);
     return 0;
 }
 
@@ -193,9 +192,9 @@ static int64_t next_inward(struct fs_connection *c, struct fs_parcel *parcel, ch
         return got ? got : -ECONNRESET;
     }
     if (parcel->fd >= 0) {
-        got = read(parcel->fd, into, BUFFER);
+        got = fs_system.read(parcel->fd, into, BUFFER);
         if (got > 0) return got;
-        close(parcel->fd);
+        fs_system.close(parcel->fd);
         parcel->fd = -1;
     }
     got = fs_try_receive(c, into, BUFFER, 0, 1);
@@ -245,7 +244,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
                 progress = 1;
             } else if (part == 0) {
                 inward.ended = progress = 1;
-                shutdown(far, SHUT_WR);
+                fs_system.shutdown(far, SHUT_WR);
             } else if (!fs_passes((int)-part)) {
                 fs_linger_zero(far);
                 if (part == FS_VIOLATED) fs_reset_connection(c->fd);
@@ -253,7 +252,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             }
         }
         if (inward.done < inward.length) {
-            part = send(far, inward.bytes + inward.done, (size_t)(inward.length - inward.done),
+            part = fs_system.send(far, inward.bytes + inward.done, (size_t)(inward.length - inward.done),
                         MSG_DONTWAIT | MSG_NOSIGNAL);
             if (part > 0) {
                 inward.done += part;
@@ -264,14 +263,14 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             }
         }
         if (outward.done == outward.length && !outward.ended) {
-            part = recv(far, outward.bytes, BUFFER, MSG_DONTWAIT);
+            part = fs_system.recv(far, outward.bytes, BUFFER, MSG_DONTWAIT);
             if (part > 0) {
                 outward.length = part;
                 outward.done = 0;
                 progress = 1;
             } else if (part == 0) {
                 outward.ended = progress = 1;
-                shutdown(c->fd, SHUT_WR);
+                fs_system.shutdown(c->fd, SHUT_WR);
             } else if (!fs_passes(errno)) {
                 dissolve(c);
                 return;
@@ -295,7 +294,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
         if (looks && outward.ended && !parcel->returned && !parcel->unknown) {
             /* Shut in both directions: what comes from now on the kernel answers with RST, as it would the reader's. */
             inward.ended = 1;
-            shutdown(far, SHUT_WR);
+            fs_system.shutdown(far, SHUT_WR);
             continue;
         }
         int armed = fs_is_attached(c) && wants && !(fs_moved(c) & FS_RECEIVING_BACK);
@@ -328,13 +327,13 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
                 patience = HELD_LOOK; /* the kernel's part is still on its way */
         }
         fds[2].revents = 0;
-        poll(fds, 3, patience);
+        fs_system.poll(fds, 3, patience);
         if (outward.ended && !inward.ended && inward.done == inward.length && fds[2].revents & (POLLERR | POLLHUP)) {
             if (armed) fs_disarm_receiver(&c->vi);
             dissolve(c);
             return;
         }
-        if (fds[0].fd >= 0 && fds[0].revents & POLLIN && read(fds[0].fd, &drained, 8) < 0) {}
+        if (fds[0].fd >= 0 && fds[0].revents & POLLIN && fs_system.read(fds[0].fd, &drained, 8) < 0) {}
         if (armed) fs_disarm_receiver(&c->vi);
     }
 }
@@ -353,7 +352,7 @@ static int64_t fork_bridge(struct fs_connection *c, struct fs_parcel *parcel, in
     settle_in();
     close_all_but(c->fd, c->wake_fd, c->peer_fd, far, parcel->fd);
     fs_note_child(c->own);
-    if (parcel->fd >= 0) lseek(parcel->fd, (off_t)parcel->returned, SEEK_SET);
+    if (parcel->fd >= 0) fs_system.lseek(parcel->fd, (off_t)parcel->returned, SEEK_SET);
     cross(c, parcel, far, buffers);
     fs_count_out(c->own);
     _exit(0);
@@ -362,7 +361,7 @@ static int64_t fork_bridge(struct fs_connection *c, struct fs_parcel *parcel, in
 int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *near) {
     int ends[2];
     *near = -1;
-    char *buffers = malloc(2 * BUFFER);
+    char *buffers = fs_system.malloc(2 * BUFFER);
     int64_t pid = buffers ? tcp_pair(c->fd, ends) : -ENOMEM;
     if (pid == 0) {
         /* Until the leaver is done nobody else receives, and the bridge waits: a thread that received beside it would
@@ -374,10 +373,10 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *
         pid = fork_bridge(c, parcel, ends[1], buffers);
         fs_take_again(given);
         if (pid > 0) *near = ends[0];
-        else close(ends[0]);
-        close(ends[1]);
+        else fs_system.close(ends[0]);
+        fs_system.close(ends[1]);
     }
-    free(buffers);
+    fs_system.free(buffers);
     return pid;
 }
 
@@ -387,12 +386,14 @@ int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, cons
     struct fs_side *old = fs_try_both(c);
     if (!old) return 0;
     for (int i = 0; i < count; i++) {
-        int flags = fcntl(numbers[i], F_GETFD);
-        while (dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0 && (errno == EINTR || errno == EBUSY)) {}
+        int flags = fs_system.fcntl(numbers[i], F_GETFD, 0);
+        while (fs_system.dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0 &&
+               (errno == EINTR || errno == EBUSY)) {}
     }
     /* (Shut in both directions it would answer what lay unread with RST: the bridge ends its stream behind that.) */
-    if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending)) shutdown(near, SHUT_RD);
-    if (fs_load_relaxed(&c->is.shut_sending)) shutdown(near, SHUT_WR);
+    if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending))
+        fs_system.shutdown(near, SHUT_RD);
+    if (fs_load_relaxed(&c->is.shut_sending)) fs_system.shutdown(near, SHUT_WR);
     /* The region and the old state stay mapped to the connection's end: a thread may be looking at them without a
      * lock. */
     fs_note_bridged(c);

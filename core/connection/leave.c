@@ -41,9 +41,9 @@ enum { PIECE = 65536 }; /* bytes collected at a time */
 
 /* Memory for so many bytes, all of it there already: no write of them fails. -1: there is none. */
 static int new_parcel(uint64_t size) {
-    int fd = (int)syscall(SYS_memfd_create, "fastsock-parcel", MFD_CLOEXEC);
-    if (fd >= 0 && fallocate(fd, 0, 0, (off_t)size) < 0) {
-        close(fd);
+    int fd = fs_system.memfd_create("fastsock-parcel", MFD_CLOEXEC);
+    if (fd >= 0 && fs_system.fallocate(fd, 0, 0, (off_t)size) < 0) {
+        fs_system.close(fd);
         return -1;
     }
     return fd;
@@ -160,7 +160,7 @@ static void prepare_parcel(struct fs_connection *c, struct fs_parcel *parcel) {
 static int keep(struct fs_parcel *parcel, const char *bytes, int64_t count) {
     int64_t done = 0;
     while (done < count) {
-        int64_t part = write(parcel->fd, bytes + done, (size_t)(count - done));
+        int64_t part = fs_system.write(parcel->fd, bytes + done, (size_t)(count - done));
         if (part <= 0) return 0;
         done += part;
     }
@@ -168,9 +168,9 @@ static int keep(struct fs_parcel *parcel, const char *bytes, int64_t count) {
     return 1;
 }
 
-/* The parcel's memory becomes as long as what is in it. */
+/* The parcel's memory becomes as long as what is in it: shorter. */
 static void trim(struct fs_parcel *parcel) {
-    while (parcel->fd >= 0 && ftruncate(parcel->fd, (off_t)parcel->size) < 0 && errno == EINTR) {} /* (shorter) */
+    while (parcel->fd >= 0 && fs_system.ftruncate(parcel->fd, (off_t)parcel->size) < 0 && errno == EINTR) {}
 }
 
 /* Takes everything that is unread, in the kernel's queue and in the ring, and the doorbell bytes. FS_IN_KERNEL if
@@ -349,10 +349,10 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
 }
 
 enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_parcel *parcel) {
-    char *piece = malloc(PIECE);
+    char *piece = fs_system.malloc(PIECE);
     if (!piece) return FS_NEEDS_BRIDGE;
     enum fs_outcome outcome = take_back(c, parcel, piece);
-    free(piece);
+    fs_system.free(piece);
     trim(parcel); /* also if nothing was taken: a bridge reads it to its end */
     if (outcome != FS_DISSOLVED && !fs_is_out(c)) {
         let_peer_leave(c);

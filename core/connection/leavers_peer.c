@@ -18,7 +18,7 @@
 /* Bytes of a parcel; -1 if it is not in memory, where no read blocks. */
 static int64_t parcel_size(int fd) {
     struct stat st;
-    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
+    return fs_system.fcntl(fd, F_GET_SEALS, 0) >= 0 && fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
 void fs_go_back_sending(struct fs_connection *c, int held) {
@@ -94,9 +94,9 @@ void fs_tell_pollers(struct fs_connection *c) {
 void fs_put_back(struct fs_connection *c, int parcel) {
     int64_t size = parcel_size(parcel);
     if (!(0 < size && size <= FS_PARCEL_MAX)) return;
-    char *bytes = malloc((size_t)size);
+    char *bytes = fs_system.malloc((size_t)size);
     if (!bytes) return;
-    if (pread(parcel, bytes, (size_t)size, 0) == size) {
+    if (fs_system.pread(parcel, bytes, (size_t)size, 0) == size) {
         struct fs_side *own = fs_lock_sending(c);
         fs_answer_leaver(c);
         own->sending_step = 1;
@@ -114,5 +114,5 @@ void fs_put_back(struct fs_connection *c, int parcel) {
         fs_wake_own(c);
         fs_tell_peer(c);
     }
-    free(bytes);
+    fs_system.free(bytes);
 }

@@ -35,10 +35,11 @@ enum fs_lifeline fs_lifeline(struct fs_connection *c) {
 }
 
 int64_t fs_look_in_kernel(struct fs_connection *c, void *into, size_t room, int flags) {
-    int64_t got = recv(c->fd, into, room, flags | MSG_DONTWAIT);
+    int64_t got = fs_system.recv(c->fd, into, room, flags | MSG_DONTWAIT);
     if (got == 0) {
         if (fs_lifeline(c) == FS_ALIVE) return -EAGAIN;
-        got = recv(c->fd, into, room, flags | MSG_DONTWAIT); /* what came before the end came before this look */
+        /* What came before the end came before this look. */
+        got = fs_system.recv(c->fd, into, room, flags | MSG_DONTWAIT);
     }
     return got >= 0 ? got : -errno;
 }
@@ -95,7 +96,7 @@ int fs_probe_peer(struct fs_connection *c) {
 static int end_is_hidden(struct fs_connection *c) {
     int unread = 0;
     if (fs_load_sc(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) return 1;
-    return !fs_receives_on_ring(c) && ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0;
+    return !fs_receives_on_ring(c) && fs_system.ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0;
 }
 
 /* We are about to wait for credit of a peer whose end may be hidden. A doorbell byte in its kernel's queue makes the
@@ -168,7 +169,7 @@ int64_t fs_look_at_lifeline(struct fs_connection *c) {
     static char junk[65536]; /* of bytes that nobody looks at */
     char byte;
     for (int looks = 0; looks < 3; looks++) {
-        int64_t got = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        int64_t got = fs_system.recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got == 0) return fs_stream_ended(c);
         if (got < 0) return fs_kernel_failed(c, errno);
         fs_take_doorbell_bytes(c);
@@ -179,7 +180,7 @@ int64_t fs_look_at_lifeline(struct fs_connection *c) {
             /* Bytes that the peer never counted: of a peer that took us for gone, or of a stranger who has the number.
              * In front of the end of the connection they would hide it for ever. (The receive behind the last one takes
              * the error that the next look would have found.) */
-            while (got > 0) got = recv(c->fd, junk, sizeof junk, MSG_TRUNC | MSG_DONTWAIT);
+            while (got > 0) got = fs_system.recv(c->fd, junk, sizeof junk, MSG_TRUNC | MSG_DONTWAIT);
             if (got < 0 && errno != EAGAIN) return fs_kernel_failed(c, errno);
         }
     }

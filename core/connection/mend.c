@@ -67,7 +67,7 @@ void fs_mend_sending(struct fs_connection *c, struct fs_side *own) {
     }
     fs_end_ringing(&c->vi);
     fs_tell_peer(c);
-    if ((fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) == FS_FIN) shutdown(c->fd, SHUT_WR);
+    if ((fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) == FS_FIN) fs_system.shutdown(c->fd, SHUT_WR);
 }
 
 /* Bytes of the kernel's stream that this side has read so far, doorbell bytes and all. 0 if an urgent byte makes that

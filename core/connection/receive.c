@@ -33,7 +33,7 @@ int64_t fs_take_stream(struct fs_connection *c, char *into, size_t room, int fla
             if (c->own->doorbell_debt) return -EAGAIN; /* what comes first are doorbell bytes */
         }
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
-        got = recv(c->fd, into, room, flags | MSG_DONTWAIT);
+        got = fs_system.recv(c->fd, into, room, flags | MSG_DONTWAIT);
         return got >= 0 ? got : -errno;
     }
     if (fs_is_broken(c)) return 0;
@@ -135,7 +135,7 @@ int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int fla
         if (here == 0 || (here == 1 && mark == 0)) {
             if (fs_load_relaxed(&c->is.pending_error))
                 return fs_take_error(c); /* of a receive that had taken bytes already */
-            got = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            got = fs_system.recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
             if (got > 0 || (got == 0 && !switch_at && fs_load_sc(&c->vi.rx->switch_at))) continue; /* came just now */
             if (got < 0) return errno != EAGAIN ? fs_kernel_failed(c, errno) : -EAGAIN;
             /* (With a FIN in the ring the peer has ended its stream, and lives.) */
@@ -146,7 +146,7 @@ int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int fla
             limit -= 1;
         else if (0 < mark && mark < (int64_t)limit)
             limit = (uint64_t)mark;
-        got = recv(c->fd, into, room < limit ? room : limit, flags | MSG_DONTWAIT);
+        got = fs_system.recv(c->fd, into, room < limit ? room : limit, flags | MSG_DONTWAIT);
         if (got < 0) return -errno;
         if (mark == 0 && got) {
             left -= 1;
@@ -174,7 +174,7 @@ int fs_left_unread_here(struct fs_connection *c) {
     if (fs_receives_on_ring(c)) return 0;
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
     if (switch_at) return switch_at - 1 != c->own->kernel_taken;
-    ioctl(c->fd, FIONREAD, &waiting);
+    fs_system.ioctl(c->fd, FIONREAD, &waiting);
     return waiting > 0;
 }
 

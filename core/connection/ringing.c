@@ -192,8 +192,8 @@ static int plug(struct fs_connection *c) {
     /* A peer that takes the plug out as fast as it is put in must not keep us here. (One of ours returns
      * credits first.) */
     while (room && whole < PLUG_MOST && !fs_writable(&c->vi) &&
-           ioctl(c->fd, SIOCOUTQNSD, &unsent) == 0 && unsent < PLUG &&
-           ioctl(c->fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged < most) {
+           fs_system.ioctl(c->fd, SIOCOUTQNSD, &unsent) == 0 && unsent < PLUG &&
+           fs_system.ioctl(c->fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged < most) {
         int64_t part = fs_kernel_send(c, junk, piece, MSG_NOSIGNAL | MSG_EOR);
         if (part <= 0) break;
         whole += part;

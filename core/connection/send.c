@@ -104,7 +104,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
 }
 
 int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length, int flags) {
-    int64_t part = send(c->fd, data, length, flags | MSG_DONTWAIT);
+    int64_t part = fs_system.send(c->fd, data, length, flags | MSG_DONTWAIT);
     return part >= 0 ? part : -errno;
 }
 

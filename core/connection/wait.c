@@ -49,7 +49,7 @@ int64_t fs_timeout_option(struct fs_connection *c, int what) {
 }
 
 int fs_nonblocking_by_flag(struct fs_connection *c) {
-    return fs_is_exposed(c) && fcntl(c->fd, F_GETFL) & O_NONBLOCK;
+    return fs_is_exposed(c) && fs_system.fcntl(c->fd, F_GETFL, 0) & O_NONBLOCK;
 }
 
 int fs_on_this_host(struct fs_connection *c) {
@@ -269,7 +269,7 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news
     if (!fs_is_ours(fds[0].revents))
         lose_eventfd(c);
     else if (fds[0].revents & POLLIN)
-        (void)!read(fds[0].fd, &drained, 8); /* somebody else may have taken it */
+        (void)!fs_system.read(fds[0].fd, &drained, 8); /* somebody else may have taken it */
     if (fds[2].revents)
         fs_store_relaxed(&news->over, 1); /* it was told, or closed by somebody who closes what is not his */
     if (attached && what == FS_RECEIVE) {

@@ -5,11 +5,7 @@
  * announced. */
 #include "registry/forks.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <unistd.h>
+#include "base/system.h"
 
 /* Of this thread: it is about to fork for the front end; its fork has been counted; the pipe of that fork. */
 static __thread int fork_announced, fork_counted;
@@ -25,7 +21,7 @@ static void in_fork(void) {
     fork_announced = 0;
     fork_counted = 1;
     count_child_by(1);
-    if (pipe2(fork_pipe, O_CLOEXEC) < 0) fork_pipe[0] = fork_pipe[1] = -1;
+    if (fs_system.pipe2(fork_pipe, O_CLOEXEC) < 0) fork_pipe[0] = fork_pipe[1] = -1;
     errno = 0;
 }
 
@@ -33,10 +29,10 @@ static void in_forked_child(void) {
     if (!fork_counted) return;
     fork_counted = 0;
     if (fork_pipe[0] < 0) return;
-    ssize_t told = write(fork_pipe[1], "", 1);
+    ssize_t told = fs_system.write(fork_pipe[1], "", 1);
     (void)told;
-    close(fork_pipe[0]);
-    close(fork_pipe[1]);
+    fs_system.close(fork_pipe[0]);
+    fs_system.close(fork_pipe[1]);
 }
 
 /* The handlers run whether or not there is a child, and are not told. A fork that fails sets errno, and so may whatever
@@ -49,17 +45,17 @@ static void after_fork(void) {
     if (!fork_counted) return;
     fork_counted = 0;
     if (end.fd >= 0) {
-        close(fork_pipe[1]);
+        fs_system.close(fork_pipe[1]);
         if (error) {
-            while (poll(&end, 1, 1000) < 0 && errno == EINTR) {}
+            while (fs_system.poll(&end, 1, 1000) < 0 && errno == EINTR) {}
             if ((end.revents & (POLLIN | POLLHUP)) == POLLHUP) count_child_by(-1);
         }
-        close(end.fd);
+        fs_system.close(end.fd);
     }
     errno = error;
 }
 
 int fs_watch_forks(void (*count_child)(int by)) {
     count_child_by = count_child;
-    return pthread_atfork(in_fork, after_fork, in_forked_child);
+    return fs_system.pthread_atfork(in_fork, after_fork, in_forked_child);
 }

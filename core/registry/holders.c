@@ -12,17 +12,17 @@
 
 uint32_t fs_pid_space(void) {
     struct stat s;
-    return stat("/proc/self/ns/pid", &s) == 0 ? (uint32_t)s.st_ino : 0;
+    return fs_system.stat("/proc/self/ns/pid", &s) == 0 ? (uint32_t)s.st_ino : 0;
 }
 
 /* Whether a process has ended, a zombie too: its descriptors are closed, whether somebody waits for it or not. */
 static int is_dead(uint32_t process) {
     struct pollfd ended = {-1, POLLIN, 0};
     int dead;
-    if (kill((pid_t)process, 0) < 0 && errno == ESRCH) return 1;
-    ended.fd = (int)syscall(434 /* pidfd_open, Linux 5.3 */, (pid_t)process, 0);
-    dead = ended.fd >= 0 && poll(&ended, 1, 0) > 0;
-    if (ended.fd >= 0) close(ended.fd);
+    if (fs_system.kill((pid_t)process, 0) < 0 && errno == ESRCH) return 1;
+    ended.fd = fs_system.pidfd_open((pid_t)process, 0);
+    dead = ended.fd >= 0 && fs_system.poll(&ended, 1, 0) > 0;
+    if (ended.fd >= 0) fs_system.close(ended.fd);
     return dead;
 }
 

@@ -47,7 +47,7 @@ static size_t rounded_to_block(size_t size) { return (size + BLOCK - 1) / BLOCK 
 static void *with_room(void *array, size_t size, size_t *room, size_t needed) {
     if (needed <= *room) return array;
     size_t wider = FS_MAX(needed, 2 * *room);
-    void *grown = realloc(array, wider * size);
+    void *grown = fs_system.realloc(array, wider * size);
     if (grown) *room = wider;
     return grown;
 }
@@ -58,7 +58,7 @@ static int add_slab(struct free_blocks *to, size_t block) {
     char **blocks = with_room(to->blocks, sizeof *blocks, &to->room, to->made + length);
     if (!blocks) return 0;
     to->blocks = blocks;
-    char *slab = mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *slab = fs_system.mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (slab == MAP_FAILED) return 0;
     to->made += length;
     while (length) to->blocks[to->count++] = slab + --length * block;

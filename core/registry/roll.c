@@ -41,7 +41,7 @@ int fs_enroll(uint64_t inode, int fd) {
         place = (int)fs_load_relaxed(&length);
         if (place == PLACES) return -1;
         if (place % PAGE == 0) {
-            roll[place / PAGE] = calloc(PAGE, sizeof(fs_word64));
+            roll[place / PAGE] = fs_system.calloc(PAGE, sizeof(fs_word64));
             if (!roll[place / PAGE]) return -1;
         }
         fs_store_sc(entry(place), 0);

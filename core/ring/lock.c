@@ -6,12 +6,12 @@ __thread struct fs_taker fs_taker FS_TLS_MODEL;
 __attribute__((noinline)) void fs_become(struct fs_taker *me, uint32_t process) {
     size_t size = 0;
     me->list = NULL;
-    me->thread = (uint32_t)syscall(SYS_gettid);
+    me->thread = (uint32_t)fs_system.gettid();
     me->spare.list.next = &me->spare.list;
     me->spare.futex_offset = FS_ROBUST_OFFSET;
     me->spare.list_op_pending = NULL;
-    if (syscall(SYS_get_robust_list, 0, &me->list, &size) != 0) me->list = NULL;
-    if (!me->list && syscall(SYS_set_robust_list, &me->spare, sizeof me->spare) == 0) me->list = &me->spare;
+    if (fs_system.get_robust_list(0, &me->list, &size) != 0) me->list = NULL;
+    if (!me->list && fs_system.set_robust_list(&me->spare, sizeof me->spare) == 0) me->list = &me->spare;
     /* Another C library's list: turns work, but die with their holder. */
     if (!me->list || me->list->futex_offset != FS_ROBUST_OFFSET) me->list = &me->spare;
     me->process = process;

@@ -17,13 +17,10 @@
 #define FASTSOCK_LOCK_H
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/atomics.h"
+#include "base/system.h"
 
 #define FS_ROBUST_OFFSET (-32) /* from the entry in the list to the word, as in the C library's mutexes */
 
@@ -131,7 +128,7 @@ static inline void fs_await_turn(const struct fs_lock *lock) {
         if (fs_turn_free(lock)) return;
     }
     for (int naps = 0; naps < 12 && !fs_turn_free(lock); naps++) {
-        nanosleep(&nap, NULL);
+        fs_system.nanosleep(&nap, NULL);
         if (nap.tv_nsec < 1000000) nap.tv_nsec *= 2;
     }
 }

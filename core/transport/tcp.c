@@ -38,7 +38,7 @@ static uint32_t word_at(const char *info, int offset) {
 int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
     char info[512];
     socklen_t length = sizeof info;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 || length < TCPI_NEEDED) return 0;
+    if (fs_system.getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 || length < TCPI_NEEDED) return 0;
     *state = info[0];
     *sent = long_at(info, TCPI_BYTES_SENT) - long_at(info, TCPI_BYTES_RETRANS) + word_at(info, TCPI_NOTSENT_BYTES);
     *received = long_at(info, TCPI_BYTES_RECEIVED);
@@ -47,14 +47,14 @@ int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
 
 int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) {
     int before = 0, all = 0, after = 0;
-    while (ioctl(fd, FIONREAD, &before) == 0) {
+    while (fs_system.ioctl(fd, FIONREAD, &before) == 0) {
         *waiting = (uint64_t)before;
         *mark = -1;
         if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) return 1;
         fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1);
-        ioctl(fd, FIONREAD, &all);
+        fs_system.ioctl(fd, FIONREAD, &all);
         fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 0);
-        ioctl(fd, FIONREAD, &after);
+        fs_system.ioctl(fd, FIONREAD, &after);
         if (before == after) { /* nothing ordinary came between */
             if (all > before) {
                 *waiting = (uint64_t)all;
@@ -72,7 +72,7 @@ int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) {
 static int fill_end(int fd, int remote, __be32 address[4], __be16 *port) {
     struct sockaddr_storage s;
     socklen_t n = sizeof s;
-    if ((remote ? getpeername : getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
+    if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
     if (s.ss_family == AF_INET) {
         memcpy(address, &((struct sockaddr_in *)&s)->sin_addr, 4);
         *port = ((struct sockaddr_in *)&s)->sin_port;
@@ -104,10 +104,11 @@ enum fs_peer fs_peer_socket(int fd) {
     request.body.sdiag_protocol = IPPROTO_TCP;
     request.body.idiag_states = ~0u;
     request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    int diag = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+    int diag = fs_system.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
     if (diag < 0) return FS_PEER_UNKNOWN;
     enum fs_peer told = FS_PEER_UNKNOWN;
-    ssize_t got = send(diag, &request, sizeof request, 0) < 0 ? -1 : recv(diag, &answer, sizeof answer, 0);
+    ssize_t got = fs_system.send(diag, &request, sizeof request, 0);
+    if (got >= 0) got = fs_system.recv(diag, &answer, sizeof answer, 0);
     if (got >= (ssize_t)NLMSG_LENGTH(sizeof(int)) && answer.header.nlmsg_type == NLMSG_ERROR) {
         int error;
         memcpy(&error, NLMSG_DATA(&answer.header), sizeof error);
@@ -118,7 +119,8 @@ enum fs_peer fs_peer_socket(int fd) {
             memcpy(request.body.id.idiag_dst, swapped.idiag_src, sizeof swapped.idiag_src);
             request.body.id.idiag_sport = swapped.idiag_dport;
             request.body.id.idiag_dport = swapped.idiag_sport;
-            got = send(diag, &request, sizeof request, 0) < 0 ? -1 : recv(diag, &answer, sizeof answer, 0);
+            got = fs_system.send(diag, &request, sizeof request, 0);
+            if (got >= 0) got = fs_system.recv(diag, &answer, sizeof answer, 0);
             if (got > 0 && answer.header.nlmsg_type == SOCK_DIAG_BY_FAMILY) told = FS_PEER_CLOSED;
         }
     } else if (got >= (ssize_t)NLMSG_LENGTH(sizeof(struct inet_diag_msg)) &&
@@ -127,7 +129,7 @@ enum fs_peer fs_peer_socket(int fd) {
         memcpy(&message, NLMSG_DATA(&answer.header), sizeof message);
         told = message.idiag_inode ? FS_PEER_OPEN : FS_PEER_CLOSED;
     }
-    close(diag);
+    fs_system.close(diag);
     return told;
 }
 
@@ -135,34 +137,34 @@ enum fs_peer fs_peer_socket(int fd) {
 
 int fs_reset_connection(int fd) {
     struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
-    return connect(fd, &nowhere, sizeof nowhere); /* tcp(7): dissolves the association, with a RST */
+    return fs_system.connect(fd, &nowhere, sizeof nowhere); /* tcp(7): dissolves the association, with a RST */
 }
 
 int fs_linger_zero(int fd) {
     struct linger l = {1, 0};
-    return setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+    return fs_system.setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 }
 
 int fs_lingers_zero(int fd) {
     struct linger l = {0, 0};
     socklen_t n = sizeof l;
-    return getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
+    return fs_system.getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
 }
 
 int fs_option(int fd, int level, int option) {
     int value = 0;
     socklen_t n = sizeof value;
-    return getsockopt(fd, level, option, &value, &n) == 0 ? value : 0;
+    return fs_system.getsockopt(fd, level, option, &value, &n) == 0 ? value : 0;
 }
 
 void fs_set_option(int fd, int level, int option, int value) {
-    setsockopt(fd, level, option, &value, sizeof value);
+    fs_system.setsockopt(fd, level, option, &value, sizeof value);
 }
 
 int64_t fs_option_ns(int fd, int option) {
     struct timeval t = {0, 0};
     socklen_t n = sizeof t;
-    if (getsockopt(fd, SOL_SOCKET, option, &t, &n) < 0 || (t.tv_sec == 0 && t.tv_usec == 0)) return -1;
+    if (fs_system.getsockopt(fd, SOL_SOCKET, option, &t, &n) < 0 || (t.tv_sec == 0 && t.tv_usec == 0)) return -1;
     return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000;
 }
 
@@ -174,7 +176,7 @@ int fs_needs_kernel(int fd) {
 int fs_end_of(int fd, int remote, unsigned char address[16], int *port) {
     struct sockaddr_storage s;
     socklen_t n = sizeof s;
-    if ((remote ? getpeername : getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return -1;
+    if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return -1;
     if (s.ss_family == AF_INET) {
         memcpy(address, &((struct sockaddr_in *)&s)->sin_addr, 4);
         *port = ntohs(((struct sockaddr_in *)&s)->sin_port);

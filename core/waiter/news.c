@@ -31,13 +31,13 @@ static int64_t no_news_until;
 static struct fs_news *make_news(void) {
     int64_t now = fs_now();
     if (now < no_news_until) return NULL;
-    struct fs_news *made = malloc(sizeof *made);
+    struct fs_news *made = fs_system.malloc(sizeof *made);
     int fd = -1;
-    if (made) fd = fs_keep_number(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), 0);
+    if (made) fd = fs_keep_number(fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), 0);
     uint64_t inode = fd < 0 ? 0 : fs_inode(fd);
     if (!inode) { /* without it, it could never be known again, and closed */
-        if (fd >= 0) close(fd);
-        free(made);
+        if (fd >= 0) fs_system.close(fd);
+        fs_system.free(made);
         no_news_until = now + NEWS_INTERVAL;
         return NULL;
     }
@@ -57,8 +57,8 @@ static void end_news(struct fs_news *ended) {
     if (ended->sleepers) return;
     while (*at != ended) at = &(*at)->next;
     *at = ended->next;
-    if (fs_inode(ended->fd) == ended->inode) close(ended->fd);
-    free(ended);
+    if (fs_inode(ended->fd) == ended->inode) fs_system.close(ended->fd);
+    fs_system.free(ended);
 }
 
 struct fs_news *fs_join_news(void) {
@@ -75,7 +75,7 @@ void fs_leave_news(struct fs_news *joined) {
 void fs_tell_of_number(void) {
     if (!present || !present->sleepers) return;
     if (fs_inode(present->fd) == present->inode)
-        shutdown(present->fd, SHUT_RD); /* readable from now on: datagrams could still come, and never will */
+        fs_system.shutdown(present->fd, SHUT_RD); /* readable from now on: datagrams could still come, and never will */
     fs_store_relaxed(&present->over, 1);
     end_news(present);
 }

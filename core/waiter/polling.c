@@ -35,7 +35,7 @@ void fs_take_up_polling(struct fs_habit *habit) {
 /* Processors that this process may use. */
 static int usable_processors(void) {
     cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return fs_system.sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 int64_t fs_may_poll(struct fs_habit *habit, int64_t now, uint32_t peer_processor) {
@@ -59,14 +59,14 @@ static int is_host_crowded(void) {
     char text[64];
     int64_t length;
     unsigned running, online = fs_load_relaxed(&known);
-    int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    int fd = fs_system.open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
-    length = read(fd, text, sizeof text - 1);
-    close(fd);
+    length = fs_system.read(fd, text, sizeof text - 1);
+    fs_system.close(fd);
     if (length <= 0) return 0;
     text[length] = 0;
     if (sscanf(text, "%*s %*s %*s %u/", &running) != 1) return 0;
-    if (online == 0) fs_store_relaxed(&known, online = (unsigned)sysconf(_SC_NPROCESSORS_ONLN));
+    if (online == 0) fs_store_relaxed(&known, online = (unsigned)fs_system.sysconf(_SC_NPROCESSORS_ONLN));
     return running > online;
 }
 

@@ -5,14 +5,11 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* struct ucred */
 #endif
-#include <errno.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
+
+#include "base/system.h"
 
 #define FS_ASK_SIZE 17
 #define FS_ASK_NAME "fastsock/2/ask/%016llx"
@@ -45,10 +42,10 @@ static inline int fs_ask(uint64_t token, const unsigned char id[16], int side, i
     struct ucred who = {getpid(), geteuid(), getegid()};
     struct cmsghdr *next = fs_put_control(&message, &control.aligned, SCM_CREDENTIALS, &who, sizeof who);
     if (parcel >= 0) fs_put_control(&message, next, SCM_RIGHTS, &parcel, sizeof parcel);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
-    int failed = sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
-    close(fd);
+    int failed = fs_system.sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+    fs_system.close(fd);
     return failed;
 }
 

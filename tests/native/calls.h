@@ -1,44 +1,84 @@
-/* The calls of the core that failures.c lets fail: what each is, with which errors, and the wrappers that the linker
- * puts in its place (tests/native/wraps reads their names here). */
+/* The calls of the core that failures.c lets fail: all that the table has (core/base/system.h). The list, the functions that stand
+ * in the real ones' place and the test's rounds are made from it, so a call that is added to the table fails here too. */
 #ifndef FASTSOCK_TESTS_CALLS_H
 #define FASTSOCK_TESTS_CALLS_H
 
 #include "harness.h"
 
-#include <sys/epoll.h>
-#include <sys/stat.h>
-
 #include "base/atomics.h"
+#include "base/system.h"
 
-enum { MOST_ERRORS = 4 };
+enum { MOST_ERRORS = 4, NEVER = -1 };
 
-/* Name, errors (the last ones may be 0). Only what can happen: fstat, shutdown and close of what is open do not. */
-#define EACH_CALL(CALL) \
-    CALL(recv, EAGAIN, EINTR, ENOMEM) CALL(send, EAGAIN, ENOBUFS, EINTR) \
-    CALL(sendmsg, EAGAIN, ECONNREFUSED, ETOOMANYREFS) CALL(recvmsg, EINTR, EAGAIN, ENOMEM) \
-    CALL(sendto, EAGAIN, 0, 0) CALL(poll, EINTR, ENOMEM, 0) CALL(ppoll, EINTR, ENOMEM, 0) \
-    CALL(ioctl, EINVAL, 0, 0) CALL(getsockopt, ENOBUFS, 0, 0) CALL(setsockopt, ENOBUFS, EPERM, 0) \
-    CALL(fcntl, EMFILE, 0, 0) CALL(eventfd, EMFILE, ENOMEM, 0) CALL(syscall, EMFILE, ENOMEM, ENOSYS) \
-    CALL(mmap, ENOMEM, 0, 0) CALL(malloc, ENOMEM, 0, 0) CALL(calloc, ENOMEM, 0, 0) \
-    CALL(realloc, ENOMEM, 0, 0) CALL(socket, EMFILE, ENOBUFS, 0) CALL(pipe2, EMFILE, 0, 0) \
-    CALL(dup3, EINTR, EBUSY, 0) CALL(open, EMFILE, ENOENT, 0) \
-    CALL(read, EINTR, EAGAIN, 0) CALL(write, EINTR, EAGAIN, ENOSPC) CALL(bind, EADDRINUSE, ENOMEM, 0) \
-    CALL(listen, EADDRINUSE, 0, 0) CALL(accept4, EMFILE, ECONNABORTED, EINTR) \
-    CALL(connect, EADDRNOTAVAIL, EINTR, 0) CALL(epoll_create1, EMFILE, 0, 0) \
-    CALL(epoll_ctl, ENOMEM, ENOSPC, 0) CALL(epoll_wait, EINTR, 0, 0) CALL(getsockname, ENOBUFS, 0, 0) \
-    CALL(getpeername, ENOTCONN, 0, 0) CALL(fallocate, ENOSPC, EINTR, 0) CALL(ftruncate, EINTR, 0, 0) \
-    CALL(pread, EINTR, EIO, 0) CALL(getrandom, EINTR, ENOSYS, 0) CALL(pthread_create, EAGAIN, 0, 0)
-
-#define CALL(name, a, b, c) CALL_##name,
-enum call { EACH_CALL(CALL) CALLS };
+#define CALL(type, name, failure, parameters, arguments) CALL_##name,
+enum call { FS_SYSTEM_CALLS(CALL, CALL) CALLS };
 #undef CALL
 
-#define CALL(name, a, b, c) {#name, {a, b, c, 0}},
-static const struct {
-    const char *name;
-    int errors[MOST_ERRORS];
-} call_table[CALLS] = {EACH_CALL(CALL)};
+#define CALL(type, name, failure, parameters, arguments) #name,
+static const char *const call_names[CALLS] = {FS_SYSTEM_CALLS(CALL, CALL)};
 #undef CALL
+
+/* With which errors: only what can happen. A call that is not named here is refused, as a sandbox does that knows nothing of it. */
+static const int errors_of[CALLS][MOST_ERRORS] = {
+    [CALL_read] = {EINTR, EAGAIN},
+    [CALL_write] = {EINTR, EAGAIN, ENOSPC},
+    [CALL_pread] = {EINTR, EIO},
+    [CALL_recv] = {EAGAIN, EINTR, ENOMEM},
+    [CALL_send] = {EAGAIN, ENOBUFS, EINTR},
+    [CALL_sendto] = {EAGAIN},
+    [CALL_recvmsg] = {EINTR, EAGAIN, ENOMEM},
+    [CALL_sendmsg] = {EAGAIN, ECONNREFUSED, ETOOMANYREFS},
+    [CALL_getrandom] = {EINTR, ENOSYS},
+    [CALL_poll] = {EINTR, ENOMEM},
+    [CALL_ppoll] = {EINTR, ENOMEM},
+    [CALL_epoll_create1] = {EMFILE},
+    [CALL_epoll_ctl] = {ENOMEM, ENOSPC},
+    [CALL_epoll_wait] = {EINTR},
+    [CALL_eventfd] = {EMFILE, ENOMEM},
+    [CALL_nanosleep] = {EINTR},
+    [CALL_socket] = {EMFILE, ENOBUFS},
+    [CALL_bind] = {EADDRINUSE, ENOMEM},
+    [CALL_connect] = {EADDRNOTAVAIL, EINTR},
+    [CALL_listen] = {EADDRINUSE},
+    [CALL_accept4] = {EMFILE, ECONNABORTED, EINTR},
+    [CALL_shutdown] = {NEVER}, /* of a connection that is there */
+    [CALL_getsockname] = {ENOBUFS},
+    [CALL_getpeername] = {ENOTCONN},
+    [CALL_getsockopt] = {ENOBUFS},
+    [CALL_setsockopt] = {ENOBUFS, EPERM},
+    [CALL_open] = {EMFILE, ENOENT},
+    [CALL_close] = {EINTR, EIO}, /* the number is free all the same */
+    [CALL_dup3] = {EINTR, EBUSY},
+    [CALL_pipe2] = {EMFILE},
+    [CALL_fcntl] = {EMFILE},
+    [CALL_ioctl] = {EINVAL},
+    [CALL_fstat] = {NEVER}, /* of a descriptor that is open */
+    [CALL_stat] = {ENOENT},
+    [CALL_lseek] = {NEVER}, /* in memory */
+    [CALL_ftruncate] = {EINTR},
+    [CALL_fallocate] = {ENOSPC, EINTR},
+    [CALL_memfd_create] = {EMFILE, ENOMEM, ENOSYS},
+    [CALL_close_range] = {EMFILE, ENOMEM, ENOSYS},
+    [CALL_pidfd_open] = {EMFILE, ENOMEM, ENOSYS},
+    [CALL_malloc] = {ENOMEM},
+    [CALL_calloc] = {ENOMEM},
+    [CALL_realloc] = {ENOMEM},
+    [CALL_mmap] = {ENOMEM},
+    [CALL_munmap] = {ENOMEM},
+    [CALL_pthread_create] = {EAGAIN},
+    [CALL_pthread_atfork] = {ENOMEM},
+    [CALL_clone] = {EAGAIN, ENOMEM, ENOSYS},
+    [CALL_gettid] = {NEVER},
+    [CALL_get_robust_list] = {EMFILE, ENOMEM, ENOSYS},
+    [CALL_set_robust_list] = {EMFILE, ENOMEM, ENOSYS},
+    [CALL_waitpid] = {EINTR},
+};
+
+/* The i-th error of a call; 0: it has no more. */
+static int error_of(int call, int i) {
+    if (i == 0 && errors_of[call][0] == 0) return EPERM;
+    return i < MOST_ERRORS && errors_of[call][i] != NEVER ? errors_of[call][i] : 0;
+}
 
 static struct {
     int call, n, error, where; /* the n-th call, of the program's thread (0) or of another one (1) */
@@ -60,105 +100,82 @@ static int fails(enum call call) {
     return 1;
 }
 
-#define WRAP(type, name, bad, parameters, arguments) \
-    type __real_##name parameters; \
-    type __wrap_##name parameters; \
-    type __wrap_##name parameters { return fails(CALL_##name) ? (type)(bad) : __real_##name arguments; }
+static struct fs_system real;
 
-WRAP(ssize_t, recv, -1, (int fd, void *into, size_t room, int flags), (fd, into, room, flags))
-WRAP(ssize_t, send, -1, (int fd, const void *data, size_t length, int flags), (fd, data, length, flags))
-WRAP(ssize_t, sendmsg, -1, (int fd, const struct msghdr *message, int flags), (fd, message, flags))
-WRAP(ssize_t, recvmsg, -1, (int fd, struct msghdr *message, int flags), (fd, message, flags))
-WRAP(ssize_t, sendto, -1, (int fd, const void *data, size_t n, int flags, const struct sockaddr *to, socklen_t size),
-     (fd, data, n, flags, to, size))
-WRAP(int, poll, -1, (struct pollfd *fds, nfds_t count, int milliseconds), (fds, count, milliseconds))
-WRAP(int, ppoll, -1, (struct pollfd *fds, nfds_t count, const struct timespec *time, const void *mask),
-     (fds, count, time, mask))
-WRAP(int, ioctl, -1, (int fd, unsigned long what, void *argument), (fd, what, argument))
-WRAP(int, eventfd, -1, (unsigned start, int flags), (start, flags))
-WRAP(int, socket, -1, (int family, int type, int protocol), (family, type, protocol))
-WRAP(int, pipe2, -1, (int fds[2], int flags), (fds, flags))
-WRAP(int, dup3, -1, (int from, int to, int flags), (from, to, flags))
-WRAP(int, open, -1, (const char *path, int flags, int mode), (path, flags, mode))
-WRAP(ssize_t, read, -1, (int fd, void *into, size_t room), (fd, into, room))
-WRAP(ssize_t, write, -1, (int fd, const void *data, size_t length), (fd, data, length))
-WRAP(int, bind, -1, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size))
-WRAP(int, listen, -1, (int fd, int backlog), (fd, backlog))
-WRAP(int, accept4, -1, (int fd, struct sockaddr *from, socklen_t *size, int flags), (fd, from, size, flags))
-WRAP(int, connect, -1, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size))
-WRAP(int, epoll_create1, -1, (int flags), (flags))
-WRAP(int, epoll_ctl, -1, (int epoll, int what, int fd, struct epoll_event *event), (epoll, what, fd, event))
-WRAP(int, epoll_wait, -1, (int epoll, struct epoll_event *events, int most, int milliseconds),
-     (epoll, events, most, milliseconds))
-WRAP(int, getsockname, -1, (int fd, struct sockaddr *name, socklen_t *size), (fd, name, size))
-WRAP(int, getpeername, -1, (int fd, struct sockaddr *name, socklen_t *size), (fd, name, size))
-WRAP(int, fallocate, -1, (int fd, int mode, off_t from, off_t length), (fd, mode, from, length))
-WRAP(int, ftruncate, -1, (int fd, off_t length), (fd, length))
-WRAP(ssize_t, pread, -1, (int fd, void *into, size_t room, off_t at), (fd, into, room, at))
-WRAP(ssize_t, getrandom, -1, (void *into, size_t room, unsigned flags), (into, room, flags))
-WRAP(int, pthread_create, EAGAIN, (pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument),
-     (thread, how, body, argument))
+#define CALL(type, name, failure, parameters, arguments) \
+    static type may_fail_##name parameters { return fails(CALL_##name) ? (type)(failure) : real.name arguments; }
+FS_SYSTEM_CALLS(CALL, CALL)
+#undef CALL
 
 /* ---- those that differ */
 
-#define OTHER(type, name, parameters) \
-    type __real_##name parameters; \
-    type __wrap_##name parameters; \
-    type __wrap_##name parameters
-
 /* An option that is a number cannot fail on an open socket. What a sandbox may refuse is the rest. */
-OTHER(int, getsockopt, (int fd, int level, int option, void *value, socklen_t *size)) {
-    return level != SOL_SOCKET && fails(CALL_getsockopt) ? -1 : __real_getsockopt(fd, level, option, value, size);
+static int some_getsockopt(int fd, int level, int option, void *value, socklen_t *size) {
+    return (level == SOL_SOCKET ? real.getsockopt : may_fail_getsockopt)(fd, level, option, value, size);
 }
 
-OTHER(int, setsockopt, (int fd, int level, int option, const void *value, socklen_t size)) {
-    return option != SO_OOBINLINE && fails(CALL_setsockopt) ? -1 : __real_setsockopt(fd, level, option, value, size);
+static int some_setsockopt(int fd, int level, int option, const void *value, socklen_t size) {
+    return (option == SO_OOBINLINE ? real.setsockopt : may_fail_setsockopt)(fd, level, option, value, size);
 }
 
 /* Of all that fcntl does only a new number may be wanting. */
-OTHER(int, fcntl, (int fd, int what, long argument)) {
-    return what == F_DUPFD_CLOEXEC && fails(CALL_fcntl) ? -1 : __real_fcntl(fd, what, argument);
+static int some_fcntl(int fd, int what, long argument) {
+    return (what == F_DUPFD_CLOEXEC ? may_fail_fcntl : real.fcntl)(fd, what, argument);
 }
 
-/* memfd_create, get_robust_list, pidfd_open, close_range, and the clone of a bridge. (A thread has its id.) */
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
-long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f) {
-    return number != SYS_gettid && fails(CALL_syscall) ? -1 : __real_syscall(number, a, b, c, d, e, f);
+static int close_and_fail(int fd) {
+    int result = real.close(fd);
+    return fails(CALL_close) ? -1 : result;
 }
 
-OTHER(void *, mmap, (void *at, size_t length, int access, int flags, int fd, off_t from)) {
-    if (no_slabs || fails(CALL_mmap)) {
+static void *counted_mmap(void *at, size_t length, int access, int flags, int fd, off_t from) {
+    if (no_slabs) {
         errno = ENOMEM;
         return MAP_FAILED;
     }
-    if (flags == (MAP_SHARED | MAP_ANONYMOUS)) fs_add_sc(&slabs, 1);
-    return __real_mmap(at, length, access, flags, fd, from);
+    void *memory = may_fail_mmap(at, length, access, flags, fd, from);
+    if (memory != MAP_FAILED && flags == (MAP_SHARED | MAP_ANONYMOUS)) fs_add_sc(&slabs, 1);
+    return memory;
 }
 
-OTHER(void *, malloc, (size_t size)) {
-    void *memory = fails(CALL_malloc) ? NULL : __real_malloc(size);
+static void *counted_malloc(size_t size) {
+    void *memory = may_fail_malloc(size);
     if (memory) fs_add_sc(&allocations, 1);
     return memory;
 }
 
-OTHER(void *, calloc, (size_t count, size_t size)) {
-    void *memory = fails(CALL_calloc) ? NULL : __real_calloc(count, size);
+static void *counted_calloc(size_t count, size_t size) {
+    void *memory = may_fail_calloc(count, size);
     if (memory) fs_add_sc(&allocations, 1);
     return memory;
 }
 
-OTHER(void *, realloc, (void *before, size_t size)) {
-    void *memory = fails(CALL_realloc) ? NULL : __real_realloc(before, size);
+static void *counted_realloc(void *before, size_t size) {
+    void *memory = may_fail_realloc(before, size);
     if (memory && !before) fs_add_sc(&allocations, 1);
     return memory;
 }
 
-OTHER(void, free, (void *memory)) {
+static void counted_free(void *memory) {
     if (memory) fs_add_sc(&allocations, (uint32_t)-1);
-    __real_free(memory);
+    real.free(memory);
 }
 
-#define syscall_now __real_syscall /* the test's own */
+/* From now on the core's calls come here. */
+static void take_the_calls(void) {
+    real = fs_system;
+#define CALL(type, name, failure, parameters, arguments) fs_system.name = may_fail_##name;
+    FS_SYSTEM_CALLS(CALL, CALL)
+#undef CALL
+    fs_system.getsockopt = some_getsockopt;
+    fs_system.setsockopt = some_setsockopt;
+    fs_system.fcntl = some_fcntl;
+    fs_system.close = close_and_fail;
+    fs_system.mmap = counted_mmap;
+    fs_system.malloc = counted_malloc;
+    fs_system.calloc = counted_calloc;
+    fs_system.realloc = counted_realloc;
+    fs_system.free = counted_free;
+}
 
 #endif

@@ -8,7 +8,7 @@
  * done once more in the same process without a failure: this must succeed, and afterwards no descriptor, no allocation
  * and no block of shared memory is missing. A round number names the run, so that it can be made again.
  *
- * Built with -Wl,--wrap for each of the calls (calls.h). */
+ * The core asks the system by a table, and this program puts its own functions there (calls.h). */
 #include "frontend.h"
 
 #include <dirent.h>
@@ -139,7 +139,7 @@ static void send_bytes(int s, uint64_t length, int urgent) {
 static int is_polled(int s, short events) {
     struct pollfd polled = {ends[s].number, events, 0};
     struct timespec nothing = {0, 0};
-    return syscall_now(SYS_ppoll, &polled, 1, &nothing, NULL, 0) > 0;
+    return syscall(SYS_ppoll, &polled, 1, &nothing, NULL, 0) > 0;
 }
 
 /* Until the descriptor of end `s` is called what it has to be, or an end is told of something. */
@@ -183,7 +183,7 @@ static void half_close(int s) {
     if (!alive(s) || !begin_call(&ends[s], &call)) return;
     fs_shut(&ends[s].c, 0, 1);
     end_call(&ends[s], &call);
-    syscall_now(SYS_shutdown, ends[s].number, SHUT_WR);
+    syscall(SYS_shutdown, ends[s].number, SHUT_WR);
 }
 
 /* To the end of the other one's stream. */
@@ -395,7 +395,7 @@ static int problems;
 static int run_number(uint64_t number, const struct counts *wanted) {
     uint64_t rest = number >> 20;
     plan.n = (int)(number & 0xfffff);
-    plan.error = call_table[rest / MOST_ERRORS % CALLS].errors[rest % MOST_ERRORS];
+    plan.error = error_of((int)(rest / MOST_ERRORS % CALLS), (int)(rest % MOST_ERRORS));
     plan.call = (int)(rest / MOST_ERRORS % CALLS);
     plan.where = (int)(rest / MOST_ERRORS / CALLS % 2);
     int variant = (int)(rest / MOST_ERRORS / CALLS / 2);
@@ -411,7 +411,7 @@ static int run_number(uint64_t number, const struct counts *wanted) {
         problems++;
         fprintf(stderr, "FAILED in round 0x%" PRIx64 ": %s, %s number %d %s: %s: %s (status %#x;"
                 " descriptors %d of %d, allocations %d of %d, slabs %d of %d, blocks %d of %d and %d of %d)\n", number,
-                variants[variant], call_table[plan.call].name, plan.n,
+                variants[variant], call_names[plan.call], plan.n,
                 plan.where ? "of the connection thread" : "of the program", strerror(plan.error), wrong,
                 (unsigned)status, left->descriptors, wanted->descriptors, left->allocations, wanted->allocations, left->slabs, wanted->slabs, left->side_blocks, wanted->side_blocks,
                 left->ends_blocks, wanted->ends_blocks);
@@ -428,6 +428,7 @@ int main(int count, char **arguments) {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     check(shared != MAP_FAILED, "mmap: %m");
     plan.n = -1;
+    take_the_calls();
     for (int v = 0; v < VARIANTS; v++) {
         check(run_apart((enum variant)v, 0) == 0, "the scenario itself fails: %s", variants[v]);
         wanted[v] = shared->counts;
@@ -445,7 +446,7 @@ int main(int count, char **arguments) {
         for (int v = 0; v < VARIANTS; v++)
             for (int where = 0; where < 2; where++)
                 for (int call = 0; call < CALLS; call++)
-                    for (int error = 0; error < MOST_ERRORS && call_table[call].errors[error]; error++) {
+                    for (int error = 0; error_of(call, error); error++) {
                         int most = calls[v][where][call];
                         if (!most) continue;
                         if (seconds > 0 && fired && seconds_now() > until) goto over;

@@ -18,6 +18,7 @@ from types import TracebackType
 
 HERE = Path(__file__).parent
 CORE = HERE.parent.parent / "core"
+SOURCES = [str(HERE / "library.c"), str(CORE / "ring/lock.c"), str(CORE / "base/system.c")]
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O1", "-g", "-fPIC", "-shared"]
 VIOLATION = -1
 WIDE = {"magic", "asks", "fin", "switch_at", "commit"}
@@ -37,7 +38,7 @@ def library() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as directory:
         binary = Path(directory) / "ring.so"
         subprocess.run(
-            [*compiler, *FLAGS, f"-I{CORE}", str(HERE / "library.c"), str(CORE / "ring/lock.c"), "-o", str(binary)],
+            [*compiler, *FLAGS, f"-I{CORE}", *SOURCES, "-o", str(binary)],
             check=True,
         )
         lib = ctypes.CDLL(str(binary))

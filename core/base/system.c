@@ -1,0 +1,51 @@
+/* The real functions of the table (system.h). */
+#include "base/system.h"
+
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+/* The numbers are those of every architecture; the kernel's headers may be older than the kernel. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434 /* Linux 5.3 */
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* Linux 5.9 */
+#endif
+
+/* Each one is a function of the shape that the table has: the C library's may take any number of arguments, or a union. */
+#define CALL(type, name, failure, parameters, arguments) \
+    static type real_##name parameters { return name arguments; }
+#define RAW(type, name, failure, parameters, arguments)
+FS_SYSTEM_CALLS(CALL, RAW)
+#undef RAW
+#undef CALL
+
+static int real_memfd_create(const char *name, unsigned flags) { return (int)syscall(SYS_memfd_create, name, flags); }
+
+static int real_close_range(unsigned first, unsigned last, int flags) {
+    return (int)syscall(SYS_close_range, first, last, flags);
+}
+
+static int real_pidfd_open(pid_t process, unsigned flags) { return (int)syscall(SYS_pidfd_open, process, flags); }
+
+/* A child on a copy of this stack, as of fork, but without its handlers. */
+static pid_t real_clone(int flags) { return (pid_t)syscall(SYS_clone, (long)flags, 0L, 0L, 0L, 0L); }
+
+static pid_t real_gettid(void) { return (pid_t)syscall(SYS_gettid); }
+
+static int real_get_robust_list(pid_t thread, struct robust_list_head **list, size_t *size) {
+    return (int)syscall(SYS_get_robust_list, thread, list, size);
+}
+
+static int real_set_robust_list(struct robust_list_head *list, size_t size) {
+    return (int)syscall(SYS_set_robust_list, list, size);
+}
+
+struct fs_system fs_system = {
+#define REAL(type, name, failure, parameters, arguments) .name = real_##name,
+    FS_SYSTEM_CALLS(REAL, REAL)
+#undef REAL
+    .free = free,
+};
