@@ -80,18 +80,23 @@ static int error_of(int call, int i) {
     return i < MOST_ERRORS && errors_of[call][i] != NEVER ? errors_of[call][i] : 0;
 }
 
+enum place { PROGRAM, CONNECTION_THREAD, BRIDGE, PLACES };
+
+static const char *const places[PLACES] = {"of the program", "of the connection thread", "of the bridge's process"};
+
 static struct {
-    int call, n, error, where; /* the n-th call, of the program's thread (0) or of another one (1) */
+    int call, n, error, where; /* the n-th call of this place */
     int *fired;
 } plan;
+static pid_t home;                 /* the process that is no bridge's */
 static volatile int armed;         /* calls are counted, and fail */
 static __thread int is_program;    /* this is the program's thread */
 static volatile int no_slabs;      /* no memory for blocks */
-static fs_word32 calls_made[2][CALLS];
+static fs_word32 (*calls_made)[CALLS]; /* of each place */
 static fs_word32 allocations, slabs;
 
 static int fails(enum call call) {
-    int where = !is_program;
+    int where = getpid() != home ? BRIDGE : is_program ? PROGRAM : CONNECTION_THREAD;
     if (!armed) return 0;
     uint32_t n = fs_add_sc(&calls_made[where][call], 1) + 1;
     if ((int)call != plan.call || where != plan.where || (int)n != plan.n) return 0;

@@ -2,8 +2,8 @@
  * in some minutes.
  *
  * A run is a process. Two ends of a connection open, carry bytes on the kernel, move, are exposed, plugged, carry
- * urgent bytes, leave, half-close and end. At the n-th call of one kind, of this thread or of the connection thread,
- * the core is told that it failed. What has to hold then: nothing crashes or hangs; each byte arrives in its place, or
+ * urgent bytes, leave, half-close and end. At the n-th call of one kind, of this thread, of the connection thread or of
+ * the process of a bridge, the core is told that it failed. What has to hold then: nothing crashes or hangs; each byte arrives in its place, or
  * an end is told of an error; nobody sees an end of the stream too early of which nobody was told. Then all of it is
  * done once more in the same process without a failure: this must succeed, and afterwards no descriptor, no allocation
  * and no block of shared memory is missing. A round number names the run, so that it can be made again.
@@ -28,7 +28,7 @@ struct counts { /* of what a process has after its runs */
 
 static struct shared {
     struct counts counts;
-    int calls[2][CALLS]; /* of this thread, of the connection thread */
+    fs_word32 calls[2][PLACES][CALLS]; /* of what is done with the failure, and once more */
     int fired, told;     /* the failure has come; how many calls told the program of an error */
     char step[64];
 } *shared;
@@ -357,7 +357,9 @@ static void take_stock(struct counts *counts) {
 /* A run of its own: the scenario with the failure that is planned, and once more without. Its status. */
 static int run_apart(enum variant variant, int fails) {
     int status;
-    memset(shared, 0, sizeof *shared);
+    if (shared) munmap(shared, sizeof *shared); /* an old bridge's process may still write to it */
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(shared != MAP_FAILED, "mmap: %m");
     fflush(stdout);
     pid_t process = fork();
     check(process >= 0, "fork: %m");
@@ -367,12 +369,13 @@ static int run_apart(enum variant variant, int fails) {
         alarm(MOST_SECONDS);
         become_front_end();
         is_program = 1;
+        home = getpid();
+        calls_made = shared->calls[0];
         fs_store_sc(&allocations, 0);
         plan.fired = &shared->fired;
         strict = !fails;
         run_scenario(variant);
-        for (int i = 0; i < CALLS; i++)
-            for (int where = 0; where < 2; where++) shared->calls[where][i] = (int)fs_load_sc(&calls_made[where][i]);
+        calls_made = shared->calls[1];
         strict = 1;
         plan.n = -1;
         run_scenario(variant);
@@ -385,7 +388,7 @@ static int run_apart(enum variant variant, int fails) {
 
 /* A run's number: the variant, where, which call, which error, and the n-th one. */
 static uint64_t number_of(int variant, int where, int call, int error, int n) {
-    int kind = ((variant * 2 + where) * CALLS + call) * MOST_ERRORS + error;
+    int kind = ((variant * PLACES + where) * CALLS + call) * MOST_ERRORS + error;
     return (uint64_t)kind << 20 | (uint64_t)n;
 }
 
@@ -397,8 +400,8 @@ static int run_number(uint64_t number, const struct counts *wanted) {
     plan.n = (int)(number & 0xfffff);
     plan.error = error_of((int)(rest / MOST_ERRORS % CALLS), (int)(rest % MOST_ERRORS));
     plan.call = (int)(rest / MOST_ERRORS % CALLS);
-    plan.where = (int)(rest / MOST_ERRORS / CALLS % 2);
-    int variant = (int)(rest / MOST_ERRORS / CALLS / 2);
+    plan.where = (int)(rest / MOST_ERRORS / CALLS % PLACES);
+    int variant = (int)(rest / MOST_ERRORS / CALLS / PLACES);
     current_round = number;
     int status = run_apart((enum variant)variant, 1);
     const struct counts *left = &shared->counts;
@@ -412,51 +415,69 @@ static int run_number(uint64_t number, const struct counts *wanted) {
         fprintf(stderr, "FAILED in round 0x%" PRIx64 ": %s, %s number %d %s: %s: %s (status %#x;"
                 " descriptors %d of %d, allocations %d of %d, slabs %d of %d, blocks %d of %d and %d of %d)\n", number,
                 variants[variant], call_names[plan.call], plan.n,
-                plan.where ? "of the connection thread" : "of the program", strerror(plan.error), wrong,
+                places[plan.where], strerror(plan.error), wrong,
                 (unsigned)status, left->descriptors, wanted->descriptors, left->allocations, wanted->allocations, left->slabs, wanted->slabs, left->side_blocks, wanted->side_blocks,
                 left->ends_blocks, wanted->ends_blocks);
     }
     return shared->fired;
 }
 
+static struct kind {
+    int variant, where, call, error, most; /* what fails, and how often the scenario calls it there */
+} kinds[VARIANTS * PLACES * CALLS * MOST_ERRORS];
+
+/* All that the scenario can meet. Fails if there is a call in the table that it never makes, and that is not named here. */
+static int list_kinds(uint32_t (*calls)[PLACES][CALLS]) {
+    static const enum call elsewhere[] = {
+        CALL_sendto,                            /* to who looks from outside */
+        CALL_kill, CALL_pidfd_open, CALL_stat,  /* about forked holders */
+        CALL_pthread_atfork,                    /* by a front end that forks */
+        CALL_madvise, CALL_munmap,              /* of a region that the core has made */
+        CALL_sched_getaffinity, CALL_nanosleep, /* before polling, and instead of it: by chance */
+    };
+    int listed = 0, made[CALLS] = {0};
+    for (int v = 0; v < VARIANTS; v++)
+        for (int where = 0; where < PLACES; where++)
+            for (int call = 0; call < CALLS; call++) {
+                made[call] |= calls[v][where][call] > 0;
+                for (int e = 0; calls[v][where][call] && error_of(call, e); e++)
+                    kinds[listed++] = (struct kind){v, where, call, e, (int)calls[v][where][call]};
+            }
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) made[elsewhere[i]] = 1;
+    for (int call = 0; call < CALLS; call++) check(made[call], "the scenario never calls %s", call_names[call]);
+    return listed;
+}
+
 int main(int count, char **arguments) {
     struct counts wanted[VARIANTS];
-    static int calls[VARIANTS][2][CALLS];
+    static uint32_t calls[VARIANTS][PLACES][CALLS];
     double seconds = count > 1 ? strtod(arguments[1], NULL) : 3, until;
     uint64_t seed = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid(), runs = 0, fired = 0;
     fill_pattern();
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(shared != MAP_FAILED, "mmap: %m");
     plan.n = -1;
     take_the_calls();
     for (int v = 0; v < VARIANTS; v++) {
         check(run_apart((enum variant)v, 0) == 0, "the scenario itself fails: %s", variants[v]);
         wanted[v] = shared->counts;
         if (v == BRIDGES) wanted[v].allocations += 2; /* news, and the list of what a bridge holds, if needed */
-        memcpy(calls[v], shared->calls, sizeof calls[v]);
+        for (int i = 0; i < PLACES * CALLS; i++)
+            calls[v][i / CALLS][i % CALLS] = fs_load_sc(&shared->calls[0][i / CALLS][i % CALLS]);
     }
     if (count > 2) {
         uint64_t number = strtoull(arguments[2], NULL, 0);
-        int came = run_number(number, &wanted[(number >> 20) / MOST_ERRORS / CALLS / 2]);
+        int came = run_number(number, &wanted[(number >> 20) / MOST_ERRORS / CALLS / PLACES]);
         printf("%s\n", came ? "it came" : "it did not come");
         return problems != 0;
     }
     until = seconds_now() + seconds;
-    while (!problems || seconds == 0) { /* in turn, or by chance: until the time is over, and one has come */
-        for (int v = 0; v < VARIANTS; v++)
-            for (int where = 0; where < 2; where++)
-                for (int call = 0; call < CALLS; call++)
-                    for (int error = 0; error_of(call, error); error++) {
-                        int most = calls[v][where][call];
-                        if (!most) continue;
-                        if (seconds > 0 && fired && seconds_now() > until) goto over;
-                        int first = seconds > 0 ? 1 + (int)below(&seed, (uint32_t)most) : 1;
-                        for (int n = first; n <= (seconds > 0 ? first : most + 3); n++, runs++)
-                            fired += (uint64_t)run_number(number_of(v, where, call, error, n), &wanted[v]);
-                    }
-        if (seconds == 0) break;
+    int listed = list_kinds(calls);
+    /* By chance, until the time is over and one has come; or in turn. (A few calls more, as no two runs are the same.) */
+    for (int i = 0; seconds > 0 ? !problems && (!fired || seconds_now() < until) : i < listed; i++) {
+        const struct kind *k = &kinds[seconds > 0 ? below(&seed, (uint32_t)listed) : (uint32_t)i];
+        int first = seconds > 0 ? 1 + (int)below(&seed, (uint32_t)k->most) : 1;
+        for (int n = first; n <= (seconds > 0 ? first : k->most + 3); n++, runs++)
+            fired += (uint64_t)run_number(number_of(k->variant, k->where, k->call, k->error, n), &wanted[k->variant]);
     }
-over:
     printf("%" PRIu64 " runs, %" PRIu64 " failures came, %d problems\n", runs, fired, problems);
     return problems != 0;
 }
