@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -129,3 +130,44 @@ def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Pat
     done = subprocess.run([program, "3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert re.search(r"^[1-9]\d* (rounds|runs), [1-9]\d* (bytes|failures)", done.stdout, re.MULTILINE)
+
+
+LAST_CALL = "    CALL(long, sysconf, -1, (int what), (what))\n"
+
+
+def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
+    """A descriptor that stays open where the parcel gets no memory; and a call in the table that nobody makes."""
+    core, program = tmp_path / "core", tmp_path / "failures"
+    shutil.copytree(CORE, core)
+    table, leave = core / "base/system.h", core / "connection/leave.c"
+    closes = "(off_t)size) < 0) {\n        fs_system.close(fd);\n"
+    assert LAST_CALL in table.read_text()
+    assert closes in leave.read_text()
+    table.write_text(
+        table.read_text().replace(LAST_CALL, f"{LAST_CALL[:-1]} \\\n    CALL(int, fsync, -1, (int fd), (fd))\n")
+    )
+    leave.write_text(leave.read_text().replace(closes, closes.replace("fs_system.close(fd);", "")))
+    subprocess.run([core / "compile", tmp_path / "built", "-O0"], check=True, timeout=DEADLINE)
+
+    def fails(folder: Path, built: Path, *arguments: str) -> tuple[int, str]:
+        flags = [*FLAGS[:-1], f"-I{folder}", "-O1", "-U_FORTIFY_SOURCE", "-pthread"]
+        subprocess.run(
+            [*COMPILER, *flags, str(NATIVE / "failures.c"), str(built), "-o", str(program)],
+            check=True,
+            timeout=DEADLINE,
+        )
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=DEADLINE, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def round_of(folder: Path, name: str) -> str:
+        """The first such call of the program in the variant that leaves, with its first error."""
+        calls = re.findall(r"^    (?:CALL|RAW)\(.+?, (\w+), ", (folder / "base/system.h").read_text(), re.MULTILINE)
+        return str(((1 * 3 + 0) * len(calls) + calls.index(name)) * 4 << 20 | 1)
+
+    assert fails(CORE, library, "1", round_of(CORE, "fallocate")) == (0, "it came\n")
+    seeded = fails(core, tmp_path / "built/libfastsock.a", "1", round_of(core, "fallocate"))
+    assert seeded[0] == 1
+    assert "a descriptor is left" in seeded[1]
+    status, said = fails(core, tmp_path / "built/libfastsock.a", "1")
+    assert status == 1
+    assert "the scenario never calls fsync" in said
