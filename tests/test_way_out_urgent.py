@@ -55,6 +55,20 @@ def test_the_sender_of_an_urgent_byte_leaves(pair: Pair, read: int, inline: int,
 
 
 @pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+def test_urgent_bytes_in_line_behind_the_way_out_are_all_read(pair: Pair, exposed: bool) -> None:
+    """A kernel that is to keep urgent bytes apart drops one that nobody has read for the next one: it has to know that
+    they are in line before the reader has seen that the sender left."""
+    near, far = pair
+    expose(far, exposed)
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+    with KernelSocket(fileno=near.detach()) as raw:
+        for byte in b"abc":
+            raw.send(bytes([byte]), socket.MSG_OOB)
+        assert read_exactly(far, 3) == b"abc"
+        finish(raw, far)
+
+
+@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
 @pytest.mark.parametrize("read", [2, 4, 6], ids="read-{}".format)
 def test_the_receiver_of_an_urgent_byte_leaves(pair: Pair, read: int, exposed: bool) -> None:
     near, far = pair

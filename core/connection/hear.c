@@ -148,7 +148,7 @@ void fs_swallow(struct fs_connection *c, uint64_t count) {
     if (!urgent || !swallow_by_place(c)) {
         if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1);
         swallow_counted(c);
-        if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline && !fs_receives_on_ring(c));
+        if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline);
     }
     if (c->own->doorbell_debt && !owed) c->late |= FS_LATE_BYTES; /* once is enough */
 }

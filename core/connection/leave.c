@@ -99,7 +99,6 @@ void fs_settle_in_turn(struct fs_connection *c) {
 }
 
 void fs_go_back_receiving(struct fs_connection *c) {
-    if (c->vi.oob_inline) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1);
     fs_change(c->own, FS_EV_RECEIVE_BACK);
     fs_free_receive_buffer(c);
     fs_hear_all(c); /* what is owed then is taken before the next receive */
@@ -356,7 +355,6 @@ enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_parcel *parcel)
     trim(parcel); /* also if nothing was taken: a bridge reads it to its end */
     if (outcome != FS_DISSOLVED && !fs_is_out(c)) {
         let_peer_leave(c);
-        if (c->vi.oob_inline) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1);
         if (outcome == FS_IN_KERNEL) fs_change(c->own, FS_EV_OUT);
     }
     return outcome;

@@ -97,8 +97,6 @@ int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at) {
 
 /* The kernel's part of the stream has been read. Under the receive lock. */
 static void move_receiving(struct fs_connection *c) {
-    /* Not before: an urgent byte that came over the kernel belongs in line as the option says. */
-    fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 0);
     fs_change(c->own, FS_EV_RECEIVE_SWITCHED);
     fs_hold_receive_buffer(c);
 }
@@ -181,6 +179,8 @@ int fs_left_unread_here(struct fs_connection *c) {
 void fs_put_oob_inline(struct fs_connection *c, int inline_) {
     struct fs_side *own = fs_lock_receiving(c);
     c->vi.oob_inline = inline_;
-    if (!fs_receives_on_ring(c)) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, inline_);
+    /* (For the doorbell bytes it does not matter. But a peer that has left sends its urgent bytes in the kernel before
+     * this side has seen that, and a kernel that is to keep them apart drops an unread one for the next one.) */
+    fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, inline_);
     fs_unlock(&own->recv_lock);
 }

@@ -207,7 +207,7 @@ static void make_plan(uint64_t *random) {
         the->leaves = 1;
         uint64_t at = all / 20 + next_random(random) % (all - all / 20 + 1);
         add_event(random, LEAVE, side, at, at);
-        if (!the->urgent && one_in(random, 2))
+        if (one_in(random, 2))
             add_event(random, LEAVE, !side, at, one_in(random, 2) ? at : all); /* perhaps at once */
     } else if (kind == 3) {
         the->excused = the->one_lock = 1;
