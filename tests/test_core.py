@@ -171,3 +171,15 @@ def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
     status, said = fails(core, tmp_path / "built/libfastsock.a", "1")
     assert status == 1
     assert "the scenario never calls fsync" in said
+
+
+def test_whoever_is_killed_in_the_middle_of_a_turn_is_mended(library: Path, tmp_path: Path) -> None:
+    """At each store of the ring, with and without limits to its buffers."""
+    program = tmp_path / "crashes"
+    subprocess.run(
+        [*COMPILER, *FLAGS, "-O1", "-g", str(NATIVE / "crashes.c"), str(library), "-pthread", "-o", str(program)],
+        check=True, timeout=DEADLINE,
+    )  # fmt: skip
+    done = subprocess.run([program, "2"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert re.search(r"^[1-9]\d* rounds, [1-9]\d* killed", done.stdout, re.MULTILINE)

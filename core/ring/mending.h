@@ -5,6 +5,7 @@
  *
  *     killed in        leaves                                        mended by
  *     fs_post          reserved arena bytes                          nothing: they return with the next ACK
+ *     fs_writable      the same, at most a rest before the wrap      the same
  *                      `posted` counted, the descriptor not there    taking the count back: it was never sent
  *                      sent, and not noted as open                   nothing: the receiver claims it, nobody appends
  *     fs_append        appended, `open_length` and `head` behind     the length in the commit word
@@ -59,7 +60,7 @@ static inline int fs_mend_sender(struct fs_vi *vi) {
         }
     }
     if (!fs_in_flight(own)) {
-        own->head = own->tail = 0;
+        own->head = own->tail = own->limited_from = 0;
         own->is_open = 0;
     }
     if (fs_load_sc(&vi->tx->fin)) own->fin_sent = 1;

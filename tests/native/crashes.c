@@ -23,7 +23,7 @@ static inline void count_down(void) {
 }
 
 /* Before and after: between two stores there are two places to die. */
-#define AROUND(action) (count_down(), (action))
+#define AROUND(action) (count_down(), (action), count_down())
 static inline int swap_counted32(fs_word32 *p, uint32_t expected, uint32_t desired) {
     count_down();
     int done = fs_swap_if32(p, expected, desired);
@@ -131,6 +131,17 @@ static void be_killed(void (*turn)(uint64_t, int), uint64_t what, int kill_at, i
     check(*died ? info.si_status == SIGKILL : info.si_status == 0, "the child failed");
 }
 
+/* Killed within fs_writable, between its two stores of `head`. */
+static void killed_asking(uint64_t seed, int kill_at) {
+    uint32_t offset;
+    (void)seed, (void)kill_at;
+    lock(0, 1);
+    check(fs_take_credits(&views[0]) == 0, "%s", views[0].violation);
+    if (!fs_in_flight(views[0].own) || fs_in_flight(views[0].own) >= WINDOW) _exit(0);
+    fs_reserve(&views[0], CHUNK, &offset);
+    kill(getpid(), SIGKILL);
+}
+
 static void reap(void) {
     while (waitpid(-1, NULL, 0) > 0) {}
 }
@@ -163,15 +174,28 @@ static void drain_all(void) {
     check(fs_take_credits(&views[0]) == 0, "%s", views[0].violation);
     check(shared->own[0].posted == shared->own[0].credited, "descriptors posted that nobody read");
     check(shared->own[0].head == shared->own[0].tail, "arena bytes are missing");
+    check(fs_writable(&views[0]), "the arena is empty, and nothing may be sent");
+    check(post(shared->read, 100, 0) == 100, "the arena is empty, and nothing is sent");
     unlock(0, 1);
+    read_some(100, 0);
 }
 
 static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
+    static const uint32_t limits[] = {0, 500, 2000};
     begin(map);
+    if (one_in(random, 2)) fs_store_sc(&views[0].tx->limit, 1000); /* of the reader; the arena has four times as much */
     for (int turns = 0; turns < 30; turns++) {
         int died, kill_at = 1 + (int)below(random, 24);
         uint64_t seed = next_random(random);
-        if (one_in(random, 2)) {
+        uint32_t who = below(random, 5);
+        if (one_in(random, 10)) {
+            lock(0, 1);
+            fs_limit_sends(&views[0], limits[below(random, 3)]);
+            unlock(0, 1);
+        }
+        if (who == 0) {
+            be_killed(killed_asking, seed, kill_at, &died);
+        } else if (who < 3) {
             shared->sent = posted_bytes();
             be_killed(killed_sending, seed, kill_at, &died);
         } else {
