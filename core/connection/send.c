@@ -136,7 +136,7 @@ static int64_t post_urgent(struct fs_connection *c, const char *byte) {
     return part;
 }
 
-int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t length) {
+int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t length, int flags) {
     int64_t part;
     if (length == 0) return -EAGAIN;
     struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
@@ -149,7 +149,7 @@ int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t len
     if (!(fs_moved(c) & (FS_SENDING_MOVED | FS_SENDING_BACK)) && fs_load_sc(&c->vi.tx->ready) == FS_READY)
         fs_switch_sending(c);
     if (!fs_sends_on_ring(c) || c->own->fin_sent || fs_is_gone(c)) {
-        part = fs_send_in_kernel(c, data, length, MSG_OOB);
+        part = fs_send_in_kernel(c, data, length, flags | MSG_OOB);
         fs_end_turn_to_send(c, own);
         return part;
     }

@@ -10,7 +10,7 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
     """One attempt. `asleep`: by the kernel's own blocking send."""
     cdef int64_t sent
     if flags & MSG_OOB:
-        return fs_try_send_urgent(&endpoint.c, data, length)
+        return fs_try_send_urgent(&endpoint.c, data, length, flags)
     if fs_is_attached(&endpoint.c) and length <= UNGUARDED:
         return fs_try_send(&endpoint.c, data, length, flags)
     if length > KERNEL_STRIDE and not fs_sends_on_ring(&endpoint.c):

@@ -280,7 +280,6 @@ int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     fill_pattern();
     make_calls_unseen();
-    signal(SIGPIPE, SIG_IGN); /* (an urgent send takes no MSG_NOSIGNAL) */
     the = mmap(NULL, sizeof *the, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     check(the != MAP_FAILED, "mmap: %m");
     for (uint64_t random; next_round(&rounds, &random);) run_round(random);

@@ -126,7 +126,7 @@ static void send_bytes(int s, uint64_t length, int urgent) {
         size_t part = (size_t)(end - streams[s].sent < 40000 ? end - streams[s].sent : 40000);
         if (!begin_call(&ends[s], &call)) return;
         int rings = urgent && fs_is_attached(&ends[s].c);
-        int64_t sent = rings ? fs_try_send_urgent(&ends[s].c, data, part)
+        int64_t sent = rings ? fs_try_send_urgent(&ends[s].c, data, part, MSG_NOSIGNAL)
                              : fs_try_send(&ends[s].c, data, part, MSG_NOSIGNAL);
         end_call(&ends[s], &call);
         if (sent > 0) streams[s].sent += (uint64_t)sent;

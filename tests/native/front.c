@@ -6,6 +6,8 @@
 #include "fastsock.h"
 #include "harness.h"
 
+#include <signal.h>
+
 #define REST 200000 /* bytes, at most, that a direction carries before it moves, and again after that */
 
 static pthread_mutex_t front = PTHREAD_MUTEX_INITIALIZER; /* the front end's lock */
@@ -210,6 +212,47 @@ static struct fs_counters run_round(uint64_t *random) {
     return totals;
 }
 
+static volatile sig_atomic_t signals;
+
+static void count_signal(int number) {
+    (void)number;
+    signals += 1;
+}
+
+/* To a peer that has reset the connection: SIGPIPE as send(2) raises it, and none with MSG_NOSIGNAL. */
+static void break_pipe(void) {
+    struct mapping map = map_guarded(4, 1024);
+    struct fs_counters totals = {0};
+    struct end end = {.map = &map, .eventfds = {-1, -1}};
+    struct fs_call call;
+    int fds[2];
+    signal(SIGPIPE, count_signal);
+    format_region(&map, 4, 1024);
+    connect_ends(fds);
+    take_front();
+    check(fs_open_connection(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
+    drop_front();
+    attach(&end);
+    fs_linger_zero(fds[1]);
+    close(fds[1]);
+    enter(&end, &call);
+    check(fs_try_send(&end.c, "x", 1, MSG_NOSIGNAL) == -ECONNRESET && signals == 0, "what tells of the reset");
+    check(fs_try_send(&end.c, "x", 1, MSG_NOSIGNAL) == -EPIPE && signals == 0, "a quiet send");
+    check(fs_try_send_urgent(&end.c, "x", 1, MSG_NOSIGNAL) == -EPIPE && signals == 0, "a quiet urgent send");
+    check(fs_try_send(&end.c, "x", 1, 0) == -EPIPE && signals == 1, "a send");
+    check(fs_try_send_urgent(&end.c, "x", 1, 0) == -EPIPE && signals == 2, "an urgent send");
+    leave(&end, &call);
+    take_front();
+    fs_note_finished(&end.c);
+    fs_let_go_of(&end.c, &totals);
+    close(fds[0]);
+    fs_free_own(&end.c);
+    fs_note_detached(&end.c);
+    drop_front();
+    munmap(map.start, map.length);
+    signal(SIGPIPE, SIG_DFL);
+}
+
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t bytes = 0, sleeps = 0, random;
@@ -217,6 +260,7 @@ int main(int count, char **arguments) {
     fs_own_pid_space = fs_pid_space();
     fs_front = (struct fs_front){let_go, take_again};
     fill_pattern();
+    break_pipe();
     while (next_round(&rounds, &random)) {
         struct fs_counters totals = run_round(&random);
         bytes += totals.bytes_sent;

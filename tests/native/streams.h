@@ -194,11 +194,11 @@ static int64_t try_to_send(struct worker *me, uint64_t position, size_t length) 
     if (locked) enter(me->end);
     int64_t part;
     if (the->urgent == URGENT_APART && one_in(&me->random, 16) && fs_is_attached(c) && fs_sends_on_ring(c)) {
-        part = fs_try_send_urgent(c, "!", 1);
+        part = fs_try_send_urgent(c, "!", 1, MSG_NOSIGNAL);
         if (part == 1) fs_add_sc(&the->urgent_bytes, 1);
         if (part == 1) part = 0; /* none of the stream's */
     } else if (the->urgent == URGENT_INLINE && one_in(&me->random, 16) && fs_is_attached(c)) {
-        part = fs_try_send_urgent(c, data, length);
+        part = fs_try_send_urgent(c, data, length, MSG_NOSIGNAL);
         if (part > 0) fs_add_sc(&the->urgent_bytes, 1);
     } else {
         part = fs_try_send(c, data, length, MSG_NOSIGNAL);
