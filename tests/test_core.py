@@ -41,6 +41,20 @@ def test_each_header_stands_alone() -> None:
         assert (done.returncode, done.stderr) == (0, ""), header
 
 
+@pytest.mark.parametrize("standard", ["c11", "gnu11"])
+@pytest.mark.parametrize("other", ["netinet/tcp.h", "linux/tcp.h", "netinet/in.h", "sys/epoll.h"])
+def test_the_public_header_goes_with_what_else_a_program_includes(other: str, standard: str) -> None:
+    """In either order. (Two of them exclude each other, so the public header has neither.)"""
+    ours, theirs = '#include "fastsock.h"\n', f"#include <{other}>\n"
+    for lines in (ours + theirs, theirs + ours):
+        done = subprocess.run(
+            [*COMPILER, *FLAGS, f"-I{CORE}/include", f"-std={standard}", "-fsyntax-only", "-xc", "-"],
+            input=lines + "int main(void) { return fs_pid_space() == fs_own_pid_space; }\n",
+            capture_output=True, text=True, timeout=DEADLINE, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), lines
+
+
 def test_the_library_needs_the_c_library_alone(library: Path, tmp_path: Path) -> None:
     """All of it is linked into a program that calls nothing."""
     whole = ["-Wl,--whole-archive", str(library), "-Wl,--no-whole-archive", "-pthread"]

@@ -22,6 +22,7 @@
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "registry/holders.h"
+#include "transport/options.h"
 #include "transport/tcp.h"
 
 enum {

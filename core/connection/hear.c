@@ -10,6 +10,7 @@
 #include "connection/ringing.h"
 #include "connection/state.h"
 #include "connection/turns.h"
+#include "transport/options.h"
 #include "transport/tcp.h"
 
 enum {

@@ -11,6 +11,7 @@
 #include "connection/send.h"
 #include "connection/state.h"
 #include "connection/turns.h"
+#include "transport/options.h"
 #include "transport/tcp.h"
 
 #define HELD_TIME ((int64_t)5000000000) /* ns that a sender waits for a leaver to be settled */

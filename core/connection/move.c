@@ -11,6 +11,7 @@
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "registry/memory.h"
+#include "transport/options.h"
 #include "transport/tcp.h"
 
 #define EXPOSE_NS ((int64_t)20000000) /* that the peer gets to ring for a descriptor that was handed out */

@@ -8,6 +8,7 @@
 #include "connection/send.h"
 #include "connection/state.h"
 #include "connection/turns.h"
+#include "transport/options.h"
 #include "transport/tcp.h"
 
 enum {

@@ -12,6 +12,7 @@
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "connection/wait.h"
+#include "transport/options.h"
 #include "transport/tcp.h"
 
 void fs_answer_ask(struct fs_connection *c) {

@@ -9,6 +9,8 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 
+#include "transport/options.h"
+
 #ifndef SO_ZEROCOPY
 #define SO_ZEROCOPY 60
 #endif

@@ -4,13 +4,9 @@
 
 #include <netinet/in.h>
 #include <linux/sockios.h>
-#include <linux/tcp.h>
 
 #include "base/system.h"
 
-#ifndef TCP_NOTSENT_LOWAT
-#define TCP_NOTSENT_LOWAT 25
-#endif
 #ifndef SIOCOUTQNSD
 #define SIOCOUTQNSD 0x894B
 #endif

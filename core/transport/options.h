@@ -1,0 +1,13 @@
+/* The options of TCP, for the core's own files: <linux/tcp.h> and <netinet/tcp.h> cannot both be included, and which of
+ * them is a program's own choice. So no header that a program gets has either. */
+#ifndef FASTSOCK_OPTIONS_H
+#define FASTSOCK_OPTIONS_H
+
+#include <netinet/in.h>
+#include <linux/tcp.h>
+
+#ifndef TCP_NOTSENT_LOWAT
+#define TCP_NOTSENT_LOWAT 25
+#endif
+
+#endif
