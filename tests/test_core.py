@@ -30,6 +30,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "libfastsock.a"
 
 
+def build(name: str, library: Path, folder: Path) -> Path:
+    """A program of tests/native."""
+    subprocess.run(
+        [*COMPILER, *FLAGS, "-O1", "-g", "-U_FORTIFY_SOURCE", str(NATIVE / f"{name}.c"), str(library), "-pthread",
+         "-o", str(folder / name)],
+        check=True, timeout=DEADLINE,
+    )  # fmt: skip
+    return folder / name
+
+
 def test_each_header_stands_alone() -> None:
     """So that an include says what a file needs, and their order says nothing."""
     for header in sorted(CORE.rglob("*.h")):
@@ -135,12 +145,7 @@ def test_a_call_past_the_table_is_found(library: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["connection", "failures"])
 def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Path) -> None:
     """Connections whose ends move, leave, fork, close and die under load; and calls of the system that fail."""
-    program = tmp_path / name
-    subprocess.run(
-        [*COMPILER, *FLAGS, "-O1", "-g", "-U_FORTIFY_SOURCE", str(NATIVE / f"{name}.c"), str(library), "-pthread",
-         "-o", str(program)],
-        check=True, timeout=DEADLINE,
-    )  # fmt: skip
+    program = build(name, library, tmp_path)
     done = subprocess.run([program, "3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert re.search(r"^[1-9]\d* (rounds|runs), [1-9]\d* (bytes|failures)", done.stdout, re.MULTILINE)
@@ -187,13 +192,10 @@ def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
     assert "the scenario never calls fsync" in said
 
 
-def test_whoever_is_killed_in_the_middle_of_a_turn_is_mended(library: Path, tmp_path: Path) -> None:
-    """At each store of the ring, with and without limits to its buffers."""
-    program = tmp_path / "crashes"
-    subprocess.run(
-        [*COMPILER, *FLAGS, "-O1", "-g", str(NATIVE / "crashes.c"), str(library), "-pthread", "-o", str(program)],
-        check=True, timeout=DEADLINE,
-    )  # fmt: skip
+@pytest.mark.parametrize("name", ["crashes", "killed"])
+def test_whoever_is_killed_in_the_middle_of_a_turn_is_mended(name: str, library: Path, tmp_path: Path) -> None:
+    """At each store of the ring, with and without limits to its buffers; and at calls of the system."""
+    program = build(name, library, tmp_path)
     done = subprocess.run([program, "2"], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert re.search(r"^[1-9]\d* rounds, [1-9]\d* killed", done.stdout, re.MULTILINE)

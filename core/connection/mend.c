@@ -12,6 +12,7 @@
  *     fs_go_back_receiving   doorbell bytes not heard, the peer held       hearing them, settling
  *     fs_shut                FIN in the ring and not in the kernel         shutting down there
  *     fs_answer_credit_wait  the peer's wish cleared, the peer not woken   waking it: once too often does no harm
+ *                            the same, the peer's plug not taken           taking it
  *     fs_ring                the peer's ASLEEP cleared, it was not woken   the same
  *
  * Not what `sending_step` and FS_COLLECTING mark: the way out moves bytes to where only the dead process knew of them.
@@ -22,6 +23,7 @@
  * waits. */
 #include "connection/mend.h"
 
+#include "connection/hear.h"
 #include "connection/leave.h"
 #include "connection/lifeline.h"
 #include "connection/ringing.h"
@@ -98,9 +100,11 @@ void fs_mend_receiving(struct fs_connection *c, struct fs_side *own) {
             own->doorbell_debt = owed > 0 ? (uint32_t)owed : 0;
         }
     }
-    if (moved & FS_RECEIVING_BACK && !(moved & FS_COLLECTING))
+    if (moved & FS_RECEIVING_BACK && !(moved & FS_COLLECTING)) {
         fs_settle_in_turn(c);
-    else if (moved & FS_RECEIVING_MOVED)
+    } else if (moved & FS_RECEIVING_MOVED) {
         fs_acknowledge(&c->vi);
+        if (!c->is.driven) fs_take_doorbell_bytes(c); /* (a plug whose wish stands is not taken by this) */
+    }
     fs_tell_peer(c);
 }

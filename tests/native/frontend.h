@@ -170,7 +170,7 @@ static int bridge_end(struct end *e, struct fs_parcel *parcel) {
 
 /* Takes the connection back to the kernel, if that can be done. `may_bridge`: by a process, where the peer cannot help.
  * FS_IN_KERNEL: the kernel's stream is the whole stream. FS_NEEDS_BRIDGE: it stays as it is. */
-static enum fs_outcome leave_end(struct end *e, int may_bridge) {
+static inline enum fs_outcome leave_end(struct end *e, int may_bridge) {
     struct fs_parcel parcel = FS_NO_PARCEL;
     struct fs_call call;
     enum fs_outcome outcome = FS_IN_KERNEL;
@@ -262,7 +262,7 @@ static void *make_region(uint32_t window, uint32_t chunk, size_t *size) {
 }
 
 /* How an end stands, for reports: unsynchronised. */
-__attribute__((no_sanitize("thread"))) static void show_end(const struct end *e) {
+__attribute__((no_sanitize("thread"))) static inline void show_end(const struct end *e) {
     const struct fs_connection *c = &e->c;
     const struct fs_side *own = c->own;
     fprintf(stderr, "end %d in process %d: fd %d, attached %u, exposed %u, broken %u, lost %u, error %u, shut %u %u,"

@@ -1,0 +1,123 @@
+/* Holders of a connection that are killed at a system call in the middle of a turn: the next holder mends what concerns the
+ * kernel connection, and the peer goes on. `killed [seconds]`; one look at each place is enough.
+ *
+ * Both ends are in this process, and a forked child holds one of them too. It dies in the function that stands
+ * in the core's table of calls, and stays a zombie while the next holder works. */
+#include "frontend.h"
+
+#include <signal.h>
+
+#define WINDOW 8
+#define CHUNK 1024
+
+static int dies_at = -1; /* writing to this descriptor kills this process */
+
+static ssize_t write_or_die(int fd, const void *data, size_t length) {
+    if (fd == dies_at) kill(getpid(), SIGKILL);
+    return write(fd, data, length);
+}
+
+static struct end ends[2];
+static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+
+static void count_child(int by) {
+    for (int s = 0; s < 2; s++)
+        if (fs_load_sc(&ends[s].open)) fs_add_sc(&ends[s].c.own->holders, (uint32_t)by);
+}
+
+/* Both ends of a connection, on the ring in both directions. */
+static void open_ends(void) {
+    static const struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 0, .combine_when_full = 0};
+    int fds[2], wakes[2] = {eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    size_t size;
+    char byte;
+    void *memory = make_region(WINDOW, CHUNK, &size);
+    connect_pair(fds);
+    for (int s = 0; s < 2; s++) {
+        ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s};
+        ends[s].wake_fd = fcntl(wakes[s], F_DUPFD_CLOEXEC, 3);
+        ends[s].peer_fd = fcntl(wakes[!s], F_DUPFD_CLOEXEC, 3);
+        check(open_end(&ends[s], fds[s]) == 0 && attach_end(&ends[s], &manner) == 0, "opening");
+    }
+    close(wakes[0]);
+    close(wakes[1]);
+    for (int s = 0; s < 2; s++) {
+        check(fs_try_send(&ends[s].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
+        check(fs_sends_on_ring(&ends[s].c), "side %d does not move", s);
+        check(fs_try_receive(&ends[!s].c, &byte, 1, 0, 1) == 1, "receiving");
+    }
+}
+
+static void close_ends(void) {
+    for (int s = 0; s < 2; s++) {
+        close_end(&ends[s], 1);
+        close(ends[s].wake_fd);
+        close(ends[s].peer_fd);
+    }
+    munmap(ends[0].memory, ends[0].size);
+}
+
+/* A forked child of this process holds both ends too, and dies in `act`. */
+static void be_killed(void (*act)(void)) {
+    siginfo_t info;
+    fs_stop_thread();
+    fs_announce_fork(1);
+    pid_t child = fork();
+    fs_announce_fork(0);
+    check(child >= 0, "fork: %m");
+    if (child == 0) {
+        fs_own_pid = (uint32_t)getpid();
+        fs_forget_blocks_after_fork();
+        fs_forget_news();
+        fs_leave_channel_to_parent();
+        for (int s = 0; s < 2; s++) fs_inherit(&ends[s].c);
+        act();
+        _exit(1);
+    }
+    fs_fork_is_over();
+    fs_start_thread_again();
+    check(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0, "waitid: %m");
+    check(info.si_code == CLD_KILLED && info.si_status == SIGKILL, "the child was not killed: %d", info.si_status);
+}
+
+static void reap(void) { check(waitpid(-1, NULL, 0) > 0, "waitpid: %m"); }
+
+/* Half of what waits, by a child that dies as it wakes the sender: its wish for a plug to be taken out is cleared by then. */
+static void receive_half(void) {
+    char bytes[WINDOW / 2 * CHUNK];
+    dies_at = ends[1].c.peer_fd;
+    fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1);
+}
+
+static void kill_who_answers_a_plug(void) {
+    char bytes[CHUNK] = {0};
+    struct pollfd polled;
+    open_ends();
+    expose_end(&ends[0]);
+    polled = (struct pollfd){ends[0].number, POLLOUT, 0};
+    while (fs_try_send(&ends[0].c, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) {}
+    check(fs_plug_if_full(&ends[0].c), "the ring has room");
+    check(poll(&polled, 1, 0) == 0, "a full ring is called writable");
+    check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == CHUNK, "receiving");
+    check(poll(&polled, 1, 0) == 0, "the plug goes before a third of the window is free");
+    fs_arm_sender(&ends[0].c.vi, FS_WAITS); /* another thread of this end sleeps on its eventfd */
+    be_killed(receive_half);
+    check(!fs_peer_credit_wait(&ends[1].c.vi), "the child has not answered");
+    check(fs_try_receive(&ends[1].c, bytes, 1, MSG_PEEK, 1) == 1, "what the child had not read");
+    check(poll(&polled, 1, (int)(PATIENCE * 1000)) == 1 && polled.revents == POLLOUT,
+          "there is room in the ring, and nobody has taken out the plug");
+    reap();
+    close_ends();
+}
+
+int main(int count, char **arguments) {
+    struct rounds rounds = begin_rounds(count, arguments);
+    uint64_t random;
+    fs_system.write = write_or_die;
+    become_front_end();
+    fs_watch_forks(count_child);
+    alarm(60);
+    while (next_round(&rounds, &random)) kill_who_answers_a_plug();
+    printf("%u rounds, %u killed in the middle of a turn\n", rounds.done, rounds.done);
+    return 0;
+}
