@@ -15,7 +15,7 @@
 #define PROBE_INTERVAL ((int64_t)500000000)    /* probes of a half-closed peer that does not read */
 #define SHARED_INTERVAL ((int64_t)100000000)   /* looks of a sleeper whose side is several processes */
 #define COLLECTING_INTERVAL ((int64_t)2000000) /* looks of a receiver while another holder takes what lies unread */
-#define DEAF_INTERVAL ((int64_t)2000000)       /* looks of a sleeper whose eventfd the program has closed */
+#define DEAF_INTERVAL ((int64_t)2000000)       /* looks of a sleeper that nothing wakes */
 
 /* ---- what waits go by --------------------------------------------------------------------------------------- */
 
@@ -242,8 +242,10 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news
         }
         if (!ready) fs_leave_byte(c);
     }
-    if (watches && c->wake_fd < 0 && (rest < 0 || rest > DEAF_INTERVAL)) {
-        /* The program has closed our eventfd: nothing but the end of the connection would wake us. */
+    /* (A number that was given up was told to who had joined the news by then. It is seen by who has joined since.) */
+    int deaf = (watches && c->wake_fd < 0) || fs_load_relaxed(&c->number) == (uint32_t)-1;
+    if (deaf && (rest < 0 || rest > DEAF_INTERVAL)) {
+        /* Or the program has closed our eventfd: nothing but the end of the connection would wake us. */
         probe = looks = 1;
         rest = DEAF_INTERVAL;
     } else if (probe) {

@@ -253,6 +253,45 @@ static void break_pipe(void) {
     signal(SIGPIPE, SIG_DFL);
 }
 
+/* A call that goes to sleep when another thread has closed the connection already, without a descriptor to spare: it joins the
+ * news behind the word, and another sleeper may have taken the eventfd's. */
+static void sleep_late(int attaches) {
+    struct mapping map = map_guarded(4, 1024);
+    struct fs_counters totals = {0};
+    int wakes = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct end end = {.map = &map, .eventfds = {wakes, -1}};
+    struct fs_call call;
+    char byte;
+    int fds[2];
+    format_region(&map, 4, 1024);
+    connect_ends(fds);
+    take_front();
+    check(fs_open_connection(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
+    drop_front();
+    if (attaches) attach(&end);
+    enter(&end, &call);
+    take_front();
+    fs_note_finished(&end.c);
+    fs_let_go_of(&end.c, &totals);
+    fs_abandon_number(&end.c);
+    close(fds[0]);
+    drain(wakes);
+    struct fs_news *news = fs_join_news();
+    drop_front();
+    for (int what = FS_RECEIVE; what <= FS_SEND; what++)
+        check(fs_sleep(&end.c, what, fs_now() + (int64_t)(PATIENCE * 1e9), news) == 1, "a wait for %d sleeps on", what);
+    check(fs_try_receive(&end.c, &byte, 1, 0, 1) == -EBADF, "a receive");
+    take_front();
+    if (news) fs_leave_news(news);
+    check(fs_end_call(&end.c, &call) == FS_RELEASE, "a call is inside");
+    fs_free_own(&end.c);
+    fs_note_detached(&end.c);
+    drop_front();
+    close(fds[1]);
+    close(wakes);
+    munmap(map.start, map.length);
+}
+
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t bytes = 0, sleeps = 0, random;
@@ -261,6 +300,8 @@ int main(int count, char **arguments) {
     fs_front = (struct fs_front){let_go, take_again};
     fill_pattern();
     break_pipe();
+    sleep_late(0);
+    sleep_late(1);
     while (next_round(&rounds, &random)) {
         struct fs_counters totals = run_round(&random);
         bytes += totals.bytes_sent;
