@@ -9,6 +9,7 @@
  *     a post                 `ringing`, which readers wait for             clearing it
  *     fs_take_kernel         bytes read, and not counted                   counting them
  *     fs_swallow             doorbell bytes heard, and perhaps not taken   `doorbell_debt`
+ *                            urgent bytes in line in the kernel            the option as the program set it
  *     fs_go_back_receiving   doorbell bytes not heard, the peer held       hearing them, settling
  *     fs_shut                FIN in the ring and not in the kernel         shutting down there
  *     fs_answer_credit_wait  the peer's wish cleared, the peer not woken   waking it: once too often does no harm
@@ -17,7 +18,7 @@
  *
  * Not what `sending_step` and FS_COLLECTING mark: the way out moves bytes to where only the dead process knew of them.
  * The connection is dissolved then (the latter by fs_beside_collector), so that nobody takes what is left for the whole
- * stream. The same where the kernel does not tell (urgent data).
+ * stream. The same where the kernel does not tell.
  *
  * Responsible for: what fs_take_turn and fs_try_both find in an inherited turn. Never: takes or gives back a turn,
  * waits. */
@@ -72,15 +73,9 @@ void fs_mend_sending(struct fs_connection *c, struct fs_side *own) {
     if ((fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) == FS_FIN) fs_system.shutdown(c->fd, SHUT_WR);
 }
 
-/* Bytes of the kernel's stream that this side has read so far, doorbell bytes and all. 0 if an urgent byte makes that
- * uncertain, or the kernel does not tell. */
-static int read_of_kernel(struct fs_connection *c, uint64_t *taken) {
-    int64_t mark;
-    return fs_kernel_position(c, taken, &mark) && mark < 0;
-}
-
 void fs_mend_receiving(struct fs_connection *c, struct fs_side *own) {
     uint64_t taken;
+    int64_t mark;
     uint32_t moved = fs_load_relaxed(&own->moved);
     if (!fs_is_attached(c) || moved & FS_OUT) return;
     fs_mend_receiver(&c->vi);
@@ -88,7 +83,9 @@ void fs_mend_receiving(struct fs_connection *c, struct fs_side *own) {
     if (moved & FS_RECEIVING_BACK) fs_store_sc(&c->vi.rx->heard, fs_load_acquire(&c->vi.rx->rung));
     /* A loop's transport reads the kernel without our turns, and accounts for it afterwards. */
     if (!c->is.driven && !(moved & FS_RECEIVING_BACK && !switch_at) && !(fs_events_now(c->fd, 0) & POLLERR)) {
-        if (!read_of_kernel(c, &taken)) {
+        /* (Whoever counts them by place has them in line for that time.) */
+        fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline);
+        if (!fs_kernel_position(c, &taken, &mark)) {
             fs_break_off(c, "a process of this side was killed while it read from the kernel");
             return;
         }
@@ -96,7 +93,8 @@ void fs_mend_receiving(struct fs_connection *c, struct fs_side *own) {
             own->kernel_taken = taken;
         } else {
             uint32_t heard = fs_load_relaxed(&c->vi.rx->heard);
-            int64_t owed = (int32_t)(heard - (uint32_t)(taken - (switch_at - 1)));
+            /* (An urgent byte in front of the switch, which is passed over, may be unread.) */
+            int64_t owed = (int32_t)(heard - (uint32_t)(FS_MAX(taken, switch_at - 1) - (switch_at - 1)));
             own->doorbell_debt = owed > 0 ? (uint32_t)owed : 0;
         }
     }

@@ -17,6 +17,14 @@ static ssize_t write_or_die(int fd, const void *data, size_t length) {
     return write(fd, data, length);
 }
 
+static int dies_in_line = -1; /* asking how much waits kills this process, where urgent bytes are in line (1) or are not (0) */
+
+static int ask_or_die(int fd, unsigned long what, void *argument) {
+    if (dies_in_line >= 0 && what == FIONREAD && fs_option(fd, SOL_SOCKET, SO_OOBINLINE) == dies_in_line)
+        kill(getpid(), SIGKILL);
+    return ioctl(fd, what, argument);
+}
+
 static struct end ends[2];
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 
@@ -110,6 +118,40 @@ static void kill_who_answers_a_plug(void) {
     close_ends();
 }
 
+static int place_of_death;
+
+static void take_urgent_byte(void) {
+    char bytes[8];
+    check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == 2, "what comes before the urgent byte");
+    dies_in_line = place_of_death;
+    fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1);
+}
+
+/* A child dies as it asks how far the kernel's queue was read, for which it says for a moment that urgent bytes are in line. */
+static void kill_who_counts_by_place(int in_line) {
+    char bytes[8];
+    open_ends();
+    struct pollfd polled = {ends[1].number, POLLIN, 0};
+    expose_end(&ends[1]);
+    check(fs_try_send(&ends[0].c, "ab", 2, MSG_NOSIGNAL) == 2, "sending");
+    check(fs_try_send_urgent(&ends[0].c, "!", 1, MSG_NOSIGNAL) == 1, "sending");
+    check(fs_try_send(&ends[0].c, "cd", 2, MSG_NOSIGNAL) == 2, "sending");
+    place_of_death = in_line;
+    be_killed(take_urgent_byte);
+    int64_t got = fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1);
+    check(got == -EAGAIN, "%" PRId64 ", %s", got, ends[1].c.vi.violation ? ends[1].c.vi.violation : "no violation");
+    check(!fs_option(ends[1].number, SOL_SOCKET, SO_OOBINLINE), "urgent bytes are in line from now on");
+    for (double until = seconds_now() + PATIENCE; poll(&polled, 1, 0);) { /* (a doorbell byte may be late) */
+        check(seconds_now() < until, "the descriptor is called readable, and there is nothing");
+        check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == -EAGAIN, "there was nothing");
+    }
+    check(fs_try_send(&ends[0].c, "ef", 2, MSG_NOSIGNAL) == 2, "sending");
+    check(poll(&polled, 1, (int)(PATIENCE * 1000)) == 1, "the descriptor is not called readable");
+    check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == 2 && !memcmp(bytes, "ef", 2), "receiving");
+    reap();
+    close_ends();
+}
+
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random;
@@ -117,7 +159,12 @@ int main(int count, char **arguments) {
     become_front_end();
     fs_watch_forks(count_child);
     alarm(60);
-    while (next_round(&rounds, &random)) kill_who_answers_a_plug();
-    printf("%u rounds, %u killed in the middle of a turn\n", rounds.done, rounds.done);
+    fs_system.ioctl = ask_or_die;
+    while (next_round(&rounds, &random)) {
+        kill_who_answers_a_plug();
+        kill_who_counts_by_place(0);
+        kill_who_counts_by_place(1);
+    }
+    printf("%u rounds, %u killed in the middle of a turn\n", rounds.done, 3 * rounds.done);
     return 0;
 }
