@@ -22,7 +22,9 @@ MODULES = sorted(glob("fastsock/_native/*.pyx"))
 CORE = sorted(glob("core/**/*.c", recursive=True))
 READ = [*glob("core/**/*.h", recursive=True), *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
 # Hidden: functions of the core call each other directly, and nobody else's library can come between.
+# A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function", "-fvisibility=hidden"]
+FLAGS += ["-Werror=incompatible-pointer-types"]
 DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 
 

@@ -117,7 +117,7 @@ active proctype server_sender() {
         do
         :: next > ANSWER || failed -> break
         :: else ->
-            /* send_stream, under the send lock */
+            /* send_stream, in a turn to send */
             if
             :: atomic { lost || client_gone || fin_of_client != NONE && server_reset ->
                     lost = true;

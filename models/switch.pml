@@ -54,7 +54,7 @@ active proctype sender() {
         do
         :: next > BYTES -> break
         :: else ->
-            /* send_stream, under the send lock */
+            /* send_stream, in a turn to send */
             if
             :: !moved && ready && len(wire) < QUEUE ->          /* SYNC: consent; POLLOUT */
                 /* switch_sending */

@@ -60,7 +60,7 @@ chan asks[2] = [3] of { bool };
 byte parcel_first[2], parcel_size[2];
 
 /* What belongs to side i: memory that its threads share. */
-bool locked[2];                     /* send_lock */
+bool locked[2];                     /* the sender's lock */
 bool sending_moved[2], sending_back[2], sending_held[2], receiving_moved[2], receiving_back[2], out[2];
 byte debt[2];
 byte handed[2];                     /* bytes of stream i that the ring or the kernel has accepted */
@@ -120,7 +120,7 @@ inline ring_doorbell(i) {
 #define rings(i) (fin[1 - i] != NONE)
 #endif
 
-/* go_back_sending, under the send lock: in answer to a leaver, */
+/* go_back_sending, in a turn to send: in answer to a leaver, */
 inline answer_leaver(i) {
     if
     :: ready[i] == LEFT && !sending_back[i] ->

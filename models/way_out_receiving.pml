@@ -195,7 +195,7 @@ inline let_peer_leave(j) {
         :: SETTLE_DEADLINE -> atomic { refuse(j) }
 #endif
         fi;
-        atomic { LOCK(j); UNLOCK(j) };                    /* a parcel is sent under the send lock */
+        atomic { LOCK(j); UNLOCK(j) };                    /* a parcel is sent in a turn to send */
 refused: skip
     fi
 #else

@@ -56,7 +56,7 @@ static int stopped(void) { return fs_load_relaxed(&shared->stop) != 0; }
 static int send_all(const void *from, size_t size) {
     uint32_t polls = 0;
     for (size_t done = 0; done < size;) {
-        int64_t part = fs_post(&vi, (const char *)from + done, size - done, FS_DATA, 0, NULL);
+        int64_t part = fs_post(&vi, &vi.own->sender, (const char *)from + done, size - done, FS_DATA, 0, NULL);
         if (part < 0) exit(3);
         done += (size_t)part;
         if (part == 0) {
@@ -70,7 +70,7 @@ static int send_all(const void *from, size_t size) {
 static int receive_all(void *into, size_t size) {
     uint32_t polls = 0;
     for (size_t done = 0; done < size;) {
-        int64_t part = fs_take(&vi, (char *)into + done, size - done, FS_CONSUME);
+        int64_t part = fs_take(&vi, &vi.own->receiver, (char *)into + done, size - done, FS_CONSUME);
         if (part < 0) exit(3);
         done += (size_t)part;
         if (part == 0) {
@@ -88,7 +88,7 @@ static void attach(void *region, size_t size, int side, int cpus) {
         exit(2);
     }
     vi.own = &shared->sides[side];
-    vi.own->ends = calloc(1, fs_ends_size(WINDOW));
+    vi.own->sender.ends = calloc(1, fs_ends_size(WINDOW));
     vi.ack_threshold = THRESHOLD;
     vi.combine_from = UINT32_MAX;
     cpu_set_t allowed, one;

@@ -1,5 +1,6 @@
 """The core is a library for C: built with a compiler alone, of headers that stand alone, and driven without Python."""
 
+import ast
 import os
 import re
 import shlex
@@ -63,6 +64,87 @@ def test_the_public_header_goes_with_what_else_a_program_includes(other: str, st
             capture_output=True, text=True, timeout=DEADLINE, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, ""), lines
+
+
+TURNS = """
+#include "connection/hear.h"
+#include "connection/leave.h"
+#include "connection/ringing.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "connection/turns.h"
+#include "ring/mending.h"
+
+void program(struct fs_connection *c, struct fs_sender *sender, struct fs_receiver *receiver, struct fs_leaver *leaver,
+             struct fs_both both, struct fs_parcel *parcel, char *bytes) {
+    %s
+}
+"""
+TURN = re.compile(r"\b(?:both\.)?(sender|receiver|leaver)\b")
+OTHERS = {"sender": "receiver", "receiver": "sender", "leaver": "sender"}
+NEED_A_TURN = [
+    "fs_post(&c->vi, sender, bytes, 1, FS_DATA, 0, NULL);",
+    "fs_post_fin(&c->vi, sender, FS_FIN);",
+    "fs_take_credits(&c->vi, sender);",
+    "fs_arm_sender(&c->vi, sender, FS_WAITS);",
+    "fs_mend_sender(&c->vi, sender);",
+    "fs_take(&c->vi, receiver, bytes, 1, FS_CONSUME);",
+    "fs_acknowledge(&c->vi, receiver);",
+    "fs_hush(&c->vi, receiver);",
+    "fs_mend_receiver(&c->vi, receiver);",
+    "fs_ring(c, sender, FS_ASLEEP);",
+    "fs_switch_sending(c, both.sender);",
+    "fs_take_doorbell_bytes(c, both.receiver);",
+    "fs_change_sending(sender, FS_EV_HOLD);",
+    "fs_change_receiving(receiver, FS_EV_COLLECT);",
+    "fs_change_leaving(leaver, FS_EV_OUT);",
+    "fs_leave_ring(c, leaver, parcel);",
+    "sender = fs_lock_sending(c);",
+    "receiver = fs_take_turn_to_receive(c, 1);",
+    "fs_unlock_sending(sender);",
+    "fs_unlock_receiving(receiver);",
+    "fs_end_turn_to_send(c, sender);",
+    "fs_end_turn_to_receive(c, receiver);",
+    "fs_end_leaving(c, leaver, 1);",
+]
+
+
+def shipped_flags() -> list[list[str]]:
+    """What compiles the core into the extension, and into the library."""
+    built = [word for found in re.findall(r"^FLAGS \+?= (\[.*\])$", (ROOT / "setup.py").read_text(), re.MULTILINE)
+             for word in ast.literal_eval(found)]  # fmt: skip
+    script = (CORE / "compile").read_text()
+    return [built, [word for found in re.findall(r'^command\+?="(.*?)"', script, re.MULTILINE)
+                    for word in shlex.split(found) if word.startswith("-")]]  # fmt: skip
+
+
+def compiled(statements: str, flags: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [*COMPILER, *flags, f"-I{CORE}", "-fsyntax-only", "-xc", "-"]
+    program = TURNS % statements
+    return subprocess.run(command, input=program, capture_output=True, text=True, timeout=DEADLINE, check=False)
+
+
+@pytest.mark.parametrize("flags", shipped_flags(), ids=["extension", "library"])
+def test_what_has_the_right_turn_compiles(flags: list[str]) -> None:
+    done = compiled("\n".join(NEED_A_TURN), [*flags, "-Werror"])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("statement", NEED_A_TURN, ids=lambda statement: re.search(r"fs_\w+", statement)[0])
+def test_what_has_the_wrong_turn_does_not_compile(statement: str) -> None:
+    wrong = TURN.sub(lambda turn: turn[0].replace(turn[1], OTHERS[turn[1]]), statement)
+    assert wrong != statement
+    for flags in shipped_flags():
+        done = compiled(wrong, flags)
+        assert done.returncode != 0, wrong
+        assert re.search(r"incompatible[- ]pointer[- ]type", done.stderr), done.stderr
+
+
+def test_an_event_of_the_other_direction_does_not_compile() -> None:
+    assert compiled("fs_change_sending(sender, FS_EV_HOLD);", FLAGS).returncode == 0
+    done = compiled("fs_change_sending(sender, FS_EV_COLLECT);", FLAGS)
+    assert done.returncode != 0
+    assert "enum-conversion" in done.stderr
 
 
 def test_the_library_needs_the_c_library_alone(library: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_the_states_are_drawn_as_the_table_has_them() -> None:
 
 
 def test_the_drawing_has_every_event_of_the_table() -> None:
-    declared = re.findall(r"^    FS_EV_(\w+),", states.EVENTS.read_text(), re.MULTILINE)
+    declared = re.findall(r"^    FS_EV_(\w+)\b", states.EVENTS.read_text(), re.MULTILINE)
     events = states.table(states.TABLE.read_text())
     assert len(declared) > 5
     assert list(events) == declared

@@ -286,6 +286,29 @@ def test_writes_of_the_state_are_found(text: str, writes: bool) -> None:
     assert bool(WRITES_STATE.search(text)) == writes
 
 
+MAKES_TURN = re.compile(r"(?:own|side|\))(?:->|\.)(?:sender|receiver)\b(?!\.)")
+
+
+def test_a_turn_is_made_where_it_is_taken() -> None:
+    """Such a pointer says that the caller has the lock. Who looks without a turn names the field."""
+    makers = {path for path in NATIVE_SOURCES if MAKES_TURN.search(path.read_text())}
+    assert makers == {CORE / "connection/turns.c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "makes"),
+    [
+        ("fs_post_fin(&c->vi, &c->own->sender, FS_FIN);", True),
+        ("return fs_side_of_leaver(leaver)->receiver;", True),
+        ("cdef fs_sender *sender = &endpoint.c.own.sender", True),
+        ("fs_load_relaxed(&c->own->receiver.taken)", False),
+        ("fs_take_doorbell_bytes(c, both.receiver);", False),
+    ],
+)
+def test_turns_that_are_made_are_found(text: str, makes: bool) -> None:
+    assert bool(MAKES_TURN.search(text)) == makes
+
+
 def test_the_core_knows_nothing_of_python() -> None:
     for path in CORE_SOURCES:
         assert not re.search(r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", path.read_text()), path

@@ -96,10 +96,10 @@ static inline void fs_answer(int fd, const struct fs_asker *asker, const void *a
                      asker->size);
 }
 
-/* Bytes in the ring that the receiver has not taken, of the first FS_SEEN_SCAN descriptors. For a thread without the receive lock:
+/* Bytes in the ring that the receiver has not taken, of the first FS_SEEN_SCAN descriptors. For a thread without a turn:
  * every word is read once, and what is read may be gone already. */
 static inline uint64_t fs_unread_bytes(const struct fs_vi *vi, const struct fs_side *own) {
-    uint32_t number = fs_load_relaxed(&own->consumed), skip = fs_load_relaxed(&own->taken);
+    uint32_t number = fs_load_relaxed(&own->receiver.consumed), skip = fs_load_relaxed(&own->receiver.taken);
     uint32_t last = number + (vi->window < FS_SEEN_SCAN ? vi->window : FS_SEEN_SCAN);
     uint64_t total = 0;
     for (; number != last; number++) {
@@ -117,7 +117,7 @@ static inline void fs_see_end(struct fs_vi *vi, struct fs_side *own, uint64_t in
                               struct fs_seen_end *seen) {
     uint32_t moved = fs_load_relaxed(&own->moved), acked = fs_load_relaxed(&vi->tx->acked), taken = fs_load_relaxed(&vi->tx->seen);
     uint32_t posted = taken, used;
-    /* (The number of posted descriptors is the send lock's. The descriptors themselves tell.) */
+    /* (The sender counts what is posted, in its turn. The descriptors themselves tell.) */
     while (posted - taken < vi->window && FS_COMMIT_SEQ(fs_load_relaxed(&fs_descriptor_at(vi, vi->tx, posted)->commit)) == posted + 1)
         posted++;
     used = posted - acked;

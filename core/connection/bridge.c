@@ -199,7 +199,7 @@ static int64_t next_inward(struct fs_connection *c, struct fs_parcel *parcel, ch
         parcel->fd = -1;
     }
     got = fs_try_receive(c, into, BUFFER, 0, 1);
-    if (got == 0 && !fs_load_relaxed(&c->own->fin_taken)) {
+    if (got == 0 && !fs_load_relaxed(&c->own->receiver.fin_taken)) {
         if (fs_lifeline(c) == FS_ALIVE) return -EAGAIN; /* as fs_look_in_kernel */
         got = fs_try_receive(c, into, BUFFER, 0, 1);
     }
@@ -216,9 +216,9 @@ static int deaf(struct fs_connection *c) {
  * another holder of the connection: what this process had taken is lost, and nobody is given what follows for the
  * whole stream. (The mark without a leaver says so: fs_beside_collector.) */
 static void dissolve(struct fs_connection *c) {
-    struct fs_side *own = fs_lock_receiving(c);
-    fs_change(own, FS_EV_COLLECT);
-    fs_end_turn_to_receive(c, own);
+    struct fs_receiver *receiver = fs_lock_receiving(c);
+    fs_change_receiving(receiver, FS_EV_COLLECT);
+    fs_end_turn_to_receive(c, receiver);
     fs_or_sc(&c->vi.rx->doorbell, FS_GONE);
     if (fs_is_shared(c)) {
         fs_reset_connection(c->fd);
@@ -319,10 +319,10 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
                         (outward.done == outward.length && !outward.ended ? POLLIN : 0);
         if (armed) {
             /* In our turn: another holder may read, and an ACK that is older than its own would step back. */
-            struct fs_side *own = fs_lock_receiving(c);
-            fs_answer_credit_wait(c);
+            struct fs_receiver *receiver = fs_lock_receiving(c);
+            fs_answer_credit_wait(c, receiver);
             int ready = fs_arm_receiver(&c->vi) && fs_receives_on_ring(c);
-            fs_end_turn_to_receive(c, own);
+            fs_end_turn_to_receive(c, receiver);
             if (ready) continue;
             if (!fs_receives_on_ring(c) && fs_load_sc(&c->vi.rx->switch_at))
                 patience = HELD_LOOK; /* the kernel's part is still on its way */
@@ -359,7 +359,7 @@ static int64_t fork_bridge(struct fs_connection *c, struct fs_parcel *parcel, in
     _exit(0);
 }
 
-int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *near) {
+int64_t fs_start_bridge(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel, int *near) {
     int ends[2];
     *near = -1;
     char *buffers = fs_system.malloc(2 * BUFFER);
@@ -367,9 +367,9 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *
     if (pid == 0) {
         /* Until the leaver is done nobody else receives, and the bridge waits: a thread that received beside it would
          * get what comes behind the bytes that the bridge has taken. */
-        struct fs_side *own = fs_lock_receiving(c);
-        fs_change(own, FS_EV_COLLECT);
-        fs_end_turn_to_receive(c, own);
+        struct fs_receiver *receiver = fs_lock_receiving(c);
+        fs_change_receiving(receiver, FS_EV_COLLECT);
+        fs_end_turn_to_receive(c, receiver);
         void *given = fs_let_go();
         pid = fork_bridge(c, parcel, ends[1], buffers);
         fs_take_again(given);
@@ -382,10 +382,11 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *
 }
 
 int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, const int *numbers, int count) {
-    /* Under both locks, so that no call is under way on the connection; and with the front end's lock, which nobody
+    /* In both turns, so that no call is under way on the connection; and with the front end's lock, which nobody
      * may wait for who holds one. */
-    struct fs_side *old = fs_try_both(c);
-    if (!old) return 0;
+    struct fs_both both;
+    struct fs_side *old = c->own;
+    if (!fs_try_both(c, &both)) return 0;
     for (int i = 0; i < count; i++) {
         int flags = fs_system.fcntl(numbers[i], F_GETFD, 0);
         while (fs_system.dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0 &&
@@ -399,7 +400,7 @@ int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, cons
      * lock. */
     fs_note_bridged(c);
     c->own = side;
-    fs_unlock_both(old);
+    fs_unlock_both(both);
     fs_count_out(old); /* (a forked child is struck out no more: it would be counted out twice) */
     fs_wake_own(c);
     fs_tell_of_number(); /* (the bridge may be the one that hears the eventfd) */

@@ -7,9 +7,9 @@
 /* Starts a process that copies between the connection and one end of a new TCP connection within this process. Its
  * process id, and `*near`, the other end, which is to take the place of the connection's descriptors
  * (fs_change_over) and is the caller's to close behind that; or -errno, and there is nothing. `parcel` stays the
- * caller's: the process has one of its own. Between fs_begin_leaving and fs_end_leaving. With the front end's lock,
+ * caller's: the process has one of its own. With the front end's lock,
  * which is let go for the fork. */
-int64_t fs_start_bridge(struct fs_connection *c, struct fs_parcel *parcel, int *near);
+int64_t fs_start_bridge(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel, int *near);
 
 /* The connection's descriptors become `near`, a kernel TCP connection like any other, with `side` as its state.
  * Never waits; with the front end's lock. 0 if a turn is somebody else's, and nothing has changed then:

@@ -83,8 +83,8 @@ struct fs_connection {
     int plug_seen;             /* the peer's */
     uint32_t plug_seen_at;     /* descriptors consumed */
     int peer_late;             /* a doorbell byte that it was about to send did not come */
-    int late;                  /* enum fs_late: what a turn to receive has left to be waited for without it; under the receive lock */
-    int late_sending;          /* a turn to send has left doorbell bytes to be sent without it; under the send lock */
+    int late;                  /* enum fs_late: what a turn to receive has left to be waited for without it */
+    int late_sending;          /* a turn to send has left doorbell bytes to be sent without it */
     fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while it is wider; 0: it is the kernel's */
     /* the lifeline */
     unsigned int unacknowledged_sends;

@@ -86,22 +86,22 @@ void fs_inherit(struct fs_connection *c) {
  * by now, or the connection gets none. A FIN that only the kernel sends would be taken for a death on the ring. And
  * the peer hears of ours in the ring, and may have reset the connection before the kernel's shutdown begins.) */
 int fs_shut(struct fs_connection *c, int receiving, int sending) {
-    struct fs_side *own = fs_lock_sending(c);
+    struct fs_sender *sender = fs_lock_sending(c);
     int stood = 0;
     /* (Relaxed: a call that runs beside this one may be the earlier one.) */
     fs_note_shut(c, receiving, sending);
     if (fs_is_attached(c) && !fs_is_broken(c)) {
         stood = fs_lifeline(c) != FS_OVER;
-        if (sending && !own->fin_sent) {
-            fs_post_fin(&c->vi, FS_FIN); /* also before the switch */
-            fs_ring(c, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
+        if (sending && !sender->fin_sent) {
+            fs_post_fin(&c->vi, sender, FS_FIN); /* also before the switch */
+            fs_ring(c, sender, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
         }
         if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
             fs_or_sc(&c->vi.rx->doorbell, FS_SHUT);
             fs_tell_peer(c);
         }
     }
-    fs_end_turn_to_send(c, own);
+    fs_end_turn_to_send(c, sender);
     return stood;
 }
 
@@ -112,18 +112,18 @@ void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals) {
     c->recyclable = whole && !c->is.own_inherited;
     if (fs_is_attached(c) && whole) {
         void *given = fs_let_go();
-        struct fs_side *own = fs_lock_both(c);
+        struct fs_both both = fs_lock_both(c);
         /* GONE first, then the look: a sender that posts later than our look finds GONE. */
         fs_or_sc(&c->vi.rx->doorbell, FS_GONE);
-        int unread = fs_left_unread_here(c);
-        if (!c->own->fin_sent) fs_post_fin(&c->vi, unread || fs_lingers_zero(c->fd) ? FS_RESET : FS_FIN);
+        int unread = fs_left_unread_here(c, both.receiver);
+        if (!both.sender->fin_sent) fs_post_fin(&c->vi, both.sender, unread || fs_lingers_zero(c->fd) ? FS_RESET : FS_FIN);
         if (unread) {
             fs_linger_zero(c->fd);
         } else if (fs_receives_on_ring(c)) {
-            fs_note_fin_taken(c->own, 1);
-            fs_take_doorbell_bytes(c);
+            fs_note_fin_taken(both.receiver, 1);
+            fs_take_doorbell_bytes(c, both.receiver);
         }
-        fs_end_both(c, own);
+        fs_end_both(c, both);
         fs_tell_peer(c);
         fs_take_again(given);
     }

@@ -30,13 +30,13 @@ static char junk[65536]; /* where doorbell bytes go */
 /* A buffer that has not grown yet does not grow any more. One that has grown is not held before the kernel's part of
  * the stream has been read: megabytes of that may lie in the peer's kernel, and would come through the small window a
  * bit at a time, each after the kernel's timer of 200 ms. */
-void fs_keep_receive_buffer(struct fs_connection *c) {
-    if (fs_option(c->fd, SOL_SOCKET, SO_RCVBUF) <= HELD_BUFFER) fs_hold_receive_buffer(c);
+void fs_keep_receive_buffer(struct fs_connection *c, struct fs_receiver *receiver) {
+    if (fs_option(c->fd, SOL_SOCKET, SO_RCVBUF) <= HELD_BUFFER) fs_hold_receive_buffer(c, receiver);
 }
 
 /* It would grow with plugs that are read fast, and so would the next plug; a size that was set does not grow. One that
  * has grown shrinks once the window that it offered is used up. */
-void fs_hold_receive_buffer(struct fs_connection *c) {
+void fs_hold_receive_buffer(struct fs_connection *c, struct fs_receiver *receiver) {
     uint32_t heard = fs_load_relaxed(&c->vi.rx->heard);
     if (c->receive_limit) return; /* the program has set it */
     int size = fs_option(c->fd, SOL_SOCKET, SO_RCVBUF);
@@ -64,8 +64,8 @@ void fs_free_receive_buffer(struct fs_connection *c) {
 
 /* The plug only once a third of the window is free, as POLLOUT means a third of the buffer in TCP: else each read would
  * cost a plug. */
-void fs_answer_credit_wait(struct fs_connection *c) {
-    uint32_t keep = 0, consumed = fs_load_relaxed(&c->own->consumed);
+void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver) {
+    uint32_t keep = 0, consumed = fs_load_relaxed(&receiver->consumed);
     if (fs_peer_credit_wait(&c->vi) & FS_PLUGGED) {
         if (!c->plug_seen) {
             c->plug_seen = 1;
@@ -77,10 +77,10 @@ void fs_answer_credit_wait(struct fs_connection *c) {
         else
             c->plug_seen = 0;
     }
-    fs_acknowledge(&c->vi);
-    uint32_t wants = fs_answer_sender(&c->vi, keep);
+    fs_acknowledge(&c->vi, receiver);
+    uint32_t wants = fs_answer_sender(&c->vi, receiver, keep);
     if (wants & FS_WAITS) fs_wake_peer(c);
-    if (wants & FS_PLUGGED) fs_take_doorbell_bytes(c);
+    if (wants & FS_PLUGGED) fs_take_doorbell_bytes(c, receiver);
 }
 
 /* ---- doorbell bytes ----------------------------------------------------------------------------------------- */
@@ -91,21 +91,20 @@ static int may_come(struct fs_connection *c, int64_t got) {
     return got == -EAGAIN || (got < 0 && fs_lifeline(c) != FS_OVER);
 }
 
-/* Takes what is owed (`doorbell_debt`) as far as it has come. Where no urgent byte is among it: each byte is counted.
- * Under the receive lock. */
-static void swallow_counted(struct fs_connection *c) {
+/* Takes what is owed (`doorbell_debt`) as far as it has come. Where no urgent byte is among it: each byte is counted. */
+static void swallow_counted(struct fs_connection *c, struct fs_receiver *receiver) {
     int tries = 0;
-    while (c->own->doorbell_debt && tries < BYTE_LOOKS) {
+    while (receiver->doorbell_debt && tries < BYTE_LOOKS) {
         /* Nothing is written to `junk`, but the kernel checks that all of it could be: no more than there is. */
-        int64_t got = fs_look_in_kernel(c, junk, FS_MIN((size_t)c->own->doorbell_debt, sizeof junk), MSG_TRUNC);
+        int64_t got = fs_look_in_kernel(c, junk, FS_MIN((size_t)receiver->doorbell_debt, sizeof junk), MSG_TRUNC);
         if (got > 0) {
-            c->own->doorbell_debt -= (uint32_t)got;
+            receiver->doorbell_debt -= (uint32_t)got;
         } else if (may_come(c, got)) {
             tries += 1; /* counted by the peer, but not sent yet: it is in between, or was interrupted there */
             fs_pause();
         } else {
             if (got < 0) fs_note_error(c, (uint32_t)-got);
-            c->own->doorbell_debt = 0; /* nothing comes any more */
+            receiver->doorbell_debt = 0; /* nothing comes any more */
         }
     }
 }
@@ -113,27 +112,27 @@ static void swallow_counted(struct fs_connection *c) {
 /* fs_swallow, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so
  * does the kernel. So it is not counted how many were taken: it is asked how far the queue was read. 0: the kernel does
  * not tell; the rest is owed. */
-static int swallow_by_place(struct fs_connection *c) {
+static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receiver) {
     uint64_t position;
     int64_t mark;
     int tries = 0;
     while (fs_kernel_position(c, &position, &mark)) {
         uint32_t missing =
             fs_load_relaxed(&c->vi.rx->heard) - (uint32_t)(position + 1 - fs_load_sc(&c->vi.rx->switch_at));
-        c->own->doorbell_debt = (int32_t)missing > 0 ? missing : 0;
-        if (!c->own->doorbell_debt || tries == BYTE_LOOKS) return 1;
+        receiver->doorbell_debt = (int32_t)missing > 0 ? missing : 0;
+        if (!receiver->doorbell_debt || tries == BYTE_LOOKS) return 1;
         int in_line = fs_option(c->fd, SOL_SOCKET, SO_OOBINLINE);
         fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
         int64_t got = fs_look_in_kernel(c, junk, FS_MIN((size_t)missing, sizeof junk), MSG_TRUNC);
         fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, in_line);
         if (got > 0) {
-            c->own->doorbell_debt = missing - (uint32_t)got;
+            receiver->doorbell_debt = missing - (uint32_t)got;
         } else if (may_come(c, got)) {
             tries += 1;
             fs_pause();
         } else {
             if (got < 0) fs_note_error(c, (uint32_t)-got);
-            c->own->doorbell_debt = 0; /* nothing comes any more */
+            receiver->doorbell_debt = 0; /* nothing comes any more */
             return 1;
         }
     }
@@ -142,16 +141,16 @@ static int swallow_by_place(struct fs_connection *c) {
 
 /* `doorbell_debt` has all of them until they are taken, so that it does not matter who takes them. The end of the turn
  * waits for those that do not come at once. */
-void fs_swallow(struct fs_connection *c, uint64_t count) {
-    int owed = c->own->doorbell_debt != 0;
+void fs_swallow(struct fs_connection *c, struct fs_receiver *receiver, uint64_t count) {
+    int owed = receiver->doorbell_debt != 0;
     int urgent = fs_load_relaxed(&c->vi.rx->urgent) != 0;
-    c->own->doorbell_debt += (uint32_t)count;
-    if (!urgent || !swallow_by_place(c)) {
+    receiver->doorbell_debt += (uint32_t)count;
+    if (!urgent || !swallow_by_place(c, receiver)) {
         if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1);
-        swallow_counted(c);
+        swallow_counted(c, receiver);
         if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline);
     }
-    if (c->own->doorbell_debt && !owed) c->late |= FS_LATE_BYTES; /* once is enough */
+    if (receiver->doorbell_debt && !owed) c->late |= FS_LATE_BYTES; /* once is enough */
 }
 
 /* Whether the peer is in no post, or is seen to end it: it is within a few instructions of that. If it does not get
@@ -165,36 +164,36 @@ static int post_ends(struct fs_connection *c) {
     return !fs_ringing(&c->vi);
 }
 
-/* fs_take_doorbell_bytes, whether or not the peer is in a post. Under the receive lock, with the ring being read. */
-static void hear_doorbell_bytes(struct fs_connection *c) {
+/* fs_take_doorbell_bytes, whether or not the peer is in a post. With the ring being read. */
+static void hear_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_peer_credit_wait(&c->vi) & FS_PLUGGED && fs_waiting(&c->vi))
         return; /* a plug, perhaps a new one: for fs_answer_credit_wait */
-    fs_swallow(c, fs_hush(&c->vi));
-    if (c->receive_buffer_grown) fs_hold_receive_buffer(c);
+    fs_swallow(c, receiver, fs_hush(&c->vi, receiver));
+    if (c->receive_buffer_grown) fs_hold_receive_buffer(c, receiver);
 }
 
-void fs_take_doorbell_bytes(struct fs_connection *c) {
+void fs_take_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
     if (!fs_receives_on_ring(c)) return; /* the program's bytes come first */
     if (!post_ends(c)) {
         c->late |= c->peer_late ? FS_LATE_AGAIN : FS_LATE_POST;
         return;
     }
-    hear_doorbell_bytes(c);
+    hear_doorbell_bytes(c, receiver);
 }
 
-void fs_hear_all(struct fs_connection *c) {
+void fs_hear_all(struct fs_connection *c, struct fs_receiver *receiver) {
     uint32_t rung = fs_load_acquire(&c->vi.rx->rung);
     uint32_t count = rung - fs_load_relaxed(&c->vi.rx->heard);
     fs_store_sc(&c->vi.rx->heard, rung);
-    if (count || c->own->doorbell_debt) fs_swallow(c, count);
+    if (count || receiver->doorbell_debt) fs_swallow(c, receiver, count);
 }
 
 /* ---- what is late ------------------------------------------------------------------------------------------- */
 
-int fs_end_turn_to_receive(struct fs_connection *c, struct fs_side *own) {
+int fs_end_turn_to_receive(struct fs_connection *c, struct fs_receiver *receiver) {
     int late = c->late;
     c->late = 0;
-    fs_unlock(&own->recv_lock);
+    fs_unlock_receiving(receiver);
     if (late) fs_await_late(c, late);
     return (late & (FS_LATE_POST | FS_LATE_AGAIN)) != 0;
 }
@@ -202,23 +201,23 @@ int fs_end_turn_to_receive(struct fs_connection *c, struct fs_side *own) {
 /* Takes the doorbell bytes that a turn has left in the kernel's queue (FS_LATE_POST), once the peer's post has ended or
  * after `patience` nanoseconds. What is late then. With no turn. */
 static int await_post(struct fs_connection *c, int64_t patience) {
-    struct fs_side *own;
+    struct fs_receiver *receiver;
     int64_t deadline = fs_now() + patience;
     for (;;) {
         fs_await_post(&c->vi, deadline);
-        own = fs_take_turn(c, 0, FS_PATIENCE);
-        if (!own) return 0; /* a stopped process has the turn: the next one takes them */
+        receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
+        if (!receiver) return 0; /* a stopped process has the turn: the next one takes them */
         if (!fs_is_attached(c) || !fs_receives_on_ring(c) || !fs_ringing(&c->vi)) break;
         if (fs_now() >= deadline) {
             c->peer_late = 1; /* stopped, killed or hostile: once is enough */
             break;
         }
-        fs_unlock(&own->recv_lock); /* the next post */
+        fs_unlock_receiving(receiver); /* the next post */
     }
-    if (fs_is_attached(c) && fs_receives_on_ring(c)) hear_doorbell_bytes(c);
+    if (fs_is_attached(c) && fs_receives_on_ring(c)) hear_doorbell_bytes(c, receiver);
     int late = c->late;
     c->late = 0;
-    fs_unlock(&own->recv_lock);
+    fs_unlock_receiving(receiver);
     return late;
 }
 
@@ -231,30 +230,30 @@ void fs_await_late(struct fs_connection *c, int late) {
     if (!(late & FS_LATE_BYTES)) return;
     for (int tries = 0; tries < SWALLOW_MS; tries++) {
         fs_await_byte(c->fd);
-        struct fs_side *own = fs_take_turn(c, 0, FS_PATIENCE);
-        if (!own) continue;
-        if (fs_is_attached(c) && own->doorbell_debt) fs_swallow(c, 0);
-        int owed = fs_is_attached(c) && own->doorbell_debt;
-        fs_unlock(&own->recv_lock);
+        struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
+        if (!receiver) continue;
+        if (fs_is_attached(c) && receiver->doorbell_debt) fs_swallow(c, receiver, 0);
+        int owed = fs_is_attached(c) && receiver->doorbell_debt;
+        fs_unlock_receiving(receiver);
         if (!owed) return;
     }
 }
 
 /* ---- a descriptor that was handed out ------------------------------------------------------------------------ */
 
-/* Under the receive lock, where a thread that goes to sleep looks at `exposed`, and takes back what is told if it was
+/* In the turn to receive, where a thread that goes to sleep looks at `exposed`, and takes back what is told if it was
  * not set. */
 int fs_tell_exposed(struct fs_connection *c) {
-    struct fs_side *own = fs_lock_receiving(c);
+    struct fs_receiver *receiver = fs_lock_receiving(c);
     int told = fs_is_attached(c); /* (a bridge may have come meanwhile) */
     if (told) {
-        /* SYNC: exposed - by the receive lock, with fs_sleep. */
+        /* SYNC: exposed - by the turn to receive, with fs_sleep. */
         fs_or_sc(&c->vi.rx->doorbell, FS_EXPOSED);
-        told = !(fs_load_relaxed(&own->moved) & FS_RECEIVING_BACK);
+        told = !(fs_moved(c) & FS_RECEIVING_BACK);
         if (fs_receives_on_ring(c) && !fs_waiting(&c->vi))
-            fs_take_doorbell_bytes(c); /* of a byte behind which nothing waits: fs_leave_byte */
+            fs_take_doorbell_bytes(c, receiver); /* of a byte behind which nothing waits: fs_leave_byte */
     }
-    fs_end_turn_to_receive(c, own);
+    fs_end_turn_to_receive(c, receiver);
     return told;
 }
 

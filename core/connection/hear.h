@@ -1,30 +1,32 @@
 /* Doorbell bytes as the receiver takes them: the kernel's queue holds some exactly while something waits in the ring, for a
- * descriptor that somebody else polls; and the credits that a sender waits for. Under the receive lock unless it says otherwise. */
+ * descriptor that somebody else polls; and the credits that a sender waits for. */
 #ifndef FASTSOCK_HEAR_H
 #define FASTSOCK_HEAR_H
 
 #include "connection/connection.h"
 
 /* After a read: the kernel's queue then holds doorbell bytes exactly while something waits in the ring. */
-void fs_take_doorbell_bytes(struct fs_connection *c);
+void fs_take_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver);
 
 /* Takes `count` doorbell bytes from the kernel's queue, and those that are owed. */
-void fs_swallow(struct fs_connection *c, uint64_t count);
+void fs_swallow(struct fs_connection *c, struct fs_receiver *receiver, uint64_t count);
 
 /* Everything in the ring is read, and the peer rings no more: takes the doorbell bytes out of the kernel's queue. Those that have
  * not come are owed. */
-void fs_hear_all(struct fs_connection *c);
+void fs_hear_all(struct fs_connection *c, struct fs_receiver *receiver);
 
 /* The peer waits for credits: acknowledge, wake it, take the plug out of its send buffer. */
-void fs_answer_credit_wait(struct fs_connection *c);
+void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver);
 
-void fs_keep_receive_buffer(struct fs_connection *c); /* at the attachment: one that has not grown yet does not grow any more */
-void fs_hold_receive_buffer(struct fs_connection *c); /* the kernel's queue is for doorbell bytes now */
+/* At the attachment: one that has not grown yet does not grow any more. */
+void fs_keep_receive_buffer(struct fs_connection *c, struct fs_receiver *receiver);
+/* The kernel's queue is for doorbell bytes now. */
+void fs_hold_receive_buffer(struct fs_connection *c, struct fs_receiver *receiver);
 void fs_free_receive_buffer(struct fs_connection *c); /* the kernel's queue is the program's again */
 
-/* Gives back the receive lock, and waits then for what is late. Whether doorbell bytes were taken only then, which may have
+/* Ends a turn to receive, and waits then for what is late. Whether doorbell bytes were taken only then, which may have
  * hidden the end of the kernel's stream. */
-int fs_end_turn_to_receive(struct fs_connection *c, struct fs_side *own);
+int fs_end_turn_to_receive(struct fs_connection *c, struct fs_receiver *receiver);
 
 /* Waits for what a turn has found to be on its way (enum fs_late). With no turn. */
 void fs_await_late(struct fs_connection *c, int late);

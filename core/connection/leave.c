@@ -55,10 +55,10 @@ static int new_parcel(uint64_t size) {
  * looks: whoever receives then takes what is owed before anything else (fs_take_stream). */
 static int take_doorbells(struct fs_connection *c, int64_t deadline) {
     for (;;) {
-        struct fs_side *own = fs_lock_receiving(c);
-        fs_hear_all(c);
-        int owed = own->doorbell_debt != 0;
-        fs_unlock(&own->recv_lock);
+        struct fs_receiver *receiver = fs_lock_receiving(c);
+        fs_hear_all(c, receiver);
+        int owed = receiver->doorbell_debt != 0;
+        fs_unlock_receiving(receiver);
         if (!owed) return 1;
         if (fs_now() > deadline) return 0;
         fs_nap();
@@ -94,15 +94,15 @@ static void settle_with_peer(struct fs_connection *c) {
     if (!settle(c)) fs_press(c);
 }
 
-void fs_settle_in_turn(struct fs_connection *c) {
+void fs_settle_in_turn(struct fs_connection *c, struct fs_receiver *receiver) {
     if (!settle(c)) c->late |= FS_LATE_REQUEST;
 }
 
-void fs_go_back_receiving(struct fs_connection *c) {
-    fs_change(c->own, FS_EV_RECEIVE_BACK);
+void fs_go_back_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
+    fs_change_receiving(receiver, FS_EV_RECEIVE_BACK);
     fs_free_receive_buffer(c);
-    fs_hear_all(c); /* what is owed then is taken before the next receive */
-    fs_settle_in_turn(c);
+    fs_hear_all(c, receiver); /* what is owed then is taken before the next receive */
+    fs_settle_in_turn(c, receiver);
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------- */
@@ -135,20 +135,19 @@ static int await_end_of_ring(struct fs_connection *c) {
     return 1;
 }
 
-/* Bytes that lie unread, or are on their way through the kernel, once it is known where the ring's stream ends.
- * Under the receive lock. */
-static uint64_t unread_by(struct fs_connection *c) {
+/* Bytes that lie unread, or are on their way through the kernel, once it is known where the ring's stream ends. */
+static uint64_t unread_by(struct fs_connection *c, struct fs_receiver *receiver) {
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
     uint64_t count = fs_available(&c->vi, FS_PARCEL_MAX);
-    if (switch_at && !(fs_moved(c) & FS_RECEIVING_MOVED)) count += switch_at - 1 - c->own->kernel_taken;
+    if (switch_at && !(fs_moved(c) & FS_RECEIVING_MOVED)) count += switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
     return count;
 }
 
 /* Before anything is taken, since what is taken must be kept: a descriptor and memory for all that lies unread. */
 static void prepare_parcel(struct fs_connection *c, struct fs_parcel *parcel) {
-    struct fs_side *own = fs_lock_receiving(c);
-    uint64_t room = unread_by(c);
-    fs_unlock(&own->recv_lock);
+    struct fs_receiver *receiver = fs_lock_receiving(c);
+    uint64_t room = unread_by(c, receiver);
+    fs_unlock_receiving(receiver);
     if (0 < room && room <= FS_PARCEL_MAX) {
         parcel->fd = new_parcel(room);
         parcel->room = parcel->fd >= 0 ? room : 0;
@@ -177,11 +176,11 @@ static void trim(struct fs_parcel *parcel) {
 static enum fs_outcome collect(struct fs_connection *c, struct fs_parcel *parcel, char *piece, int64_t deadline) {
     int64_t got;
     int more = 1;
-    struct fs_side *own;
+    struct fs_receiver *receiver;
     while (fs_load_sc(&c->vi.rx->switch_at) && !(fs_moved(c) & FS_RECEIVING_MOVED)) {
-        own = fs_lock_receiving(c);
-        got = fs_take_kernel(c, piece, PIECE, 0);
-        fs_unlock(&own->recv_lock);
+        receiver = fs_lock_receiving(c);
+        got = fs_take_kernel(c, receiver, piece, PIECE, 0);
+        fs_unlock_receiving(receiver);
         if (got == FS_VIOLATED) return FS_DISSOLVED;
         if (got > 0) {
             if (!keep(parcel, piece, got)) return FS_DISSOLVED; /* more than the peer has told of */
@@ -192,16 +191,16 @@ static enum fs_outcome collect(struct fs_connection *c, struct fs_parcel *parcel
         }
     }
     while (more && fs_moved(c) & FS_RECEIVING_MOVED) {
-        own = fs_lock_receiving(c);
-        more = fs_waiting(&c->vi) || fs_load_relaxed(&c->own->taken);
-        got = more ? fs_take(&c->vi, piece, PIECE, FS_CONSUME) : 0;
-        fs_unlock(&own->recv_lock);
+        receiver = fs_lock_receiving(c);
+        more = fs_waiting(&c->vi) || fs_load_relaxed(&receiver->taken);
+        got = more ? fs_take(&c->vi, receiver, piece, PIECE, FS_CONSUME) : 0;
+        fs_unlock_receiving(receiver);
         if (got < 0 || (got > 0 && !keep(parcel, piece, got))) return FS_DISSOLVED;
     }
-    own = fs_lock_receiving(c);
-    more = fs_end(&c->vi) != 1;
-    if (more) fs_change(c->own, FS_EV_RECEIVE_BACK);
-    fs_unlock(&own->recv_lock);
+    receiver = fs_lock_receiving(c);
+    more = fs_end(&c->vi, receiver) != 1;
+    if (more) fs_change_receiving(receiver, FS_EV_RECEIVE_BACK);
+    fs_unlock_receiving(receiver);
     if (!more) return FS_DISSOLVED;
     return take_doorbells(c, deadline) ? FS_IN_KERNEL : FS_NEEDS_BRIDGE;
 }
@@ -247,49 +246,50 @@ static void let_peer_leave(struct fs_connection *c) {
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && !fs_leaver_ended(c) && fs_now() <= deadline) fs_nap();
     /* Whatever has ended the wait: a parcel that comes from here on is not sent any more, as it would come behind
-     * what is written to the descriptor. One that is being sent is sent under the send lock.
+     * what is written to the descriptor. One that is being sent is sent in a turn to send.
      * SYNC: settled - pairs with give_back and fs_put_back. */
     fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_REFUSED);
-    struct fs_side *own = fs_lock_sending(c);
-    fs_end_turn_to_send(c, own);
+    struct fs_sender *sender = fs_lock_sending(c);
+    fs_end_turn_to_send(c, sender);
 }
 
-int64_t fs_beside_collector(struct fs_connection *c) {
+int64_t fs_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_is_broken(c)) return 0;
-    if (!fs_turn_free(&c->own->leaving)) return -EAGAIN;
+    if (!fs_turn_free(&fs_side_of_receiver(receiver)->leaver.lock)) return -EAGAIN;
     fs_break_off(c, "what lay unread was lost with the process of this side that took it");
     return FS_VIOLATED;
 }
 
 /* (Nobody waits for this lock but another leaver, which has no other turn, and could do nothing before the first one
  * is done.) */
-struct fs_side *fs_begin_leaving(struct fs_connection *c) {
+struct fs_leaver *fs_begin_leaving(struct fs_connection *c) {
     for (;;) {
-        struct fs_side *own = c->own;
-        int turn = fs_try_lock(&own->leaving, fs_own_pid);
+        struct fs_leaver *leaver = &c->own->leaver;
+        int turn = fs_try_lock(&leaver->lock, fs_own_pid);
         if (turn == FS_BUSY) {
-            fs_give_way(&own->leaving);
-        } else if (own != c->own) {
-            fs_give_up(&own->leaving, turn);
+            fs_give_way(&leaver->lock);
+        } else if (leaver != &c->own->leaver) {
+            fs_give_up(&leaver->lock, turn);
         } else {
-            fs_keep(&own->leaving);
-            return own;
+            fs_keep(&leaver->lock);
+            return leaver;
         }
     }
 }
 
-void fs_end_leaving(struct fs_connection *c, struct fs_side *own, int whole) {
-    if (whole && fs_load_relaxed(&own->moved) & FS_COLLECTING) {
-        int turn = fs_lock(&own->recv_lock, fs_own_pid); /* (a bridge may have put another side in place of this one) */
-        fs_change(own, FS_EV_COLLECTED);
-        fs_give_up(&own->recv_lock, turn);
+void fs_end_leaving(struct fs_connection *c, struct fs_leaver *leaver, int whole) {
+    if (whole && fs_load_relaxed(&fs_side_of_leaver(leaver)->moved) & FS_COLLECTING) {
+        int turn;
+        struct fs_receiver *receiver = fs_lock_receiving_of(leaver, &turn);
+        fs_change_receiving(receiver, FS_EV_COLLECTED);
+        fs_give_up(&receiver->lock, turn);
     }
-    fs_unkeep(&own->leaving);
-    fs_unlock(&own->leaving);
+    fs_unkeep(&leaver->lock);
+    fs_unlock(&leaver->lock);
     fs_wake_own(c);
 }
 
-/* Takes both directions back to the kernel. The receive lock is held for looks and copies only. Between two of them
+/* Takes both directions back to the kernel. A turn to receive is as long as a look or a copy. Between two of them
  * other holders go on: before FS_COLLECTING is set one may read as far as BACK, which is looked for then; afterwards
  * they do not receive. `piece`: PIECE bytes. */
 static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parcel, char *piece) {
@@ -298,28 +298,28 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
     if (fs_is_collecting(c)) return FS_DISSOLVED; /* an earlier leaver was killed at it */
     /* SYNC: left - pairs with fs_answer_leaver and let_peer_leave. */
     int returns = fs_swap_if32(&c->vi.rx->ready, FS_READY, FS_LEFT) || fs_load_sc(&c->vi.rx->ready) == FS_LEFT;
-    struct fs_side *own = fs_lock_sending(c);
-    fs_go_back_sending(c, 0);
-    if (own->bytes_unsent)
+    struct fs_sender *sender = fs_lock_sending(c);
+    fs_go_back_sending(c, sender, 0);
+    if (sender->bytes_unsent)
         c->late_sending = 1; /* whoever waits for room already: what is written to the descriptor must not come first */
-    if (!fs_end_turn_to_send(c, own)) return FS_DISSOLVED;
+    if (!fs_end_turn_to_send(c, sender)) return FS_DISSOLVED;
     int attached = fs_load_sc(&c->vi.tx->ready) != FS_NOT_YET;
     if (attached && !(fs_moved(c) & FS_RECEIVING_BACK)) {
         told = await_end_of_ring(c);
         prepare_parcel(c, parcel);
     }
-    own = fs_lock_receiving(c);
+    struct fs_receiver *receiver = fs_lock_receiving(c);
     if (fs_moved(c) & FS_RECEIVING_BACK) {
         /* The peer left first, or another holder has read up to its BACK. It may still be at it, and wait for us by
          * now. */
-        fs_unlock(&own->recv_lock);
+        fs_unlock_receiving(receiver);
         settle_with_peer(c);
         return take_doorbells(c, fs_now() + FS_ANSWER_TIME) ? FS_IN_KERNEL : FS_NEEDS_BRIDGE;
     }
     if (!attached || !told) {
         /* A peer that has not attached finds LEFT when it does, and has never moved. */
-        if (!attached) fs_change(c->own, FS_EV_RECEIVE_BACK);
-        fs_unlock(&own->recv_lock);
+        if (!attached) fs_change_receiving(receiver, FS_EV_RECEIVE_BACK);
+        fs_unlock_receiving(receiver);
         settle_with_peer(c);
         return attached ? FS_NEEDS_BRIDGE : FS_IN_KERNEL;
     }
@@ -327,19 +327,19 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
     /* (A kernel whose socket is shut in both directions answers bytes with RST, and drops what it has not sent yet.) */
     returns = returns && (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) == FS_BACK && !fs_peer_ended(c) &&
               !(fs_load_relaxed(&c->vi.rx->doorbell) & FS_SHUT);
-    if (!returns && (fs_waiting(&c->vi) || fs_load_relaxed(&c->own->taken) ||
-                     (switch_at && !fs_receives_on_ring(c) && switch_at - 1 != c->own->kernel_taken))) {
-        fs_unlock(&own->recv_lock);
+    if (!returns && (fs_waiting(&c->vi) || fs_load_relaxed(&receiver->taken) ||
+                     (switch_at && !fs_receives_on_ring(c) && switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken)))) {
+        fs_unlock_receiving(receiver);
         settle_with_peer(c);
         return FS_NEEDS_BRIDGE;
     }
-    if (unread_by(c) > parcel->room) { /* no memory, or no descriptor for it: a bridge needs no parcel */
-        fs_unlock(&own->recv_lock);
+    if (unread_by(c, receiver) > parcel->room) { /* no memory, or no descriptor for it: a bridge needs no parcel */
+        fs_unlock_receiving(receiver);
         settle_with_peer(c);
         return FS_NEEDS_BRIDGE;
     }
-    fs_change(c->own, FS_EV_COLLECT);
-    fs_unlock(&own->recv_lock);
+    fs_change_receiving(receiver, FS_EV_COLLECT);
+    fs_unlock_receiving(receiver);
     enum fs_outcome outcome = collect(c, parcel, piece, fs_now() + FS_ANSWER_TIME);
     trim(parcel);
     if (outcome == FS_IN_KERNEL && parcel->size) return give_back(c, parcel);
@@ -347,7 +347,7 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
     return outcome;
 }
 
-enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_parcel *parcel) {
+enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel) {
     char *piece = fs_system.malloc(PIECE);
     if (!piece) return FS_NEEDS_BRIDGE;
     enum fs_outcome outcome = take_back(c, parcel, piece);
@@ -355,7 +355,7 @@ enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_parcel *parcel)
     trim(parcel); /* also if nothing was taken: a bridge reads it to its end */
     if (outcome != FS_DISSOLVED && !fs_is_out(c)) {
         let_peer_leave(c);
-        if (outcome == FS_IN_KERNEL) fs_change(c->own, FS_EV_OUT);
+        if (outcome == FS_IN_KERNEL) fs_change_leaving(leaver, FS_EV_OUT);
     }
     return outcome;
 }
@@ -363,8 +363,11 @@ enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_parcel *parcel)
 /* (Doorbell bytes that have not come are no hindrance: the transport takes them out of what it reads, and nothing
  * was returned in front of which they could come. But nobody knows what comes where the peer was stopped within its
  * one send of the parcel: that connection is given up.) */
-enum fs_outcome fs_take_returned(struct fs_connection *c, struct fs_parcel *parcel) {
-    if (parcel->unknown || (c->own->doorbell_debt && parcel->returned) || !(fs_moved(c) & FS_RECEIVING_BACK))
+enum fs_outcome fs_take_returned(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel) {
+    struct fs_receiver *receiver = fs_lock_receiving(c);
+    int owed = receiver->doorbell_debt != 0;
+    fs_unlock_receiving(receiver);
+    if (parcel->unknown || (owed && parcel->returned) || !(fs_moved(c) & FS_RECEIVING_BACK))
         return FS_DISSOLVED;
     /* What was returned is in our kernel's queue, in front of all else: it is taken out again. */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;

@@ -28,27 +28,26 @@ struct fs_parcel {
 };
 #define FS_NO_PARCEL {.fd = -1}
 
-/* Begins to take the connection back to the kernel: until fs_end_leaving. The lock `leaving` is a mark of the one holder that
+/* Begins to take the connection back to the kernel: until fs_end_leaving. Its lock is a mark of the one holder that
  * leaves, which the kernel takes back if it is killed. */
-struct fs_side *fs_begin_leaving(struct fs_connection *c);
-void fs_end_leaving(struct fs_connection *c, struct fs_side *own, int whole); /* others receive again, if the stream is whole */
+struct fs_leaver *fs_begin_leaving(struct fs_connection *c);
+void fs_end_leaving(struct fs_connection *c, struct fs_leaver *leaver, int whole); /* others receive again, if the stream is whole */
 
 /* Takes both directions back to the kernel, and does what comes before somebody else may use the descriptor. Between
  * fs_begin_leaving and fs_end_leaving. Without the front end's lock. */
-enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_parcel *parcel);
+enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel);
 
 /* Readies the parcel for a loop's transport, which gets what the peer cannot put into our kernel queue again: what was returned is
- * taken out of the kernel's queue. FS_IN_KERNEL: the whole parcel is to be kept, and fs_change(FS_EV_OUT) follows; or FS_DISSOLVED. */
-enum fs_outcome fs_take_returned(struct fs_connection *c, struct fs_parcel *parcel);
+ * taken out of the kernel's queue. FS_IN_KERNEL: the whole parcel is to be kept, and FS_EV_OUT follows; or FS_DISSOLVED. */
+enum fs_outcome fs_take_returned(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel);
 
 /* ---- for the rest of the core */
 
-/* The ring is read to BACK: what the kernel's queue holds behind the doorbell bytes is the program's again. Under the receive
- * lock. */
-void fs_go_back_receiving(struct fs_connection *c);
+/* The ring is read to BACK: what the kernel's queue holds behind the doorbell bytes is the program's again. */
+void fs_go_back_receiving(struct fs_connection *c, struct fs_receiver *receiver);
 
-/* Tells a peer that is held that it may go on. Under the receive lock: what is to be asked again is fs_press's (FS_LATE_REQUEST). */
-void fs_settle_in_turn(struct fs_connection *c);
+/* Tells a peer that is held that it may go on. What is to be asked again is fs_press's (FS_LATE_REQUEST). */
+void fs_settle_in_turn(struct fs_connection *c, struct fs_receiver *receiver);
 
 void fs_press(struct fs_connection *c); /* asks the held peer again and again to go on. With no lock */
 
@@ -56,7 +55,7 @@ void fs_press(struct fs_connection *c); /* asks the held peer again and again to
 int fs_ask_peer(struct fs_connection *c, int parcel);
 
 /* What a receive gets while another holder collects: -EAGAIN. FS_VIOLATED if that one was killed or has failed: then the stream
- * has a hole. Under the receive lock, without which nobody stops collecting. */
-int64_t fs_beside_collector(struct fs_connection *c);
+ * has a hole. In the turn to receive, without which nobody stops collecting. */
+int64_t fs_beside_collector(struct fs_connection *c, struct fs_receiver *receiver);
 
 #endif

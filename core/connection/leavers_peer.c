@@ -22,18 +22,18 @@ static int64_t parcel_size(int fd) {
     return fs_system.fcntl(fd, F_GET_SEALS, 0) >= 0 && fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
-void fs_go_back_sending(struct fs_connection *c, int held) {
+void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int held) {
     if (fs_moved(c) & FS_SENDING_BACK) return;
-    c->own->sending_step = 1;
-    fs_change(c->own, held && !c->own->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
-    if (!c->own->fin_sent) {
+    sender->sending_step = 1;
+    fs_change_sending(sender, held && !sender->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
+    if (!sender->fin_sent) {
         /* A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its
          * descriptor later finds nobody here whom it could ask for one. Before BACK: a peer that reads up to it
          * believes `rung`. */
-        if (!held && c->own->posted != fs_load_relaxed(&c->vi.tx->seen)) fs_ring(c, FS_EXPOSED);
+        if (!held && fs_own32(&sender->posted) != fs_load_relaxed(&c->vi.tx->seen)) fs_ring(c, sender, FS_EXPOSED);
         /* SYNC: end of stream - by fs_post_fin. */
-        fs_post_fin(&c->vi, FS_BACK);
-        fs_ring(c, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
+        fs_post_fin(&c->vi, sender, FS_BACK);
+        fs_ring(c, sender, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
     }
     if (c->plugs) {
         fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
@@ -44,26 +44,26 @@ void fs_go_back_sending(struct fs_connection *c, int held) {
     if (0 < before && before < FS_WIDENED)
         fs_set_option(c->fd, SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* (the kernel doubles it) */
     fs_store_relaxed(&c->send_buffer_before, 0);
-    c->own->sending_step = 0;
+    sender->sending_step = 0;
     /* (Of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set.) */
     if (!c->is.driven) fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
     fs_wake_own(c); /* senders of this side that sleep until credits come */
 }
 
-void fs_answer_leaver(struct fs_connection *c) {
+void fs_answer_leaver(struct fs_connection *c, struct fs_sender *sender) {
     /* SYNC: left - pairs with take_back. */
-    if (fs_is_attached(c) && fs_load_sc(&c->vi.tx->ready) == FS_LEFT) fs_go_back_sending(c, 1);
+    if (fs_is_attached(c) && fs_load_sc(&c->vi.tx->ready) == FS_LEFT) fs_go_back_sending(c, sender, 1);
 }
 
 /* (Not while the peer that left is unsettled, as what that wants again comes first. A peer that leaves from here on
  * gets nothing again.) */
-int fs_goes_on_in_kernel(struct fs_connection *c) {
+int fs_goes_on_in_kernel(struct fs_connection *c, struct fs_sender *sender) {
     /* SYNC: left - pairs with take_back. */
     if (fs_swap_if32(&c->vi.tx->ready, FS_READY, FS_TOO_LATE) || fs_load_sc(&c->vi.tx->ready) != FS_LEFT) return 1;
     /* (Not fin_sent, which BACK has set. After a FIN nothing more is sent.) */
     if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && (fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) != FS_FIN)
-        fs_change(c->own, FS_EV_HOLD);
-    return !fs_held(c);
+        fs_change_sending(sender, FS_EV_HOLD);
+    return !fs_held(c, sender);
 }
 
 /* (After a half-close the end of its stream says nothing.) */
@@ -72,7 +72,7 @@ int fs_leaver_ended(struct fs_connection *c) {
     return stands == FS_OVER || (stands == FS_STREAM_ENDED && (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) != FS_FIN);
 }
 
-int fs_held(struct fs_connection *c) {
+int fs_held(struct fs_connection *c, struct fs_sender *sender) {
     if (!(fs_moved(c) & FS_SENDING_HELD)) return 0;
     /* SYNC: settled - pairs with settle and give_back. */
     if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED) {
@@ -80,14 +80,14 @@ int fs_held(struct fs_connection *c) {
         if (!fs_leaver_ended(c) && fs_now() - c->held_since < HELD_TIME) return 1;
         fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_REFUSED);
     }
-    fs_change(c->own, FS_EV_RELEASE);
+    fs_change_sending(sender, FS_EV_RELEASE);
     return 0;
 }
 
 /* (A program that polls for POLLOUT by edge, and was refused while this side was held, has never seen it false:
  * setting the option, to what it is, makes an edge if there is room. If there is none, the kernel makes one later
  * for whoever it has told so: a look does that.) */
-void fs_tell_pollers(struct fs_connection *c) {
+void fs_tell_pollers(struct fs_connection *c, struct fs_sender *sender) {
     fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT));
     fs_events_now(c->fd, POLLOUT);
 }
@@ -98,20 +98,20 @@ void fs_put_back(struct fs_connection *c, int parcel) {
     char *bytes = fs_system.malloc((size_t)size);
     if (!bytes) return;
     if (fs_system.pread(parcel, bytes, (size_t)size, 0) == size) {
-        struct fs_side *own = fs_lock_sending(c);
-        fs_answer_leaver(c);
-        own->sending_step = 1;
+        struct fs_sender *sender = fs_lock_sending(c);
+        fs_answer_leaver(c, sender);
+        sender->sending_step = 1;
         /* SYNC: settled - pairs with give_back, which may have stopped waiting. */
         if (fs_is_attached(c) && fs_moved(c) & FS_SENDING_BACK && fs_load_sc(&c->vi.tx->ready) == FS_LEFT &&
             fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_RETURNING)) {
-            int64_t sent = fs_send_in_kernel(c, bytes, (size_t)size, MSG_NOSIGNAL);
+            int64_t sent = fs_send_in_kernel(c, sender, bytes, (size_t)size, MSG_NOSIGNAL);
             /* SYNC: returned - pairs with give_back. */
             fs_store_sc(&c->vi.tx->returned, 1 + (uint32_t)(sent > 0 ? sent : 0));
-            fs_change(c->own, FS_EV_RELEASE);
-            fs_tell_pollers(c);
+            fs_change_sending(sender, FS_EV_RELEASE);
+            fs_tell_pollers(c, sender);
         }
-        own->sending_step = 0;
-        fs_end_turn_to_send(c, own);
+        sender->sending_step = 0;
+        fs_end_turn_to_send(c, sender);
         fs_wake_own(c);
         fs_tell_peer(c);
     }

@@ -1,28 +1,28 @@
 /* The peer of a leaver (leave.h): it posts BACK, waits until the leaver is settled, sends what that had not read once more, and goes
- * on in the kernel. Under the send lock unless it says otherwise. */
+ * on in the kernel. */
 #ifndef FASTSOCK_LEAVERS_PEER_H
 #define FASTSOCK_LEAVERS_PEER_H
 
 #include "connection/connection.h"
 
 /* From here on our bytes go through the kernel again: at once, or once it is settled (`held`). */
-void fs_go_back_sending(struct fs_connection *c, int held);
+void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int held);
 
 /* Whether and how this side goes on after the peer has left. */
-void fs_answer_leaver(struct fs_connection *c);
+void fs_answer_leaver(struct fs_connection *c, struct fs_sender *sender);
 
 /* This side sends through the kernel again, because the peer has left, or because it is about to leave itself. Whether it may do
  * so now. */
-int fs_goes_on_in_kernel(struct fs_connection *c);
+int fs_goes_on_in_kernel(struct fs_connection *c, struct fs_sender *sender);
 
 /* Whether the peer, which has left, will not say any more how that is settled. */
 int fs_leaver_ended(struct fs_connection *c);
 
 /* Whether what this side sends must wait until the peer that left is settled. */
-int fs_held(struct fs_connection *c);
+int fs_held(struct fs_connection *c, struct fs_sender *sender);
 
 /* It is settled, and this side goes on in the kernel: makes an edge for who polls for POLLOUT. */
-void fs_tell_pollers(struct fs_connection *c);
+void fs_tell_pollers(struct fs_connection *c, struct fs_sender *sender);
 
 /* The peer has left and asks for the bytes that it had not read (`parcel`, a memfd): they go out once more, in front of what this
  * side sends next. Takes the turn. */

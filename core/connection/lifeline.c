@@ -51,7 +51,8 @@ int64_t fs_look_in_kernel(struct fs_connection *c, void *into, size_t room, int 
  * FIN has come if what is not waiting is just what this side has taken. Needs a region. */
 static int fin_counted(struct fs_connection *c, uint64_t received, uint64_t waiting) {
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
-    if (!(fs_events_now(c->fd, 0) & POLLERR)) return received - waiting > c->own->kernel_taken;
+    struct fs_side *own = c->own;
+    if (!(fs_events_now(c->fd, 0) & POLLERR)) return received - waiting > fs_load_relaxed(&own->receiver.kernel_taken);
     return switch_at != 0 && fs_load_sc(&c->vi.rx->fin) >> 32 != FS_BACK >> 32 &&
            (int32_t)((uint32_t)(received + 1 - switch_at) - fs_load_acquire(&c->vi.rx->rung)) > 0;
 }
@@ -81,13 +82,13 @@ int fs_peer_lost(struct fs_connection *c) {
     return fs_is_gone(c);
 }
 
-int fs_probe_peer(struct fs_connection *c) {
+int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_peer_lost(c)) return 1;
     enum fs_peer told = fs_peer_socket(c->fd);
     if (told == FS_PEER_CLOSED)
         fs_note_lost(c);
     else if (told == FS_PEER_UNKNOWN)
-        fs_leave_byte(c);
+        fs_leave_byte(c, sender);
     return fs_is_gone(c);
 }
 
@@ -103,13 +104,13 @@ static int end_is_hidden(struct fs_connection *c) {
  * kernel tell of its death at once: a process that dies with bytes unread resets the connection, as it would with our
  * bytes unread on TCP; and one that is dead already answers with RST. Not if the peer has shut both directions: its
  * kernel would answer a byte with RST, where TCP lets the sender wait. */
-void fs_leave_byte(struct fs_connection *c) {
+void fs_leave_byte(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_sends_on_ring(c) && end_is_hidden(c) && !(fs_peer_doorbell(&c->vi) & (FS_SHUT | FS_GONE)) &&
-        fs_all_heard(&c->vi))
-        fs_ring(c, FS_EXPOSED);
+        fs_all_heard(&c->vi, sender))
+        fs_ring(c, sender, FS_EXPOSED);
 }
 
-void fs_watch_lifeline(struct fs_connection *c) {
+void fs_watch_lifeline(struct fs_connection *c, struct fs_sender *sender) {
     c->unacknowledged_sends += 1;
     if (c->unacknowledged_sends % 4) return;
     int64_t now = fs_now();
@@ -132,9 +133,9 @@ static int64_t death(struct fs_connection *c) {
 /* The kernel connection does not know of bytes of ours that were left in the ring, and while a peer closes it even
  * takes some more. On TCP the reset that they draw is told once: -ECONNRESET, or -EPIPE if the peer had ended its
  * stream before. */
-int64_t fs_refusal(struct fs_connection *c) {
+int64_t fs_refusal(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_is_broken(c) || fs_load_relaxed(&c->is.death_told)) return -EPIPE;
-    if (!fs_is_gone(c) || c->own->fin_sent || fs_load_relaxed(&c->vi.tx->seen) == c->own->posted ||
+    if (!fs_is_gone(c) || sender->fin_sent || fs_load_relaxed(&c->vi.tx->seen) == fs_own32(&sender->posted) ||
         fs_moved(c) & FS_SENDING_BACK)
         return 0;
     if ((fs_load_sc(&c->vi.tx->doorbell) & (FS_SHUT | FS_GONE)) == FS_SHUT)
@@ -165,14 +166,14 @@ int64_t fs_tell_of_kernel(struct fs_connection *c, int64_t result) {
     return result;
 }
 
-int64_t fs_look_at_lifeline(struct fs_connection *c) {
+int64_t fs_look_at_lifeline(struct fs_connection *c, struct fs_receiver *receiver) {
     static char junk[65536]; /* of bytes that nobody looks at */
     char byte;
     for (int looks = 0; looks < 3; looks++) {
         int64_t got = fs_system.recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got == 0) return fs_stream_ended(c);
         if (got < 0) return fs_kernel_failed(c, errno);
-        fs_take_doorbell_bytes(c);
+        fs_take_doorbell_bytes(c, receiver);
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
         if (fs_readable(&c->vi)) break;
         if (fs_lifeline(c) != FS_ALIVE && !fs_readable(&c->vi) &&

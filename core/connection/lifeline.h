@@ -20,9 +20,8 @@ int fs_peer_ended(struct fs_connection *c);
  * to know of the peer's end asks here. */
 int fs_peer_lost(struct fs_connection *c);
 
-/* As fs_peer_lost, of a peer whose end of stream was seen: its death ends nothing that the kernel would tell of by itself.
- * Under the send lock. */
-int fs_probe_peer(struct fs_connection *c);
+/* As fs_peer_lost, of a peer whose end of stream was seen: its death ends nothing that the kernel would tell of by itself. */
+int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender);
 
 /* What the kernel's queue holds: bytes, 0 at the end of the peer's stream, or -errno. After a SHUT_RD of this side the kernel
  * says 0 wherever it holds nothing, and more may come all the same: that is -EAGAIN here. */
@@ -32,19 +31,20 @@ int64_t fs_look_in_kernel(struct fs_connection *c, void *into, size_t room, int 
  * not tell: it passes over an urgent byte, and so does the kernel when another one comes. 0: the kernel does not tell. */
 int fs_kernel_position(struct fs_connection *c, uint64_t *taken, int64_t *mark);
 
-/* The doorbell byte that makes the kernel tell of the death of a peer whose end may be hidden. Under the send lock. */
-void fs_leave_byte(struct fs_connection *c);
+/* The doorbell byte that makes the kernel tell of the death of a peer whose end may be hidden. */
+void fs_leave_byte(struct fs_connection *c, struct fs_sender *sender);
 
 /* Nothing was acknowledged for a while: see now and then whether the peer still lives. */
-void fs_watch_lifeline(struct fs_connection *c);
+void fs_watch_lifeline(struct fs_connection *c, struct fs_sender *sender);
 
-int64_t fs_refusal(struct fs_connection *c);       /* what a send gets that nobody will read: -errno, or 0 if the kernel answers */
+/* What a send gets that nobody will read: -errno, or 0 if the kernel answers. */
+int64_t fs_refusal(struct fs_connection *c, struct fs_sender *sender);
+
 int64_t fs_stream_ended(struct fs_connection *c);  /* what a receive gets at the end of the kernel's stream: 0 or -ECONNRESET */
 int64_t fs_kernel_failed(struct fs_connection *c, int error);      /* what a receive gets when the kernel says `error` */
 int64_t fs_tell_of_kernel(struct fs_connection *c, int64_t result); /* what the kernel answered after the peer's end */
 
-/* Nothing lies in the ring: 0 if the kernel connection has ended, -errno if it failed, -EAGAIN if it lives. Under the
- * receive lock. */
-int64_t fs_look_at_lifeline(struct fs_connection *c);
+/* Nothing lies in the ring: 0 if the kernel connection has ended, -errno if it failed, -EAGAIN if it lives. */
+int64_t fs_look_at_lifeline(struct fs_connection *c, struct fs_receiver *receiver);
 
 #endif

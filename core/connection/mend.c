@@ -39,46 +39,46 @@ void fs_break_off(struct fs_connection *c, const char *why) {
     fs_wake_own(c);
 }
 
-void fs_mend_sending(struct fs_connection *c, struct fs_side *own) {
+void fs_mend_sending(struct fs_connection *c, struct fs_sender *sender) {
     uint64_t sent, received;
     char state;
-    if (!fs_is_attached(c) || fs_load_relaxed(&own->moved) & FS_OUT)
+    if (!fs_is_attached(c) || fs_moved(c) & FS_OUT)
         return; /* the kernel's stream, which has its own turns */
-    if (own->sending_step) {
+    if (sender->sending_step) {
         fs_break_off(c, "a process of this side was killed while it took the connection back to the kernel");
         return;
     }
-    if (fs_mend_sender(&c->vi) == FS_VIOLATION) {
+    if (fs_mend_sender(&c->vi, sender) == FS_VIOLATION) {
         fs_break_off(c, c->vi.violation);
         return;
     }
     uint64_t switch_at = fs_load_sc(&c->vi.tx->switch_at);
     if (switch_at) {
-        fs_change(own, FS_EV_SEND_SWITCHED);
-        if (!(fs_load_relaxed(&own->moved) & FS_SENDING_BACK) && fs_tcp_bytes(c->fd, &state, &sent, &received)) {
+        fs_change_sending(sender, FS_EV_SEND_SWITCHED);
+        if (!(fs_moved(c) & FS_SENDING_BACK) && fs_tcp_bytes(c->fd, &state, &sent, &received)) {
             uint32_t rung = fs_load_relaxed(&c->vi.tx->rung);
             int32_t more = (int32_t)((uint32_t)(sent - (switch_at - 1)) - rung);
             if (more > 0) fs_store_sc(&c->vi.tx->rung, rung + (uint32_t)more);
             int64_t owed = -(int64_t)more;
             /* (Behind an urgent byte another one is counted at once.) */
-            fs_owe_bytes(c, owed >= 0 && owed <= (int64_t)own->bytes_unsent + 2 ? (uint32_t)owed : 0);
-            if (own->bytes_unsent) { /* the dead one may have been about to wait for room */
-                own->unsent_since = fs_now();
+            fs_owe_bytes(c, sender, owed >= 0 && owed <= (int64_t)sender->bytes_unsent + 2 ? (uint32_t)owed : 0);
+            if (sender->bytes_unsent) { /* the dead one may have been about to wait for room */
+                sender->unsent_since = fs_now();
                 c->late_sending = 1;
             }
         }
     }
-    fs_end_ringing(&c->vi);
+    fs_end_ringing(&c->vi, sender);
     fs_tell_peer(c);
     if ((fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) == FS_FIN) fs_system.shutdown(c->fd, SHUT_WR);
 }
 
-void fs_mend_receiving(struct fs_connection *c, struct fs_side *own) {
+void fs_mend_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
     uint64_t taken;
     int64_t mark;
-    uint32_t moved = fs_load_relaxed(&own->moved);
+    uint32_t moved = fs_moved(c);
     if (!fs_is_attached(c) || moved & FS_OUT) return;
-    fs_mend_receiver(&c->vi);
+    fs_mend_receiver(&c->vi, receiver);
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
     if (moved & FS_RECEIVING_BACK) fs_store_sc(&c->vi.rx->heard, fs_load_acquire(&c->vi.rx->rung));
     /* A loop's transport reads the kernel without our turns, and accounts for it afterwards. */
@@ -90,19 +90,19 @@ void fs_mend_receiving(struct fs_connection *c, struct fs_side *own) {
             return;
         }
         if (!(moved & FS_RECEIVING_MOVED)) {
-            own->kernel_taken = taken;
+            fs_store_relaxed(&receiver->kernel_taken, taken);
         } else {
             uint32_t heard = fs_load_relaxed(&c->vi.rx->heard);
             /* (An urgent byte in front of the switch, which is passed over, may be unread.) */
             int64_t owed = (int32_t)(heard - (uint32_t)(FS_MAX(taken, switch_at - 1) - (switch_at - 1)));
-            own->doorbell_debt = owed > 0 ? (uint32_t)owed : 0;
+            receiver->doorbell_debt = owed > 0 ? (uint32_t)owed : 0;
         }
     }
     if (moved & FS_RECEIVING_BACK && !(moved & FS_COLLECTING)) {
-        fs_settle_in_turn(c);
+        fs_settle_in_turn(c, receiver);
     } else if (moved & FS_RECEIVING_MOVED) {
-        fs_acknowledge(&c->vi);
-        if (!c->is.driven) fs_take_doorbell_bytes(c); /* (a plug whose wish stands is not taken by this) */
+        fs_acknowledge(&c->vi, receiver);
+        if (!c->is.driven) fs_take_doorbell_bytes(c, receiver); /* (a plug whose wish stands is not taken by this) */
     }
     fs_tell_peer(c);
 }

@@ -29,23 +29,25 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, int 
     vi.own = c->own;
     uint64_t *ends = fs_new_block(fs_ends_size(vi.window));
     if (!ends) return -ENOMEM;
-    c->own->ends = ends;
     void *given = fs_let_go();
-    /* Under both locks: what other threads receive and send meanwhile must be counted on one side or the other. */
-    struct fs_side *own = fs_lock_both(c);
+    uint64_t taken;
+    /* In both turns: what other threads receive and send meanwhile must be counted on one side or the other. */
+    struct fs_both both = fs_lock_both(c);
     /* (A thread that is about to shut the sending direction found no region for its FIN: see fs_shut.) */
-    int counted = fs_load_sc(&own->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) &&
-                  fs_count_received(c, &own->kernel_taken);
+    int counted = fs_load_sc(&c->own->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) &&
+                  fs_count_received(c, &taken);
     if (counted) {
         vi.oob_inline = fs_option(c->fd, SOL_SOCKET, SO_OOBINLINE);
+        both.sender->ends = ends;
+        fs_store_relaxed(&both.receiver->kernel_taken, taken);
         fs_vi_become(&c->vi, &vi);
-        fs_limit_sends(&c->vi, c->send_limit);
+        fs_limit_sends(&c->vi, both.sender, c->send_limit);
         memcpy(c->region_id, vi.region->id, 16);
         c->wake_fd = wake_fd;
         c->peer_fd = peer_fd;
         fs_store_relaxed(&c->nodelay, fs_option(c->fd, IPPROTO_TCP, TCP_NODELAY) != 0);
         fs_note_attached(c);
-        fs_keep_receive_buffer(c);
+        fs_keep_receive_buffer(c, both.receiver);
         /* A thread that sleeps on the kernel's descriptor knows nothing of the eventfd: ring it there.
          * SYNC: exposed - pairs with fs_note_exposed. */
         if (fs_load_sc(&c->is.exposed) || fs_load_sc(&c->recv_sleepers)) fs_or_sc(&c->vi.rx->doorbell, FS_EXPOSED);
@@ -53,11 +55,10 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, int 
         /* SYNC: consent - pairs with fs_try_send: the peer that sees it finds our doorbell state and limit. */
         fs_store_sc(&c->vi.rx->ready, FS_READY);
     }
-    fs_unlock_both(own);
+    fs_unlock_both(both);
     fs_take_again(given);
     if (!counted) {
-        fs_free_block(c->own->ends, fs_ends_size(vi.window));
-        c->own->ends = NULL;
+        fs_free_block(ends, fs_ends_size(vi.window));
         return -ENOTCONN;
     }
     return 0;
@@ -102,9 +103,9 @@ void fs_point_to(struct fs_connection *c, int fd) {
      * whoever acts on it. */
     fs_store_relaxed(&c->number, (uint32_t)fd);
     void *given = fs_let_go();
-    struct fs_side *own = fs_lock_both(c);
+    struct fs_both both = fs_lock_both(c);
     c->fd = (int)fs_load_relaxed(&c->number);
-    fs_end_both(c, own);
+    fs_end_both(c, both);
     fs_take_again(given);
     fs_wake_own(c);
     if (c->active > 1) fs_tell_of_number();

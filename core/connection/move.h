@@ -34,7 +34,7 @@ void fs_await_doorbell_byte(struct fs_connection *c); /* for 20 ms at most; with
  * may on TCP.) */
 static inline int fs_number(const struct fs_connection *c) { return (int)fs_own32(&c->number); }
 
-/* The descriptor is `fd` from now on. Under both locks: no call on the old number may be under way when its owner
+/* The descriptor is `fd` from now on. In both turns: no call on the old number may be under way when its owner
  * closes it. The caller is inside (fs_begin), with the front end's lock, which is let go while the turns are taken. */
 void fs_point_to(struct fs_connection *c, int fd);
 

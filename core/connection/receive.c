@@ -15,22 +15,22 @@ int64_t fs_try_receive(struct fs_connection *c, char *into, size_t room, int fla
     int64_t got = -EAGAIN;
     if (room == 0) return 0;
     for (int looks = 0; looks < 2; looks++) {
-        struct fs_side *own = fs_take_turn(c, 0, FS_PATIENCE);
-        if (!own) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
+        struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
+        if (!receiver) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
         /* What a dead holder left cannot always be mended. */
-        got = c->vi.violation && !fs_is_broken(c) ? FS_VIOLATED : fs_take_stream(c, into, room, flags, final);
-        if (!fs_end_turn_to_receive(c, own) || got != -EAGAIN) break;
+        got = c->vi.violation && !fs_is_broken(c) ? FS_VIOLATED : fs_take_stream(c, receiver, into, room, flags, final);
+        if (!fs_end_turn_to_receive(c, receiver) || got != -EAGAIN) break;
     }
     return got;
 }
 
-int64_t fs_take_stream(struct fs_connection *c, char *into, size_t room, int flags, int final) {
+int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
     int64_t got;
     if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
-        if (fs_is_collecting(c)) return fs_beside_collector(c);
-        if (fs_is_attached(c) && c->own->doorbell_debt) {
-            fs_swallow(c, 0);
-            if (c->own->doorbell_debt) return -EAGAIN; /* what comes first are doorbell bytes */
+        if (fs_is_collecting(c)) return fs_beside_collector(c, receiver);
+        if (fs_is_attached(c) && receiver->doorbell_debt) {
+            fs_swallow(c, receiver, 0);
+            if (receiver->doorbell_debt) return -EAGAIN; /* what comes first are doorbell bytes */
         }
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
         got = fs_system.recv(c->fd, into, room, flags | MSG_DONTWAIT);
@@ -38,42 +38,42 @@ int64_t fs_take_stream(struct fs_connection *c, char *into, size_t room, int fla
     }
     if (fs_is_broken(c)) return 0;
     if (!fs_receives_on_ring(c)) {
-        got = fs_take_kernel(c, into, room, flags);
+        got = fs_take_kernel(c, receiver, into, room, flags);
         if (got != FS_MOVED_ON) return got;
     }
     for (int looks = 0; looks < 4; looks++) {
-        uint32_t consumed = fs_load_relaxed(&c->own->consumed);
-        got = fs_take(&c->vi, flags & MSG_TRUNC ? NULL : into, room, flags & MSG_PEEK ? FS_PEEK : FS_CONSUME);
+        uint32_t consumed = fs_load_relaxed(&receiver->consumed);
+        got = fs_take(&c->vi, receiver, flags & MSG_TRUNC ? NULL : into, room, flags & MSG_PEEK ? FS_PEEK : FS_CONSUME);
         if (got < 0) return FS_VIOLATED;
         /* (An urgent byte is no part of what is got, but doorbell bytes, a plug too, may have been kept for it.) */
-        if (!(flags & MSG_PEEK) && (got > 0 || fs_load_relaxed(&c->own->consumed) != consumed)) {
-            if (fs_peer_credit_wait(&c->vi)) fs_answer_credit_wait(c);
+        if (!(flags & MSG_PEEK) && (got > 0 || fs_load_relaxed(&receiver->consumed) != consumed)) {
+            if (fs_peer_credit_wait(&c->vi)) fs_answer_credit_wait(c, receiver);
             if ((fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED || fs_load_relaxed(&c->vi.rx->urgent)) &&
                 (!fs_waiting(&c->vi) ||
                  fs_load_relaxed(&c->vi.rx->rung) - fs_load_relaxed(&c->vi.rx->heard) >= FS_EDGES))
-                fs_take_doorbell_bytes(c);
-            if (got > 0 && fs_load_relaxed(&c->vi.rx->fin) && fs_end(&c->vi) == FS_BACK)
-                fs_go_back_receiving(c); /* now, so that no doorbell byte stays behind */
+                fs_take_doorbell_bytes(c, receiver);
+            if (got > 0 && fs_load_relaxed(&c->vi.rx->fin) && fs_end(&c->vi, receiver) == FS_BACK)
+                fs_go_back_receiving(c, receiver); /* now, so that no doorbell byte stays behind */
         }
         if (got > 0) return got;
-        if (fs_load_relaxed(&c->own->fin_taken) == 1) return 0;
-        uint64_t end = fs_end(&c->vi);
+        if (fs_load_relaxed(&receiver->fin_taken) == 1) return 0;
+        uint64_t end = fs_end(&c->vi, receiver);
         if (end == 1) return FS_VIOLATED;
         if (end == FS_FIN) {
-            fs_note_fin_taken(c->own, 1);
+            fs_note_fin_taken(receiver, 1);
             fs_store_sc(&c->vi.rx->finack, 1);
-            fs_take_doorbell_bytes(c);
+            fs_take_doorbell_bytes(c, receiver);
             return 0;
         }
         if (end == FS_BACK) {
-            fs_go_back_receiving(c);
-            return fs_take_stream(c, into, room, flags, final);
+            fs_go_back_receiving(c, receiver);
+            return fs_take_stream(c, receiver, into, room, flags, final);
         }
-        if (end == FS_RESET && fs_load_relaxed(&c->own->fin_taken) == 0)
-            fs_note_fin_taken(c->own, 2); /* the kernel's RST follows and says the rest */
+        if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == 0)
+            fs_note_fin_taken(receiver, 2); /* the kernel's RST follows and says the rest */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
         if (!final && end == 0) return -EAGAIN;
-        got = fs_look_at_lifeline(c);
+        got = fs_look_at_lifeline(c, receiver);
         if (got == -EAGAIN) return got;
         /* The peer is gone. What it posted before is visible now: look once more, then believe the kernel. */
         if (!fs_waiting(&c->vi)) return got;
@@ -95,13 +95,13 @@ int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at) {
            (position >= switch_at - 1 || (position == switch_at - 2 && mark == 0));
 }
 
-/* The kernel's part of the stream has been read. Under the receive lock. */
-static void move_receiving(struct fs_connection *c) {
-    fs_change(c->own, FS_EV_RECEIVE_SWITCHED);
-    fs_hold_receive_buffer(c);
+/* The kernel's part of the stream has been read. */
+static void move_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
+    fs_change_receiving(receiver, FS_EV_RECEIVE_SWITCHED);
+    fs_hold_receive_buffer(c, receiver);
 }
 
-int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int flags) {
+int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
     for (;;) {
         int64_t got, more, mark = -1;
         char byte;
@@ -113,17 +113,17 @@ int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int fla
         /* SYNC: switch - pairs with fs_switch_sending. */
         uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
         if (switch_at) {
-            left = switch_at - 1 - c->own->kernel_taken;
+            left = switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
             if (left > (uint64_t)1 << 62) {
                 c->vi.violation = "switch offset in the past";
                 return FS_VIOLATED;
             }
             if (left && fs_kernel_part_read(c, switch_at)) {
                 left = 0;
-                c->own->kernel_taken = switch_at - 1;
+                fs_store_relaxed(&receiver->kernel_taken, switch_at - 1);
             }
             if (left == 0) {
-                move_receiving(c);
+                move_receiving(c, receiver);
                 return FS_MOVED_ON;
             }
             /* Count again: all of it may have come by now, and what was not counted is not read. Recv would pass over
@@ -148,17 +148,17 @@ int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int fla
         if (got < 0) return -errno;
         if (mark == 0 && got) {
             left -= 1;
-            if (!(flags & MSG_PEEK)) c->own->kernel_taken += 1;
+            if (!(flags & MSG_PEEK)) fs_count(&receiver->kernel_taken, 1);
         }
-        if (!(flags & MSG_PEEK)) c->own->kernel_taken += (uint64_t)got;
+        if (!(flags & MSG_PEEK)) fs_count(&receiver->kernel_taken, (uint64_t)got);
         if (switch_at && (uint64_t)got == left && room > left) {
             /* The rest of the kernel's part: go on in the ring, where TCP would have gone on too. */
             more = 0;
             if (flags & MSG_PEEK) {
-                more = fs_take(&c->vi, flags & MSG_TRUNC ? NULL : into + got, room - (size_t)got, FS_PEEK);
+                more = fs_take(&c->vi, receiver, flags & MSG_TRUNC ? NULL : into + got, room - (size_t)got, FS_PEEK);
             } else if (fs_waiting(&c->vi)) {
-                move_receiving(c);
-                more = fs_take_stream(c, into + got, room - (size_t)got, flags, 0);
+                move_receiving(c, receiver);
+                more = fs_take_stream(c, receiver, into + got, room - (size_t)got, flags, 0);
             }
             got += more > 0 ? more : 0;
         }
@@ -166,21 +166,21 @@ int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int fla
     }
 }
 
-int fs_left_unread_here(struct fs_connection *c) {
+int fs_left_unread_here(struct fs_connection *c, struct fs_receiver *receiver) {
     int waiting = 0;
-    if (fs_waiting(&c->vi) || fs_load_relaxed(&c->own->taken)) return 1;
+    if (fs_waiting(&c->vi) || fs_load_relaxed(&receiver->taken)) return 1;
     if (fs_receives_on_ring(c)) return 0;
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
-    if (switch_at) return switch_at - 1 != c->own->kernel_taken;
+    if (switch_at) return switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken);
     fs_system.ioctl(c->fd, FIONREAD, &waiting);
     return waiting > 0;
 }
 
 void fs_put_oob_inline(struct fs_connection *c, int inline_) {
-    struct fs_side *own = fs_lock_receiving(c);
+    struct fs_receiver *receiver = fs_lock_receiving(c);
     c->vi.oob_inline = inline_;
     /* (For the doorbell bytes it does not matter. But a peer that has left sends its urgent bytes in the kernel before
      * this side has seen that, and a kernel that is to keep them apart drops an unread one for the next one.) */
     fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, inline_);
-    fs_unlock(&own->recv_lock);
+    fs_unlock_receiving(receiver);
 }

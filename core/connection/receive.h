@@ -10,19 +10,21 @@
  * know of a lost peer (a system call). `flags`: MSG_PEEK, MSG_TRUNC, and what the kernel takes. Never blocks. */
 int64_t fs_try_receive(struct fs_connection *c, char *into, size_t room, int flags, int final);
 
-/* ---- for the rest of the core: under the receive lock unless it says otherwise */
+/* ---- for the rest of the core */
 
-int64_t fs_take_stream(struct fs_connection *c, char *into, size_t room, int flags, int final);
+int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final);
 
 /* The part of the stream that came before the peer's switch. FS_MOVED_ON when it is exhausted. */
-int64_t fs_take_kernel(struct fs_connection *c, char *into, size_t room, int flags);
+int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags);
 
 /* Whether the kernel's stream was read up to the switch; an urgent byte may lie in front of it, which can still be read apart
  * and is no part of the stream. What recv returned does not count those that it passed over. */
 int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at);
 
 int64_t fs_take_error(struct fs_connection *c); /* an error that the kernel has told already, and that comes after the bytes */
-int fs_left_unread_here(struct fs_connection *c); /* whether bytes of the peer lie here that the program has not read */
+
+/* Whether bytes of the peer lie here that the program has not read. */
+int fs_left_unread_here(struct fs_connection *c, struct fs_receiver *receiver);
 
 void fs_put_oob_inline(struct fs_connection *c, int inline_); /* the ring's option; the kernel's too, before the switch. Takes the turn */
 

@@ -41,15 +41,15 @@ void fs_wake_own(struct fs_connection *c) { fs_ring_eventfd(c->wake_fd); }
 
 /* ---- doorbell bytes ----------------------------------------------------------------------------------------- */
 
-void fs_ring(struct fs_connection *c, uint32_t doorbell) {
+void fs_ring(struct fs_connection *c, struct fs_sender *sender, uint32_t doorbell) {
     /* (A descriptor that is shut in both directions is readable anyway, and its kernel would answer a byte with RST. So
      * is one whose peer, we, has ended its stream: our kernel takes no byte then, and one that was counted would never
      * come.) */
     if (doorbell & FS_EXPOSED && !(fs_peer_doorbell(&c->vi) & FS_SHUT) &&
-        (fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) != FS_FIN && fs_count_ring(&c->vi))
-        fs_send_doorbell_byte(c);
+        (fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) != FS_FIN && fs_count_ring(&c->vi, sender))
+        fs_send_doorbell_byte(c, sender);
     /* After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards. */
-    if (doorbell & FS_ASLEEP && fs_wakes_receiver(&c->vi)) fs_wake_peer(c);
+    if (doorbell & FS_ASLEEP && fs_wakes_receiver(&c->vi, sender)) fs_wake_peer(c);
     if (doorbell & FS_GONE) {
         fs_note_lost(c);
         /* Draws the RST that data to a closed socket draws. (Counted: it may be about to close, and reads the byte.) */
@@ -58,33 +58,32 @@ void fs_ring(struct fs_connection *c, uint32_t doorbell) {
     }
 }
 
-void fs_send_doorbell_byte(struct fs_connection *c) {
+void fs_send_doorbell_byte(struct fs_connection *c, struct fs_sender *sender) {
     fs_count(&c->vi.count.doorbells_rung, 1);
     fs_count(&c->vi.count.system_calls, 1);
-    fs_owe_bytes(c, c->own->bytes_unsent + 1);
+    fs_owe_bytes(c, sender, sender->bytes_unsent + 1);
 }
 
-void fs_owe_bytes(struct fs_connection *c, uint32_t count) {
-    int owed = c->own->bytes_unsent != 0;
-    c->own->bytes_unsent = count;
-    if (!fs_send_owed(c) && !owed) { /* once is enough */
-        c->own->unsent_since = fs_now();
+void fs_owe_bytes(struct fs_connection *c, struct fs_sender *sender, uint32_t count) {
+    int owed = sender->bytes_unsent != 0;
+    sender->bytes_unsent = count;
+    if (!fs_send_owed(c, sender) && !owed) { /* once is enough */
+        sender->unsent_since = fs_now();
         c->late_sending = 1;
     }
 }
 
-/* Sends what is owed as far as there is room. 0: all of it, or -errno. Under the send lock. */
-static int64_t send_owed_now(struct fs_connection *c) {
-    struct fs_side *own = c->own;
-    while (own->bytes_unsent) {
+/* Sends what is owed as far as there is room. 0: all of it, or -errno. */
+static int64_t send_owed_now(struct fs_connection *c, struct fs_sender *sender) {
+    while (sender->bytes_unsent) {
         int64_t part;
         uint64_t urgent = fs_load_relaxed(&c->vi.tx->urgent); /* its place among those that were counted */
-        if (urgent && (uint32_t)urgent == fs_load_relaxed(&c->vi.tx->rung) - own->bytes_unsent + 1)
-            part = fs_kernel_send(c, (const char *)&own->urgent_byte, 1, MSG_OOB | MSG_NOSIGNAL);
+        if (urgent && (uint32_t)urgent == fs_load_relaxed(&c->vi.tx->rung) - sender->bytes_unsent + 1)
+            part = fs_kernel_send(c, (const char *)&sender->urgent_byte, 1, MSG_OOB | MSG_NOSIGNAL);
         else
             part = fs_kernel_send(c, junk, 1, MSG_NOSIGNAL);
         if (part < 0) return fs_passes((int)-part) ? -EAGAIN : part;
-        own->bytes_unsent -= 1;
+        sender->bytes_unsent -= 1;
     }
     return 0;
 }
@@ -102,45 +101,45 @@ static void widen(struct fs_connection *c) {
 
 /* What the peer has counted as taken, and is only about to take, does not hold them back: there is room behind the
  * largest plug, beyond the low-water mark. */
-int fs_send_owed(struct fs_connection *c) {
+int fs_send_owed(struct fs_connection *c, struct fs_sender *sender) {
     /* (Without its descriptor nothing of this process goes out any more; the bytes are another holder's to send.) */
-    if (!c->own->bytes_unsent || c->fd < 0) return 1;
-    int64_t part = send_owed_now(c);
+    if (!sender->bytes_unsent || c->fd < 0) return 1;
+    int64_t part = send_owed_now(c, sender);
     if (part == -EAGAIN) {
         widen(c);
         if (c->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
-        part = send_owed_now(c);
+        part = send_owed_now(c, sender);
         if (c->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
     }
     if (part < 0 && part != -EAGAIN && fs_inode(c->fd) == c->inode)
-        c->own->bytes_unsent = 0; /* nothing goes out any more (what a stranger behind the number says means nothing) */
+        sender->bytes_unsent = 0; /* nothing goes out any more (what a stranger behind the number says means nothing) */
     return part != -EAGAIN;
 }
 
 int fs_owes_nothing(struct fs_connection *c) {
-    struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
-    if (!own) return 0;
-    int out = fs_send_owed(c);
-    fs_end_turn_to_send(c, own);
+    struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+    if (!sender) return 0;
+    int out = fs_send_owed(c, sender);
+    fs_end_turn_to_send(c, sender);
     return out;
 }
 
 /* ---- what is late ------------------------------------------------------------------------------------------- */
 
-int fs_take_late(struct fs_connection *c, struct fs_side *own) {
+int fs_take_late(struct fs_connection *c, struct fs_sender *sender) {
     int late = c->late_sending;
     c->late_sending = 0;
-    if (own->bytes_unsent && !late && fs_now() - own->unsent_since > 2 * BYTE_NS) {
+    if (sender->bytes_unsent && !late && fs_now() - sender->unsent_since > 2 * BYTE_NS) {
         /* Whoever waited was killed or stopped, or somebody who was stopped had the turn for so long. */
-        own->unsent_since = fs_now();
+        sender->unsent_since = fs_now();
         late = 1;
     }
     return late;
 }
 
-int fs_end_turn_to_send(struct fs_connection *c, struct fs_side *own) {
-    int late = fs_take_late(c, own);
-    fs_unlock(&own->send_lock);
+int fs_end_turn_to_send(struct fs_connection *c, struct fs_sender *sender) {
+    int late = fs_take_late(c, sender);
+    fs_unlock_sending(sender);
     return !late || fs_await_room(c);
 }
 
@@ -153,25 +152,25 @@ int fs_await_room(struct fs_connection *c) {
     int64_t deadline = fs_now() + 2 * BYTE_NS; /* from then on the one that has the turn knows that nobody waits */
     while (!sent && !over) {
         fs_nap_aside();
-        struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
-        if (!own) {
+        struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+        if (!sender) {
             if (fs_now() >= deadline) return 1; /* a stopped process has the turn */
             continue;
         }
-        left = FS_MAX(left, own->bytes_unsent);
-        sent = !fs_is_attached(c) || fs_send_owed(c);
-        if (!sent && own->bytes_unsent < left) {
+        left = FS_MAX(left, sender->bytes_unsent);
+        sent = !fs_is_attached(c) || fs_send_owed(c, sender);
+        if (!sent && sender->bytes_unsent < left) {
             /* Some went out: the time begins anew. (Only here: by it others know that somebody waits.) */
-            own->unsent_since = fs_now();
-            deadline = own->unsent_since + 2 * BYTE_NS;
+            sender->unsent_since = fs_now();
+            deadline = sender->unsent_since + 2 * BYTE_NS;
         }
-        left = own->bytes_unsent;
-        if (!sent && fs_now() - own->unsent_since >= BYTE_NS) {
+        left = sender->bytes_unsent;
+        if (!sent && fs_now() - sender->unsent_since >= BYTE_NS) {
             over = 1;
             c->vi.violation = "stopped reading its doorbell";
         }
         c->late_sending = 0;
-        fs_unlock(&own->send_lock);
+        fs_unlock_sending(sender);
     }
     return sent;
 }
@@ -179,20 +178,20 @@ int fs_await_room(struct fs_connection *c) {
 /* ---- the plug ----------------------------------------------------------------------------------------------- */
 
 /* The ring is full and somebody may wait for POLLOUT: fill the kernel's send buffer, which makes it false, until the
- * receiver returns credits and drains it. 0 if credits came meanwhile. Under the send lock, after fs_begin_plug. */
-static int plug(struct fs_connection *c) {
+ * receiver returns credits and drains it. 0 if credits came meanwhile. After fs_begin_plug. */
+static int plug(struct fs_connection *c, struct fs_sender *sender) {
     int unsent = 0, unacknowledged = 0;
     int64_t whole = 0;
     uint32_t limit = fs_load_relaxed(&c->vi.tx->limit);
     size_t piece = limit ? FS_MIN(FS_MAX(limit / 8, 256u), (uint32_t)PLUG_PIECE) : (size_t)PLUG_PIECE;
-    int room = fs_send_owed(c); /* in front of it; if there is no room for that, POLLOUT is false */
+    int room = fs_send_owed(c, sender); /* in front of it; if there is no room for that, POLLOUT is false */
     widen(c);
     if (c->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
     c->plugs = 1;
     int most = fs_option(c->fd, SOL_SOCKET, SO_SNDBUF) / 2; /* the rest is for doorbell bytes */
     /* A peer that takes the plug out as fast as it is put in must not keep us here. (One of ours returns
      * credits first.) */
-    while (room && whole < PLUG_MOST && !fs_writable(&c->vi) &&
+    while (room && whole < PLUG_MOST && !fs_writable(&c->vi, sender) &&
            fs_system.ioctl(c->fd, SIOCOUTQNSD, &unsent) == 0 && unsent < PLUG &&
            fs_system.ioctl(c->fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged < most) {
         int64_t part = fs_kernel_send(c, junk, piece, MSG_NOSIGNAL | MSG_EOR);
@@ -203,17 +202,17 @@ static int plug(struct fs_connection *c) {
     /* POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
      * lies behind it stays unsent until the peer drains. */
     fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
-    return !fs_writable(&c->vi);
+    return !fs_writable(&c->vi, sender);
 }
 
 int fs_plug_if_full(struct fs_connection *c) {
     int full = 0;
-    struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
-    if (!own) return 1;
-    if (fs_sends_on_ring(c) && !fs_is_lost(c) && !fs_writable(&c->vi)) {
-        if (fs_begin_plug(&c->vi)) full = plug(c);
-        fs_end_ringing(&c->vi);
+    struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+    if (!sender) return 1;
+    if (fs_sends_on_ring(c) && !fs_is_lost(c) && !fs_writable(&c->vi, sender)) {
+        if (fs_begin_plug(&c->vi, sender)) full = plug(c, sender);
+        fs_end_ringing(&c->vi, sender);
     }
-    fs_end_turn_to_send(c, own);
+    fs_end_turn_to_send(c, sender);
     return full;
 }

@@ -1,5 +1,4 @@
-/* How a sender tells its peer: eventfds, doorbell bytes with those that are owed, and the plug that keeps POLLOUT away. Under the
- * send lock unless it says otherwise. */
+/* How a sender tells its peer: eventfds, doorbell bytes with those that are owed, and the plug that keeps POLLOUT away. */
 #ifndef FASTSOCK_RINGING_H
 #define FASTSOCK_RINGING_H
 
@@ -10,9 +9,9 @@ enum {
 };
 
 /* The peer sleeps, polls its descriptor, or has closed: `doorbell` is its doorbell word. */
-void fs_ring(struct fs_connection *c, uint32_t doorbell);
+void fs_ring(struct fs_connection *c, struct fs_sender *sender, uint32_t doorbell);
 
-void fs_send_doorbell_byte(struct fs_connection *c); /* the byte that was accounted */
+void fs_send_doorbell_byte(struct fs_connection *c, struct fs_sender *sender); /* the byte that was accounted */
 void fs_wake_peer(struct fs_connection *c);          /* the peer sleeps on its eventfd: counts, and fs_tell_peer. No lock needed */
 
 /* Rings the peer's eventfd. If the program has closed our descriptor of it, the peer's connection thread is asked to, which
@@ -22,19 +21,20 @@ void fs_tell_peer(struct fs_connection *c);
 void fs_wake_own(struct fs_connection *c);           /* threads and processes of this side, and its loop. No lock needed */
 
 /* So many of the bytes that were counted as rung have not been sent: now, or without the turn when that ends. */
-void fs_owe_bytes(struct fs_connection *c, uint32_t count);
+void fs_owe_bytes(struct fs_connection *c, struct fs_sender *sender, uint32_t count);
 
 /* Sends the doorbell bytes, urgent ones among them, that were counted as rung and not sent. 0 if there is no room for all. */
-int fs_send_owed(struct fs_connection *c);
+int fs_send_owed(struct fs_connection *c, struct fs_sender *sender);
 
 /* Whether the doorbell bytes that were counted as rung are out. Sends what there is room for. 0 also if a stopped process has
  * the turn. Takes the turn. */
 int fs_owes_nothing(struct fs_connection *c);
 
-int fs_take_late(struct fs_connection *c, struct fs_side *own); /* whether this turn is the one that waits for room when it has ended */
+/* Whether this turn is the one that waits for room when it has ended. */
+int fs_take_late(struct fs_connection *c, struct fs_sender *sender);
 
-/* Gives back the send lock, and sends then what doorbell bytes the kernel had no room for. As fs_await_room. */
-int fs_end_turn_to_send(struct fs_connection *c, struct fs_side *own);
+/* Ends a turn to send, and sends then what doorbell bytes the kernel had no room for. As fs_await_room. */
+int fs_end_turn_to_send(struct fs_connection *c, struct fs_sender *sender);
 
 /* Waits until the kernel has room for the doorbell bytes that are owed. With no turn. 0 if the peer takes none of those that lie
  * there. */

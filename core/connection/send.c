@@ -16,91 +16,90 @@
 #include "transport/tcp.h"
 
 void fs_answer_ask(struct fs_connection *c) {
-    struct fs_side *own = fs_lock_sending(c);
-    fs_answer_leaver(c);
-    if (fs_moved(c) & FS_SENDING_BACK && !fs_waits_for_leaver(c)) fs_tell_pollers(c);
+    struct fs_sender *sender = fs_lock_sending(c);
+    fs_answer_leaver(c, sender);
+    if (fs_moved(c) & FS_SENDING_BACK && !fs_waits_for_leaver(c)) fs_tell_pollers(c, sender);
     /* (Without a region any more the descriptor leads to a bridge, and a byte would be the program's.) */
-    if (fs_is_attached(c) && !(fs_moved(c) & FS_SENDING_BACK) && c->own->posted != fs_load_relaxed(&c->vi.tx->seen))
-        fs_ring(c, fs_peer_doorbell(&c->vi) & FS_EXPOSED);
-    fs_end_turn_to_send(c, own);
+    if (fs_is_attached(c) && !(fs_moved(c) & FS_SENDING_BACK) && fs_own32(&sender->posted) != fs_load_relaxed(&c->vi.tx->seen))
+        fs_ring(c, sender, fs_peer_doorbell(&c->vi) & FS_EXPOSED);
+    fs_end_turn_to_send(c, sender);
     fs_wake_own(c);
 }
 
-/* Posts one descriptor's worth, and tells a receiver that sleeps or whose descriptor may be polled. As fs_post. Under
- * the send lock. */
-static int64_t post_and_ring(struct fs_connection *c, const char *data, size_t length, int combine) {
+/* Posts one descriptor's worth, and tells a receiver that sleeps or whose descriptor may be polled. As fs_post. */
+static int64_t post_and_ring(struct fs_connection *c, struct fs_sender *sender, const char *data, size_t length, int combine) {
     int counted = 0, lacks = 0;
     uint32_t doorbell = 0;
-    int ringing = fs_begin_ringing(&c->vi);
-    int64_t part = fs_post(&c->vi, data, length, FS_DATA, combine, ringing ? &counted : NULL);
+    int ringing = fs_begin_ringing(&c->vi, sender);
+    int64_t part = fs_post(&c->vi, sender, data, length, FS_DATA, combine, ringing ? &counted : NULL);
     if (part > 0) {
         doorbell = fs_peer_doorbell(&c->vi);
         /* (A peer that has ended its stream: see fs_leave_byte.) */
         lacks = (doorbell & FS_EXPOSED || fs_load_relaxed(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) &&
-                fs_all_heard(&c->vi);
+                fs_all_heard(&c->vi, sender);
     }
-    if (ringing && !lacks) fs_end_ringing(&c->vi);
-    if (counted) fs_send_doorbell_byte(c);
+    if (ringing && !lacks) fs_end_ringing(&c->vi, sender);
+    if (counted) fs_send_doorbell_byte(c, sender);
     if (doorbell) doorbell &= ~(uint32_t)FS_EXPOSED;
     if (lacks) doorbell |= FS_EXPOSED;
-    if (doorbell) fs_ring(c, doorbell);
-    if (ringing && lacks) fs_end_ringing(&c->vi);
+    if (doorbell) fs_ring(c, sender, doorbell);
+    if (ringing && lacks) fs_end_ringing(&c->vi, sender);
     return part;
 }
 
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags) {
     int64_t done = 0, part;
-    struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
-    if (!own) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
+    struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+    if (!sender) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
     if (!fs_is_attached(c)) { /* under the lock: another thread may have moved the connection meanwhile */
         part = fs_kernel_send(c, data, length, flags);
-        fs_end_turn_to_send(c, own);
+        fs_end_turn_to_send(c, sender);
         return part;
     }
     /* SYNC: consent - pairs with fs_attach.
      * SYNC: left - pairs with take_back. */
     uint32_t ready = fs_load_sc(&c->vi.tx->ready);
-    if (ready == FS_LEFT) fs_answer_leaver(c);
-    if ((fs_load_relaxed(&own->moved) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK) {
-        if (!fs_goes_on_in_kernel(c)) {
-            fs_end_turn_to_send(c, own);
+    if (ready == FS_LEFT) fs_answer_leaver(c, sender);
+    if ((fs_moved(c) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK) {
+        if (!fs_goes_on_in_kernel(c, sender)) {
+            fs_end_turn_to_send(c, sender);
             return length ? -EAGAIN : 0;
         }
-    } else if (ready == FS_READY && length && !(fs_load_relaxed(&own->moved) & (FS_SENDING_MOVED | FS_SENDING_BACK))) {
-        fs_switch_sending(c);
+    } else if (ready == FS_READY && length && !(fs_moved(c) & (FS_SENDING_MOVED | FS_SENDING_BACK))) {
+        fs_switch_sending(c, sender);
     }
     if ((fs_load_relaxed(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) && fs_events_now(c->fd, 0))
         /* (A half-closed peer has died: its FIN was no news, but fs_leave_byte made the kernel find out.) */
         fs_peer_lost(c);
     uint32_t doorbell = fs_load_relaxed(&c->vi.tx->doorbell);
-    if ((doorbell & (FS_SHUT | FS_GONE)) == FS_SHUT && fs_sends_on_ring(c) && !fs_is_lost(c) && !c->own->fin_sent) {
-        if (!fs_writable(&c->vi)) {
-            fs_end_turn_to_send(c, own);
+    if ((doorbell & (FS_SHUT | FS_GONE)) == FS_SHUT && fs_sends_on_ring(c) && !fs_is_lost(c) && !sender->fin_sent) {
+        if (!fs_writable(&c->vi, sender)) {
+            fs_end_turn_to_send(c, sender);
             return length ? -EAGAIN : 0;
         }
         fs_note_lost(c); /* there is room, and what is sent now draws a reset */
     }
-    if (!fs_sends_on_ring(c) || fs_is_lost(c) || c->own->fin_sent || fs_is_broken(c) || fs_moved(c) & FS_SENDING_BACK ||
+    if (!fs_sends_on_ring(c) || fs_is_lost(c) || sender->fin_sent || fs_is_broken(c) || fs_moved(c) & FS_SENDING_BACK ||
         doorbell & FS_GONE) {
         /* Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer. */
-        part = fs_refusal(c);
+        part = fs_refusal(c, sender);
         if (part == 0) {
-            part = fs_send_in_kernel(c, data, length, flags);
+            part = fs_send_in_kernel(c, sender, data, length, flags);
             if (fs_is_gone(c)) part = fs_tell_of_kernel(c, part);
         }
-        return fs_end_turn_to_send(c, own) ? part : FS_VIOLATED;
+        return fs_end_turn_to_send(c, sender) ? part : FS_VIOLATED;
     }
     int combine = c->vi.combine_limit && !fs_is_nodelay(c) && length <= c->vi.combine_limit;
     while (done < (int64_t)length) {
-        part = post_and_ring(c, data + done, length - (size_t)done, combine);
+        part = post_and_ring(c, sender, data + done, length - (size_t)done, combine);
         if (part > 0) done += part;
         if (part < 0) done = FS_VIOLATED;
         if (part <= 0) break;
     }
     fs_note_processor(c);
-    if (fs_in_flight(c->own)) fs_watch_lifeline(c);
+    if (fs_in_flight(sender)) fs_watch_lifeline(c, sender);
     if (c->vi.violation) done = FS_VIOLATED;
-    if (!fs_end_turn_to_send(c, own)) done = FS_VIOLATED;
+    if (!fs_end_turn_to_send(c, sender)) done = FS_VIOLATED;
     return done || !length ? done : -EAGAIN;
 }
 
@@ -109,57 +108,57 @@ int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length,
     return part >= 0 ? part : -errno;
 }
 
-int64_t fs_send_in_kernel(struct fs_connection *c, const char *data, size_t length, int flags) {
-    return fs_send_owed(c) ? fs_kernel_send(c, data, length, flags) : -EAGAIN;
+int64_t fs_send_in_kernel(struct fs_connection *c, struct fs_sender *sender, const char *data, size_t length, int flags) {
+    return fs_send_owed(c, sender) ? fs_kernel_send(c, data, length, flags) : -EAGAIN;
 }
 
 /* The last byte of an urgent send. As post_and_ring. A doorbell byte follows the urgent one, which alone does not make
- * the descriptor readable. Under the send lock. */
-static int64_t post_urgent(struct fs_connection *c, const char *byte) {
-    int ringing = fs_begin_ringing(&c->vi);
-    unsigned char before = c->own->urgent_byte; /* may be owed */
-    c->own->urgent_byte = (unsigned char)byte[0]; /* before it is counted: see mend.c */
-    if (!fs_count_urgent(&c->vi)) {
-        c->own->urgent_byte = before;
-        if (ringing) fs_end_ringing(&c->vi);
+ * the descriptor readable. */
+static int64_t post_urgent(struct fs_connection *c, struct fs_sender *sender, const char *byte) {
+    int ringing = fs_begin_ringing(&c->vi, sender);
+    unsigned char before = sender->urgent_byte; /* may be owed */
+    sender->urgent_byte = (unsigned char)byte[0]; /* before it is counted: see mend.c */
+    if (!fs_count_urgent(&c->vi, sender)) {
+        sender->urgent_byte = before;
+        if (ringing) fs_end_ringing(&c->vi, sender);
         return c->vi.violation ? -1 : 0;
     }
-    int counted = ringing && fs_count_ring(&c->vi);
-    int64_t part = fs_post(&c->vi, byte, 1, FS_OOB, 0, NULL); /* (there is credit) */
+    int counted = ringing && fs_count_ring(&c->vi, sender);
+    int64_t part = fs_post(&c->vi, sender, byte, 1, FS_OOB, 0, NULL); /* (there is credit) */
     uint32_t doorbell = fs_peer_doorbell(&c->vi);
-    if (ringing) fs_end_ringing(&c->vi);
-    fs_owe_bytes(c, c->own->bytes_unsent + 1 + (uint32_t)counted);
+    if (ringing) fs_end_ringing(&c->vi, sender);
+    fs_owe_bytes(c, sender, sender->bytes_unsent + 1 + (uint32_t)counted);
     if (counted) {
         doorbell &= ~(uint32_t)FS_EXPOSED;
         fs_count(&c->vi.count.doorbells_rung, 1);
     }
-    if (doorbell) fs_ring(c, doorbell);
+    if (doorbell) fs_ring(c, sender, doorbell);
     return part;
 }
 
 int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t length, int flags) {
     int64_t part;
     if (length == 0) return -EAGAIN;
-    struct fs_side *own = fs_take_turn(c, 1, FS_PATIENCE);
-    if (!own) return -EAGAIN;
-    fs_answer_leaver(c);
-    if ((fs_load_relaxed(&own->moved) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK && !fs_goes_on_in_kernel(c)) {
-        fs_end_turn_to_send(c, own);
+    struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+    if (!sender) return -EAGAIN;
+    fs_answer_leaver(c, sender);
+    if ((fs_moved(c) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK && !fs_goes_on_in_kernel(c, sender)) {
+        fs_end_turn_to_send(c, sender);
         return -EAGAIN;
     }
     if (!(fs_moved(c) & (FS_SENDING_MOVED | FS_SENDING_BACK)) && fs_load_sc(&c->vi.tx->ready) == FS_READY)
-        fs_switch_sending(c);
-    if (!fs_sends_on_ring(c) || c->own->fin_sent || fs_is_gone(c)) {
-        part = fs_send_in_kernel(c, data, length, flags | MSG_OOB);
-        fs_end_turn_to_send(c, own);
+        fs_switch_sending(c, sender);
+    if (!fs_sends_on_ring(c) || sender->fin_sent || fs_is_gone(c)) {
+        part = fs_send_in_kernel(c, sender, data, length, flags | MSG_OOB);
+        fs_end_turn_to_send(c, sender);
         return part;
     }
-    part = length > 1 ? post_and_ring(c, data, length - 1, 0) : post_urgent(c, data);
-    if (!fs_end_turn_to_send(c, own)) part = -1;
+    part = length > 1 ? post_and_ring(c, sender, data, length - 1, 0) : post_urgent(c, sender, data);
+    if (!fs_end_turn_to_send(c, sender)) part = -1;
     return part > 0 ? part : part == 0 ? -EAGAIN : FS_VIOLATED;
 }
 
-void fs_switch_sending(struct fs_connection *c) {
+void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
     uint64_t sent, received;
     char state;
     /* Doorbell bytes will need room behind what the peer has not read yet. */
@@ -169,22 +168,22 @@ void fs_switch_sending(struct fs_connection *c) {
     fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, 1); /* a doorbell byte waits for no ACK */
     /* SYNC: switch - pairs with fs_take_kernel. */
     fs_store_sc(&c->vi.tx->switch_at, sent + 1);
-    fs_change(c->own, FS_EV_SEND_SWITCHED);
+    fs_change_sending(sender, FS_EV_SEND_SWITCHED);
 }
 
 /* SO_RCVBUF or SO_SNDBUF was set in the middle. In both turns. */
-static void limit_on_ring(struct fs_connection *c) {
-    fs_limit_sends(&c->vi, c->send_limit);
+static void limit_on_ring(struct fs_connection *c, struct fs_both both) {
+    fs_limit_sends(&c->vi, both.sender, c->send_limit);
     fs_store_sc(&c->vi.rx->limit, c->receive_limit);
     if (c->receive_limit) c->vi.ack_threshold = 1;
-    fs_answer_credit_wait(c); /* what is read counts no more, as in TCP */
+    fs_answer_credit_wait(c, both.receiver); /* what is read counts no more, as in TCP */
 }
 
 void fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send) {
-    struct fs_side *own = fs_lock_both(c);
+    struct fs_both both = fs_lock_both(c);
     c->receive_limit = receive;
     c->send_limit = send;
     if (send && fs_load_relaxed(&c->send_buffer_before)) fs_store_relaxed(&c->send_buffer_before, send);
-    if (fs_is_attached(c)) limit_on_ring(c);
-    fs_end_both(c, own);
+    if (fs_is_attached(c)) limit_on_ring(c, both);
+    fs_end_both(c, both);
 }

@@ -19,13 +19,13 @@ int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length,
  * yet: fs_attach finds the limits, or they find the region. */
 void fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send);
 
-/* ---- for the rest of the core: under the send lock unless it says otherwise */
+/* ---- for the rest of the core */
 
 /* fs_kernel_send on a connection that has a region: doorbell bytes that are owed come first. */
-int64_t fs_send_in_kernel(struct fs_connection *c, const char *data, size_t length, int flags);
+int64_t fs_send_in_kernel(struct fs_connection *c, struct fs_sender *sender, const char *data, size_t length, int flags);
 
 /* The switch: records how many bytes went through the kernel; from here on it carries doorbell bytes. */
-void fs_switch_sending(struct fs_connection *c);
+void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender);
 
 /* The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left, or is settled
  * after that; or it cannot ring our eventfd any more. Takes the turn. */

@@ -25,18 +25,18 @@ struct fs_transition {
 static const struct fs_transition table[FS_EVENTS] = {
     /*                            has to be there       cannot be there                           brings                               takes */
     [FS_EV_SEND_SWITCHED] =     {0,                     FS_OUT | FS_SENDING_BACK,                 FS_SENDING_MOVED,                    0},
-    [FS_EV_RECEIVE_SWITCHED] =  {0,                     FS_OUT | FS_RECEIVING_BACK,               FS_RECEIVING_MOVED,                  0},
     [FS_EV_SEND_BACK] =         {0,                     FS_OUT,                                   FS_SENDING_BACK,                     0},
     [FS_EV_SEND_BACK_HELD] =    {0,                     FS_OUT | FS_SENDING_BACK,                 FS_SENDING_BACK | FS_SENDING_HELD,   0},
     [FS_EV_HOLD] =              {FS_SENDING_BACK,       0,                                        FS_SENDING_HELD,                     0},
     [FS_EV_RELEASE] =           {FS_SENDING_BACK,       0,                                        0,                                   FS_SENDING_HELD},
+    [FS_EV_RECEIVE_SWITCHED] =  {0,                     FS_OUT | FS_RECEIVING_BACK,               FS_RECEIVING_MOVED,                  0},
     [FS_EV_RECEIVE_BACK] =      {0,                     FS_OUT,                                   FS_RECEIVING_BACK,                   0},
     [FS_EV_COLLECT] =           {0,                     0,                                        FS_COLLECTING,                       0},
     [FS_EV_COLLECTED] =         {FS_COLLECTING,         0,                                        0,                                   FS_COLLECTING},
     [FS_EV_OUT] =               {0,                     0,                                        FS_OUT,                              0},
 };
 
-void fs_change(struct fs_side *own, enum fs_event event) {
+static void change(struct fs_side *own, unsigned int event) {
     const struct fs_transition *t = &table[event];
 #ifdef FS_DEBUG
     uint32_t before = fs_load_sc(&own->moved);
@@ -48,6 +48,14 @@ void fs_change(struct fs_side *own, enum fs_event event) {
     if (t->takes) fs_and_sc(&own->moved, ~t->takes);
     if (t->brings) fs_or_sc(&own->moved, t->brings);
 }
+
+void fs_change_sending(struct fs_sender *sender, enum fs_sending_event event) { change(fs_side_of_sender(sender), event); }
+
+void fs_change_receiving(struct fs_receiver *receiver, enum fs_receiving_event event) {
+    change(fs_side_of_receiver(receiver), event);
+}
+
+void fs_change_leaving(struct fs_leaver *leaver, enum fs_leaving_event event) { change(fs_side_of_leaver(leaver), event); }
 
 /* ---- this process's end ----------------------------------------------------------------------------------- */
 
@@ -99,4 +107,4 @@ void fs_note_bridged(struct fs_connection *c) {
 
 void fs_note_inherited(struct fs_connection *c) { c->is.own_inherited = c->is.bridged_inherited = 1; }
 
-void fs_note_fin_taken(struct fs_side *own, uint32_t how) { fs_store_relaxed(&own->fin_taken, how); }
+void fs_note_fin_taken(struct fs_receiver *receiver, uint32_t how) { fs_store_relaxed(&receiver->fin_taken, how); }

@@ -71,23 +71,31 @@ static inline int fs_is_shared(const struct fs_connection *c) { return fs_load_r
 
 /* ---- what changes it: where the directions are ------------------------------------------------------------ */
 
-enum fs_event {
+/* Each event is for whoever has the turn that it needs. One table has them all, in this order. */
+enum fs_sending_event {
     FS_EV_SEND_SWITCHED,     /* the offset of the switch is stored: what is sent goes into the ring */
-    FS_EV_RECEIVE_SWITCHED,  /* the kernel's part of the stream is read: the ring's follows */
     FS_EV_SEND_BACK,         /* BACK is about to be posted: what is sent goes through the kernel again */
     FS_EV_SEND_BACK_HELD,    /* the same, once the peer that left has what it had not read */
     FS_EV_HOLD,              /* this side sends through the kernel again, and the peer left meanwhile */
     FS_EV_RELEASE,           /* the peer that left is settled */
+    FS_SENDING_EVENTS
+};
+enum fs_receiving_event {
+    FS_EV_RECEIVE_SWITCHED = FS_SENDING_EVENTS, /* the kernel's part of the stream is read: the ring's follows */
     FS_EV_RECEIVE_BACK,      /* the ring is read to BACK, or there will be none */
     FS_EV_COLLECT,           /* a leaver takes what lies unread */
     FS_EV_COLLECTED,         /* it has all of it */
-    FS_EV_OUT,               /* somebody else reads and writes the descriptor */
+    FS_RECEIVING_EVENTS
+};
+enum fs_leaving_event {
+    FS_EV_OUT = FS_RECEIVING_EVENTS, /* somebody else reads and writes the descriptor */
     FS_EVENTS
 };
 
-/* An event of this side's directions. Those of sending under the send lock, those of receiving and collecting under the receive
- * lock; FS_EV_OUT between fs_begin_leaving and fs_end_leaving. */
-void fs_change(struct fs_side *own, enum fs_event event);
+/* An event of the directions of the side whose turn it is. */
+void fs_change_sending(struct fs_sender *sender, enum fs_sending_event event);
+void fs_change_receiving(struct fs_receiver *receiver, enum fs_receiving_event event);
+void fs_change_leaving(struct fs_leaver *leaver, enum fs_leaving_event event);
 
 /* ---- what changes it: this process's end ------------------------------------------------------------------ */
 
@@ -105,6 +113,6 @@ void fs_note_finished(struct fs_connection *c);
 void fs_note_kept(struct fs_connection *c, int kept);
 void fs_note_bridged(struct fs_connection *c);   /* `own` is another side's from here on (fs_change_over) */
 void fs_note_inherited(struct fs_connection *c); /* this process is a forked child */
-void fs_note_fin_taken(struct fs_side *own, uint32_t how); /* 1: told as the end, 2: a reset, which the kernel tells */
+void fs_note_fin_taken(struct fs_receiver *receiver, uint32_t how); /* 1: told as the end, 2: a reset, which the kernel tells */
 
 #endif

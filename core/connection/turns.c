@@ -1,13 +1,8 @@
-/* Whose turn it is on one side of a connection: the two locks of `struct fs_side` (ring/lock.h), as connections take
- * them.
+/* Whose turn it is on one side of a connection: the locks of `struct fs_side` (ring/lock.h), as connections take them.
  *
- * Each of these returns the side whose lock it took, and that side's lock is the one to give back: a bridge may put
- * another side in its place meanwhile. Callers may have the front end's lock; it is let go while somebody else has the
- * turn, and no turn is held while that lock is waited for. They are inside (fs_begin) or kept, so that the connection
- * stays.
- *
- * Responsible for: that a turn is of the side that the connection has, and that what a dead holder left is mended
- * first. Never: does anything else in a turn. */
+ * Responsible for: that who has a `struct fs_sender` or a `struct fs_receiver` has taken its lock (no other file makes
+ * such a pointer), that a turn is of the side that the connection has, and that what a dead holder left
+ * is mended first. Never: does anything else in a turn. */
 #include "connection/turns.h"
 
 #include "connection/hear.h"
@@ -49,10 +44,11 @@ void fs_give_up(struct fs_lock *lock, int turn) {
         fs_unlock(lock);
 }
 
-struct fs_side *fs_take_turn(struct fs_connection *c, int sends, int patience) {
+/* The side whose turn it is, or NULL. */
+static inline struct fs_side *take_turn(struct fs_connection *c, int sends, int patience) {
     for (;;) {
         struct fs_side *own = c->own;
-        struct fs_lock *lock = sends ? &own->send_lock : &own->recv_lock;
+        struct fs_lock *lock = sends ? &own->sender.lock : &own->receiver.lock;
         int turn = fs_try_lock(lock, fs_own_pid);
         if (turn == FS_BUSY) {
             if (patience == 0) return NULL;
@@ -63,65 +59,79 @@ struct fs_side *fs_take_turn(struct fs_connection *c, int sends, int patience) {
         } else {
             if (turn == FS_INHERITED) {
                 if (sends)
-                    fs_mend_sending(c, own);
+                    fs_mend_sending(c, &own->sender);
                 else
-                    fs_mend_receiving(c, own);
+                    fs_mend_receiving(c, &own->receiver);
             }
             return own;
         }
     }
 }
 
-struct fs_side *fs_lock_receiving(struct fs_connection *c) { return fs_take_turn(c, 0, -1); }
+struct fs_sender *fs_take_turn_to_send(struct fs_connection *c, int patience) {
+    struct fs_side *own = take_turn(c, 1, patience);
+    return own ? &own->sender : NULL;
+}
 
-struct fs_side *fs_lock_sending(struct fs_connection *c) { return fs_take_turn(c, 1, -1); }
+struct fs_receiver *fs_take_turn_to_receive(struct fs_connection *c, int patience) {
+    struct fs_side *own = take_turn(c, 0, patience);
+    return own ? &own->receiver : NULL;
+}
+
+struct fs_sender *fs_lock_sending(struct fs_connection *c) { return fs_take_turn_to_send(c, -1); }
+
+struct fs_receiver *fs_lock_receiving(struct fs_connection *c) { return fs_take_turn_to_receive(c, -1); }
+
+struct fs_receiver *fs_lock_receiving_of(struct fs_leaver *leaver, int *turn) {
+    struct fs_receiver *receiver = &fs_side_of_leaver(leaver)->receiver;
+    *turn = fs_lock(&receiver->lock, fs_own_pid);
+    return receiver;
+}
 
 /* ---- both ------------------------------------------------------------------------------------------------------- */
 
-struct fs_side *fs_try_both(struct fs_connection *c) {
+int fs_try_both(struct fs_connection *c, struct fs_both *both) {
     struct fs_side *own = c->own;
-    int receiving = fs_try_lock(&own->recv_lock, fs_own_pid);
-    if (receiving == FS_BUSY) return NULL;
-    fs_keep(&own->recv_lock);
-    int sending = fs_try_lock(&own->send_lock, fs_own_pid);
+    *both = (struct fs_both){&own->sender, &own->receiver};
+    int receiving = fs_try_lock(&both->receiver->lock, fs_own_pid);
+    if (receiving == FS_BUSY) return 0;
+    fs_keep(&both->receiver->lock);
+    int sending = fs_try_lock(&both->sender->lock, fs_own_pid);
     if (sending != FS_BUSY) {
         if (own == c->own) {
-            if (receiving == FS_INHERITED) fs_mend_receiving(c, own);
-            if (sending == FS_INHERITED) fs_mend_sending(c, own);
-            return own;
+            if (receiving == FS_INHERITED) fs_mend_receiving(c, both->receiver);
+            if (sending == FS_INHERITED) fs_mend_sending(c, both->sender);
+            return 1;
         }
-        fs_give_up(&own->send_lock, sending);
+        fs_give_up(&both->sender->lock, sending);
     }
-    fs_unkeep(&own->recv_lock);
-    fs_give_up(&own->recv_lock, receiving);
-    return NULL;
+    fs_unkeep(&both->receiver->lock);
+    fs_give_up(&both->receiver->lock, receiving);
+    return 0;
 }
 
 void fs_await_both(struct fs_connection *c) {
-    fs_give_way(&c->own->recv_lock);
-    fs_give_way(&c->own->send_lock);
+    fs_give_way(&c->own->receiver.lock);
+    fs_give_way(&c->own->sender.lock);
 }
 
-struct fs_side *fs_lock_both(struct fs_connection *c) {
-    struct fs_side *own = fs_try_both(c);
-    while (!own) {
-        fs_await_both(c);
-        own = fs_try_both(c);
-    }
-    return own;
+struct fs_both fs_lock_both(struct fs_connection *c) {
+    struct fs_both both;
+    while (!fs_try_both(c, &both)) fs_await_both(c);
+    return both;
 }
 
-void fs_unlock_both(struct fs_side *own) {
-    fs_unlock(&own->send_lock);
-    fs_unkeep(&own->recv_lock);
-    fs_unlock(&own->recv_lock);
+void fs_unlock_both(struct fs_both both) {
+    fs_unlock_sending(both.sender);
+    fs_unkeep(&both.receiver->lock);
+    fs_unlock_receiving(both.receiver);
 }
 
-void fs_end_both(struct fs_connection *c, struct fs_side *own) {
+void fs_end_both(struct fs_connection *c, struct fs_both both) {
     int late = c->late;
-    int late_sending = fs_take_late(c, own);
+    int late_sending = fs_take_late(c, both.sender);
     c->late = 0;
-    fs_unlock_both(own);
+    fs_unlock_both(both);
     if (late) fs_await_late(c, late);
     if (late_sending) fs_await_room(c);
 }

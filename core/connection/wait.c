@@ -77,7 +77,6 @@ void fs_note_processor(struct fs_connection *c) {
 int fs_spin(struct fs_connection *c, int what) {
     int64_t began = fs_now(), until, now = began;
     int ready = 0;
-    struct fs_side *own;
     /* (What `spun` says of another thread's wait that overlaps with this one teaches that wait wrong once.) */
     if (what == FS_SEND ? fs_waits_for_leaver(c) : fs_is_collecting(c)) {
         fs_store_relaxed(&c->spun, 0);
@@ -88,20 +87,21 @@ int fs_spin(struct fs_connection *c, int what) {
     if (until == began) return 0;
     /* (Without `attached`: a moved bit is only ever set under the locks that fs_attach held, and read with acquire.) */
     if (what == FS_SEND && fs_sends_on_ring(c)) {
-        own = fs_take_turn(c, 1, FS_PATIENCE);
-        if (!own) return 0;
-        fs_arm_sender(&c->vi, FS_HURRY);
-        fs_end_turn_to_send(c, own);
+        struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+        if (!sender) return 0;
+        fs_arm_sender(&c->vi, sender, FS_HURRY);
+        fs_end_turn_to_send(c, sender);
     }
     while (!ready) {
         now = fs_now();
         if (now >= until) break;
         if (!(what == FS_RECEIVE ? fs_receives_on_ring(c) : fs_sends_on_ring(c) && !fs_is_gone(c))) {
-            own = fs_take_turn(c, 0, FS_PATIENCE); /* under a lock, so that the descriptor is not closed meanwhile */
-            if (!own) break;
+            /* Under a lock, so that the descriptor is not closed meanwhile. */
+            struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
+            if (!receiver) break;
             ready = fs_events_now(c->fd, what == FS_RECEIVE ? POLLIN : POLLOUT) != 0;
             if (!ready && what == FS_RECEIVE && fs_peer_may_switch(c)) ready = fs_load_sc(&c->vi.rx->switch_at) != 0;
-            fs_unlock(&own->recv_lock);
+            fs_unlock_receiving(receiver);
             if (!ready) sched_yield(); /* we cannot tell whether the peer waits for this very processor */
             continue;
         }
@@ -110,7 +110,7 @@ int fs_spin(struct fs_connection *c, int what) {
             if (what == FS_RECEIVE)
                 ready = fs_readable(&c->vi);
             else /* (An ACK that came with DATA may be newer than the one alone.) */
-                ready = (int32_t)(fs_load_acquire(&c->vi.tx->acked) - fs_load_relaxed(&c->own->credited)) > 0 ||
+                ready = (int32_t)(fs_load_acquire(&c->vi.tx->acked) - fs_load_relaxed(&c->own->sender.credited)) > 0 ||
                         fs_is_gone(c);
             if (ready) break;
             fs_pause();
@@ -130,9 +130,9 @@ int fs_spin(struct fs_connection *c, int what) {
 
 /* The number on which this side sleeps is not ours any more. In both turns, like every change of what waits go by. */
 static void lose_eventfd(struct fs_connection *c) {
-    struct fs_side *own = fs_lock_both(c);
+    struct fs_both both = fs_lock_both(c);
     if (!fs_is_our_eventfd(c->wake_fd)) c->wake_fd = -1;
-    fs_end_both(c, own);
+    fs_end_both(c, both);
 }
 
 /* As fs_sleep, while another holder takes the connection back to the kernel: that is soon over, and no event tells of
@@ -163,13 +163,13 @@ static void hand_over(struct fs_connection *c) {
         if (fs_arm_receiver(&c->vi)) passed |= FS_SLEEPS_RECEIVING;
     }
     if (elsewhere & FS_SLEEPS_SENDING || fs_load_sc(&c->send_watchers)) {
-        struct fs_side *own = fs_lock_sending(c);
-        if (fs_load_relaxed(&own->moved) & FS_SENDING_BACK)
+        struct fs_sender *sender = fs_lock_sending(c);
+        if (fs_moved(c) & FS_SENDING_BACK)
             more = !fs_waits_for_leaver(c);
         else if (fs_sends_on_ring(c))
             /* (Who still sends through the kernel waits for that, however empty the ring is.) */
-            more = fs_arm_sender(&c->vi, FS_WAITS) || own->fin_sent || fs_is_gone(c);
-        fs_end_turn_to_send(c, own);
+            more = fs_arm_sender(&c->vi, sender, FS_WAITS) || sender->fin_sent || fs_is_gone(c);
+        fs_end_turn_to_send(c, sender);
         if (more) passed |= FS_SLEEPS_SENDING;
     }
     if (passed & elsewhere)
@@ -184,15 +184,16 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news
     int64_t began = fs_now(), rest;
     int ready = 0, probe = 0, looks = 0, polled = (int)fs_load_relaxed(&c->spun), waits = 0;
     uint64_t drained;
-    struct fs_side *own = fs_take_turn(c, what == FS_SEND, FS_PATIENCE);
+    struct fs_sender *sender = what == FS_SEND ? fs_take_turn_to_send(c, FS_PATIENCE) : NULL;
+    struct fs_receiver *receiver = what == FS_RECEIVE ? fs_take_turn_to_receive(c, FS_PATIENCE) : NULL;
     fs_word32 *sleepers = what == FS_RECEIVE ? &c->recv_sleepers : &c->send_sleepers;
     fs_word32 *watchers = what == FS_RECEIVE ? &c->recv_watchers : &c->send_watchers;
-    if (!own)
+    if (!sender && !receiver)
         return -EINTR; /* a stopped process has the turn: the caller looks for signals, and whether its time is up */
     rest = deadline < 0 ? -1 : deadline > began ? deadline - began : 0;
 
-    if (what == FS_RECEIVE && fs_is_collecting(c)) {
-        fs_unlock(&own->recv_lock);
+    if (receiver && fs_is_collecting(c)) {
+        fs_unlock_receiving(receiver);
         return doze(rest);
     }
     int attached = fs_is_attached(c) && !(fs_moved(c) & (what == FS_RECEIVE ? FS_RECEIVING_BACK : FS_SENDING_BACK));
@@ -200,14 +201,14 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news
     fds[1].fd = c->fd;
     fds[1].events = moved ? POLLRDHUP : what == FS_RECEIVE ? POLLRDHUP | POLLIN : POLLOUT;
     fds[1].revents = 0;
-    if (attached && what == FS_RECEIVE) {
-        /* SYNC: exposed - by the receive lock, see fs_tell_exposed. */
+    if (attached && receiver) {
+        /* SYNC: exposed - by the turn to receive, see fs_tell_exposed. */
         if (!fs_is_exposed(c) && fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED && !fs_load_sc(sleepers) &&
             !fs_is_shared(c)) {
             fs_and_sc(&c->vi.rx->doorbell, ~(uint32_t)FS_EXPOSED); /* nobody sleeps on the kernel's any more */
-            fs_take_doorbell_bytes(c);
+            fs_take_doorbell_bytes(c, receiver);
         }
-        fs_answer_credit_wait(c); /* the acknowledgements delayed so far, before we sleep on them */
+        fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far, before we sleep on them */
     }
     if (what == FS_SEND && fs_waits_for_leaver(c)) {
         /* The eventfd tells when it is settled; or it is time to look whether the peer lives. */
@@ -228,19 +229,19 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news
         fs_add_sc(watchers, 1);
         /* Before it arms: whoever takes the wakeup that comes for it knows then that it may have been for this
          * process. */
-        fs_or_sc(&own->sleeps, what == FS_RECEIVE ? FS_SLEEPS_RECEIVING : FS_SLEEPS_SENDING);
+        fs_or_sc(&c->own->sleeps, what == FS_RECEIVE ? FS_SLEEPS_RECEIVING : FS_SLEEPS_SENDING);
     }
-    if (attached && what == FS_RECEIVE) {
+    if (attached && receiver) {
         ready = fs_arm_receiver(&c->vi);
         if (ready && !moved) ready = fs_load_sc(&c->vi.rx->switch_at) != 0;
-    } else if (moved) {
-        ready = fs_arm_sender(&c->vi, FS_WAITS) || fs_is_gone(c);
+    } else if (moved && sender) {
+        ready = fs_arm_sender(&c->vi, sender, FS_WAITS) || fs_is_gone(c);
         if (fs_load_sc(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) {
             /* A half-closed connection: its end is no news, so ask now and then whether the peer is still there. */
             fds[1].events = 0;
             probe = rest < 0 || rest > PROBE_INTERVAL;
         }
-        if (!ready) fs_leave_byte(c);
+        if (!ready) fs_leave_byte(c, sender);
     }
     /* (A number that was given up was told to who had joined the news by then. It is seen by who has joined since.) */
     int deaf = (watches && c->wake_fd < 0) || fs_load_relaxed(&c->number) == (uint32_t)-1;
@@ -255,10 +256,10 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news
         probe = looks = 1;
         rest = SHARED_INTERVAL;
     }
-    if (what == FS_RECEIVE)
-        fs_end_turn_to_receive(c, own); /* (a plug may have to be taken out of the peer's way) */
+    if (receiver)
+        fs_end_turn_to_receive(c, receiver); /* (a plug may have to be taken out of the peer's way) */
     else
-        fs_end_turn_to_send(c, own);
+        fs_end_turn_to_send(c, sender);
 
     int events = ready ? 1 : fs_poll3(fds, rest);
     if (events < 0) events = -errno;
@@ -281,9 +282,9 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news
             fs_lifeline(c) == FS_ALIVE)
             fs_note_shut(c, 1, 0); /* by somebody who knows the number */
         if (probe && !looks && events == 0) {
-            own = fs_lock_sending(c);
-            fs_probe_peer(c);
-            fs_end_turn_to_send(c, own);
+            sender = fs_lock_sending(c);
+            fs_probe_peer(c, sender);
+            fs_end_turn_to_send(c, sender);
         }
     }
     if (probe && events == 0) events = 1;

@@ -48,8 +48,8 @@
  *     end keeps for its own ends. The calls in between need no lock. They may be made with the front end's lock held:
  *     where a turn is waited for, it is let go by `fs_front.let_go` and taken again by `fs_front.take_again`. So no
  *     thread waits for a turn with that lock, and none waits for that lock with a turn.
- *     The turns (the two locks of a side) are the core's own. Functions that need one held are for the core alone, and
- *     their headers say "for the rest of the core".
+ *     The turns (the two locks of a side) are the core's own. Functions that need one ask for a `struct fs_sender *` or a
+ *     `struct fs_receiver *`, which a turn gives (connection/turns.h). They are for the core alone.
  *
  * What a call returns
  *

@@ -100,7 +100,7 @@ void fs_free_side(struct fs_side *side, size_t ends_size) {
         held_elsewhere[held_count++] = (struct held){side, ends_size};
         return;
     }
-    if (side->ends) fs_free_block(side->ends, ends_size);
+    if (side->sender.ends) fs_free_block(side->sender.ends, ends_size);
     fs_free_block(side, sizeof(struct fs_side));
 }
 

@@ -13,7 +13,7 @@ void *fs_new_block(size_t size);
 void fs_free_block(void *memory, size_t size);
 
 /* Takes back a connection's blocks, once no process holds it any more. (Nobody but us strikes out a child that is killed
- * after we have let go.) `ends_size`: bytes of `side->ends`, as fs_ends_size says. */
+ * after we have let go.) `ends_size`: bytes of `side->sender.ends`, as fs_ends_size says. */
 void fs_free_side(struct fs_side *side, size_t ends_size);
 
 /* A forked child never hands out or takes back what it inherited. */

@@ -21,7 +21,7 @@
 /* ---- the receiver waits ---------------------------------------------------------------------------- */
 
 static inline int fs_readable(const struct fs_vi *vi) {
-    return fs_waiting(vi) || (fs_load_sc(&vi->rx->fin) && !fs_load_relaxed(&vi->own->fin_taken));
+    return fs_waiting(vi) || (fs_load_sc(&vi->rx->fin) && !fs_load_relaxed(&vi->own->receiver.fin_taken));
 }
 
 /* Says that this side sleeps on its eventfd. True if it must not: something is there already. */
@@ -33,33 +33,32 @@ static inline int fs_arm_receiver(struct fs_vi *vi) {
 static inline void fs_disarm_receiver(struct fs_vi *vi) { fs_and_sc(&vi->rx->doorbell, ~(uint32_t)FS_ASLEEP); }
 
 /* The sender's part: true if this call is the one that has to write to the sleeper's eventfd. */
-static inline int fs_wakes_receiver(struct fs_vi *vi) {
+static inline int fs_wakes_receiver(struct fs_vi *vi, struct fs_sender *sender) {
     return (fs_and_sc(&vi->tx->doorbell, ~(uint32_t)FS_ASLEEP) & FS_ASLEEP) != 0;
 }
 
 /* ---- the sender waits ------------------------------------------------------------------------------ */
 
-/* Whether a send of any size would get a descriptor now. Call under the send lock. */
-static inline int fs_writable(struct fs_vi *vi) {
-    struct fs_side *own = vi->own;
-    if (fs_take_credits(vi) < 0) return 1; /* the next post reports it */
-    if (!fs_in_flight(own)) return 1;
-    if (fs_in_flight(own) >= vi->window) return 0;
-    uint64_t head = own->head;
+/* Whether a send of any size would get a descriptor now. */
+static inline int fs_writable(struct fs_vi *vi, struct fs_sender *sender) {
+    if (fs_take_credits(vi, sender) < 0) return 1; /* the next post reports it */
+    if (!fs_in_flight(sender)) return 1;
+    if (fs_in_flight(sender) >= vi->window) return 0;
+    uint64_t head = sender->head;
     uint32_t offset;
-    int room = fs_reserve(vi, vi->chunk, &offset) > 0; /* the most demanding one, tried and taken back */
-    own->head = head;
+    int room = fs_reserve(vi, sender, vi->chunk, &offset) > 0; /* the most demanding one, tried and taken back */
+    sender->head = head;
     return room;
 }
 
 /* Says how this side waits for credits (FS_WAITS, FS_PLUGGED, FS_HURRY). True if there are some already. */
-static inline int fs_arm_sender(struct fs_vi *vi, uint32_t how) {
+static inline int fs_arm_sender(struct fs_vi *vi, struct fs_sender *sender, uint32_t how) {
     fs_or_sc(&vi->tx->credit_wait, how);
-    return fs_writable(vi);
+    return fs_writable(vi, sender);
 }
 
 /* The receiver's part: takes over what the sender asked for, but leaves the bits to `keep` where they are. */
-static inline uint32_t fs_answer_sender(struct fs_vi *vi, uint32_t keep) {
+static inline uint32_t fs_answer_sender(struct fs_vi *vi, struct fs_receiver *receiver, uint32_t keep) {
     return fs_and_sc(&vi->rx->credit_wait, keep) & ~keep;
 }
 
@@ -70,7 +69,7 @@ static inline uint32_t fs_answer_sender(struct fs_vi *vi, uint32_t keep) {
  * post's, and another byte would come with nothing behind it. So the sender says that it is at it, for as long as
  * that takes, and the receiver that has drained the ring waits for the end of it before it takes bytes. The system call
  * that sends the byte comes afterwards: the receiver knows of the byte by its count. */
-static inline int fs_begin_ringing(struct fs_vi *vi) {
+static inline int fs_begin_ringing(struct fs_vi *vi, struct fs_sender *sender) {
     if (!(fs_load_relaxed(&vi->tx->doorbell) & FS_EXPOSED)) return 0;
     fs_store_relaxed(&vi->tx->ringing, 1); /* the post's release orders it */
     return 1;
@@ -79,13 +78,15 @@ static inline int fs_begin_ringing(struct fs_vi *vi) {
 /* The same around a plug, whose bytes are doorbell bytes too. True if the ring is still full: a receiver that drains it
  * from here on waits for the end, and one that drained it before has acknowledged, which this look sees. FS_PLUGGED comes
  * before the bytes, so that who counts them knows what they are. */
-static inline int fs_begin_plug(struct fs_vi *vi) {
+static inline int fs_begin_plug(struct fs_vi *vi, struct fs_sender *sender) {
     fs_store_sc(&vi->tx->ringing, 1);
-    return !fs_arm_sender(vi, FS_PLUGGED);
+    return !fs_arm_sender(vi, sender, FS_PLUGGED);
 }
 
 /* SYNC: byte sent - pairs with fs_ringing. */
-static inline void fs_end_ringing(struct fs_vi *vi) { fs_store_release(&vi->tx->ringing, 0); }
+static inline void fs_end_ringing(struct fs_vi *vi, struct fs_sender *sender) {
+    fs_store_release(&vi->tx->ringing, 0);
+}
 
 /* SYNC: byte sent - pairs with fs_end_ringing. Sequentially consistent for fs_begin_plug: the receiver has written its
  * ACK and looks for the mark, the sender has written the mark and looks for the ACK. */
@@ -93,19 +94,19 @@ static inline int fs_ringing(struct fs_vi *vi) { return fs_load_sc(&vi->rx->ring
 
 /* Of the bytes counted up to `rung`, those in front of an urgent one whose descriptor is unread: it can still be read
  * apart. If data waits in front of it, one byte that tells of this stays too. */
-static inline uint32_t fs_before_urgent(const struct fs_vi *vi, uint32_t heard, uint32_t rung) {
+static inline uint32_t fs_before_urgent(const struct fs_vi *vi, const struct fs_receiver *receiver, uint32_t heard,
+                                        uint32_t rung) {
     uint64_t urgent = fs_load_relaxed(&vi->rx->urgent);
-    uint32_t at = (uint32_t)urgent, ahead = (uint32_t)(urgent >> 32) - fs_load_relaxed(&vi->own->consumed);
+    uint32_t at = (uint32_t)urgent, ahead = (uint32_t)(urgent >> 32) - fs_load_relaxed(&receiver->consumed);
     if (!urgent || (int32_t)ahead <= 0 || (int32_t)(rung - at) < 0 || (int32_t)(at - heard) <= 0) return rung;
     return at - 1 != heard && ahead > 1 ? at - 2 : at - 1;
 }
 
-/* Doorbell bytes to take from the kernel's queue now, so that it holds some exactly while something waits.
- * Call under the receive lock. */
-static inline uint32_t fs_hush(struct fs_vi *vi) {
+/* Doorbell bytes to take from the kernel's queue now, so that it holds some exactly while something waits. */
+static inline uint32_t fs_hush(struct fs_vi *vi, struct fs_receiver *receiver) {
     uint32_t heard = fs_load_relaxed(&vi->rx->heard), rung = fs_load_acquire(&vi->rx->rung);
     if (rung == heard) return 0;
-    uint32_t before = fs_before_urgent(vi, heard, rung);
+    uint32_t before = fs_before_urgent(vi, receiver, heard, rung);
     if (before != rung) {
         fs_store_sc(&vi->rx->heard, before);
         return before - heard;

@@ -25,9 +25,8 @@
 #include "ring/taking.h"
 
 /* The newest descriptor may be longer than its sender lived to note: takes over its length, and ends combining. */
-static inline int fs_mend_open(struct fs_vi *vi) {
-    struct fs_side *own = vi->own;
-    uint32_t number = own->posted - 1, length;
+static inline int fs_mend_open(struct fs_vi *vi, struct fs_sender *sender) {
+    uint32_t number = fs_own32(&sender->posted) - 1, length;
     struct fs_descriptor *d = fs_descriptor_at(vi, vi->tx, number);
     uint64_t commit;
     do {
@@ -35,42 +34,40 @@ static inline int fs_mend_open(struct fs_vi *vi) {
         length = FS_COMMIT_LEN(commit);
     } while (FS_COMMIT_STATE(commit) == FS_OPEN &&
              !fs_swap_if64(&d->commit, commit, FS_COMMIT(number + 1, length, FS_DATA, FS_SEALED)));
-    own->is_open = 0;
-    if (!length || length > vi->chunk || own->open_offset >= vi->arena || length > vi->arena - own->open_offset) {
+    sender->is_open = 0;
+    if (!length || length > vi->chunk || sender->open_offset >= vi->arena || length > vi->arena - sender->open_offset) {
         vi->violation = "open descriptor with an impossible length";
         return FS_VIOLATION;
     }
     /* `ends` has the position behind it or behind what it was; either is at most an arena past its start. */
-    uint64_t *end = &own->ends[number & vi->mask];
-    uint64_t distance = (*end - own->open_offset) % vi->arena;
-    own->head = *end = *end - (distance ? distance : vi->arena) + fs_rounded(length);
+    uint64_t *end = &sender->ends[number & vi->mask];
+    uint64_t distance = (*end - sender->open_offset) % vi->arena;
+    sender->head = *end = *end - (distance ? distance : vi->arena) + fs_rounded(length);
     return 0;
 }
 
-/* 0, or FS_VIOLATION. Call with the inherited send lock. */
-static inline int fs_mend_sender(struct fs_vi *vi) {
-    struct fs_side *own = vi->own;
-    if (fs_in_flight(own)) {
-        uint32_t number = own->posted - 1;
-        if (FS_COMMIT_SEQ(fs_load_acquire(&fs_descriptor_at(vi, vi->tx, number)->commit)) != own->posted) {
-            own->posted = number;
-            own->is_open = 0;
-        } else if (own->is_open && fs_mend_open(vi) < 0) {
+/* In an inherited turn. 0, or FS_VIOLATION. */
+static inline int fs_mend_sender(struct fs_vi *vi, struct fs_sender *sender) {
+    if (fs_in_flight(sender)) {
+        uint32_t number = fs_own32(&sender->posted) - 1;
+        if (FS_COMMIT_SEQ(fs_load_acquire(&fs_descriptor_at(vi, vi->tx, number)->commit)) != fs_own32(&sender->posted)) {
+            fs_store_relaxed(&sender->posted, number);
+            sender->is_open = 0;
+        } else if (sender->is_open && fs_mend_open(vi, sender) < 0) {
             return FS_VIOLATION;
         }
     }
-    if (!fs_in_flight(own)) {
-        own->head = own->tail = own->limited_from = 0;
-        own->is_open = 0;
+    if (!fs_in_flight(sender)) {
+        sender->head = sender->tail = sender->limited_from = 0;
+        sender->is_open = 0;
     }
-    if (fs_load_sc(&vi->tx->fin)) own->fin_sent = 1;
+    if (fs_load_sc(&vi->tx->fin)) sender->fin_sent = 1;
     return 0;
 }
 
-/* Call with the inherited receive lock. */
-static inline void fs_mend_receiver(struct fs_vi *vi) {
-    struct fs_side *own = vi->own;
-    if (own->begun != fs_load_relaxed(&own->consumed)) fs_store_relaxed(&own->taken, 0);
+/* In an inherited turn. */
+static inline void fs_mend_receiver(struct fs_vi *vi, struct fs_receiver *receiver) {
+    if (receiver->begun != fs_load_relaxed(&receiver->consumed)) fs_store_relaxed(&receiver->taken, 0);
 }
 
 #endif

@@ -13,68 +13,65 @@ static inline uint32_t fs_limit(uint32_t send_buffer, uint32_t receive_buffer) {
 }
 
 /* Takes in the peer's ACKs, those alone and those that came with DATA. 0, or FS_VIOLATION. */
-static inline int fs_take_credits(struct fs_vi *vi) {
-    struct fs_side *own = vi->own;
+static inline int fs_take_credits(struct fs_vi *vi, struct fs_sender *sender) {
     /* SYNC: payload free - pairs with fs_acknowledge and with the ACK in fs_post. */
     uint32_t alone = fs_load_sc(&vi->tx->acked);
-    uint32_t carried = fs_load_acquire(&own->ack_seen);
-    own->limit = fs_limit(own->send_limit, fs_load_relaxed(&vi->tx->limit));
+    uint32_t carried = fs_load_acquire(&vi->own->receiver.ack_seen);
+    sender->limit = fs_limit(sender->send_limit, fs_load_relaxed(&vi->tx->limit));
     uint32_t acked = (int32_t)(carried - alone) > 0 ? carried : alone;
     if ((int32_t)(alone - carried) > 1 << 20)
-        fs_swap_if32(&own->ack_seen, carried, alone); /* numbers wrap: the older one must not fall far behind */
-    uint32_t in_flight = fs_in_flight(own), fresh = acked - (own->posted - in_flight);
+        /* Numbers wrap: the older one must not fall far behind. */
+        fs_swap_if32(&vi->own->receiver.ack_seen, carried, alone);
+    uint32_t in_flight = fs_in_flight(sender), fresh = acked - (fs_own32(&sender->posted) - in_flight);
     if (fresh == 0) return 0;
     if (fresh > in_flight) { /* also an ACK that runs backwards */
         vi->violation = "ACK of a descriptor never posted";
         return FS_VIOLATION;
     }
-    fs_store_relaxed(&own->credited, acked); /* who reads it without the lock looks again under it */
-    if (acked == own->posted) {
-        own->head = own->tail = own->limited_from = 0; /* all read: start again where the cache is warm */
-        own->is_open = 0;
+    fs_store_relaxed(&sender->credited, acked); /* who reads it without the lock looks again under it */
+    if (acked == fs_own32(&sender->posted)) {
+        sender->head = sender->tail = sender->limited_from = 0; /* all read: start again where the cache is warm */
+        sender->is_open = 0;
     } else {
-        own->tail = own->ends[(acked - 1) & vi->mask];
+        sender->tail = sender->ends[(acked - 1) & vi->mask];
     }
     return 0;
 }
 
 /* Bytes of unread payload the sender may still add: the arena, or less if a socket buffer size was set. */
-static inline uint64_t fs_space(const struct fs_vi *vi) {
-    const struct fs_side *own = vi->own;
-    uint64_t used = own->head - own->tail, space = used < vi->arena ? vi->arena - used : 0;
-    if (!own->limit || own->limit >= vi->arena) return space;
+static inline uint64_t fs_space(const struct fs_vi *vi, const struct fs_sender *sender) {
+    uint64_t used = sender->head - sender->tail, space = used < vi->arena ? vi->arena - used : 0;
+    if (!sender->limit || sender->limit >= vi->arena) return space;
     /* What was posted before may be read and wait for its ACK, which nobody hurries: see fs_limit_sends. */
-    if (own->limited_from > own->tail) used = own->head - own->limited_from;
-    uint64_t rest = used < own->limit ? own->limit - used : 0;
+    if (sender->limited_from > sender->tail) used = sender->head - sender->limited_from;
+    uint64_t rest = used < sender->limit ? sender->limit - used : 0;
     return rest < space ? rest : space;
 }
 
 /* SO_SNDBUF was set. A sender without a limit waits for credits or for the arena, and is never stopped by ACKs that are
- * only delayed; one with a limit may be: the receiver acknowledges each descriptor that is posted from here on. Under
- * the send lock. */
-static inline void fs_limit_sends(struct fs_vi *vi, uint32_t send_buffer) {
-    vi->own->send_limit = send_buffer;
-    vi->own->limited_from = vi->own->head;
+ * only delayed; one with a limit may be: the receiver acknowledges each descriptor that is posted from here on. */
+static inline void fs_limit_sends(struct fs_vi *vi, struct fs_sender *sender, uint32_t send_buffer) {
+    sender->send_limit = send_buffer;
+    sender->limited_from = sender->head;
     if (send_buffer) fs_store_relaxed(&vi->tx->limited, 1); /* the post's commit word orders it */
 }
 
 /* Reserves up to `want` contiguous arena bytes at the head. The number granted, 0 if there is no room. */
-static inline uint32_t fs_reserve(struct fs_vi *vi, uint32_t want, uint32_t *offset) {
-    struct fs_side *own = vi->own;
-    uint64_t space = fs_space(vi);
-    uint32_t at = (uint32_t)(own->head % vi->arena);
+static inline uint32_t fs_reserve(struct fs_vi *vi, struct fs_sender *sender, uint32_t want, uint32_t *offset) {
+    uint64_t space = fs_space(vi, sender);
+    uint32_t at = (uint32_t)(sender->head % vi->arena);
     uint32_t run = vi->arena - at;
     /* A short rest before the wrap is left out for a payload that does not fit; a long one is used. */
     if (run < want && run < 4096) {
         if (space <= run) return 0;
-        own->head += run;
+        sender->head += run;
         space -= run;
         at = 0;
         run = vi->arena;
     }
     uint32_t granted = want < run ? want : run;
     if (granted > space) {
-        if (space < 4096 && space < vi->chunk / 2 && fs_in_flight(own)) return 0; /* no crumbs */
+        if (space < 4096 && space < vi->chunk / 2 && fs_in_flight(sender)) return 0; /* no crumbs */
         granted = (uint32_t)space;
     }
     *offset = at;
@@ -84,49 +81,47 @@ static inline uint32_t fs_reserve(struct fs_vi *vi, uint32_t want, uint32_t *off
 static inline uint64_t fs_rounded(uint64_t bytes) { return (bytes + FS_LINE - 1) & ~(uint64_t)(FS_LINE - 1); }
 
 /* Combining: adds to the open descriptor as much as fits. Bytes added; 0 if there is none or it was claimed. */
-static inline uint32_t fs_append(struct fs_vi *vi, const char *data, uint32_t length) {
-    struct fs_side *own = vi->own;
-    uint32_t number = own->posted - 1, old = own->open_length;
-    uint64_t start = own->head - fs_rounded(old); /* of the payload: the open one is the newest */
+static inline uint32_t fs_append(struct fs_vi *vi, struct fs_sender *sender, const char *data, uint32_t length) {
+    uint32_t number = fs_own32(&sender->posted) - 1, old = sender->open_length;
+    uint64_t start = sender->head - fs_rounded(old); /* of the payload: the open one is the newest */
     uint64_t cap = vi->chunk;
-    if (cap > vi->arena - own->open_offset) cap = vi->arena - own->open_offset;
-    uint64_t room = fs_space(vi) + fs_rounded(old);
+    if (cap > vi->arena - sender->open_offset) cap = vi->arena - sender->open_offset;
+    uint64_t room = fs_space(vi, sender) + fs_rounded(old);
     if (cap > room) cap = room;
     if (cap <= old) return 0;
     if (length > cap - old) length = (uint32_t)(cap - old);
-    memcpy(vi->tx_arena + own->open_offset + old, data, length);
+    memcpy(vi->tx_arena + sender->open_offset + old, data, length);
     struct fs_descriptor *d = fs_descriptor_at(vi, vi->tx, number);
     /* SYNC: payload visible - pairs with fs_look. Loses against the receiver's claim. */
     if (!fs_swap_if64(&d->commit, FS_COMMIT(number + 1, old, FS_DATA, FS_OPEN),
                       FS_COMMIT(number + 1, old + length, FS_DATA, FS_OPEN))) {
-        own->is_open = 0;
+        sender->is_open = 0;
         return 0;
     }
-    own->open_length = old + length;
-    own->head = start + fs_rounded(old + length);
-    own->ends[number & vi->mask] = own->head;
+    sender->open_length = old + length;
+    sender->head = start + fs_rounded(old + length);
+    sender->ends[number & vi->mask] = sender->head;
     fs_count(&vi->count.sends_combined, 1);
     fs_count(&vi->count.bytes_sent, length);
     return length;
 }
 
 /* Ends combining: the receiver may or may not have claimed the descriptor; either way nobody appends. */
-static inline void fs_seal(struct fs_vi *vi) {
-    struct fs_side *own = vi->own;
-    if (!own->is_open) return;
-    uint32_t number = own->posted - 1;
+static inline void fs_seal(struct fs_vi *vi, struct fs_sender *sender) {
+    if (!sender->is_open) return;
+    uint32_t number = fs_own32(&sender->posted) - 1;
     fs_swap_if64(&fs_descriptor_at(vi, vi->tx, number)->commit,
-                 FS_COMMIT(number + 1, own->open_length, FS_DATA, FS_OPEN),
-                 FS_COMMIT(number + 1, own->open_length, FS_DATA, FS_SEALED));
-    own->is_open = 0;
+                 FS_COMMIT(number + 1, sender->open_length, FS_DATA, FS_OPEN),
+                 FS_COMMIT(number + 1, sender->open_length, FS_DATA, FS_SEALED));
+    sender->is_open = 0;
 }
 
 /* A doorbell byte more makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
 #define FS_EDGES 16
 
 /* Accounts one doorbell byte, which the caller sends, unless enough of them are unheard: true if it did. Behind an urgent
- * byte there is one always: that one does not make the descriptor readable. Under the send lock. */
-static inline int fs_count_ring(struct fs_vi *vi) {
+ * byte there is one always: that one does not make the descriptor readable. */
+static inline int fs_count_ring(struct fs_vi *vi, struct fs_sender *sender) {
     uint32_t rung = fs_load_relaxed(&vi->tx->rung);
     if (rung - fs_load_sc(&vi->tx->heard) >= FS_EDGES && (uint32_t)fs_load_relaxed(&vi->tx->urgent) != rung) return 0;
     fs_store_sc(&vi->tx->rung, rung + 1);
@@ -134,16 +129,15 @@ static inline int fs_count_ring(struct fs_vi *vi) {
 }
 
 /* Whether all doorbell bytes are heard: after a post to an EXPOSED receiver there must be one that is not. */
-static inline int fs_all_heard(const struct fs_vi *vi) {
+static inline int fs_all_heard(const struct fs_vi *vi, const struct fs_sender *sender) {
     return fs_load_relaxed(&vi->tx->rung) == fs_load_sc(&vi->tx->heard);
 }
 
-/* Accounts the urgent byte that belongs to the next descriptor: true if there is credit for that. Under the send lock. */
-static inline int fs_count_urgent(struct fs_vi *vi) {
-    struct fs_side *own = vi->own;
-    if (fs_in_flight(own) && (fs_take_credits(vi) < 0 || fs_in_flight(own) >= vi->window)) return 0;
+/* Accounts the urgent byte that belongs to the next descriptor: true if there is credit for that. */
+static inline int fs_count_urgent(struct fs_vi *vi, struct fs_sender *sender) {
+    if (fs_in_flight(sender) && (fs_take_credits(vi, sender) < 0 || fs_in_flight(sender) >= vi->window)) return 0;
     uint32_t rung = fs_load_relaxed(&vi->tx->rung) + 1;
-    fs_store_relaxed(&vi->tx->urgent, (uint64_t)(own->posted + 1) << 32 | rung);
+    fs_store_relaxed(&vi->tx->urgent, (uint64_t)(fs_own32(&sender->posted) + 1) << 32 | rung);
     fs_store_sc(&vi->tx->rung, rung); /* who sees the count sees what it is of */
     return 1;
 }
@@ -153,70 +147,70 @@ static inline int fs_count_urgent(struct fs_vi *vi) {
  * `counted`: set to whether a doorbell byte was accounted, which the caller sends at once, also if nothing was posted.
  * NULL: the receiver is not EXPOSED. The byte is accounted before the commit word, so a receiver that takes the
  * post knows that a byte belongs to it, and takes that too, however late it comes. */
-static inline int64_t fs_post(struct fs_vi *vi, const char *data, size_t length, int type, int combine, int *counted) {
-    struct fs_side *own = vi->own;
+static inline int64_t fs_post(struct fs_vi *vi, struct fs_sender *sender, const char *data, size_t length, int type,
+                              int combine, int *counted) {
     /* The last quarter of the window is always combined: where TCP would buffer a burst of small sends, the ring
      * must not block after w of them. It delays nothing, since a starved receiver claims the open descriptor. */
-    if (fs_in_flight(own) >= vi->combine_from) combine = 1;
+    if (fs_in_flight(sender) >= vi->combine_from) combine = 1;
     if (type != FS_DATA) combine = 0; /* out-of-band data keeps its place */
-    if (own->is_open) {
+    if (sender->is_open) {
         if (combine) {
-            if (counted) *counted = fs_count_ring(vi);
-            uint32_t added = fs_append(vi, data, length < vi->chunk ? (uint32_t)length : vi->chunk);
+            if (counted) *counted = fs_count_ring(vi, sender);
+            uint32_t added = fs_append(vi, sender, data, length < vi->chunk ? (uint32_t)length : vi->chunk);
             if (added) return added;
         }
-        fs_seal(vi);
+        fs_seal(vi, sender);
     }
-    if (fs_in_flight(own)) {
-        if (fs_take_credits(vi) < 0) return FS_VIOLATION;
-        if (fs_in_flight(own) >= vi->window) return 0;
+    if (fs_in_flight(sender)) {
+        if (fs_take_credits(vi, sender) < 0) return FS_VIOLATION;
+        if (fs_in_flight(sender) >= vi->window) return 0;
     }
-    uint32_t number = own->posted;
+    uint32_t number = fs_own32(&sender->posted);
     struct fs_descriptor *d = fs_descriptor_at(vi, vi->tx, number);
     uint32_t part = length < vi->chunk ? (uint32_t)length : vi->chunk;
     uint32_t state = FS_INLINED;
-    int open = combine && fs_in_flight(own);
+    int open = combine && fs_in_flight(sender);
     if (part > FS_INLINE || open) {
         uint32_t offset;
-        part = fs_reserve(vi, part, &offset);
+        part = fs_reserve(vi, sender, part, &offset);
         if (!part) return 0;
         memcpy(vi->tx_arena + offset, data, part);
         d->offset = offset;
-        own->head += fs_rounded(part);
+        sender->head += fs_rounded(part);
         state = FS_SEALED;
         if (open && part == length) {
             state = FS_OPEN;
-            own->open_offset = offset;
-            own->open_length = part;
+            sender->open_offset = offset;
+            sender->open_length = part;
         }
     } else {
         memcpy(d->inlined, data, part);
     }
-    own->ends[number & vi->mask] = own->head;
+    sender->ends[number & vi->mask] = sender->head;
     /* SYNC: consumed - the receiving threads' reads of the other arena happen before this ACK goes out. */
-    uint32_t consumed = fs_load_acquire(&own->consumed);
+    uint32_t consumed = fs_load_acquire(&vi->own->receiver.consumed);
     d->ack = consumed;
-    if (consumed != fs_load_relaxed(&own->acknowledged)) {
-        fs_store_relaxed(&own->acknowledged, consumed);
+    if (consumed != fs_load_relaxed(&vi->own->receiver.acknowledged)) {
+        fs_store_relaxed(&vi->own->receiver.acknowledged, consumed);
         fs_count(&vi->count.acks_piggybacked, 1);
     }
-    own->posted = number + 1;
-    if (counted && !*counted) *counted = fs_count_ring(vi);
+    fs_store_relaxed(&sender->posted, number + 1);
+    if (counted && !*counted) *counted = fs_count_ring(vi, sender);
     /* SYNC: payload visible - pairs with fs_look. Sequentially consistent because fs_peer_doorbell follows:
      * either the receiver that arms sees this descriptor or we see it armed. */
     fs_store_sc(&d->commit, FS_COMMIT(number + 1, part, type, state));
-    own->is_open = state == FS_OPEN; /* after it is there: see mending.h */
+    sender->is_open = state == FS_OPEN; /* after it is there: see mending.h */
     fs_count(&vi->count.messages_sent, 1);
     fs_count(&vi->count.bytes_sent, part);
     return part;
 }
 
 /* Packet FIN (FS_FIN, FS_RESET or FS_BACK). Needs no credit. */
-static inline void fs_post_fin(struct fs_vi *vi, uint64_t kind) {
-    fs_seal(vi);
+static inline void fs_post_fin(struct fs_vi *vi, struct fs_sender *sender, uint64_t kind) {
+    fs_seal(vi, sender);
     /* SYNC: end of stream - pairs with fs_end. Sequentially consistent for the doorbell, as in fs_post. */
-    fs_store_sc(&vi->tx->fin, kind | vi->own->posted);
-    vi->own->fin_sent = 1;
+    fs_store_sc(&vi->tx->fin, kind | fs_own32(&sender->posted));
+    sender->fin_sent = 1;
 }
 
 /* What the receiver wants after a post: 0, or a set of enum fs_doorbell. */
@@ -224,7 +218,7 @@ static inline uint32_t fs_peer_doorbell(const struct fs_vi *vi) { return fs_load
 
 /* After the receiver's death: whether it left bytes of ours unread. */
 static inline int fs_left_unread(const struct fs_vi *vi) {
-    return !fs_load_sc(&vi->rx->fin) && fs_load_relaxed(&vi->tx->seen) != vi->own->posted;
+    return !fs_load_sc(&vi->rx->fin) && fs_load_relaxed(&vi->tx->seen) != fs_own32(&vi->own->sender.posted);
 }
 
 #endif

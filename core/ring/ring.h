@@ -2,8 +2,8 @@
  *
  * Theory of operation
  *   1. One half has one sender side and one receiver side. A side may be several threads and several forked
- *      processes; they take turns under the side's lock (`struct fs_side`, memory shared with forked children
- *      but never with the peer).
+ *      processes; they take turns to send (`struct fs_sender`) and to receive (`struct fs_receiver`), in memory
+ *      shared with forked children but never with the peer.
  *   2. The sender owns a descriptor from the moment its credit returned until it stores the commit word; the
  *      receiver owns it from then until its ACK. An OPEN descriptor is owned by whoever next swaps its commit
  *      word: the sender appends (combining), the receiver claims it, so combining never delays a byte.
@@ -12,6 +12,7 @@
  *   4. Nothing read from the region is trusted: it is read once into a local, checked, then used. A value that
  *      cannot be is a violation: the function returns FS_VIOLATION and vi->violation names it.
  *
+ * Functions that take a sender or a receiver need that turn; the others are for anybody, and what they say is a hint.
  * No function here blocks, allocates or calls into Python.
  */
 #ifndef FASTSOCK_RING_H
@@ -24,41 +25,73 @@
 
 #define FS_VIOLATION (-1)
 
-/* One side's own state of one connection. */
+/* One end's own state of one connection is three things. Each has a lock of its own, and a pointer to one of the first two
+ * says that the caller has the turn: connection/turns.h gives it to who took the lock and to nobody else. So a function that
+ * posts asks for a sender, one that takes asks for a receiver, and a call with the other one does not compile. What the
+ * other direction reads without the turn is an atomic word, and the field says so. The two lie on cache lines of their own:
+ * a thread that sends and one that receives do not slow each other down. */
+
+/* Of the one that has the turn to send. */
+struct fs_sender {
+    _Alignas(FS_LINE) struct fs_lock lock;
+    fs_word32 posted;    /* descriptors posted, ever; a receiver reads it that asks what a dead peer has left unread */
+    fs_word32 credited;  /* of those, acknowledged; who polls for more reads it without the turn */
+    uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
+    uint32_t is_open, open_offset, open_length; /* the open descriptor, number posted - 1 */
+    uint32_t limit;        /* bytes that may lie unread at the peer, 0: the arena */
+    uint64_t limited_from; /* arena position from which on SO_SNDBUF counts, */
+    uint32_t send_limit;   /* and its size, bytes; 0: not set */
+    uint32_t fin_sent;
+    uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
+    int64_t unsent_since;      /* monotonic ns */
+    uint32_t bytes_unsent;     /* doorbell bytes, urgent ones too, counted as rung that the kernel has had no room for */
+    uint32_t sending_step;     /* 1: in the middle of what cannot be mended, should its process die (connection/mend.c) */
+    unsigned char urgent_byte; /* the last urgent one, should it be among them; they are the last that were counted */
+};
+
+/* Of the one that has the turn to receive. */
+struct fs_receiver {
+    _Alignas(FS_LINE) struct fs_lock lock;
+    fs_word32 consumed;     /* descriptors consumed, ever; the sender reads it for the ACK in what it posts */
+    fs_word32 acknowledged; /* of those, told to the peer: alone, or by the sender with what it posts. Both write it */
+    fs_word32 ack_seen;     /* newest ACK that came with DATA. The sender takes it, and lifts it when the numbers wrap */
+    fs_word32 taken;        /* bytes taken of descriptor number `consumed`; read without the turn as a hint */
+    uint32_t begun_length, begun; /* of the descriptor that `taken` is a part of: its length and its number */
+    fs_word32 fin_taken;    /* 1: told as the end, 2: a reset, which the kernel tells; read without the turn by a bridge */
+    uint32_t doorbell_debt; /* doorbell bytes accounted as heard that had not arrived yet */
+    fs_word64 kernel_taken; /* bytes of the kernel's stream consumed so far; a loop's transport reads it as a hint */
+    uint32_t oob_waiting;
+    unsigned char oob_byte;
+};
+_Static_assert(sizeof(struct fs_sender) == 2 * FS_LINE && sizeof(struct fs_receiver) == 2 * FS_LINE, "two lines each");
+
+/* Of the one that takes the connection back to the kernel (connection/leave.c); nobody else waits for this lock. */
+struct fs_leaver {
+    struct fs_lock lock;
+};
+
 struct fs_side {
+    struct fs_sender sender;
+    struct fs_receiver receiver;
+    /* What belongs to neither, without a lock. */
+    fs_word32 moved;       /* enum fs_moved */
+    fs_word32 sleeps;      /* FS_SLEEPS_*: some process has gone to sleep since wakeups of that kind were last passed on */
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
     uint32_t pid_space;    /* the PID namespace in which `children` means anything (fs_pid_space); never changes */
-    struct fs_lock send_lock, recv_lock;
-    struct fs_lock leaving; /* somebody takes the connection back to the kernel (connection/leave.c); nobody else waits for this one */
-    fs_word32 moved; /* enum fs_moved */
-    fs_word32 sleeps; /* FS_SLEEPS_*: some process has gone to sleep since wakeups of that kind were last passed on */
-    /* sender */
-    uint32_t posted;   /* descriptors posted, ever */
-    fs_word32 credited; /* of those, acknowledged; read without the lock by who polls for more */
-    uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
-    uint32_t is_open, open_offset, open_length; /* the open descriptor, number posted - 1 */
-    uint32_t send_limit; /* SO_SNDBUF, bytes, 0: not set */
-    uint64_t limited_from; /* arena position from which on it counts */
-    uint32_t limit;      /* bytes that may lie unread at the peer, 0: the arena */
-    fs_word32 ack_seen; /* newest piggybacked ACK, stored by the receiving half */
-    /* receiver */
-    fs_word32 consumed; /* descriptors consumed, ever */
-    fs_word32 acknowledged; /* of those, told to the sender */
-    fs_word32 taken;     /* bytes taken of descriptor number `consumed`, and its length once it is begun */
-    uint32_t begun_length, begun; /* of the descriptor that `taken` is a part of: its length and its number */
-    uint32_t oob_waiting;
-    unsigned char oob_byte;
-    uint32_t doorbell_debt; /* doorbell bytes accounted as heard that had not arrived yet */
-    uint64_t kernel_taken;  /* bytes of the kernel's stream consumed so far */
-    uint32_t fin_sent;
-    uint32_t bytes_unsent;  /* doorbell bytes, urgent ones too, counted as rung that the kernel has had no room for: the last ones */
-    int64_t unsent_since;   /* monotonic ns */
-    unsigned char urgent_byte; /* the last urgent one, should it be among them */
-    fs_word32 fin_taken; /* 1: told as the end, 2: a reset, which the kernel tells */
-    uint32_t sending_step; /* 1: in the middle of what cannot be mended, should its process die (connection/mend.c) */
-    uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
+    struct fs_leaver leaver;
 };
+
+/* The side that somebody has a turn of. */
+static inline struct fs_side *fs_side_of_sender(struct fs_sender *sender) {
+    return (struct fs_side *)(void *)((char *)sender - offsetof(struct fs_side, sender));
+}
+static inline struct fs_side *fs_side_of_receiver(struct fs_receiver *receiver) {
+    return (struct fs_side *)(void *)((char *)receiver - offsetof(struct fs_side, receiver));
+}
+static inline struct fs_side *fs_side_of_leaver(struct fs_leaver *leaver) {
+    return (struct fs_side *)(void *)((char *)leaver - offsetof(struct fs_side, leaver));
+}
 
 enum fs_sleeps { FS_SLEEPS_RECEIVING = 1, FS_SLEEPS_SENDING = 2 };
 
@@ -69,7 +102,7 @@ enum fs_moved {
     FS_RECEIVING_BACK = 8,
     FS_SENDING_HELD = 16, /* not yet: the peer that left must first get what it had not read */
     FS_OUT = 32,          /* somebody else reads and writes the descriptor: nothing more is said in the region */
-    FS_COLLECTING = 64,   /* who has `leaving` takes what lies unread: nobody else may receive. Changes under the receive lock */
+    FS_COLLECTING = 64,   /* the leaver takes what lies unread: nobody else may receive */
 };
 
 struct fs_counters { /* counted by fs_count, read at any time */
@@ -107,9 +140,9 @@ struct fs_vi {
     struct fs_counters count; /* last: see fs_vi_become */
 };
 
-/* Descriptors posted that are not acknowledged. Under the send lock, whose holders alone write both numbers. */
-static inline uint32_t fs_in_flight(const struct fs_side *own) {
-    return own->posted - fs_own32(&own->credited);
+/* Descriptors posted that are not acknowledged. */
+static inline uint32_t fs_in_flight(const struct fs_sender *sender) {
+    return fs_own32(&sender->posted) - fs_own32(&sender->credited);
 }
 
 static inline struct fs_descriptor *fs_descriptor_at(const struct fs_vi *vi, struct fs_half *half, uint32_t n) {

@@ -11,7 +11,7 @@ struct fs_view {
 
 /* Looks at descriptor `number` and claims it if it is open. 1: `view` is filled and checked, 0: not there yet,
  * FS_VIOLATION. */
-static inline int fs_look(struct fs_vi *vi, uint32_t number, struct fs_view *view) {
+static inline int fs_look(struct fs_vi *vi, struct fs_receiver *receiver, uint32_t number, struct fs_view *view) {
     struct fs_descriptor *d = fs_descriptor_at(vi, vi->rx, number);
     /* SYNC: payload visible - pairs with fs_post and fs_append. */
     uint64_t commit = fs_load_acquire(&d->commit);
@@ -61,17 +61,17 @@ static inline int fs_look(struct fs_vi *vi, uint32_t number, struct fs_view *vie
 /* Whether a descriptor waits. Says nothing about whether it is sound. Sequentially consistent, so that it can
  * follow arming: see fs_arm_receiver. */
 static inline int fs_waiting(const struct fs_vi *vi) {
-    uint32_t number = fs_load_relaxed(&vi->own->consumed);
+    uint32_t number = fs_load_relaxed(&vi->own->receiver.consumed);
     return FS_COMMIT_SEQ(fs_load_sc(&fs_descriptor_at(vi, vi->rx, number)->commit)) == number + 1;
 }
 
 /* End of the ring's stream: 0 if there is none or data stands before it, its kind, or 1 on a violation. */
-static inline uint64_t fs_end(struct fs_vi *vi) {
+static inline uint64_t fs_end(struct fs_vi *vi, struct fs_receiver *receiver) {
     /* SYNC: end of stream - pairs with fs_post_fin: what was posted before it is visible now. */
     uint64_t fin = fs_load_sc(&vi->rx->fin);
     if (!fin || fs_waiting(vi)) return 0;
     uint64_t kind = fin & ~(uint64_t)UINT32_MAX;
-    if ((uint32_t)fin != fs_load_relaxed(&vi->own->consumed) ||
+    if ((uint32_t)fin != fs_load_relaxed(&receiver->consumed) ||
         (kind != FS_FIN && kind != FS_RESET && kind != FS_BACK)) {
         vi->violation = "FIN at an impossible place";
         return 1;
@@ -80,10 +80,10 @@ static inline uint64_t fs_end(struct fs_vi *vi) {
 }
 
 /* Packet ACK, alone: tells the sender all that was consumed. */
-static inline void fs_acknowledge(struct fs_vi *vi) {
-    uint32_t consumed = fs_load_acquire(&vi->own->consumed);
-    if (consumed == fs_load_relaxed(&vi->own->acknowledged) && fs_load_relaxed(&vi->rx->acked) == consumed) return;
-    fs_store_relaxed(&vi->own->acknowledged, consumed);
+static inline void fs_acknowledge(struct fs_vi *vi, struct fs_receiver *receiver) {
+    uint32_t consumed = fs_load_acquire(&receiver->consumed);
+    if (consumed == fs_load_relaxed(&receiver->acknowledged) && fs_load_relaxed(&vi->rx->acked) == consumed) return;
+    fs_store_relaxed(&receiver->acknowledged, consumed);
     /* SYNC: payload free - pairs with fs_take_credits. Sequentially consistent for the credit wait:
      * either the sender that starts to wait sees this ACK or we see it wait (fs_peer_credit_wait). */
     fs_store_sc(&vi->rx->acked, consumed);
@@ -97,26 +97,25 @@ enum fs_take { FS_CONSUME = 0, FS_PEEK = 1 };
 
 /* Takes up to `room` bytes of the stream, from as many descriptors as are there, into `into` (NULL: discards
  * them). Bytes taken, 0 if nothing waits, FS_VIOLATION. Stops before out-of-band data, as TCP does. */
-static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how) {
-    struct fs_side *own = vi->own;
-    uint32_t number = fs_load_relaxed(&own->consumed), taken = fs_load_relaxed(&own->taken);
+static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, char *into, size_t room, int how) {
+    uint32_t number = fs_load_relaxed(&receiver->consumed), taken = fs_load_relaxed(&receiver->taken);
     size_t got = 0;
     while (got < room) {
         struct fs_view view;
-        int there = fs_look(vi, number, &view);
+        int there = fs_look(vi, receiver, number, &view);
         if (there < 0) return FS_VIOLATION;
         if (!there) break;
         int oob = view.type == FS_OOB && !vi->oob_inline;
         if (oob && got) break;
-        if (taken && view.length != own->begun_length && number == fs_load_relaxed(&own->consumed)) {
+        if (taken && view.length != receiver->begun_length && number == fs_load_relaxed(&receiver->consumed)) {
             vi->violation = "descriptor changed while it was read";
             return FS_VIOLATION;
         }
         size_t part = view.length - taken;
         if (oob) {
             if (how == FS_CONSUME) {
-                own->oob_byte = *(volatile const unsigned char *)view.payload;
-                own->oob_waiting = 1;
+                receiver->oob_byte = *(volatile const unsigned char *)view.payload;
+                receiver->oob_waiting = 1;
             }
         } else {
             if (part > room - got) part = room - got;
@@ -126,31 +125,32 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
         taken += (uint32_t)part;
         if (taken < view.length) {
             if (how == FS_CONSUME) {
-                own->begun_length = view.length;
-                own->begun = number;
+                receiver->begun_length = view.length;
+                receiver->begun = number;
             }
             break;
         }
         taken = 0;
         number++;
         if (how == FS_CONSUME) {
-            if ((int32_t)(view.ack - fs_load_relaxed(&own->ack_seen)) > 0) fs_store_release(&own->ack_seen, view.ack);
+            if ((int32_t)(view.ack - fs_load_relaxed(&receiver->ack_seen)) > 0)
+                fs_store_release(&receiver->ack_seen, view.ack);
             /* SYNC: consumed - pairs with fs_post and fs_acknowledge. */
-            fs_store_release(&own->consumed, number);
+            fs_store_release(&receiver->consumed, number);
             fs_in_order(); /* a process killed here has not taken a part of the next one: see mending.h */
-            fs_store_relaxed(&own->taken, 0);
+            fs_store_relaxed(&receiver->taken, 0);
             fs_store_relaxed(&vi->rx->seen, number);
             fs_count(&vi->count.messages_received, 1);
             /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. */
             uint32_t threshold = fs_load_relaxed(&vi->rx->limited) ? 1 : vi->ack_threshold;
-            if (number - fs_load_relaxed(&own->acknowledged) >= threshold ||
+            if (number - fs_load_relaxed(&receiver->acknowledged) >= threshold ||
                 number - fs_load_relaxed(&vi->rx->acked) >= vi->window / 2 + vi->ack_threshold / 2)
-                fs_acknowledge(vi);
+                fs_acknowledge(vi, receiver);
         }
     }
     if (how == FS_CONSUME) {
         fs_in_order();
-        fs_store_relaxed(&own->taken, taken);
+        fs_store_relaxed(&receiver->taken, taken);
         fs_count(&vi->count.bytes_received, got);
     }
     return (int64_t)got;
@@ -158,7 +158,8 @@ static inline int64_t fs_take(struct fs_vi *vi, char *into, size_t room, int how
 
 /* Bytes that fs_take would give now, at most `enough`: a hint for sizing a buffer, checked again by fs_take. */
 static inline size_t fs_available(const struct fs_vi *vi, size_t enough) {
-    uint32_t number = fs_load_relaxed(&vi->own->consumed), skip = fs_load_relaxed(&vi->own->taken), last = number + vi->window;
+    uint32_t number = fs_load_relaxed(&vi->own->receiver.consumed), last = number + vi->window;
+    uint32_t skip = fs_load_relaxed(&vi->own->receiver.taken);
     size_t total = 0;
     for (; number != last && total < enough; number++) {
         uint64_t commit = fs_load_acquire(&fs_descriptor_at(vi, vi->rx, number)->commit);

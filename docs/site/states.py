@@ -17,7 +17,7 @@ PICTURE, PAGE = ROOT / "docs/states.svg", ROOT / "docs/design.md"
 BEGIN, END = "<!-- states: made by docs/site/states.py -->", "<!-- states: end -->"
 
 LINE = re.compile(r"\[FS_EV_(\w+)\]\s*=\s*\{([^,{}]*),([^,{}]*),([^,{}]*),([^,{}]*)\}")
-MEANING = re.compile(r"\bFS_EV_(\w+),\s*/\* (.*?) \*/")
+MEANING = re.compile(r"\bFS_EV_(\w+)(?: = \w+)?,\s*/\* (.*?) \*/")
 
 Bits = frozenset[str]
 

@@ -4,7 +4,7 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from fastsock._native.core_ring cimport fs_counters, fs_side, fs_vi, fs_word32
+from fastsock._native.core_ring cimport fs_counters, fs_leaver, fs_receiver, fs_sender, fs_side, fs_vi, fs_word32
 
 
 cdef extern from "waiter/polling.h" nogil:
@@ -111,7 +111,7 @@ cdef extern from "connection/state.h" nogil:
     bint fs_waits_for_leaver(const fs_connection *)
 
     enum: FS_EV_OUT
-    void fs_change(fs_side *own, int event)
+    void fs_change_leaving(fs_leaver *, int event)
     void fs_note_detached(fs_connection *)
     void fs_note_driven(fs_connection *)
     void fs_note_broken(fs_connection *)
@@ -122,8 +122,8 @@ cdef extern from "connection/state.h" nogil:
 
 
 cdef extern from "connection/turns.h" nogil:
-    fs_side *fs_lock_receiving(fs_connection *)
-    fs_side *fs_lock_sending(fs_connection *)
+    fs_receiver *fs_lock_receiving(fs_connection *)
+    fs_sender *fs_lock_sending(fs_connection *)
     void fs_await_both(fs_connection *)
 
 
@@ -158,20 +158,20 @@ cdef extern from "connection/move.h" nogil:
 
 
 cdef extern from "connection/lifeline.h" nogil:
-    bint fs_probe_peer(fs_connection *)
+    bint fs_probe_peer(fs_connection *, fs_sender *)
     bint fs_kernel_position(fs_connection *, uint64_t *taken, int64_t *mark)
 
 
 cdef extern from "connection/hear.h" nogil:
-    void fs_take_doorbell_bytes(fs_connection *)
-    void fs_answer_credit_wait(fs_connection *)
-    bint fs_end_turn_to_receive(fs_connection *, fs_side *own)
+    void fs_take_doorbell_bytes(fs_connection *, fs_receiver *)
+    void fs_answer_credit_wait(fs_connection *, fs_receiver *)
+    bint fs_end_turn_to_receive(fs_connection *, fs_receiver *)
 
 
 cdef extern from "connection/ringing.h" nogil:
     void fs_wake_own(fs_connection *)
     bint fs_owes_nothing(fs_connection *)
-    bint fs_end_turn_to_send(fs_connection *, fs_side *own)
+    bint fs_end_turn_to_send(fs_connection *, fs_sender *)
     bint fs_plug_if_full(fs_connection *)
 
 
@@ -185,7 +185,7 @@ cdef extern from "connection/send.h" nogil:
     int64_t fs_try_send(fs_connection *, const char *data, size_t length, int flags)
     int64_t fs_try_send_urgent(fs_connection *, const char *data, size_t length, int flags)
     void fs_note_limits(fs_connection *, uint32_t receive, uint32_t send)
-    void fs_switch_sending(fs_connection *)
+    void fs_switch_sending(fs_connection *, fs_sender *)
 
 
 cdef extern from "connection/wait.h" nogil:
@@ -205,12 +205,12 @@ cdef extern from "connection/leave.h" nogil:
         int fd
         uint64_t size
 
-    fs_side *fs_begin_leaving(fs_connection *)
-    void fs_end_leaving(fs_connection *, fs_side *own, bint whole)
-    int fs_leave_ring(fs_connection *, fs_parcel *)
-    int fs_take_returned(fs_connection *, fs_parcel *)
+    fs_leaver *fs_begin_leaving(fs_connection *)
+    void fs_end_leaving(fs_connection *, fs_leaver *, bint whole)
+    int fs_leave_ring(fs_connection *, fs_leaver *, fs_parcel *)
+    int fs_take_returned(fs_connection *, fs_leaver *, fs_parcel *)
 
 
 cdef extern from "connection/bridge.h" nogil:
-    int64_t fs_start_bridge(fs_connection *, fs_parcel *, int *near)
+    int64_t fs_start_bridge(fs_connection *, fs_leaver *, fs_parcel *, int *near)
     bint fs_change_over(fs_connection *, int near, fs_side *side, const int *numbers, int count)

@@ -16,6 +16,7 @@ cdef extern from "base/atomics.h" nogil:
     uint32_t fs_load_sc(fs_word32 *)
     uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
     void fs_store_relaxed(fs_word32 *, uint32_t)
+    void fs_store_relaxed64 "fs_store_relaxed"(fs_word64 *, uint64_t)
     void fs_store_sc(fs_word32 *, uint32_t)
     uint32_t fs_and_sc(fs_word32 *, uint32_t)
     uint32_t fs_add_sc(fs_word32 *, uint32_t)
@@ -75,21 +76,30 @@ cdef extern from "ring/doorbell.h" nogil:
     struct fs_lock_t "fs_lock":
         fs_word32 word
 
-    struct fs_side:
-        fs_word32 holders
-        uint32_t pid_space
-        fs_lock_t send_lock
-        fs_lock_t recv_lock
-        fs_lock_t leaving
-        uint32_t posted
+    struct fs_sender:
+        fs_lock_t lock
+        fs_word32 posted
         fs_word32 credited
-        fs_word32 ack_seen
-        fs_word32 consumed
-        fs_word32 taken
-        uint32_t doorbell_debt
-        uint64_t kernel_taken
         uint32_t fin_sent
         uint32_t bytes_unsent
+
+    struct fs_receiver:
+        fs_lock_t lock
+        fs_word32 consumed
+        fs_word32 ack_seen
+        fs_word32 taken
+        uint32_t doorbell_debt
+        fs_word64 kernel_taken
+
+    struct fs_leaver:
+        fs_lock_t lock
+
+    struct fs_side:
+        fs_sender sender
+        fs_receiver receiver
+        fs_leaver leaver
+        fs_word32 holders
+        uint32_t pid_space
 
     struct fs_counters:
         fs_word64 bytes_sent
@@ -122,4 +132,4 @@ cdef extern from "ring/doorbell.h" nogil:
     bint fs_readable(fs_vi *)
     bint fs_arm_receiver(fs_vi *)
     void fs_disarm_receiver(fs_vi *)
-    bint fs_arm_sender(fs_vi *, uint32_t)
+    bint fs_arm_sender(fs_vi *, fs_sender *, uint32_t)

@@ -3,15 +3,15 @@
 
 cdef void drive_by_loop(Endpoint endpoint) noexcept:
     """From now on the ring is polled, not the descriptor: no doorbell bytes any more."""
-    cdef fs_side *own
-    fs_note_driven(&endpoint.c)  # under the receive lock, below, it is told
+    cdef fs_receiver *receiver
+    fs_note_driven(&endpoint.c)  # in the turn to receive, below, it is told
     fs_store_relaxed(&endpoint.c.nodelay, 0)  # asyncio sets TCP_NODELAY everywhere; combining on the ring delays nothing
     if fs_is_attached(&endpoint.c):
         with nogil:
-            own = fs_lock_receiving(&endpoint.c)
+            receiver = fs_lock_receiving(&endpoint.c)
             fs_and_sc(&endpoint.c.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)
-            fs_take_doorbell_bytes(&endpoint.c)
-            fs_end_turn_to_receive(&endpoint.c, own)
+            fs_take_doorbell_bytes(&endpoint.c, receiver)
+            fs_end_turn_to_receive(&endpoint.c, receiver)
 
 
 cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behind) noexcept nogil:
@@ -20,36 +20,36 @@ cdef int64_t took_from_kernel(Endpoint endpoint, uint64_t count, uint64_t *behin
     back to the kernel: they come after what is in the ring."""
     cdef uint64_t switch_at, left, position, mine = 0
     cdef int64_t mark
-    cdef fs_side *own
+    cdef fs_receiver *receiver
     behind[0] = 0
-    own = fs_lock_receiving(&endpoint.c)
+    receiver = fs_lock_receiving(&endpoint.c)
     if not fs_moved(&endpoint.c) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK):
         # The bytes were read before this look: doorbell bytes only ever follow the switch, so without one all of them
         # are the program's.
         # SYNC: switch - pairs with fs_switch_sending.
         switch_at = fs_load_sc64(&endpoint.c.vi.rx.switch_at)
-        left = switch_at - 1 - endpoint.c.own.kernel_taken
+        left = switch_at - 1 - fs_load_relaxed64(&receiver.kernel_taken)
         mine = min(left, count) if switch_at else count
         if switch_at and left > <uint64_t>1 << 62:
             endpoint.c.vi.violation = b"switch offset in the past"
-            fs_end_turn_to_receive(&endpoint.c, own)
+            fs_end_turn_to_receive(&endpoint.c, receiver)
             return FS_VIOLATED
-        endpoint.c.own.kernel_taken += mine
+        fs_count(&receiver.kernel_taken, mine)
         if switch_at and fs_kernel_position(&endpoint.c, &position, &mark):
             # The loop's transport does not count urgent bytes that it passed over; they come in front of what it read.
             mine = count - (min(count, position - (switch_at - 1)) if position > switch_at - 1 else 0)
-            endpoint.c.own.kernel_taken = min(position, switch_at - 1)
+            fs_store_relaxed64(&receiver.kernel_taken, min(position, switch_at - 1))
     if mine < count:
-        behind[0] = count - mine - hear(endpoint, count - mine)
-    fs_end_turn_to_receive(&endpoint.c, own)
+        behind[0] = count - mine - hear(endpoint, receiver, count - mine)
+    fs_end_turn_to_receive(&endpoint.c, receiver)
     return <int64_t>mine
 
 
-cdef uint64_t hear(Endpoint endpoint, uint64_t count) noexcept nogil:
+cdef uint64_t hear(Endpoint endpoint, fs_receiver *receiver, uint64_t count) noexcept nogil:
     """Accounts the doorbell bytes among `count` bytes that the loop's transport took from the kernel behind the switch: all,
-    or, from a peer that goes back, as many as it rang. Their number. Under the receive lock."""
+    or, from a peer that goes back, as many as it rang. Their number."""
     cdef uint32_t heard = fs_load_relaxed(&endpoint.c.vi.rx.heard)
-    cdef uint64_t owed = endpoint.c.own.doorbell_debt, whole = count, position
+    cdef uint64_t owed = receiver.doorbell_debt, whole = count, position
     cdef int64_t mark
     cdef uint32_t taken, over
     cdef bint back
@@ -63,11 +63,11 @@ cdef uint64_t hear(Endpoint endpoint, uint64_t count) noexcept nogil:
         taken = <uint32_t>(position + 1 - fs_load_sc64(&endpoint.c.vi.rx.switch_at))
         over = taken - fs_load_acquire(&endpoint.c.vi.rx.rung) if back else 0
         over = over if <int32_t>over > 0 else 0
-        endpoint.c.own.doorbell_debt = 0
+        receiver.doorbell_debt = 0
         fs_store_sc(&endpoint.c.vi.rx.heard, taken - over)
         return whole - min(<uint64_t>over, whole)
     owed = min(count, owed)
-    endpoint.c.own.doorbell_debt -= <uint32_t>owed
+    receiver.doorbell_debt -= <uint32_t>owed
     fs_store_sc(&endpoint.c.vi.rx.heard, heard + <uint32_t>(count - owed))
     return count
 
@@ -77,7 +77,8 @@ cdef bint switch_reached(Endpoint endpoint) noexcept nogil:
     cdef uint64_t switch_at = fs_load_sc64(&endpoint.c.vi.rx.switch_at)
     # (The rest may be urgent bytes, which the loop's transport does not read.)
     return (switch_at != 0 and not fs_moved(&endpoint.c) & FS_RECEIVING_BACK
-            and (switch_at - 1 == endpoint.c.own.kernel_taken or fs_kernel_part_read(&endpoint.c, switch_at)))
+            and (switch_at - 1 == fs_load_relaxed64(&endpoint.c.own.receiver.kernel_taken)
+                 or fs_kernel_part_read(&endpoint.c, switch_at)))
 
 
 cdef bint plugged(Endpoint endpoint) noexcept nogil:
@@ -93,11 +94,11 @@ cdef bint may_move_sending(Endpoint endpoint) noexcept nogil:
 
 cdef bint move_now(Endpoint endpoint) noexcept nogil:
     """Everything that was written is in the kernel: what follows may go to the ring. Whether it will."""
-    cdef fs_side *own
-    own = fs_lock_sending(&endpoint.c)
-    if may_move_sending(endpoint) and not endpoint.c.own.fin_sent:
-        fs_switch_sending(&endpoint.c)
-    fs_end_turn_to_send(&endpoint.c, own)
+    cdef fs_sender *sender
+    sender = fs_lock_sending(&endpoint.c)
+    if may_move_sending(endpoint) and not sender.fin_sent:
+        fs_switch_sending(&endpoint.c, sender)
+    fs_end_turn_to_send(&endpoint.c, sender)
     return fs_sends_on_ring(&endpoint.c)
 
 
@@ -111,8 +112,8 @@ cdef bint kernel_is_next(Endpoint endpoint) noexcept nogil:
 
 cdef bint credit_returned(Endpoint endpoint) noexcept nogil:
     """Whether the sender should try again. A hint: fs_try_send has the last word."""
-    return (<int32_t>(fs_load_acquire(&endpoint.c.vi.tx.acked) - fs_load_relaxed(&endpoint.c.own.credited)) > 0
-            or <int32_t>(fs_load_acquire(&endpoint.c.own.ack_seen) - fs_load_relaxed(&endpoint.c.own.credited)) > 0
+    return (<int32_t>(fs_load_acquire(&endpoint.c.vi.tx.acked) - fs_load_relaxed(&endpoint.c.own.sender.credited)) > 0
+            or <int32_t>(fs_load_acquire(&endpoint.c.own.receiver.ack_seen) - fs_load_relaxed(&endpoint.c.own.sender.credited)) > 0
             or fs_is_gone(&endpoint.c) or not fs_sends_on_ring(&endpoint.c) and not fs_waits_for_leaver(&endpoint.c))
 
 
@@ -124,26 +125,27 @@ cdef bint was_reset(Endpoint endpoint) noexcept nogil:
 cdef bint lost_peer(Endpoint endpoint) noexcept nogil:
     """Whether a peer whose end of stream was seen is dead. If not, a doorbell byte asks: to a dead one it draws a RST."""
     cdef bint lost
-    cdef fs_side *own
-    own = fs_lock_sending(&endpoint.c)
-    lost = fs_probe_peer(&endpoint.c)
-    fs_end_turn_to_send(&endpoint.c, own)
+    cdef fs_sender *sender
+    sender = fs_lock_sending(&endpoint.c)
+    lost = fs_probe_peer(&endpoint.c, sender)
+    fs_end_turn_to_send(&endpoint.c, sender)
     return lost
 
 
-cdef bint arm(Endpoint endpoint, bint receiver, bint sender) noexcept nogil:
+cdef bint arm(Endpoint endpoint, bint receives, bint sends) noexcept nogil:
     """Says that the loop sleeps on the eventfd. True if something is there already."""
     cdef bint there = False
-    cdef fs_side *own
-    own = fs_lock_receiving(&endpoint.c)
-    fs_answer_credit_wait(&endpoint.c)  # the acknowledgements delayed so far
-    if receiver and fs_arm_receiver(&endpoint.c.vi):
+    cdef fs_receiver *receiver
+    cdef fs_sender *sender
+    receiver = fs_lock_receiving(&endpoint.c)
+    fs_answer_credit_wait(&endpoint.c, receiver)  # the acknowledgements delayed so far
+    if receives and fs_arm_receiver(&endpoint.c.vi):
         there = fs_receives_on_ring(&endpoint.c) or switch_reached(endpoint)
-    fs_end_turn_to_receive(&endpoint.c, own)
-    if sender:
-        own = fs_lock_sending(&endpoint.c)
+    fs_end_turn_to_receive(&endpoint.c, receiver)
+    if sends:
+        sender = fs_lock_sending(&endpoint.c)
         # (Back in the kernel nobody rings when what is owed is out, which takes a moment at most.)
-        there = (fs_arm_sender(&endpoint.c.vi, FS_WAITS) or fs_is_gone(&endpoint.c) or there
+        there = (fs_arm_sender(&endpoint.c.vi, sender, FS_WAITS) or fs_is_gone(&endpoint.c) or there
                  or not fs_sends_on_ring(&endpoint.c) and not fs_waits_for_leaver(&endpoint.c))
-        fs_end_turn_to_send(&endpoint.c, own)
+        fs_end_turn_to_send(&endpoint.c, sender)
     return there

@@ -452,25 +452,25 @@ cdef bint leave(Endpoint self) except -1:
     cdef int64_t process
     cdef uint64_t before
     cdef fs_call call
-    cdef fs_side *own
+    cdef fs_leaver *leaver
     memset(&parcel, 0, sizeof(parcel))
     parcel.fd = -1
     if not fs_begin(&self.c, &call):
         return True
     with nogil:
-        own = fs_begin_leaving(&self.c)
+        leaver = fs_begin_leaving(&self.c)
     try:
         with nogil:
-            outcome = fs_leave_ring(&self.c, &parcel)
+            outcome = fs_leave_ring(&self.c, leaver, &parcel)
         if outcome == FS_NEEDS_BRIDGE and self.c.stands.driven:
             # A bridge would take the descriptor away under the loop, which has it registered. Its transport can do
             # without: what is unread goes to it, and not through the kernel.
             if parcel.size == 0:
                 return False
-            outcome = keep_parcel(&self.c, &parcel, self.queue)
+            outcome = keep_parcel(&self.c, leaver, &parcel, self.queue)
         elif outcome == FS_NEEDS_BRIDGE:
             before = self.c.inode
-            process = bridge(&self.c, &parcel, self.descriptors)
+            process = bridge(&self.c, leaver, &parcel, self.descriptors)
             if process > 0:
                 if by_inode.get(before) is self:
                     del by_inode[before]
@@ -491,7 +491,7 @@ cdef bint leave(Endpoint self) except -1:
         raise
     finally:
         with nogil:
-            fs_end_leaving(&self.c, own, outcome != FS_DISSOLVED)
+            fs_end_leaving(&self.c, leaver, outcome != FS_DISSOLVED)
         if parcel.fd >= 0:
             sys_close(parcel.fd)
         self.end(&call)

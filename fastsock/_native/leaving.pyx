@@ -14,17 +14,17 @@ from fastsock._native.core_ring cimport *
 import os as _os
 
 
-cdef int keep_parcel(fs_connection *c, fs_parcel *parcel, object queue) except -1:
+cdef int keep_parcel(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, object queue) except -1:
     """Gives the loop's transport (by its `queue`) what the peer cannot put into our kernel queue again. How the leaving
     ends."""
-    cdef int outcome = fs_take_returned(c, parcel)
+    cdef int outcome = fs_take_returned(c, leaver, parcel)
     if outcome == FS_IN_KERNEL:
         queue.keep_late(c.wake_fd, _os.pread(parcel.fd, <size_t>parcel.size, 0))
-        fs_change(c.own, FS_EV_OUT)
+        fs_change_leaving(leaver, FS_EV_OUT)
     return outcome
 
 
-cdef int64_t bridge(fs_connection *c, fs_parcel *parcel, set descriptors) except? -1:
+cdef int64_t bridge(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, set descriptors) except? -1:
     """Puts a bridge under the connection's descriptors. Its process id, or -errno if there are no resources for one.
     The descriptors lead to another socket then, and `inode` is that one's."""
     cdef int near = -1
@@ -34,7 +34,7 @@ cdef int64_t bridge(fs_connection *c, fs_parcel *parcel, set descriptors) except
         raise MemoryError("no address space for connection state")
     fs_store_sc(&new.holders, 1)
     new.pid_space = fs_own_pid_space
-    pid = fs_start_bridge(c, parcel, &near)
+    pid = fs_start_bridge(c, leaver, parcel, &near)
     if pid < 0:
         fs_free_block(new, sizeof(fs_side))
         return pid

@@ -12,22 +12,22 @@ cdef dict description(fs_connection *c):
     cdef fs_side *own = c.own
     state = dict(fd=c.fd, side=<uintptr_t>own, finished=c.stands.finished, broken=fs_is_broken(c),
                  attached=fs_is_attached(c), exposed=fs_is_exposed(c), lost=fs_is_lost(c),
-                 holders=fs_count_holders(own), kernel_taken=own.kernel_taken,
+                 holders=fs_count_holders(own), kernel_taken=fs_load_relaxed64(&own.receiver.kernel_taken),
                  sleepers=(fs_load_sc(&c.recv_sleepers), fs_load_sc(&c.send_sleepers)),
-                 locks=(fs_load_sc(&own.recv_lock.word), fs_load_sc(&own.send_lock.word)),
-                 leaving=fs_load_sc(&own.leaving.word))
+                 locks=(fs_load_sc(&own.receiver.lock.word), fs_load_sc(&own.sender.lock.word)),
+                 leaving=fs_load_sc(&own.leaver.lock.word))
     if fs_is_attached(c) and not c.stands.finished:
         state.update(
-            posted=own.posted, credited=fs_load_relaxed(&own.credited),
+            posted=fs_load_relaxed(&own.sender.posted), credited=fs_load_relaxed(&own.sender.credited),
             acked=fs_load_sc(&c.vi.tx.acked), peer_doorbell=fs_load_sc(&c.vi.tx.doorbell),
             peer_ready=fs_load_sc(&c.vi.tx.ready), our_wait=fs_load_sc(&c.vi.tx.credit_wait),
             switched_at=fs_load_sc64(&c.vi.tx.switch_at), rung=fs_load_sc(&c.vi.tx.rung),
-            consumed=fs_load_sc(&own.consumed), taken=fs_load_relaxed(&own.taken), waiting=fs_waiting(&c.vi),
+            consumed=fs_load_sc(&own.receiver.consumed), taken=fs_load_relaxed(&own.receiver.taken), waiting=fs_waiting(&c.vi),
             doorbell=fs_load_sc(&c.vi.rx.doorbell), peer_wait=fs_load_sc(&c.vi.rx.credit_wait),
             peer_switched_at=fs_load_sc64(&c.vi.rx.switch_at), heard=fs_load_sc(&c.vi.rx.heard),
             peer_rung=fs_load_sc(&c.vi.rx.rung),
-            debt=own.doorbell_debt, bytes_unsent=own.bytes_unsent,
-            fin=fs_load_sc64(&c.vi.rx.fin), fin_sent=own.fin_sent)
+            debt=own.receiver.doorbell_debt, bytes_unsent=own.sender.bytes_unsent,
+            fin=fs_load_sc64(&c.vi.rx.fin), fin_sent=own.sender.fin_sent)
     return state
 
 

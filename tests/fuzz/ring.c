@@ -116,7 +116,7 @@ static uint32_t number_near(uint32_t right, uint8_t how, uint32_t any) {
 }
 
 static void write_region(uint8_t kind, uint8_t a, uint32_t value) {
-    uint32_t consumed = atomic_load_explicit(&own.consumed, memory_order_relaxed), number = consumed + a % 4;
+    uint32_t consumed = atomic_load_explicit(&own.receiver.consumed, memory_order_relaxed), number = consumed + a % 4;
     struct fs_half *tx = peer.tx, *rx = peer.rx; /* the victim receives from tx */
     struct fs_descriptor *d = fs_descriptor_at(&peer, tx, number);
     fs_word32 *hot[] = {&tx->rung, &tx->credit_wait, &tx->ringing, &tx->processor, &tx->returned, &rx->heard,
@@ -128,8 +128,8 @@ static void write_region(uint8_t kind, uint8_t a, uint32_t value) {
                                            a & 32 ? FS_OOB : FS_DATA, 1 + (a >> 6) % 3));
         break;
     case 1: d->offset = a & 16 ? value : value % victim.arena; break;
-    case 2: d->ack = number_near(own.posted, a >> 4, value); break;
-    case 3: atomic_store(&rx->acked, number_near(own.posted, a, value)); break;
+    case 2: d->ack = number_near(own.sender.posted, a >> 4, value); break;
+    case 3: atomic_store(&rx->acked, number_near(own.sender.posted, a, value)); break;
     case 4: atomic_store(&tx->fin, (uint64_t)(1 + (a >> 4) % 4) << 32 | number_near(consumed, a, value)); break;
     case 5: atomic_store(&tx->fin, 0); break;
     case 6: atomic_store(hot[a % (sizeof hot / sizeof *hot)], value); break;
@@ -142,8 +142,8 @@ static void write_region(uint8_t kind, uint8_t a, uint32_t value) {
         atomic_store(&d->commit, FS_COMMIT(number_near(number + 1, a >> 4, value), value >> 16, value >> 8 & 255, value & 255));
         break;
     default: /* the victim's own slots and progress */
-        d = fs_descriptor_at(&peer, rx, own.posted - 1 - a % 4);
-        atomic_store(&d->commit, FS_COMMIT(own.posted - a % 4, value & 0xffff, value >> 16 & 3, value >> 18 & 3));
+        d = fs_descriptor_at(&peer, rx, own.sender.posted - 1 - a % 4);
+        atomic_store(&d->commit, FS_COMMIT(own.sender.posted - a % 4, value & 0xffff, value >> 16 & 3, value >> 18 & 3));
     }
 }
 
@@ -169,8 +169,8 @@ static void attach_to_rewritten_header(struct room *room, uint8_t which, uint32_
 
 static void look(uint8_t a) {
     struct fs_view view = {0};
-    uint32_t number = fs_load_relaxed(&own.consumed) + a % 3;
-    if (fs_look(&victim, number, &view) != 1) return;
+    uint32_t number = fs_load_relaxed(&own.receiver.consumed) + a % 3;
+    if (fs_look(&victim, &own.receiver, number, &view) != 1) return;
     const unsigned char *line = fs_descriptor_at(&victim, victim.rx, number)->inlined;
     check(view.length && view.length <= victim.chunk, "a view of %u bytes", view.length);
     check(view.payload == line ? view.length <= FS_INLINE
@@ -184,18 +184,18 @@ static void take(uint8_t a) {
     int how = a & 2 ? FS_PEEK : FS_CONSUME;
     size_t hint = fs_available(&victim, room);
     check(hint <= room, "%zu bytes available of %zu asked for", hint, room);
-    uint32_t before = fs_load_relaxed(&own.consumed);
+    uint32_t before = fs_load_relaxed(&own.receiver.consumed);
     char *into = a % 7 ? realloc(received, room) : NULL; /* exactly as large as was said */
     if (into) received = into;
-    int64_t got = fs_take(&victim, into, room, how);
+    int64_t got = fs_take(&victim, &own.receiver, into, room, how);
     check(got == FS_VIOLATION || (got >= 0 && (uint64_t)got <= room), "took %lld of %zu", (long long)got, room);
-    check(how == FS_CONSUME || fs_load_relaxed(&own.consumed) == before, "peeking consumed something");
+    check(how == FS_CONSUME || fs_load_relaxed(&own.receiver.consumed) == before, "peeking consumed something");
 }
 
 static void post(uint8_t a) {
     size_t length = 1 + (size_t)(a & 1 ? a / 4 : a * 256);
     int counted = 0;
-    int64_t part = fs_post(&victim, sent, length, a % 9 ? FS_DATA : FS_OOB, a & 2, a & 4 ? &counted : NULL);
+    int64_t part = fs_post(&victim, &own.sender, sent, length, a % 9 ? FS_DATA : FS_OOB, a & 2, a & 4 ? &counted : NULL);
     check(part == FS_VIOLATION || (part >= 0 && part <= (int64_t)length && part <= victim.chunk), "posted %lld of %zu",
           (long long)part, length);
 }
@@ -203,28 +203,28 @@ static void post(uint8_t a) {
 static void be_the_victim(uint8_t kind, uint8_t a) {
     switch (kind % 16) {
     case 0: {
-        uint64_t end = fs_end(&victim);
+        uint64_t end = fs_end(&victim, &own.receiver);
         check(end <= 1 || end == FS_FIN || end == FS_RESET || end == FS_BACK, "an end of no kind");
         break;
     }
-    case 1: fs_take_credits(&victim); break;
-    case 2: fs_acknowledge(&victim); break;
+    case 1: fs_take_credits(&victim, &own.sender); break;
+    case 2: fs_acknowledge(&victim, &own.receiver); break;
     case 3: if (!fs_arm_receiver(&victim)) fs_disarm_receiver(&victim); break;
-    case 4: (void)fs_arm_sender(&victim, FS_WAITS); break;
-    case 5: (void)fs_answer_sender(&victim, a & 1 ? FS_PLUGGED : 0); break;
-    case 6: (void)fs_hush(&victim); break;
-    case 7: if (fs_peer_doorbell(&victim) & FS_EXPOSED) (void)(fs_all_heard(&victim) && fs_count_ring(&victim)); break;
-    case 8: if (fs_peer_doorbell(&victim) & FS_ASLEEP) (void)fs_wakes_receiver(&victim); break;
+    case 4: (void)fs_arm_sender(&victim, &own.sender, FS_WAITS); break;
+    case 5: (void)fs_answer_sender(&victim, &own.receiver, a & 1 ? FS_PLUGGED : 0); break;
+    case 6: (void)fs_hush(&victim, &own.receiver); break;
+    case 7: if (fs_peer_doorbell(&victim) & FS_EXPOSED) (void)(fs_all_heard(&victim, &own.sender) && fs_count_ring(&victim, &own.sender)); break;
+    case 8: if (fs_peer_doorbell(&victim) & FS_ASLEEP) (void)fs_wakes_receiver(&victim, &own.sender); break;
     case 9: (void)fs_left_unread(&victim); break;
-    case 10: if (fs_begin_ringing(&victim)) fs_end_ringing(&victim); break;
-    case 11: if (fs_begin_plug(&victim)) fs_end_ringing(&victim); break;
+    case 10: if (fs_begin_ringing(&victim, &own.sender)) fs_end_ringing(&victim, &own.sender); break;
+    case 11: if (fs_begin_plug(&victim, &own.sender)) fs_end_ringing(&victim, &own.sender); break;
     case 12: look(a); break;
-    case 13: if (a == 255) fs_post_fin(&victim, FS_FIN); else (void)fs_peer_credit_wait(&victim); break;
+    case 13: if (a == 255) fs_post_fin(&victim, &own.sender, FS_FIN); else (void)fs_peer_credit_wait(&victim); break;
     case 14: post(a); break;
     default: take(a);
     }
-    check(victim.region && own.posted - own.credited <= victim.window, "more posted than the window");
-    check(own.head - own.tail <= victim.arena, "more in the arena than fits");
+    check(victim.region && own.sender.posted - own.sender.credited <= victim.window, "more posted than the window");
+    check(own.sender.head - own.sender.tail <= victim.arena, "more in the arena than fits");
 }
 
 static void connect_anew(struct room *room, int w, int c) {
@@ -235,7 +235,7 @@ static void connect_anew(struct room *room, int w, int c) {
     memset(&own, 0, sizeof own);
     memset(later, 0, sizeof later);
     free(ends);
-    own.ends = ends = calloc(1, fs_ends_size(windows[w])); /* of its own, so that a slot too far is seen */
+    own.sender.ends = ends = calloc(1, fs_ends_size(windows[w])); /* of its own, so that a slot too far is seen */
     victim.own = &own;
 }
 
@@ -252,10 +252,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     victim.oob_inline = manner >> 5 & 1;
     if (manner & 64) { /* near the turn of the numbers */
         uint32_t start = 0 - (uint32_t)(manner & 15);
-        own.posted = own.credited = start;
-        atomic_store(&own.consumed, start);
-        atomic_store(&own.acknowledged, start);
-        atomic_store(&own.ack_seen, start);
+        own.sender.posted = own.sender.credited = start;
+        atomic_store(&own.receiver.consumed, start);
+        atomic_store(&own.receiver.acknowledged, start);
+        atomic_store(&own.receiver.ack_seen, start);
         atomic_store(&victim.tx->acked, start);
         atomic_store(&victim.rx->acked, start);
     }

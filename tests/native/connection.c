@@ -144,7 +144,7 @@ static void run_ends(int first, int last, uint64_t random) {
     for (int s = first, n = 0; s <= last; s++) {
         for (; n < of_side[s]; n++) pthread_join(workers[n].thread, NULL);
         struct fs_side *own = ends[s].c.own;
-        if (fs_load_sc(&ends[s].open) && own->oob_waiting && own->oob_byte != '!') lose("another urgent byte was sent");
+        if (fs_load_sc(&ends[s].open) && own->receiver.oob_waiting && own->receiver.oob_byte != '!') lose("another urgent byte was sent");
         close_end(&ends[s], 1);
         if (holder > 0) { /* it outlives the end that it was forked from, and says goodbye */
             fs_store_sc(&the->tells_holder, 1);

@@ -82,25 +82,25 @@ static void begin(struct mapping *map) {
         const char *wrong = fs_vi_attach(&views[s], map->memory, map->size, s);
         check(!wrong, "%s", wrong);
         views[s].own = &shared->own[s];
-        views[s].own->ends = shared->ends[s];
+        views[s].own->sender.ends = shared->ends[s];
         views[s].ack_threshold = 1;
     }
 }
 
 static void lock(int side, int sends) {
     struct fs_side *own = &shared->own[side];
-    if (fs_lock(sends ? &own->send_lock : &own->recv_lock, (uint32_t)getpid()) != FS_INHERITED) return;
-    if (sends) check(fs_mend_sender(&views[side]) == 0, "%s", views[side].violation);
-    else fs_mend_receiver(&views[side]);
+    if (fs_lock(sends ? &own->sender.lock : &own->receiver.lock, (uint32_t)getpid()) != FS_INHERITED) return;
+    if (sends) check(fs_mend_sender(&views[side], &shared->own[side].sender) == 0, "%s", views[side].violation);
+    else fs_mend_receiver(&views[side], &shared->own[side].receiver);
 }
 
 static void unlock(int side, int sends) {
-    fs_unlock(sends ? &shared->own[side].send_lock : &shared->own[side].recv_lock);
+    fs_unlock(sends ? &shared->own[side].sender.lock : &shared->own[side].receiver.lock);
 }
 
 /* What one process does in its turn: posts bytes of the pattern from where the stream stands. */
 static int64_t post(uint64_t position, uint32_t length, int combine) {
-    return fs_post(&views[0], (const char *)pattern_at(position), length, FS_DATA, combine, NULL);
+    return fs_post(&views[0], &shared->own[0].sender, (const char *)pattern_at(position), length, FS_DATA, combine, NULL);
 }
 
 /* Bytes of the stream that were posted, told from the ring alone: what lies there, behind what was read. */
@@ -110,7 +110,7 @@ static void read_some(uint32_t room, int kill_at) {
     char bytes[LARGEST];
     lock(1, 0);
     stores_left = kill_at;
-    int64_t got = fs_take(&views[1], bytes, room, FS_CONSUME);
+    int64_t got = fs_take(&views[1], &shared->own[1].receiver, bytes, room, FS_CONSUME);
     stores_left = 0;
     check(got >= 0, "%s", views[1].violation);
     check(memcmp(bytes, pattern_at(shared->read), (size_t)got) == 0, "other bytes at %" PRIu64, shared->read);
@@ -136,9 +136,9 @@ static void killed_asking(uint64_t seed, int kill_at) {
     uint32_t offset;
     (void)seed, (void)kill_at;
     lock(0, 1);
-    check(fs_take_credits(&views[0]) == 0, "%s", views[0].violation);
-    if (!fs_in_flight(views[0].own) || fs_in_flight(views[0].own) >= WINDOW) _exit(0);
-    fs_reserve(&views[0], CHUNK, &offset);
+    check(fs_take_credits(&views[0], &shared->own[0].sender) == 0, "%s", views[0].violation);
+    if (!fs_in_flight(&shared->own[0].sender) || fs_in_flight(&shared->own[0].sender) >= WINDOW) _exit(0);
+    fs_reserve(&views[0], &shared->own[0].sender, CHUNK, &offset);
     kill(getpid(), SIGKILL);
 }
 
@@ -151,8 +151,8 @@ static void killed_sending(uint64_t seed, int kill_at) {
     lock(0, 1);
     stores_left = kill_at;
     post(shared->sent, 1 + below(&random, 200), one_in(&random, 2));
-    fs_take_credits(&views[0]);
-    if (one_in(&random, 8)) fs_seal(&views[0]);
+    fs_take_credits(&views[0], &shared->own[0].sender);
+    if (one_in(&random, 8)) fs_seal(&views[0], &shared->own[0].sender);
     unlock(0, 1);
 }
 
@@ -168,13 +168,13 @@ static void drain_all(void) {
         read_some(LARGEST, 0);
     }
     lock(1, 0);
-    fs_acknowledge(&views[1]); /* what a reader does before it sleeps */
+    fs_acknowledge(&views[1], &shared->own[1].receiver); /* what a reader does before it sleeps */
     unlock(1, 0);
     lock(0, 1);
-    check(fs_take_credits(&views[0]) == 0, "%s", views[0].violation);
-    check(shared->own[0].posted == shared->own[0].credited, "descriptors posted that nobody read");
-    check(shared->own[0].head == shared->own[0].tail, "arena bytes are missing");
-    check(fs_writable(&views[0]), "the arena is empty, and nothing may be sent");
+    check(fs_take_credits(&views[0], &shared->own[0].sender) == 0, "%s", views[0].violation);
+    check(shared->own[0].sender.posted == shared->own[0].sender.credited, "descriptors posted that nobody read");
+    check(shared->own[0].sender.head == shared->own[0].sender.tail, "arena bytes are missing");
+    check(fs_writable(&views[0], &shared->own[0].sender), "the arena is empty, and nothing may be sent");
     check(post(shared->read, 100, 0) == 100, "the arena is empty, and nothing is sent");
     unlock(0, 1);
     read_some(100, 0);
@@ -190,7 +190,7 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
         uint32_t who = below(random, 5);
         if (one_in(random, 10)) {
             lock(0, 1);
-            fs_limit_sends(&views[0], limits[below(random, 3)]);
+            fs_limit_sends(&views[0], &shared->own[0].sender, limits[below(random, 3)]);
             unlock(0, 1);
         }
         if (who == 0) {
@@ -200,7 +200,7 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
             be_killed(killed_sending, seed, kill_at, &died);
         } else {
             /* A dead reader has taken what it had consumed: the pattern goes on behind that. */
-            uint32_t consumed = fs_load_relaxed(&shared->own[1].consumed), taken = fs_load_relaxed(&shared->own[1].taken);
+            uint32_t consumed = fs_load_relaxed(&shared->own[1].receiver.consumed), taken = fs_load_relaxed(&shared->own[1].receiver.taken);
             uint64_t waiting = fs_available(&views[1], SIZE_MAX), before = shared->read;
             be_killed(killed_reading, seed, kill_at, &died);
             if (died) {
@@ -209,7 +209,7 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
                 check(left <= waiting, "bytes came twice: %" PRIu64 " after %" PRIu64, left, waiting);
                 check(shared->read == before || shared->read == before + waiting - left, "a reader's count is wrong");
                 shared->read = before + waiting - left;
-                check(consumed != fs_load_relaxed(&shared->own[1].consumed) || taken <= fs_load_relaxed(&shared->own[1].taken),
+                check(consumed != fs_load_relaxed(&shared->own[1].receiver.consumed) || taken <= fs_load_relaxed(&shared->own[1].receiver.taken),
                       "a part of a descriptor that was read came back");
                 unlock(1, 0);
             }
@@ -232,7 +232,7 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
 
 /* A holder that is stopped keeps its turn, and one that ends with its turn to another's gain does not spoil it. */
 static void stop_a_holder(void) {
-    struct fs_lock *turn = &shared->own[0].send_lock;
+    struct fs_lock *turn = &shared->own[0].sender.lock;
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {
@@ -259,7 +259,7 @@ static void stop_a_holder(void) {
 
 /* Two turns at once: both are told of their holder's death. */
 static void kill_a_holder_of_both(void) {
-    struct fs_lock *turns[2] = {&shared->own[0].recv_lock, &shared->own[0].send_lock};
+    struct fs_lock *turns[2] = {&shared->own[0].receiver.lock, &shared->own[0].sender.lock};
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {

@@ -150,13 +150,13 @@ static void dissolve_end(struct end *e) {
 }
 
 /* A bridge takes the place of the connection's descriptor. With the lock. Whether there is one. */
-static int bridge_end(struct end *e, struct fs_parcel *parcel) {
+static int bridge_end(struct end *e, struct fs_leaver *leaver, struct fs_parcel *parcel) {
     int near, number = e->c.fd;
     struct fs_side *side = fs_new_block(sizeof *side);
     if (!side) return 0;
     fs_store_sc(&side->holders, 1);
     side->pid_space = fs_own_pid_space;
-    if (fs_start_bridge(&e->c, parcel, &near) < 0) {
+    if (fs_start_bridge(&e->c, leaver, parcel, &near) < 0) {
         fs_free_block(side, sizeof *side);
         return 0;
     }
@@ -176,16 +176,16 @@ static inline enum fs_outcome leave_end(struct end *e, int may_bridge) {
     enum fs_outcome outcome = FS_IN_KERNEL;
     if (!begin_call(e, &call)) return outcome;
     if (fs_is_attached(&e->c) && !fs_is_broken(&e->c) && !fs_is_out(&e->c)) {
-        struct fs_side *own = fs_begin_leaving(&e->c);
-        outcome = fs_leave_ring(&e->c, &parcel);
+        struct fs_leaver *leaver = fs_begin_leaving(&e->c);
+        outcome = fs_leave_ring(&e->c, leaver, &parcel);
         if (outcome == FS_NEEDS_BRIDGE) {
             enter(e);
-            if (may_bridge && bridge_end(e, &parcel)) outcome = FS_IN_KERNEL;
+            if (may_bridge && bridge_end(e, leaver, &parcel)) outcome = FS_IN_KERNEL;
             else if (parcel.size) outcome = FS_DISSOLVED; /* without the parcel the stream would have a hole */
             leave();
         }
         if (outcome == FS_DISSOLVED) dissolve_end(e);
-        fs_end_leaving(&e->c, own, outcome != FS_DISSOLVED);
+        fs_end_leaving(&e->c, leaver, outcome != FS_DISSOLVED);
         if (parcel.fd >= 0) close(parcel.fd);
     }
     end_call(e, &call);
@@ -273,19 +273,19 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
     if (!own || !fs_own32(&c->is.attached)) return;
     const struct fs_half *tx = c->vi.tx, *rx = c->vi.rx;
     fprintf(stderr, "  moved %#x, holders %u, sleeps %u, turns %#x %#x %#x, late %d %d, watchers %u %u\n",
-            fs_own32(&own->moved), fs_own32(&own->holders), fs_own32(&own->sleeps), fs_own32(&own->send_lock.word),
-            fs_own32(&own->recv_lock.word), fs_own32(&own->leaving.word), c->late, c->late_sending,
+            fs_own32(&own->moved), fs_own32(&own->holders), fs_own32(&own->sleeps), fs_own32(&own->sender.lock.word),
+            fs_own32(&own->receiver.lock.word), fs_own32(&own->leaver.lock.word), c->late, c->late_sending,
             fs_own32(&c->recv_watchers), fs_own32(&c->send_watchers));
     fprintf(stderr, "  sends: switch_at %" PRIu64 ", fin %#" PRIx64 ", posted %u, credited %u, acked %u, seen %u,"
             " credit_wait %u, rung %u, heard %u, unsent %u, doorbell %u, ringing %u, ready %u, settled %u, returned %u,"
             " plugs %d\n", fs_load_relaxed((fs_word64 *)&tx->switch_at), fs_load_relaxed((fs_word64 *)&tx->fin),
-            own->posted, fs_own32(&own->credited), fs_own32(&tx->acked), fs_own32(&tx->seen), fs_own32(&tx->credit_wait),
-            fs_own32(&tx->rung), fs_own32(&tx->heard), own->bytes_unsent, fs_own32(&tx->doorbell), fs_own32(&tx->ringing),
+            own->sender.posted, fs_own32(&own->sender.credited), fs_own32(&tx->acked), fs_own32(&tx->seen), fs_own32(&tx->credit_wait),
+            fs_own32(&tx->rung), fs_own32(&tx->heard), own->sender.bytes_unsent, fs_own32(&tx->doorbell), fs_own32(&tx->ringing),
             fs_own32(&tx->ready), fs_own32(&tx->settled), fs_own32(&tx->returned), c->plugs);
     fprintf(stderr, "  receives: consumed %u, acknowledged %u, kernel_taken %" PRIu64 ", debt %u, doorbell %u, ready %u,"
-            " settled %u, fin_taken %u\n", fs_own32(&own->consumed), fs_own32(&own->acknowledged), own->kernel_taken,
-            own->doorbell_debt, fs_own32(&rx->doorbell), fs_own32(&rx->ready), fs_own32(&rx->settled),
-            fs_own32(&own->fin_taken));
+            " settled %u, fin_taken %u\n", fs_own32(&own->receiver.consumed), fs_own32(&own->receiver.acknowledged), own->receiver.kernel_taken,
+            own->receiver.doorbell_debt, fs_own32(&rx->doorbell), fs_own32(&rx->ready), fs_own32(&rx->settled),
+            fs_own32(&own->receiver.fin_taken));
 }
 
 #endif

@@ -114,14 +114,14 @@ static void *be_hostile(void *argument) {
 struct victim {
     struct fs_vi vi;
     struct fs_side own;
-    fs_word32 posted; /* copy of own.posted for the peer, which is not to race on a plain word */
+    fs_word32 posted; /* copy of own.sender.posted for the peer */
 };
 
 static void forget_connection(struct victim *victim) {
-    uint64_t *ends = victim->own.ends;
+    uint64_t *ends = victim->own.sender.ends;
     memset(&victim->own, 0, sizeof victim->own);
     memset(ends, 0, fs_ends_size(victim->vi.window));
-    victim->own.ends = ends;
+    victim->own.sender.ends = ends;
     victim->vi.violation = NULL;
     fs_region_recycle(victim->vi.region, victim->vi.window);
 }
@@ -139,10 +139,10 @@ static void take(struct victim *victim, uint64_t *random) {
     size_t hint = fs_available(vi, room);
     check(hint <= room, "%zu bytes available of %zu asked for", hint, room);
     char *into = one_in(random, 4) ? NULL : malloc(room);
-    uint32_t before = fs_load_relaxed(&victim->own.consumed);
-    int64_t got = fs_take(vi, into, room, how);
+    uint32_t before = fs_load_relaxed(&victim->own.receiver.consumed);
+    int64_t got = fs_take(vi, &victim->own.receiver, into, room, how);
     check(got == FS_VIOLATION || (got >= 0 && (uint64_t)got <= room), "fs_take: %" PRId64 " of %zu", got, room);
-    check(how == FS_CONSUME || fs_load_relaxed(&victim->own.consumed) == before, "peeking consumed something");
+    check(how == FS_CONSUME || fs_load_relaxed(&victim->own.receiver.consumed) == before, "peeking consumed something");
     free(into);
     if (got == FS_VIOLATION) reset_after(victim);
 }
@@ -150,8 +150,8 @@ static void take(struct victim *victim, uint64_t *random) {
 static void look(struct victim *victim, uint64_t *random) {
     struct fs_vi *vi = &victim->vi;
     struct fs_view view = {0};
-    uint32_t number = fs_load_relaxed(&victim->own.consumed) + below(random, 3);
-    int there = fs_look(vi, number, &view);
+    uint32_t number = fs_load_relaxed(&victim->own.receiver.consumed) + below(random, 3);
+    int there = fs_look(vi, &victim->own.receiver, number, &view);
     if (there == FS_VIOLATION) {
         reset_after(victim);
     } else if (there) {
@@ -167,15 +167,15 @@ static void look(struct victim *victim, uint64_t *random) {
 static void post(struct victim *victim, uint64_t *random, const char *data) {
     struct fs_vi *vi = &victim->vi;
     size_t length = 1 + below(random, one_in(random, 2) ? 64 : LARGEST);
-    int64_t part = fs_post(vi, data, length, one_in(random, 16) ? FS_OOB : FS_DATA, one_in(random, 2), NULL);
+    int64_t part = fs_post(vi, &victim->own.sender, data, length, one_in(random, 16) ? FS_OOB : FS_DATA, one_in(random, 2), NULL);
     check(part == FS_VIOLATION || (part >= 0 && part <= (int64_t)length && part <= vi->chunk), "fs_post: %" PRId64,
           part);
-    fs_store_relaxed(&victim->posted, victim->own.posted);
+    fs_store_relaxed(&victim->posted, victim->own.sender.posted);
     if (part == FS_VIOLATION) reset_after(victim);
 }
 
 static void end(struct victim *victim) {
-    uint64_t kind = fs_end(&victim->vi);
+    uint64_t kind = fs_end(&victim->vi, &victim->own.receiver);
     check(kind <= 1 || kind == FS_FIN || kind == FS_RESET || kind == FS_BACK, "fs_end: %" PRIx64, kind);
     if (kind == 1) reset_after(victim);
 }
@@ -185,14 +185,14 @@ static void operate(struct victim *victim, uint64_t *random, const char *data) {
     operations++;
     switch (below(random, 16)) {
     case 0: end(victim); break;
-    case 1: if (fs_take_credits(vi) < 0) reset_after(victim); break;
-    case 2: fs_acknowledge(vi); break;
+    case 1: if (fs_take_credits(vi, &victim->own.sender) < 0) reset_after(victim); break;
+    case 2: fs_acknowledge(vi, &victim->own.receiver); break;
     case 3: if (!fs_arm_receiver(vi)) fs_disarm_receiver(vi); break;
-    case 4: if (fs_arm_sender(vi, FS_WAITS) && vi->violation) reset_after(victim); break;
-    case 5: (void)fs_answer_sender(vi, below(random, 2) ? FS_PLUGGED : 0); break;
-    case 6: (void)fs_hush(vi); break;
-    case 7: if (fs_peer_doorbell(vi) & FS_EXPOSED) (void)fs_count_ring(vi); break;
-    case 8: if (fs_peer_doorbell(vi) & FS_ASLEEP) (void)fs_wakes_receiver(vi); break;
+    case 4: if (fs_arm_sender(vi, &victim->own.sender, FS_WAITS) && vi->violation) reset_after(victim); break;
+    case 5: (void)fs_answer_sender(vi, &victim->own.receiver, below(random, 2) ? FS_PLUGGED : 0); break;
+    case 6: (void)fs_hush(vi, &victim->own.receiver); break;
+    case 7: if (fs_peer_doorbell(vi) & FS_EXPOSED) (void)fs_count_ring(vi, &victim->own.sender); break;
+    case 8: if (fs_peer_doorbell(vi) & FS_ASLEEP) (void)fs_wakes_receiver(vi, &victim->own.sender); break;
     case 9: (void)fs_left_unread(vi); break;
     case 10: look(victim, random); break;
     case 11: case 12: case 13: post(victim, random, data); break;
@@ -217,9 +217,10 @@ static void run_round(uint64_t *random, const char *data) {
     static const uint32_t windows[] = {2, 3, 5, 32, 1}, chunks[] = {1024, 2048, FS_CHUNK_MAX};
     uint32_t window = windows[below(random, 5)], chunk = chunks[below(random, 3)];
     struct mapping map = map_guarded(window, chunk);
-    struct victim *victim = calloc(1, sizeof *victim);
+    struct victim *victim = aligned_alloc(FS_LINE, sizeof *victim);
     struct peer peer = {.random = next_random(random), .rewrites_header = one_in(random, 2)};
     pthread_t thread;
+    memset(victim, 0, sizeof *victim);
     format_region(&map, window, chunk);
     check(!fs_vi_attach(&victim->vi, map.memory, map.size, 0), "the victim cannot attach");
     check(!fs_vi_attach(&peer.vi, map.memory, map.size, 1), "the peer cannot attach");
@@ -227,10 +228,10 @@ static void run_round(uint64_t *random, const char *data) {
     ASAN_POISON_MEMORY_REGION((char *)map.memory + used, map.size - used);
     victim->vi.own = &victim->own;
     victim->vi.ack_threshold = window == 1 ? 1 : 1 + below(random, window - 1);
-    victim->own.ends = malloc(fs_ends_size(window));
+    victim->own.sender.ends = malloc(fs_ends_size(window));
     forget_connection(victim);
     peer.posted = &victim->posted;
-    peer.consumed = &victim->own.consumed;
+    peer.consumed = &victim->own.receiver.consumed;
     pthread_create(&thread, NULL, be_hostile, &peer);
     for (int i = 0; i < 20000; i++) {
         operate(victim, random, data);
@@ -240,7 +241,7 @@ static void run_round(uint64_t *random, const char *data) {
     fs_store_relaxed(&peer.stop, 1);
     pthread_join(thread, NULL);
     ASAN_UNPOISON_MEMORY_REGION((char *)map.memory + used, map.size - used);
-    free(victim->own.ends);
+    free(victim->own.sender.ends);
     free(victim);
     munmap(map.start, map.length);
 }

@@ -108,7 +108,7 @@ static void kill_who_answers_a_plug(void) {
     check(poll(&polled, 1, 0) == 0, "a full ring is called writable");
     check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == CHUNK, "receiving");
     check(poll(&polled, 1, 0) == 0, "the plug goes before a third of the window is free");
-    fs_arm_sender(&ends[0].c.vi, FS_WAITS); /* another thread of this end sleeps on its eventfd */
+    fs_arm_sender(&ends[0].c.vi, &ends[0].c.own->sender, FS_WAITS); /* another thread of this end sleeps on its eventfd */
     be_killed(receive_half);
     check(!fs_peer_credit_wait(&ends[1].c.vi), "the child has not answered");
     check(fs_try_receive(&ends[1].c, bytes, 1, MSG_PEEK, 1) == 1, "what the child had not read");

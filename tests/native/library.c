@@ -74,8 +74,9 @@ struct end {
  * descriptors were posted and consumed before, `receiving` came from the peer. */
 struct end *end_new(void *memory, size_t size, int side, uint32_t ack_threshold, uint32_t sending, uint32_t receiving,
                     const char **wrong) {
-    struct end *end = calloc(1, sizeof *end);
+    struct end *end = aligned_alloc(FS_LINE, sizeof *end);
     if (!end) return NULL;
+    memset(end, 0, sizeof *end);
     *wrong = fs_vi_attach(&end->vi, memory, size, side);
     if (*wrong) {
         free(end);
@@ -83,11 +84,11 @@ struct end *end_new(void *memory, size_t size, int side, uint32_t ack_threshold,
     }
     end->vi.own = &end->own;
     end->vi.ack_threshold = ack_threshold;
-    end->own.ends = calloc(1, fs_ends_size(end->vi.window));
-    end->own.posted = end->own.credited = sending;
-    fs_store_relaxed(&end->own.consumed, receiving);
-    fs_store_relaxed(&end->own.acknowledged, receiving);
-    fs_store_relaxed(&end->own.ack_seen, sending);
+    end->own.sender.ends = calloc(1, fs_ends_size(end->vi.window));
+    end->own.sender.posted = end->own.sender.credited = sending;
+    fs_store_relaxed(&end->own.receiver.consumed, receiving);
+    fs_store_relaxed(&end->own.receiver.acknowledged, receiving);
+    fs_store_relaxed(&end->own.receiver.ack_seen, sending);
     fs_store_relaxed(&end->vi.rx->acked, receiving);
     for (uint32_t n = receiving - end->vi.mask - 1; receiving && n != receiving; n++)
         fs_store_relaxed(&fs_descriptor_at(&end->vi, end->vi.rx, n)->commit, FS_COMMIT(n + 1, 1, FS_DATA, FS_SEALED));
@@ -95,51 +96,51 @@ struct end *end_new(void *memory, size_t size, int side, uint32_t ack_threshold,
 }
 
 void end_free(struct end *end) {
-    free(end->own.ends);
+    free(end->own.sender.ends);
     free(end);
 }
 
 /* No acknowledgement came with DATA since the connection began. */
-void end_never_piggybacked(struct end *end) { fs_store_relaxed(&end->own.ack_seen, 0); }
+void end_never_piggybacked(struct end *end) { fs_store_relaxed(&end->own.receiver.ack_seen, 0); }
 
 int64_t end_post(struct end *end, const char *data, size_t length, int type, int combine) {
-    return fs_post(&end->vi, data, length, type, combine, NULL);
+    return fs_post(&end->vi, &end->own.sender, data, length, type, combine, NULL);
 }
-int64_t end_take(struct end *end, char *into, size_t room, int how) { return fs_take(&end->vi, into, room, how); }
-void end_post_fin(struct end *end, uint64_t kind) { fs_post_fin(&end->vi, kind); }
-uint64_t end_of_stream(struct end *end) { return fs_end(&end->vi); }
-void end_fin_taken(struct end *end) { end->own.fin_taken = 1; }
-void end_acknowledge(struct end *end) { fs_acknowledge(&end->vi); }
-int end_take_credits(struct end *end) { return fs_take_credits(&end->vi); }
-void end_seal(struct end *end) { fs_seal(&end->vi); }
-void end_limit(struct end *end, uint32_t send_limit) { end->own.send_limit = send_limit; }
+int64_t end_take(struct end *end, char *into, size_t room, int how) { return fs_take(&end->vi, &end->own.receiver, into, room, how); }
+void end_post_fin(struct end *end, uint64_t kind) { fs_post_fin(&end->vi, &end->own.sender, kind); }
+uint64_t end_of_stream(struct end *end) { return fs_end(&end->vi, &end->own.receiver); }
+void end_fin_taken(struct end *end) { end->own.receiver.fin_taken = 1; }
+void end_acknowledge(struct end *end) { fs_acknowledge(&end->vi, &end->own.receiver); }
+int end_take_credits(struct end *end) { return fs_take_credits(&end->vi, &end->own.sender); }
+void end_seal(struct end *end) { fs_seal(&end->vi, &end->own.sender); }
+void end_limit(struct end *end, uint32_t send_limit) { end->own.sender.send_limit = send_limit; }
 void end_oob_inline(struct end *end, int is_inline) { end->vi.oob_inline = is_inline; }
 int end_waiting(struct end *end) { return fs_waiting(&end->vi); }
 int end_readable(struct end *end) { return fs_readable(&end->vi); }
-int end_writable(struct end *end) { return fs_writable(&end->vi); }
+int end_writable(struct end *end) { return fs_writable(&end->vi, &end->own.sender); }
 int end_left_unread(struct end *end) { return fs_left_unread(&end->vi); }
 size_t end_available(struct end *end, size_t enough) { return fs_available(&end->vi, enough); }
 int end_arm_receiver(struct end *end) { return fs_arm_receiver(&end->vi); }
 void end_disarm_receiver(struct end *end) { fs_disarm_receiver(&end->vi); }
-int end_wakes_receiver(struct end *end) { return fs_wakes_receiver(&end->vi); }
-int end_arm_sender(struct end *end, uint32_t how) { return fs_arm_sender(&end->vi, how); }
-uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi, 0); }
-int end_count_ring(struct end *end) { return fs_count_ring(&end->vi); }
-uint32_t end_hush(struct end *end) { return fs_hush(&end->vi); }
+int end_wakes_receiver(struct end *end) { return fs_wakes_receiver(&end->vi, &end->own.sender); }
+int end_arm_sender(struct end *end, uint32_t how) { return fs_arm_sender(&end->vi, &end->own.sender, how); }
+uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi, &end->own.receiver, 0); }
+int end_count_ring(struct end *end) { return fs_count_ring(&end->vi, &end->own.sender); }
+uint32_t end_hush(struct end *end) { return fs_hush(&end->vi, &end->own.receiver); }
 uint32_t end_peer_doorbell(struct end *end) { return fs_peer_doorbell(&end->vi); }
 
 const char *end_violation(struct end *end) { return end->vi.violation; }
-int end_oob_byte(struct end *end) { return end->own.oob_waiting ? end->own.oob_byte : -1; }
-uint32_t end_posted(struct end *end) { return end->own.posted; }
-uint32_t end_credited(struct end *end) { return end->own.credited; }
-uint32_t end_consumed(struct end *end) { return fs_load_relaxed(&end->own.consumed); }
-uint64_t end_arena_used(struct end *end) { return end->own.head - end->own.tail; }
+int end_oob_byte(struct end *end) { return end->own.receiver.oob_waiting ? end->own.receiver.oob_byte : -1; }
+uint32_t end_posted(struct end *end) { return end->own.sender.posted; }
+uint32_t end_credited(struct end *end) { return end->own.sender.credited; }
+uint32_t end_consumed(struct end *end) { return fs_load_relaxed(&end->own.receiver.consumed); }
+uint64_t end_arena_used(struct end *end) { return end->own.sender.head - end->own.sender.tail; }
 const struct fs_counters *end_counters(struct end *end) { return &end->vi.count; }
 
 /* ---- turns ------------------------------------------------------------------------------------------ */
 
 /* The lock of a side that a live endpoint uses (its `describe` tells where). */
-static struct fs_lock *lock_of(struct fs_side *side, int sends) { return sends ? &side->send_lock : &side->recv_lock; }
+static struct fs_lock *lock_of(struct fs_side *side, int sends) { return sends ? &side->sender.lock : &side->receiver.lock; }
 
 int turn_try(struct fs_side *side, int sends) { return fs_try_lock(lock_of(side, sends), (uint32_t)getpid()); }
 void turn_end(struct fs_side *side, int sends) { fs_unlock(lock_of(side, sends)); }
@@ -148,10 +149,10 @@ uint32_t turn_word(struct fs_side *side, int sends) { return fs_load_relaxed(&lo
 
 /* Doorbell bytes that the side counted as rung, and for which the kernel had no room at that time. In the turn to send. */
 void side_owes(struct fs_side *side, uint32_t count, int64_t since) {
-    side->bytes_unsent = count;
-    side->unsent_since = since;
+    side->sender.bytes_unsent = count;
+    side->sender.unsent_since = since;
 }
-uint32_t side_owed(struct fs_side *side) { return side->bytes_unsent; }
+uint32_t side_owed(struct fs_side *side) { return side->sender.bytes_unsent; }
 
 /* Has the allocator's lock most of the time, until *over. */
 void churn(fs_word32 *over) {

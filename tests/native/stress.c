@@ -60,13 +60,13 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
                 it->vi.ack_threshold, it->way);
         fprintf(stderr, "  sends: %" PRIu64 " of %" PRIu64 " bytes, lead %u, posted %u, credited %u, acked %u,"
                 " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, sleepers %u\n", it->out->sent,
-                it->out->target, it->out->lead, own->posted, own->credited, fs_load_relaxed(&tx->acked),
-                fs_load_relaxed(&own->ack_seen), own->head - own->tail, fs_load_relaxed(&tx->credit_wait),
+                it->out->target, it->out->lead, own->sender.posted, own->sender.credited, fs_load_relaxed(&tx->acked),
+                fs_load_relaxed(&own->receiver.ack_seen), own->sender.head - own->sender.tail, fs_load_relaxed(&tx->credit_wait),
                 fs_load_relaxed(&tx->rung), fs_load_relaxed(&it->send_sleepers));
         fprintf(stderr, "  receives: consumed %u, acknowledged %u, doorbell %u, heard %u, owed %u, end %d,"
                 " sleepers %u\n",
-                fs_load_relaxed(&own->consumed), fs_load_relaxed(&own->acknowledged), fs_load_relaxed(&rx->doorbell),
-                fs_load_relaxed(&rx->heard), own->doorbell_debt, own->fin_taken != 0,
+                fs_load_relaxed(&own->receiver.consumed), fs_load_relaxed(&own->receiver.acknowledged), fs_load_relaxed(&rx->doorbell),
+                fs_load_relaxed(&rx->heard), own->receiver.doorbell_debt, own->receiver.fin_taken != 0,
                 fs_load_relaxed(&it->recv_sleepers));
     }
     fail("a %s of side %d was never woken", who, side->vi.side);
@@ -74,19 +74,19 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
 
 /* ---- doorbell -------------------------------------------------------------------------------------- */
 
-/* After a post, under the send lock. */
+/* After a post, in the turn to send. */
 static void ring(struct side *side) {
     uint32_t doorbell = fs_peer_doorbell(&side->vi);
-    if (doorbell & FS_ASLEEP && fs_wakes_receiver(&side->vi)) {
+    if (doorbell & FS_ASLEEP && fs_wakes_receiver(&side->vi, &side->own.sender)) {
         wake(side->peer_fd);
         side->vi.count.doorbells_rung++;
     }
 }
 
-/* The peer waits for credits. Under the receive lock. */
+/* The peer waits for credits. In the turn to receive. */
 static void serve_sender(struct side *side) {
-    fs_acknowledge(&side->vi);
-    uint32_t wants = fs_answer_sender(&side->vi, 0);
+    fs_acknowledge(&side->vi, &side->own.receiver);
+    uint32_t wants = fs_answer_sender(&side->vi, &side->own.receiver, 0);
     if (wants & FS_WAITS) wake(side->peer_fd);
 }
 
@@ -94,9 +94,9 @@ static void serve_sender(struct side *side) {
 static void hand_over(struct side *side) {
     int more = fs_load_sc(&side->recv_sleepers) && fs_arm_receiver(&side->vi);
     if (fs_load_sc(&side->send_sleepers)) {
-        fs_lock(&side->own.send_lock, (uint32_t)getpid());
-        more |= fs_arm_sender(&side->vi, FS_WAITS);
-        fs_unlock(&side->own.send_lock);
+        fs_lock(&side->own.sender.lock, (uint32_t)getpid());
+        more |= fs_arm_sender(&side->vi, &side->own.sender, FS_WAITS);
+        fs_unlock(&side->own.sender.lock);
     }
     if (more) wake(side->wake_fd);
 }
@@ -115,11 +115,11 @@ static void sleep_unless(int ready, struct side *side, fs_word32 *sleepers, int 
 static void await_credit(struct worker *me) {
     struct side *side = me->side;
     int spins = one_in(&me->random, 2), ready;
-    fs_lock(&side->own.send_lock, (uint32_t)getpid());
-    uint32_t credited = side->own.credited;
+    fs_lock(&side->own.sender.lock, (uint32_t)getpid());
+    uint32_t credited = side->own.sender.credited;
     if (!spins) fs_add_sc(&side->send_sleepers, 1);
-    ready = fs_arm_sender(&side->vi, spins ? FS_HURRY : FS_WAITS);
-    fs_unlock(&side->own.send_lock);
+    ready = fs_arm_sender(&side->vi, &side->own.sender, spins ? FS_HURRY : FS_WAITS);
+    fs_unlock(&side->own.sender.lock);
     if (!spins) {
         sleep_unless(ready, side, &side->send_sleepers, -1, "sender");
         hand_over(side);
@@ -150,10 +150,10 @@ static void *send_stream(void *argument) {
     do {
         uint32_t length = pick_size(&me->random, out->largest), done = 0;
         int combine = one_in(&me->random, 2);
-        fs_lock(&side->own.send_lock, (uint32_t)getpid());
+        fs_lock(&side->own.sender.lock, (uint32_t)getpid());
         if (length > allowed(side) - out->sent) length = (uint32_t)(allowed(side) - out->sent);
         while (done < length) {
-            int64_t part = fs_post(&side->vi, (const char *)pattern_at(out->sent), length - done, FS_DATA, combine, NULL);
+            int64_t part = fs_post(&side->vi, &side->own.sender, (const char *)pattern_at(out->sent), length - done, FS_DATA, combine, NULL);
             check(part >= 0, "posting: %s", side->vi.violation);
             if (part == 0) break;
             out->sent += (uint64_t)part;
@@ -161,11 +161,11 @@ static void *send_stream(void *argument) {
             ring(side);
         }
         sent = out->sent;
-        if (sent == out->target && !side->own.fin_sent) {
-            fs_post_fin(&side->vi, out->kind);
+        if (sent == out->target && !side->own.sender.fin_sent) {
+            fs_post_fin(&side->vi, &side->own.sender, out->kind);
             ring(side);
         }
-        fs_unlock(&side->own.send_lock);
+        fs_unlock(&side->own.sender.lock);
         if (done < length) await_credit(me);
         else if (sent < out->target) await_allowance(side, sent);
         if (one_in(&me->random, 16)) sched_yield(); /* starves the receivers: they claim what is open */
@@ -183,11 +183,11 @@ static void await_data(struct worker *me) {
         sched_yield();
         break;
     default:
-        fs_lock(&side->own.recv_lock, (uint32_t)getpid());
+        fs_lock(&side->own.receiver.lock, (uint32_t)getpid());
         serve_sender(side);
         fs_add_sc(&side->recv_sleepers, 1);
         int ready = fs_arm_receiver(&side->vi);
-        fs_unlock(&side->own.recv_lock);
+        fs_unlock(&side->own.receiver.lock);
         sleep_unless(ready, side, &side->recv_sleepers, side->over_fd, "receiver");
         fs_disarm_receiver(&side->vi);
         hand_over(side);
@@ -197,24 +197,24 @@ static void await_data(struct worker *me) {
 
 /* One receive call. Bytes, or 0 with *over telling whether that is the end of the stream. */
 static int64_t take(struct side *side, char *into, size_t room, int how, uint64_t *position, int *over) {
-    fs_lock(&side->own.recv_lock, (uint32_t)getpid());
+    fs_lock(&side->own.receiver.lock, (uint32_t)getpid());
     *position = fs_load_relaxed(&side->in->received);
-    int64_t got = fs_take(&side->vi, into, room, how);
+    int64_t got = fs_take(&side->vi, &side->own.receiver, into, room, how);
     check(got >= 0, "taking: %s", side->vi.violation);
     if (got > 0 && how == FS_CONSUME) {
         fs_store_relaxed(&side->in->received, *position + (uint64_t)got);
         if (fs_peer_credit_wait(&side->vi)) serve_sender(side);
     } else if (got == 0) {
-        uint64_t end = side->own.fin_taken ? 0 : fs_end(&side->vi);
+        uint64_t end = side->own.receiver.fin_taken ? 0 : fs_end(&side->vi, &side->own.receiver);
         check(end != 1, "ending: %s", side->vi.violation);
         if (end) {
             check(end == side->in->kind, "FIN of the wrong kind");
-            side->own.fin_taken = 1;
+            side->own.receiver.fin_taken = 1;
             wake(side->over_fd);
         }
-        *over = side->own.fin_taken != 0;
+        *over = side->own.receiver.fin_taken != 0;
     }
-    fs_unlock(&side->own.recv_lock);
+    fs_unlock(&side->own.receiver.lock);
     return got;
 }
 
@@ -247,12 +247,12 @@ static void *receive_stream(void *argument) {
 
 /* Lets the counts of one direction start at `base`, as if so many descriptors had gone before. */
 static void start_at(struct side *from, struct side *to, uint32_t base) {
-    from->own.posted = from->own.credited = base;
-    fs_store_relaxed(&from->own.ack_seen, base);
+    from->own.sender.posted = from->own.sender.credited = base;
+    fs_store_relaxed(&from->own.receiver.ack_seen, base);
     fs_store_relaxed(&from->vi.tx->acked, base);
     fs_store_relaxed(&from->vi.tx->seen, base);
-    fs_store_relaxed(&to->own.consumed, base);
-    fs_store_relaxed(&to->own.acknowledged, base);
+    fs_store_relaxed(&to->own.receiver.consumed, base);
+    fs_store_relaxed(&to->own.receiver.acknowledged, base);
     for (uint32_t number = base - from->vi.mask - 1; base && number != base; number++)
         fs_store_relaxed(&fs_descriptor_at(&from->vi, from->vi.tx, number)->commit,
                          FS_COMMIT(number + 1, 1, FS_DATA, FS_INLINED));
@@ -263,9 +263,9 @@ static void settle(struct side *from, struct side *to) {
     check(received == from->out->target, "%" PRIu64 " of %" PRIu64 " bytes arrived", received, from->out->target);
     check(from->vi.count.bytes_sent == to->vi.count.bytes_received, "bytes counted differently at the two ends");
     check(from->vi.count.messages_sent == to->vi.count.messages_received, "messages counted differently");
-    fs_acknowledge(&to->vi);
-    check(fs_take_credits(&from->vi) == 0, "last credits: %s", from->vi.violation);
-    check(from->own.credited == from->own.posted && from->own.head == from->own.tail, "credits or arena bytes leaked");
+    fs_acknowledge(&to->vi, &to->own.receiver);
+    check(fs_take_credits(&from->vi, &from->own.sender) == 0, "last credits: %s", from->vi.violation);
+    check(from->own.sender.credited == from->own.sender.posted && from->own.sender.head == from->own.sender.tail, "credits or arena bytes leaked");
 }
 
 static void plan(struct lane *lane, uint32_t lead, uint64_t *random) {
@@ -281,10 +281,10 @@ static void attach(struct side *side, int number, struct mapping *map, uint64_t 
     check(!wrong, "%s", wrong);
     side->vi.own = &side->own;
     side->vi.ack_threshold = side->vi.window == 1 ? 1 : 1 + below(random, side->vi.window - 1);
-    side->own.ends = calloc(1, fs_ends_size(side->vi.window));
+    side->own.sender.ends = calloc(1, fs_ends_size(side->vi.window));
     side->over_fd = eventfd(0, EFD_NONBLOCK);
     side->way = one_in(random, 2) ? ANY_WAY : below(random, 2);
-    if (one_in(random, 8)) side->own.send_limit = 1 + below(random, 100000);
+    if (one_in(random, 8)) side->own.sender.send_limit = 1 + below(random, 100000);
 }
 
 static void tally(struct side *side) {
@@ -303,7 +303,8 @@ static void run_round(uint64_t *random) {
     uint32_t lead = one_in(random, 3) ? 1 + below(random, 64) : 0;
     struct mapping map = map_guarded(window, chunk);
     struct lane lanes[2] = {0};
-    struct side *sides = shown = calloc(2, sizeof *sides);
+    struct side *sides = shown = aligned_alloc(FS_LINE, 2 * sizeof *sides);
+    memset(sides, 0, 2 * sizeof *sides);
     struct worker workers[4 * MAX_THREADS];
     int threads = 0, eventfds[2] = {eventfd(0, EFD_NONBLOCK), eventfd(0, EFD_NONBLOCK)};
     format_region(&map, window, chunk);
@@ -316,7 +317,7 @@ static void run_round(uint64_t *random) {
         sides[s].peer_fd = eventfds[!s];
     }
     for (int s = 0; s < 2; s++) {
-        if (sides[s].own.send_limit) sides[!s].vi.ack_threshold = 1; /* a small buffer waits for no others */
+        if (sides[s].own.sender.send_limit) sides[!s].vi.ack_threshold = 1; /* a small buffer waits for no others */
         start_at(&sides[s], &sides[!s], bases[below(random, 4)]);
     }
     for (int task = 0; task < 4; task++)
@@ -330,7 +331,7 @@ static void run_round(uint64_t *random) {
         tally(&sides[s]);
         close(sides[s].wake_fd);
         close(sides[s].over_fd);
-        free(sides[s].own.ends);
+        free(sides[s].own.sender.ends);
     }
     free(sides);
     munmap(map.start, map.length);
