@@ -224,13 +224,13 @@ def test_a_call_past_the_table_is_found(library: Path, tmp_path: Path) -> None:
     assert calls_past_the_table(objects) == {"stray.o": {"recv", "malloc"}}
 
 
-@pytest.mark.parametrize("name", ["connection", "failures"])
+@pytest.mark.parametrize("name", ["connection", "failures", "life"])
 def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Path) -> None:
-    """Connections whose ends move, leave, fork, close and die under load; and calls of the system that fail."""
+    """Connections whose ends move, leave, fork, close and die under load; how long one lives; calls that fail."""
     program = build(name, library, tmp_path)
     done = subprocess.run([program, "3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert re.search(r"^[1-9]\d* (rounds|runs), [1-9]\d* (bytes|failures)", done.stdout, re.MULTILINE)
+    assert re.search(r"^[1-9]\d* (rounds|runs), [1-9]\d* (bytes|failures|calls)", done.stdout, re.MULTILINE)
 
 
 LAST_CALL = "    CALL(long, sysconf, -1, (int what), (what))\n"

@@ -69,7 +69,7 @@ static size_t see_ring(uint32_t first) {
         /* A connection on the list has not ended, so its region is mapped and its side's memory is there. */
         if (fs_is_attached(c)) {
             uint32_t flags = fs_is_exposed(c) ? FS_SEEN_EXPOSED : 0;
-            if (c->is.driven) flags |= FS_SEEN_DRIVEN;
+            if (fs_is_driven(c)) flags |= FS_SEEN_DRIVEN;
             fs_see_end(&c->vi, c->own, c->inode, flags, &answer.records.ends[answer.head.count]);
             answer.head.count++;
         }

@@ -308,7 +308,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             fds[1].events |= ring_only ? POLLRDHUP : POLLIN | POLLRDHUP;
         }
         /* (Threads that slept on the connection in the old process may still take a wakeup that was meant for us.) */
-        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : c->active < 2 ? -1 : STRANGERS_LOOK;
+        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : fs_calls_inside(c) < 2 ? -1 : STRANGERS_LOOK;
         if (outward.done < outward.length) {
             if (fs_moved(c) & FS_SENDING_HELD) patience = HELD_LOOK;
             else fds[1].events |= POLLOUT;

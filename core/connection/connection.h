@@ -49,10 +49,9 @@ struct fs_connection {
         fs_word32 death_told;     /* the program has heard of the reset */
         fs_word32 pending_error;  /* an errno that the next receive behind the bytes tells; 0: none */
         fs_word32 shut_receiving, shut_sending;
-        int driven;    /* an event loop's transport drives it: nobody else reads, writes or polls the descriptor */
-        int finished;  /* it has ended in this process */
-        int finishing; /* it ends with the last call that is inside */
-        int kept;      /* by a loop's transport, which looks at the region */
+        fs_word32 driven;    /* an event loop's transport drives it: nobody else reads, writes or polls the descriptor */
+        fs_word32 life;      /* the calls that are inside, and bits of enum fs_life */
+        fs_word32 in_kernel; /* calls that are in the kernel's own blocking call */
         int bridged, bridged_inherited; /* a bridge stands at the descriptors; the region was another process's before */
         int own_inherited; /* `own` is memory of a process that this one was forked from */
     } is;
@@ -68,8 +67,6 @@ struct fs_connection {
     int wake_fd, peer_fd; /* the eventfd that this side sleeps on, and the peer's; -1: lost */
     unsigned char region_id[16];
     /* calls */
-    int active;    /* calls inside, of all threads of this process */
-    int in_kernel; /* of those, in the kernel's own blocking call */
     fs_word32 recv_sleepers, send_sleepers; /* threads of this process, */
     fs_word32 recv_watchers, send_watchers; /* and those of them that watch the eventfd */
     fs_word32 number; /* `fd`, or what that becomes as soon as whoever decided it has both turns (fs_number) */

@@ -1,7 +1,7 @@
-/* How a connection begins and ends in this process, and which calls keep it.
+/* How a connection begins and ends in this process.
  *
- * Responsible for: what the peer and the kernel are told when the last holder lets go; when the memory may be given
- * back. Never: the descriptor itself, which its owner closes; what the front end finds
+ * Responsible for: what the peer and the kernel are told when the last holder lets go; how its memory is given
+ * back. Never: when that may be done (state.c); the descriptor itself, which its owner closes; what the front end finds
  * connections by. */
 #include "connection/end.h"
 
@@ -16,10 +16,7 @@
 #include "registry/roll.h"
 #include "transport/tcp.h"
 
-/* The calls of this thread that are inside a connection, the innermost first. */
-static __thread struct fs_call *calls_of_thread;
-
-/* ---- a connection and the calls inside ----------------------------------------------------------------------- */
+/* ---- the beginning ------------------------------------------------------------------------------------------- */
 
 int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
     memset(c, 0, sizeof *c);
@@ -45,34 +42,15 @@ int fs_identify(struct fs_connection *c) {
 void fs_discard(struct fs_connection *c, struct fs_counters *totals) {
     if (!c->own) return; /* before it had a place */
     fs_strike(&c->place);
-    if (!c->is.finished) {
+    if (!fs_has_ended(c)) {
         fs_add_counters(totals, &c->vi.count, 1);
         fs_count_out(c->own);
     }
     fs_free_own(c);
 }
 
-struct fs_call *fs_innermost_call(void) { return calls_of_thread; }
-
-int fs_begin(struct fs_connection *c, struct fs_call *call) {
-    if (c->is.finished) return 0;
-    call->connection = c;
-    call->outer = calls_of_thread;
-    calls_of_thread = call;
-    c->active += 1;
-    return 1;
-}
-
-enum fs_after fs_end_call(struct fs_connection *c, struct fs_call *call) {
-    calls_of_thread = call->outer;
-    c->active -= 1;
-    if (c->is.finished) return fs_may_release(c) ? FS_RELEASE : FS_NOTHING_MORE;
-    return c->is.finishing && !c->active ? FS_END_LAST_CALL : FS_NOTHING_MORE;
-}
-
 void fs_inherit(struct fs_connection *c) {
     fs_note_inherited(c);
-    c->active = c->in_kernel = 0; /* the threads that were inside are not in this process */
     fs_store_sc(&c->recv_sleepers, 0);
     fs_store_sc(&c->send_sleepers, 0);
     fs_store_sc(&c->recv_watchers, 0);
@@ -137,8 +115,6 @@ void fs_abandon_number(struct fs_connection *c) {
     fs_wake_own(c);
     fs_tell_of_number();
 }
-
-int fs_may_release(const struct fs_connection *c) { return c->is.finished && !c->active && !c->is.kept; }
 
 void fs_free_own(struct fs_connection *c) {
     if (c->own == &fs_nobody) return;

@@ -1,5 +1,5 @@
-/* How long a connection lives, which calls may touch it, and how it ends in this process. With the front end's lock
- * unless it says otherwise. */
+/* How a connection begins and ends in this process. How long it lives in between, and which calls may touch it, is in state.h.
+ * With the front end's lock unless it says otherwise. */
 #ifndef FASTSOCK_END_H
 #define FASTSOCK_END_H
 
@@ -20,42 +20,25 @@ int fs_identify(struct fs_connection *c);
  * zeroed memory. */
 void fs_discard(struct fs_connection *c, struct fs_counters *totals);
 
-/* Whether a call may touch this connection: it has not ended. It does not end then before fs_end_call, with the same
- * `call`, which stays where it is meanwhile. The one place that says so. */
-int fs_begin(struct fs_connection *c, struct fs_call *call);
-
-/* The call is over. What is to be done then: */
-enum fs_after {
-    FS_NOTHING_MORE,
-    FS_RELEASE,       /* the connection has ended, and fs_may_release: its memory is to be given back */
-    FS_END_LAST_CALL, /* the program has closed it meanwhile, and this was the last call inside: it is to be ended */
-};
-enum fs_after fs_end_call(struct fs_connection *c, struct fs_call *call);
-
-struct fs_call *fs_innermost_call(void); /* of this thread */
-
-/* The connection ends here, which is noted already (fs_note_finished), and no fork counts it any more (forks.h). If
- * this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are taken out of the kernel's
- * queue, where they would turn its FIN into a RST. Adds its counters to `totals`. The front end's lock is let go
- * while the peer is told. */
+/* The connection ends here: whoever was told so says its goodbye (fs_note_finished, FS_END_LAST_CALL), is inside meanwhile, and no fork
+ * counts it any more (forks.h). If this is the last holder: FIN, or a reset if data lies unread; the doorbell bytes are
+ * taken out of the kernel's queue, where they would turn its FIN into a RST. Adds its counters to `totals`. The front
+ * end's lock is let go while the peer is told. */
 void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals);
 
-/* The connection has ended and calls or a transport are inside: its owner closes the descriptor now, and the number may
+/* The connection has ended and others have it still (fs_others_have): its owner closes the descriptor now, and the number may
  * mean another connection at once. */
 void fs_abandon_number(struct fs_connection *c);
 
-/* Whether the memory of a connection that has ended may be given back (fs_free_own, fs_note_detached, then the
- * region): no call and no loop's transport is inside. */
-int fs_may_release(const struct fs_connection *c);
-
-void fs_free_own(struct fs_connection *c); /* gives back what this process holds of the side's memory */
+/* Gives back what this process holds of the side's memory. For who was told FS_RELEASE; fs_note_detached follows, then the region. */
+void fs_free_own(struct fs_connection *c);
 
 /* Before the kernel's shutdown: FIN. In the turn to send. Whether the connection stood before: then the shutdown
  * succeeds, whatever the kernel says. Without the front end's lock. */
 int fs_shut(struct fs_connection *c, int receiving, int sending);
 
-/* This process is a forked child, and holds the connection: nobody is inside of it (the caller counts this thread's own
- * calls). */
+/* This process is a forked child, and holds the connection: of the calls that were inside only this thread's are here. (So a
+ * call that begins and ends now ends a connection that waited for calls of other threads to be closed.) */
 void fs_inherit(struct fs_connection *c);
 
 #endif

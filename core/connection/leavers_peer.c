@@ -46,7 +46,7 @@ void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int h
     fs_store_relaxed(&c->send_buffer_before, 0);
     sender->sending_step = 0;
     /* (Of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set.) */
-    if (!c->is.driven) fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
+    if (!fs_is_driven(c)) fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
     fs_wake_own(c); /* senders of this side that sleep until credits come */
 }
 

@@ -82,7 +82,7 @@ void fs_mend_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
     if (moved & FS_RECEIVING_BACK) fs_store_sc(&c->vi.rx->heard, fs_load_acquire(&c->vi.rx->rung));
     /* A loop's transport reads the kernel without our turns, and accounts for it afterwards. */
-    if (!c->is.driven && !(moved & FS_RECEIVING_BACK && !switch_at) && !(fs_events_now(c->fd, 0) & POLLERR)) {
+    if (!fs_is_driven(c) && !(moved & FS_RECEIVING_BACK && !switch_at) && !(fs_events_now(c->fd, 0) & POLLERR)) {
         /* (Whoever counts them by place has them in line for that time.) */
         fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline);
         if (!fs_kernel_position(c, &taken, &mark)) {
@@ -102,7 +102,7 @@ void fs_mend_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
         fs_settle_in_turn(c, receiver);
     } else if (moved & FS_RECEIVING_MOVED) {
         fs_acknowledge(&c->vi, receiver);
-        if (!c->is.driven) fs_take_doorbell_bytes(c, receiver); /* (a plug whose wish stands is not taken by this) */
+        if (!fs_is_driven(c)) fs_take_doorbell_bytes(c, receiver); /* (a plug whose wish stands is not taken by this) */
     }
     fs_tell_peer(c);
 }

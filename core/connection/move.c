@@ -79,7 +79,7 @@ int fs_count_received(struct fs_connection *c, uint64_t *taken) {
 }
 
 int fs_expose(struct fs_connection *c) {
-    if (fs_is_exposed(c) || c->is.driven) return 0;
+    if (fs_is_exposed(c) || fs_is_driven(c)) return 0;
     fs_note_exposed(c);
     if (!fs_load_sc(&c->is.attached)) return 0;
     void *given = fs_let_go();
@@ -108,5 +108,5 @@ void fs_point_to(struct fs_connection *c, int fd) {
     fs_end_both(c, both);
     fs_take_again(given);
     fs_wake_own(c);
-    if (c->active > 1) fs_tell_of_number();
+    if (fs_calls_inside(c) > 1) fs_tell_of_number();
 }

@@ -13,7 +13,9 @@
  *     COLLECT and COLLECTED mark a leaver's time between, OUT its end.
  *
  * `from` names the bits that have to be there, `never` those that cannot be. An event that finds what it brings is no change: two
- * processes of a side may have seen the same thing. Debug builds (FS_DEBUG) assert the rest. */
+ * processes of a side may have seen the same thing. Debug builds (FS_DEBUG) assert the rest.
+ *
+ * How long this process's end lives is another word (enum fs_life). Its steps stand below, one function each. */
 #include "connection/state.h"
 
 #include <assert.h>
@@ -57,6 +59,95 @@ void fs_change_receiving(struct fs_receiver *receiver, enum fs_receiving_event e
 
 void fs_change_leaving(struct fs_leaver *leaver, enum fs_leaving_event event) { change(fs_side_of_leaver(leaver), event); }
 
+/* ---- how long this process's end lives ---------------------------------------------------------------------
+ *
+ * Each step is a function of the word: what follows what it finds. Nothing else is looked at, so that a step is whole. */
+
+static inline uint32_t begun(uint32_t life) { return life & FS_FINISHED ? life : life + 1; }
+
+/* Who takes the last call out of a connection that is finishing ends it, and stays inside to say so. */
+static inline int ends_last(uint32_t life) { return (life & ~FS_KEPT) == (FS_FINISHING | 1); }
+static inline uint32_t call_over(uint32_t life) { return ends_last(life) ? life | FS_FINISHED : life - 1; }
+
+static inline uint32_t finished(uint32_t life) { return life | FS_FINISHED; }
+static inline int is_alone(uint32_t life) { return !(life & FS_FINISHED) && (life & FS_CALLS) == 1; }
+static inline uint32_t finished_alone(uint32_t life) { return is_alone(life) ? life | FS_FINISHED : life; }
+static inline uint32_t finishing(uint32_t life) { return life | FS_FINISHING; }
+
+/* (No call begins any more, and it is not kept again. So the memory is left once, and whoever takes that step releases it.) */
+static inline int is_left(uint32_t life) { return life & FS_FINISHED && !(life & (FS_CALLS | FS_KEPT)); }
+static inline uint32_t kept(uint32_t life) { return is_left(life) ? life : life | FS_KEPT; }
+static inline uint32_t loose(uint32_t life) { return life & ~FS_KEPT; }
+
+/* Takes a step. What the word was before.
+ *
+ * The swap makes the look and the change one. It is sequentially consistent, as atomics.h has it; acquire and release would do:
+ * see the labels. A begin alone would need no order. A call that is counted in keeps the memory by being counted, and its own
+ * end, which comes after all that it did, is what the releaser sees.
+ *
+ * A front end that keeps its threads apart needs neither. No other thread takes a step between the load and the store, and the lock
+ * that keeps them apart orders what was done before one thread's step before what follows another's. */
+static inline __attribute__((always_inline)) uint32_t step(struct fs_connection *c, uint32_t (*leads)(uint32_t)) {
+    uint32_t life = fs_load_relaxed(&c->is.life);
+    if (fs_front.keeps_apart) {
+        fs_store_relaxed(&c->is.life, leads(life));
+        return life;
+    }
+    while (!fs_swap_if32(&c->is.life, life, leads(life))) life = fs_load_relaxed(&c->is.life);
+    return life;
+}
+
+/* The calls of this thread that are inside a connection, the innermost first. */
+static __thread struct fs_call *calls_of_thread;
+
+int fs_begin(struct fs_connection *c, struct fs_call *call) {
+    if (step(c, begun) & FS_FINISHED) return 0;
+    call->connection = c;
+    call->outer = calls_of_thread;
+    calls_of_thread = call;
+    return 1;
+}
+
+enum fs_after fs_end_call(struct fs_connection *c, struct fs_call *call) {
+    /* SYNC: inside - pairs with fs_end_call of the last call, and fs_note_loose: what a call did is done before the goodbye is
+     * said, and before the memory is given back. */
+    uint32_t before = step(c, call_over);
+#ifdef FS_DEBUG
+    assert(before & FS_CALLS);
+#endif
+    if (ends_last(before)) return FS_END_LAST_CALL;
+    calls_of_thread = call->outer;
+    return is_left(before - 1) ? FS_RELEASE : FS_NOTHING_MORE;
+}
+
+int fs_note_finished(struct fs_connection *c) { return !(step(c, finished) & FS_FINISHED); }
+
+int fs_note_finished_alone(struct fs_connection *c) {
+    /* SYNC: inside - pairs with fs_end_call of those who were inside before: the goodbye comes after all that they did. */
+    return is_alone(step(c, finished_alone));
+}
+
+int fs_note_finishing(struct fs_connection *c) {
+    /* SYNC: inside - pairs with fs_end_call, which ends the connection: it finds the number as it is now. */
+    return !(step(c, finishing) & FS_FINISHED);
+}
+
+int fs_note_kept(struct fs_connection *c) { return !is_left(step(c, kept)); }
+
+enum fs_after fs_note_loose(struct fs_connection *c) {
+    /* SYNC: inside - pairs with fs_end_call: the last of the two gives the memory back, and the loop has looked its last. */
+    uint32_t before = step(c, loose);
+    return before & FS_KEPT && is_left(loose(before)) ? FS_RELEASE : FS_NOTHING_MORE;
+}
+
+void fs_note_inherited(struct fs_connection *c) {
+    uint32_t calls = 0;
+    for (struct fs_call *call = calls_of_thread; call; call = call->outer) calls += call->connection == c;
+    fs_store_relaxed(&c->is.life, (fs_load_relaxed(&c->is.life) & ~(uint32_t)FS_CALLS) | calls);
+    fs_store_relaxed(&c->is.in_kernel, 0);
+    c->is.own_inherited = c->is.bridged_inherited = 1;
+}
+
 /* ---- this process's end ----------------------------------------------------------------------------------- */
 
 void fs_note_attached(struct fs_connection *c) {
@@ -72,7 +163,7 @@ void fs_note_exposed(struct fs_connection *c) {
 }
 
 void fs_note_driven(struct fs_connection *c) {
-    c->is.driven = 1;
+    fs_store_relaxed(&c->is.driven, 1);
     fs_store_relaxed(&c->is.exposed, 0);
 }
 
@@ -92,11 +183,11 @@ void fs_note_shut(struct fs_connection *c, int receiving, int sending) {
     if (sending) fs_store_relaxed(&c->is.shut_sending, 1);
 }
 
-void fs_note_finishing(struct fs_connection *c) { c->is.finishing = 1; }
-
-void fs_note_finished(struct fs_connection *c) { c->is.finished = 1; }
-
-void fs_note_kept(struct fs_connection *c, int kept) { c->is.kept = kept; }
+/* (Nothing is ordered by it: whoever looks wants a hint.) */
+void fs_note_in_kernel(struct fs_connection *c, int calls) {
+    if (fs_front.keeps_apart) fs_store_relaxed(&c->is.in_kernel, fs_load_relaxed(&c->is.in_kernel) + (uint32_t)calls);
+    else fs_add_sc(&c->is.in_kernel, (uint32_t)calls);
+}
 
 void fs_note_bridged(struct fs_connection *c) {
     fs_note_detached(c);
@@ -104,7 +195,5 @@ void fs_note_bridged(struct fs_connection *c) {
     c->is.bridged_inherited = c->is.own_inherited;
     c->is.own_inherited = 0;
 }
-
-void fs_note_inherited(struct fs_connection *c) { c->is.own_inherited = c->is.bridged_inherited = 1; }
 
 void fs_note_fin_taken(struct fs_receiver *receiver, uint32_t how) { fs_store_relaxed(&receiver->fin_taken, how); }

@@ -7,6 +7,61 @@
 
 #include "connection/connection.h"
 
+/* ---- how long it lives, and which calls may touch it --------------------------------------------------------
+ *
+ * One word has all of it, and each change of it is one step. So whatever threads do at once, a call that is inside finds the
+ * connection's memory there, one caller says the goodbye, and one caller gives the memory back. */
+
+enum fs_life {                /* bits of `is.life`; the rest is the number of calls inside, of all threads of this process */
+    FS_FINISHED = 1 << 30,  /* it has ended in this process: no call begins any more */
+    FS_FINISHING = 1 << 29, /* closed by the program, with calls inside: the connection ends with the last of them */
+    FS_KEPT = 1 << 28,      /* by a loop's transport, which looks at the region outside of calls */
+    FS_CALLS = FS_KEPT - 1,
+};
+
+/* Whether a call may touch this connection: it has not ended. Its memory stays then until fs_end_call, with the same `call`, which stays
+ * where it is meanwhile. The one place that says so. */
+int fs_begin(struct fs_connection *c, struct fs_call *call);
+
+/* What whoever has changed the word has to do: */
+enum fs_after {
+    FS_NOTHING_MORE,
+    FS_RELEASE,       /* the connection has ended, and nobody has it any more: its memory is to be given back */
+    FS_END_LAST_CALL, /* the program has closed it, and this was the last call inside. It has ended by that. The caller is inside
+                         still, says its goodbye (fs_let_go_of), and ends the call once more */
+};
+
+/* The call is over. */
+enum fs_after fs_end_call(struct fs_connection *c, struct fs_call *call);
+
+/* The program closes the connection. All three from inside. Of the first two: whether the connection has ended by this. Then the
+ * caller says its goodbye (fs_let_go_of). */
+int fs_note_finished(struct fs_connection *c);       /* in any case. 0: it had ended */
+int fs_note_finished_alone(struct fs_connection *c); /* if no other call is inside. 0: one is, or it had ended */
+int fs_note_finishing(struct fs_connection *c);      /* with the last call inside, be it the caller's: fs_end_call tells. 0: it had ended */
+
+/* A loop's transport keeps the memory outside of calls. 0: it may be given back already. */
+int fs_note_kept(struct fs_connection *c);
+enum fs_after fs_note_loose(struct fs_connection *c); /* not any more. FS_RELEASE, or nothing */
+
+/* How it stands: a hint, where threads are not kept apart. */
+static inline int fs_has_ended(const struct fs_connection *c) { return (fs_own32(&c->is.life) & FS_FINISHED) != 0; }
+
+/* Whether the program has closed it, perhaps with calls inside. */
+static inline int fs_is_closed(const struct fs_connection *c) {
+    return (fs_own32(&c->is.life) & (FS_FINISHED | FS_FINISHING)) != 0;
+}
+
+static inline uint32_t fs_calls_inside(const struct fs_connection *c) { return fs_own32(&c->is.life) & FS_CALLS; }
+
+/* Whether anybody but the caller, who is inside, has it: another call, or a loop's transport. */
+static inline int fs_others_have(const struct fs_connection *c) {
+    return (fs_own32(&c->is.life) & (FS_CALLS | FS_KEPT)) > 1;
+}
+
+/* Whether a call is in the kernel's own blocking call. */
+static inline int fs_is_in_kernel(const struct fs_connection *c) { return fs_own32(&c->is.in_kernel) != 0; }
+
 /* ---- what is asked --------------------------------------------------------------------------------------- */
 
 /* Whether there is a region: from then on `vi` and the eventfds are what they stay. */
@@ -17,6 +72,9 @@ static inline int fs_is_attached(const struct fs_connection *c) {
 
 /* Whether somebody may poll the descriptor. */
 static inline int fs_is_exposed(const struct fs_connection *c) { return fs_own32(&c->is.exposed) != 0; }
+
+/* Whether a loop's transport drives it, so that nobody else reads, writes or polls the descriptor. */
+static inline int fs_is_driven(const struct fs_connection *c) { return fs_own32(&c->is.driven) != 0; }
 
 /* Whether the peer has broken the protocol. */
 static inline int fs_is_broken(const struct fs_connection *c) { return fs_own32(&c->is.broken) != 0; }
@@ -108,11 +166,9 @@ void fs_note_lost(struct fs_connection *c);      /* nobody reads any more what i
 void fs_note_death_told(struct fs_connection *c);
 void fs_note_error(struct fs_connection *c, uint32_t error); /* for the next receive behind the bytes; 0: it was told */
 void fs_note_shut(struct fs_connection *c, int receiving, int sending);
-void fs_note_finishing(struct fs_connection *c); /* closed by the program, with calls inside */
-void fs_note_finished(struct fs_connection *c);
-void fs_note_kept(struct fs_connection *c, int kept);
+void fs_note_in_kernel(struct fs_connection *c, int calls); /* a call goes into the kernel's own blocking call: 1; comes back: -1 */
 void fs_note_bridged(struct fs_connection *c);   /* `own` is another side's from here on (fs_change_over) */
-void fs_note_inherited(struct fs_connection *c); /* this process is a forked child */
+void fs_note_inherited(struct fs_connection *c); /* this process is a forked child, and this thread its only one */
 void fs_note_fin_taken(struct fs_receiver *receiver, uint32_t how); /* 1: told as the end, 2: a reset, which the kernel tells */
 
 #endif

@@ -15,8 +15,8 @@
  *     fs_attach(c, memory, ...)                 a region that is shared with the peer; see below. Once, or never
  *     fs_try_receive, fs_try_send, ...          the calls, each between fs_begin and fs_end_call
  *     fs_shut(c, receiving, sending)            before shutdown(2) on the descriptor, and instead of nothing
- *     fs_note_finished(c), fs_let_go_of(c, ..)  before close(2) on the descriptor; the counters go to a total
- *     fs_free_own(c), fs_note_detached(c)       when fs_may_release says so, at once or after the last fs_end_call
+ *     fs_note_finished(c), fs_let_go_of(c, ..)  from inside, before close(2) on the descriptor; the counters go to a total
+ *     fs_free_own(c), fs_note_detached(c)       by who is told FS_RELEASE: of the last fs_end_call, or fs_note_loose
  *
  * A blocking receive, with the deadline in monotonic nanoseconds (negative: none):
  *
@@ -43,11 +43,16 @@
  *
  * Which lock is needed
  *
- *     The front end's lock is whatever keeps its threads apart: CPython's GIL, a mutex, or nothing in a program with
- *     one thread. What lives longer than a call is under it: end.h, roll.h, and the list of connections that the front
- *     end keeps for its own ends. The calls in between need no lock. They may be made with the front end's lock held:
- *     where a turn is waited for, it is let go by `fs_front.let_go` and taken again by `fs_front.take_again`. So no
- *     thread waits for a turn with that lock, and none waits for that lock with a turn.
+ *     How long a connection lives needs none. Threads may begin and end calls, close the connection, keep it and let it
+ *     loose at once (state.h): all that is one word, and what a thread is told to do then, it does alone. A front end whose
+ *     own lock keeps its threads apart there says so (`fs_front.keeps_apart`), and saves the locked instructions.
+ *     The front end's lock is whatever keeps its threads apart elsewhere: CPython's GIL, a mutex, or nothing in a program
+ *     with one thread. Under it are the beginning (fs_open_connection, fs_identify, fs_attach, fs_expose, fs_point_to), and
+ *     what a process has one of: the roll, the requests' list, the news, and the list of connections that the front end
+ *     keeps for its own ends. So fs_let_go_of and fs_abandon_number need it. The calls in between need no
+ *     lock. They may be made with the front end's lock held: where a turn is waited for, it is let go by `fs_front.let_go`
+ *     and taken again by `fs_front.take_again`. So no thread waits for a turn with that lock, and none waits for that lock
+ *     with a turn.
  *     The turns (the two locks of a side) are the core's own. Functions that need one ask for a `struct fs_sender *` or a
  *     `struct fs_receiver *`, which a turn gives (connection/turns.h). They are for the core alone.
  *
@@ -86,13 +91,13 @@
 #include "connection/bridge.h"       /* the way back to the kernel where the peer cannot help, */
 #include "connection/leave.h"        /* and where it can */
 #include "connection/connection.h"   /* struct fs_connection, struct fs_call */
-#include "connection/end.h"          /* opening, fs_begin and fs_end_call, shutdown, ending, forks */
+#include "connection/end.h"          /* opening, shutdown, ending, forks */
 #include "connection/leavers_peer.h" /* fs_put_back */
 #include "connection/move.h"         /* fs_attach, fs_expose, fs_point_to */
 #include "connection/receive.h"      /* fs_try_receive */
 #include "connection/ringing.h"      /* fs_wake_own, fs_plug_if_full */
 #include "connection/send.h"         /* fs_try_send, fs_try_send_urgent, fs_answer_ask */
-#include "connection/state.h"        /* how a connection stands; fs_note_* */
+#include "connection/state.h"        /* how a connection stands and lives: fs_begin, fs_end_call, fs_note_* */
 #include "connection/wait.h"         /* fs_spin, fs_sleep */
 #include "registry/forks.h"          /* a child is counted in by the fork itself */
 #include "registry/holders.h"        /* which processes have a connection open; fs_pid_space */

@@ -63,10 +63,6 @@ cdef extern from "connection/connection.h" nogil:
 
     struct fs_standing:  # written by the functions fs_note_* only
         fs_word32 pending_error
-        bint driven
-        bint finished
-        bint finishing
-        bint kept
 
     struct fs_connection:
         int fd
@@ -83,8 +79,6 @@ cdef extern from "connection/connection.h" nogil:
         fs_vi vi
         fs_side *own
         int wake_fd
-        int active
-        int in_kernel
         fs_word32 recv_sleepers
         fs_word32 send_sleepers
         bint recyclable
@@ -92,11 +86,24 @@ cdef extern from "connection/connection.h" nogil:
         fs_word32 send_buffer_before
 
     struct fs_call:
-        fs_connection *connection
-        fs_call *outer
+        pass
 
 
 cdef extern from "connection/state.h" nogil:
+    bint fs_begin(fs_connection *, fs_call *)
+    enum: FS_NOTHING_MORE, FS_RELEASE, FS_END_LAST_CALL
+    int fs_end_call(fs_connection *, fs_call *)
+    bint fs_note_finished(fs_connection *)
+    bint fs_note_finished_alone(fs_connection *)
+    bint fs_note_finishing(fs_connection *)
+    bint fs_note_kept(fs_connection *)
+    int fs_note_loose(fs_connection *)
+    bint fs_has_ended(const fs_connection *)
+    bint fs_is_closed(const fs_connection *)
+    uint32_t fs_calls_inside(const fs_connection *)
+    bint fs_others_have(const fs_connection *)
+    bint fs_is_in_kernel(const fs_connection *)
+    bint fs_is_driven(const fs_connection *)
     bint fs_is_attached(const fs_connection *)
     bint fs_is_exposed(const fs_connection *)
     bint fs_is_broken(const fs_connection *)
@@ -116,9 +123,7 @@ cdef extern from "connection/state.h" nogil:
     void fs_note_driven(fs_connection *)
     void fs_note_broken(fs_connection *)
     void fs_note_error(fs_connection *, uint32_t error)
-    void fs_note_finishing(fs_connection *)
-    void fs_note_finished(fs_connection *)
-    void fs_note_kept(fs_connection *, bint kept)
+    void fs_note_in_kernel(fs_connection *, int calls)
 
 
 cdef extern from "connection/turns.h" nogil:
@@ -131,13 +136,8 @@ cdef extern from "connection/end.h" nogil:
     int fs_open_connection(fs_connection *, int fd, uint64_t inode)
     bint fs_identify(fs_connection *)
     void fs_discard(fs_connection *, fs_counters *totals)
-    bint fs_begin(fs_connection *, fs_call *)
-    enum: FS_NOTHING_MORE, FS_RELEASE, FS_END_LAST_CALL
-    int fs_end_call(fs_connection *, fs_call *)
-    fs_call *fs_innermost_call()
     void fs_let_go_of(fs_connection *, fs_counters *totals)
     void fs_abandon_number(fs_connection *)
-    bint fs_may_release(const fs_connection *)
     void fs_free_own(fs_connection *)
     bint fs_shut(fs_connection *, bint receiving, bint sending)
     void fs_inherit(fs_connection *)

@@ -28,6 +28,7 @@ cdef extern from "base/front.h" nogil:
     struct fs_front_t "fs_front":
         void *(*let_go)() noexcept nogil
         void (*take_again)(void *) noexcept nogil
+        int keeps_apart
 
     fs_front_t fs_front
     uint32_t fs_own_pid

@@ -26,7 +26,7 @@ cdef Endpoint ring_endpoint(object fd, int what):
     endpoint = endpoint_at(fd)
     if endpoint is None:
         return None
-    if endpoint.c.stands.driven:  # what moves, and when, is its loop's decision: the stdlib's loops call os.sendfile
+    if fs_is_driven(&endpoint.c):  # what moves, and when, is its loop's decision: the stdlib's loops call os.sendfile
         return endpoint if (fs_receives_on_ring(&endpoint.c) if what == FS_RECEIVE else fs_sends_on_ring(&endpoint.c)) else None
     operate(endpoint)
     # (One that is undecided too: another thread may move it while this call waits.)

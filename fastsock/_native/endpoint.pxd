@@ -35,7 +35,6 @@ cdef uint64_t inode_of(int fd) except? 0
 cdef bint identify(Endpoint self) except? True
 cdef uint32_t reason_number(object reason) except? 0
 cdef tuple standing_of(Endpoint self)
-cdef int end_last_call(Endpoint self) except -1
 cdef int say_goodbye(Endpoint self) except -1
 cdef int let_go(Endpoint self) except -1
 cdef int let_loose(Endpoint self) except -1

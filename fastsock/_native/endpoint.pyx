@@ -91,28 +91,18 @@ cdef class Endpoint:
             del by_descriptor[fd]
         if fd not in self.descriptors:
             return
-        if self.c.active:
+        if fs_calls_inside(&self.c):
             identify(self)
         self.descriptors.discard(fd)
         if self.descriptors:
             if fd == self.c.fd:
                 self.point_to(next(iter(self.descriptors)))
-        elif (self.c.active or fs_is_attached(&self.c)) and fs_inode(fd) != self.c.inode:
+        elif (fs_calls_inside(&self.c) or fs_is_attached(&self.c)) and fs_inode(fd) != self.c.inode:
             # Closed behind our back: the number may be somebody else's, and the kernel has ended the connection.
             self.point_to(-1)
             end_here(self)
-        elif self.c.active:
-            # Like the kernel, which keeps a connection open while somebody is inside a call on it.
-            spare = sys_fcntl(fd, F_DUPFD_CLOEXEC, 0)
-            if spare < 0:
-                end_here(self)
-                return
-            try:
-                self.point_to(spare)
-            finally:
-                finish_with_last_call(self, spare)
         else:
-            end_here(self)
+            close_here(self, fd)
 
     cdef int point_to(self, int fd) except -1:
         """The descriptor is `fd` from now on, unless the endpoint has ended, or another thread decides otherwise."""
@@ -125,10 +115,13 @@ cdef class Endpoint:
     cdef int end(self, fs_call *call) except -1:
         """A call is over that fs_begin has let in."""
         cdef int after = fs_end_call(&self.c, call)
+        cdef int fd
         if after == FS_RELEASE:
             release(self)
-        elif after == FS_END_LAST_CALL:
-            end_last_call(self)
+        elif after == FS_END_LAST_CALL:  # `fd` is the spare one, which close_here has made
+            fd = self.c.fd
+            conclude(self, call)
+            sys_close(fd)
         return 0
 
     # ---- how it stands (endpoint.pyi says what each means) -----------------------------------------------
@@ -147,11 +140,11 @@ cdef class Endpoint:
 
     @property
     def driven(self):
-        return self.c.stands.driven
+        return fs_is_driven(&self.c)
 
     @property
     def finished(self):
-        return self.c.stands.finished
+        return fs_has_ended(&self.c)
 
     @property
     def left(self):
@@ -265,7 +258,7 @@ cdef class Endpoint:
     def expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
         cdef fs_call call
-        if fs_is_exposed(&self.c) or self.c.stands.driven or not fs_begin(&self.c, &call):
+        if fs_is_exposed(&self.c) or fs_is_driven(&self.c) or not fs_begin(&self.c, &call):
             return
         try:
             if fs_expose(&self.c) and self.kit is not None:
@@ -339,7 +332,7 @@ cdef tuple standing_of(Endpoint self):
 cdef bint identify(Endpoint self) except? True:
     """Whether it is known which socket this is, from now on if not before. An endpoint whose number has been closed behind
     our back and means another connection of ours ends."""
-    if self.c.inode or self.c.stands.finished or not fs_identify(&self.c):
+    if self.c.inode or fs_has_ended(&self.c) or not fs_identify(&self.c):
         return self.c.inode != 0
     if self.c.inode in by_inode:
         if by_descriptor.get(self.c.fd) is self:
@@ -366,41 +359,45 @@ cdef uint32_t reason_number(reason) except? 0:
 
 
 cdef int end_here(Endpoint self) except -1:
-    """The connection ends in this process: says goodbye at once, and gives back the memory as soon as no call and no
-    loop's transport is inside any more."""
+    """The connection ends in this process, whoever is inside."""
     cdef fs_call call
     if not fs_begin(&self.c, &call):
         return 0
+    return conclude(self, &call) if fs_note_finished(&self.c) else self.end(&call)
+
+
+cdef int close_here(Endpoint self, int fd) except -1:
+    """The program closes `fd`, the connection's last descriptor. Like the kernel, which keeps a connection open while
+    somebody is inside a call on it."""
+    cdef fs_call call
+    cdef int spare
+    if not fs_begin(&self.c, &call):
+        return 0
+    if fs_note_finished_alone(&self.c):
+        return conclude(self, &call)
+    spare = sys_fcntl(fd, F_DUPFD_CLOEXEC, 0)
+    if spare < 0:
+        return conclude(self, &call) if fs_note_finished(&self.c) else self.end(&call)
+    fs_point_to(&self.c, spare)
+    if self.c.fd != spare or not fs_note_finishing(&self.c):
+        sys_close(spare)  # another thread has decided otherwise meanwhile
+    return self.end(&call)
+
+
+cdef int conclude(Endpoint self, fs_call *call) except -1:
+    """The connection has ended by `call`, which is inside: says goodbye at once. The memory is given back as soon as no call
+    and no loop's transport has it any more."""
     try:
         say_goodbye(self)
     finally:
-        if self.c.active > 1 or self.c.stands.kept:
+        if fs_others_have(&self.c):
             fs_abandon_number(&self.c)  # its owner closes it now
-        self.end(&call)
-    return 0
-
-
-cdef int finish_with_last_call(Endpoint self, int spare) except -1:
-    """The program closes the connection with calls inside, for which `spare` was made. (The last of them may be over by
-    now, or another thread have decided otherwise.)"""
-    if self.c.fd != spare:
-        sys_close(spare)
-        return 0
-    fs_note_finishing(&self.c)
-    return 0 if self.c.active else end_last_call(self)
-
-
-cdef int end_last_call(Endpoint self) except -1:
-    """The program has closed the connection, and the last call is over that was inside then."""
-    cdef int fd = self.c.fd
-    end_here(self)
-    sys_close(fd)
+        self.end(call)
     return 0
 
 
 cdef int say_goodbye(Endpoint self) except -1:
-    """The connection ends in this process, and on the ring if this is the last holder."""
-    fs_note_finished(&self.c)
+    """The connection has ended in this process, and ends on the ring if this is the last holder. For who was told so."""
     self.step = None
     if self.search is not None:
         search, self.search = self.search, None
@@ -425,9 +422,7 @@ cdef int let_go(Endpoint self) except -1:
 
 
 cdef int release(Endpoint self) except -1:
-    """Gives back the memory of an endpoint that has said goodbye, once no call and no loop's transport is inside."""
-    if not fs_may_release(&self.c):
-        return 0
+    """Gives back the memory of an endpoint that has ended. For who was told FS_RELEASE."""
     fs_free_own(&self.c)
     fs_note_detached(&self.c)
     if self.kit is not None:
@@ -438,8 +433,7 @@ cdef int release(Endpoint self) except -1:
 
 cdef int let_loose(Endpoint self) except -1:
     """The loop's transport, which kept the endpoint's memory, is done with it."""
-    fs_note_kept(&self.c, False)
-    return release(self)
+    return release(self) if fs_note_loose(&self.c) == FS_RELEASE else 0
 
 
 # ---- the way out (core/connection/leave.h) -------------------------------------------------------------------
@@ -462,7 +456,7 @@ cdef bint leave(Endpoint self) except -1:
     try:
         with nogil:
             outcome = fs_leave_ring(&self.c, leaver, &parcel)
-        if outcome == FS_NEEDS_BRIDGE and self.c.stands.driven:
+        if outcome == FS_NEEDS_BRIDGE and fs_is_driven(&self.c):
             # A bridge would take the descriptor away under the loop, which has it registered. Its transport can do
             # without: what is unread goes to it, and not through the kernel.
             if parcel.size == 0:

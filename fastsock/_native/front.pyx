@@ -23,7 +23,14 @@ cdef extern from *:
         return running && running == PyGILState_GetThisThreadState() ? PyEval_SaveThread() : NULL;
     }
     static void fs_take_gil(void *given) { PyEval_RestoreThread(given); }
+    /* Whether the GIL keeps threads apart where a connection's life changes: whoever calls those functions has it. */
+    #ifdef Py_GIL_DISABLED
+    enum { FS_GIL_KEEPS_APART = 0 };
+    #else
+    enum { FS_GIL_KEEPS_APART = 1 };
+    #endif
     """
+    enum: FS_GIL_KEEPS_APART
     void *fs_give_gil() noexcept nogil
     void fs_take_gil(void *) noexcept nogil
 
@@ -37,4 +44,5 @@ cdef void note_process() noexcept:
 
 fs_front.let_go = fs_give_gil
 fs_front.take_again = fs_take_gil
+fs_front.keeps_apart = FS_GIL_KEEPS_APART
 note_process()

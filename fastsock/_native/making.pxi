@@ -19,7 +19,7 @@ cdef Endpoint endpoint_of(sock):
     cdef object endpoint = getattr(sock, "_endpoint", None)
     if type(endpoint) is not Endpoint:
         endpoint = endpoint_at(sock.fileno())
-    return None if endpoint is None or (<Endpoint>endpoint).c.stands.finished else endpoint
+    return None if endpoint is None or fs_has_ended(&(<Endpoint>endpoint).c) else endpoint
 
 
 cdef bint overrides_data_calls(sock) except -1:

@@ -30,7 +30,7 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
     cdef int looks = 0
     until = began + fs_budget(&endpoint.c, began)
     if until != began:
-        endpoint.c.in_kernel += 1
+        fs_note_in_kernel(&endpoint.c, 1)
         with nogil:
             while got == -EAGAIN and (looks == 0 or fs_now() < until):
                 got = sys_recv(fs_number(&endpoint.c), into, room, flags | MSG_DONTWAIT)
@@ -38,7 +38,7 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
                 if got < 0:
                     got = -errno
                     sched_yield()  # we cannot tell whether the peer waits for this very processor
-        endpoint.c.in_kernel -= 1
+        fs_note_in_kernel(&endpoint.c, -1)
         if got != -EAGAIN:
             if looks > 1:
                 fs_settle_wait(&endpoint.c, began, True, True)
@@ -48,12 +48,12 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
         if not sleeps_in_kernel(endpoint, -1):
             return -EINTR  # its handler has moved the connection: look again
         began = fs_now()
-    endpoint.c.in_kernel += 1
+    fs_note_in_kernel(&endpoint.c, 1)
     with nogil:
         got = sys_recv(fs_number(&endpoint.c), into, room, flags)
         if got < 0:
             got = -errno
-    endpoint.c.in_kernel -= 1
+    fs_note_in_kernel(&endpoint.c, -1)
     if got == -EINTR:
         PyErr_CheckSignals()
     else:

@@ -10,13 +10,13 @@ from fastsock._native.core_ring cimport *
 cdef dict description(fs_connection *c):
     """Where a connection stands, in numbers."""
     cdef fs_side *own = c.own
-    state = dict(fd=c.fd, side=<uintptr_t>own, finished=c.stands.finished, broken=fs_is_broken(c),
+    state = dict(fd=c.fd, side=<uintptr_t>own, finished=fs_has_ended(c), broken=fs_is_broken(c),
                  attached=fs_is_attached(c), exposed=fs_is_exposed(c), lost=fs_is_lost(c),
                  holders=fs_count_holders(own), kernel_taken=fs_load_relaxed64(&own.receiver.kernel_taken),
                  sleepers=(fs_load_sc(&c.recv_sleepers), fs_load_sc(&c.send_sleepers)),
                  locks=(fs_load_sc(&own.receiver.lock.word), fs_load_sc(&own.sender.lock.word)),
                  leaving=fs_load_sc(&own.leaver.lock.word))
-    if fs_is_attached(c) and not c.stands.finished:
+    if fs_is_attached(c) and not fs_has_ended(c):
         state.update(
             posted=fs_load_relaxed(&own.sender.posted), credited=fs_load_relaxed(&own.sender.credited),
             acked=fs_load_sc(&c.vi.tx.acked), peer_doorbell=fs_load_sc(&c.vi.tx.doorbell),

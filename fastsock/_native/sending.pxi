@@ -16,12 +16,12 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
     if length > KERNEL_STRIDE and not fs_sends_on_ring(&endpoint.c):
         length = KERNEL_STRIDE
     if asleep:
-        endpoint.c.in_kernel += 1
+        fs_note_in_kernel(&endpoint.c, 1)
         with nogil:
             sent = sys_send(fs_number(&endpoint.c), data, length, flags)
             if sent < 0:
                 sent = -errno
-        endpoint.c.in_kernel -= 1
+        fs_note_in_kernel(&endpoint.c, -1)
         return sent
     with nogil:
         sent = fs_try_send(&endpoint.c, data, length, flags)

@@ -145,9 +145,10 @@ cdef class Transport:
         return 0
 
     cdef int enter(self) except -1:
+        if not fs_note_kept(&self.endpoint.c):
+            return 0  # it has ended, and its memory is given back
         self.entered = self.in_context = True
         self.note_context()
-        fs_note_kept(&self.endpoint.c, True)
         drive_by_loop(self.endpoint)
         return self.origin.queue.enter(self)
 

@@ -3,6 +3,7 @@
 from libc.stdint cimport INT64_MAX, int64_t
 
 from fastsock._native.channel cimport FS_MEETING_WAITING
+from fastsock._native.core cimport fs_is_in_kernel
 from fastsock._native.core_ring cimport fs_load_relaxed
 from fastsock._native.endpoint cimport Endpoint, totals
 
@@ -27,7 +28,7 @@ cdef inline int operate(Endpoint endpoint) except -1:
     """Counts an operation of the program, and lets an undecided connection take its next step. (What has become of a
     meeting is read as a hint: `arrived` looks under the table's lock.)"""
     endpoint.operations += 1
-    if endpoint.step is not None and not endpoint.c.in_kernel and (
+    if endpoint.step is not None and not fs_is_in_kernel(&endpoint.c) and (
             endpoint.operations >= endpoint.next_step if endpoint.arrival == NULL
             else fs_load_relaxed(endpoint.arrival) != FS_MEETING_WAITING):
         return take_step(endpoint)

@@ -7,7 +7,7 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport (
-    Endpoint, by_descriptor, by_inode, end_last_call, identify, inode_of, let_go, nameless, reason_number, reason_numbers, say_goodbye,
+    Endpoint, by_descriptor, by_inode, identify, inode_of, let_go, nameless, reason_number, reason_numbers, say_goodbye,
     totals,
 )
 from fastsock._native.front cimport note_process
@@ -113,27 +113,29 @@ def after_fork_in_child():
     fs_forget_blocks_after_fork()
     fs_forget_news()
     cdef Endpoint endpoint
-    cdef fs_call *call = fs_innermost_call()
+    cdef fs_call call
     for endpoint in endpoints():
         endpoint.attaching = 0
-        fs_inherit(&endpoint.c)  # the threads that were inside are not in this process,
-    while call != NULL:  # but for this one, which may have forked in a signal handler
-        call.connection.active += 1
-        call = call.outer
+        fs_inherit(&endpoint.c)  # the threads that were inside are not in this process
     for endpoint in endpoints():
-        if endpoint.c.stands.finished:
+        if fs_begin(&endpoint.c, &call):
+            endpoint.end(&call)  # a connection that waited for calls of other threads to be closed ends with this one
+        else:
             let_go(endpoint)  # another thread was about to, and the child was counted
-        elif endpoint.c.stands.finishing and not endpoint.c.active:
-            end_last_call(endpoint)  # the other thread would have
 
 
 def before_exit():
     """Says goodbye on every connection, for os._exit, which runs no destructors. Nothing is given back: other threads
     may be inside calls, and loops look at regions without the GIL."""
     cdef Endpoint endpoint
+    cdef fs_call call
     for endpoint in endpoints():
-        if not endpoint.c.stands.finished:
-            say_goodbye(endpoint)
+        if fs_begin(&endpoint.c, &call):
+            try:
+                if fs_note_finished(&endpoint.c):
+                    say_goodbye(endpoint)
+            finally:
+                fs_end_call(&endpoint.c, &call)  # (nobody does what it says)
 
 
 # ---- what is told of them ------------------------------------------------------------------------------------

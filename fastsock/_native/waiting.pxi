@@ -105,7 +105,7 @@ cdef inline Endpoint endpoint_in(object self):
     cdef Endpoint endpoint
     check(self)
     endpoint = <Endpoint>slot(self, endpoint_slot)
-    return endpoint if endpoint is None or not (endpoint.c.stands.finished or endpoint.c.stands.finishing) else find_again(self)
+    return endpoint if endpoint is None or not fs_is_closed(&endpoint.c) else find_again(self)
 
 
 cdef Endpoint find_again(object self):
@@ -113,7 +113,7 @@ cdef Endpoint find_again(object self):
     was closed, and means nothing or another connection now. As on TCP, the object is what its number means."""
     cdef int fd = kernel_number(self)
     cdef Endpoint endpoint = _vi.find(fd) if fd >= 0 and fs_open(fd) else None
-    if endpoint is not None and (endpoint.c.stands.driven or endpoint.c.stands.finished or endpoint.c.stands.finishing):
+    if endpoint is not None and (fs_is_driven(&endpoint.c) or fs_is_closed(&endpoint.c)):
         endpoint = None
     set_slot(self, endpoint_slot, endpoint)
     if endpoint is not None:

@@ -226,6 +226,7 @@ static void make_plan(uint64_t *random) {
 static void run_connection(uint64_t *random) {
     int one = 1;
     make_plan(random);
+    fs_front.keeps_apart = (int)below(random, 2); /* the rounds without have no lock of ours at calls */
     the->memory = make_region(the->window, the->chunk, &the->size);
     connect_pair(the->lines);
     for (int s = 0; s < 2; s++) {

@@ -49,6 +49,14 @@ static void take_again(void *given) {
 static inline void enter(struct end *e) { take_again(e->lock); }
 static inline void leave(void) { let_go(); }
 
+/* The same where the life of a connection changes, if the lock is what keeps threads apart there. Else the core does. */
+static inline void enter_life(struct end *e) {
+    if (fs_front.keeps_apart) enter(e);
+}
+static inline void leave_life(void) {
+    if (fs_front.keeps_apart) leave();
+}
+
 static void become_front_end(void) {
     fs_front.let_go = let_go;
     fs_front.take_again = take_again;
@@ -59,27 +67,31 @@ static void become_front_end(void) {
 /* ---- calls ------------------------------------------------------------------------------------------- */
 
 static inline int begin_call(struct end *e, struct fs_call *call) {
-    enter(e);
-    int begun = !e->c.is.finishing && fs_begin(&e->c, call);
-    leave();
+    enter_life(e);
+    int begun = !fs_is_closed(&e->c) && fs_begin(&e->c, call);
+    leave_life();
     return begun;
 }
 
-static void finish_end(struct end *e);
+static void conclude(struct end *e, struct fs_call *call);
 
-/* With the lock. */
+/* With the lock if that keeps threads apart. */
 static void after_call(struct end *e, struct fs_call *call) {
     enum fs_after after = fs_end_call(&e->c, call);
-    if (after == FS_END_LAST_CALL) finish_end(e);
+    if (after == FS_END_LAST_CALL) {
+        int fd = e->c.fd;
+        conclude(e, call);
+        close(fd);
+    }
     if (after != FS_RELEASE) return;
     fs_free_own(&e->c);
     fs_note_detached(&e->c);
 }
 
 static inline void end_call(struct end *e, struct fs_call *call) {
-    enter(e);
+    enter_life(e);
     after_call(e, call);
-    leave();
+    leave_life();
 }
 
 /* Polls, and sleeps until something may have happened. As fs_sleep. `alone`: no other thread changes numbers here. */
@@ -192,18 +204,15 @@ static inline enum fs_outcome leave_end(struct end *e, int may_bridge) {
     return outcome;
 }
 
-/* The connection ends here. With the lock. */
-static void finish_end(struct end *e) {
-    struct fs_call call;
-    int fd = e->c.fd;
-    if (!fs_begin(&e->c, &call)) return;
-    fs_note_finished(&e->c);
+/* The connection has ended by `call`, which is inside. As after_call. */
+static void conclude(struct end *e, struct fs_call *call) {
+    if (!fs_front.keeps_apart) enter(e); /* the list of those that are asked, the roll and the news need it still */
     if (e->asked) fs_ignore_asks(&e->c);
     e->asked = 0;
     fs_let_go_of(&e->c, &e->totals);
-    if (e->c.active > 1) fs_abandon_number(&e->c);
-    after_call(e, &call);
-    close(fd);
+    if (fs_others_have(&e->c)) fs_abandon_number(&e->c);
+    if (!fs_front.keeps_apart) leave();
+    after_call(e, call);
 }
 
 /* The program closes the connection. Like the kernel, which keeps it open while somebody is inside a call on it.
@@ -211,18 +220,27 @@ static void finish_end(struct end *e) {
 static void close_end(struct end *e, int spares) {
     struct fs_call call;
     if (!fs_swap_if32(&e->open, 1, 0)) return;
-    enter(e);
-    int fd = e->c.fd, spare = spares && e->c.active ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (spare >= 0) {
-        fs_begin(&e->c, &call);
-        fs_point_to(&e->c, spare);
-        fs_note_finishing(&e->c); /* fs_end_call tells the last one, be it this */
-        close(fd);
-        after_call(e, &call);
-    } else {
-        finish_end(e);
+    enter_life(e);
+    if (!fs_begin(&e->c, &call)) {
+        leave_life();
+        return;
     }
-    leave();
+    int fd = e->c.fd, alone = fs_note_finished_alone(&e->c);
+    int spare = spares && !alone ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (spare >= 0) {
+        if (!fs_front.keeps_apart) enter(e); /* the news */
+        fs_point_to(&e->c, spare);
+        if (!fs_front.keeps_apart) leave();
+        if (!fs_note_finishing(&e->c)) close(spare); /* (nobody else ends it here) */
+        close(fd);
+        after_call(e, &call); /* this one may be the last */
+    } else if (alone || fs_note_finished(&e->c)) {
+        conclude(e, &call);
+        close(fd);
+    } else {
+        after_call(e, &call);
+    }
+    leave_life();
 }
 
 /* ---- what two ends share --------------------------------------------------------------------------------- */
@@ -266,9 +284,9 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
     const struct fs_connection *c = &e->c;
     const struct fs_side *own = c->own;
     fprintf(stderr, "end %d in process %d: fd %d, attached %u, exposed %u, broken %u, lost %u, error %u, shut %u %u,"
-            " finished %d, active %d, violation %s\n", e->side, getpid(), c->fd, fs_own32(&c->is.attached),
+            " finished %d, calls %u, violation %s\n", e->side, getpid(), c->fd, fs_own32(&c->is.attached),
             fs_own32(&c->is.exposed), fs_own32(&c->is.broken), fs_own32(&c->is.lost), fs_own32(&c->is.pending_error),
-            fs_own32(&c->is.shut_receiving), fs_own32(&c->is.shut_sending), c->is.finished, c->active,
+            fs_own32(&c->is.shut_receiving), fs_own32(&c->is.shut_sending), fs_has_ended(c), fs_calls_inside(c),
             c->vi.violation ? c->vi.violation : "none");
     if (!own || !fs_own32(&c->is.attached)) return;
     const struct fs_half *tx = c->vi.tx, *rx = c->vi.rx;

@@ -1,0 +1,236 @@
+/* How long a connection lives in one process: calls begin and end, the program closes it, a loop keeps it and lets it loose.
+ *
+ * Theory. One word has the number of calls inside, FINISHING, FINISHED and KEPT. Each change of it is one step: it looks at the word,
+ * and what follows depends on that look alone. No call begins once FINISHED is there, and the connection is not kept again once it
+ * is left. So the number only falls from then on, and one step leaves the connection: whoever takes it gives the memory
+ * back. Whoever takes the last call out of a connection that is FINISHING writes FINISHED in the same step, and stays inside for the
+ * goodbye.
+ *
+ * Checked: nobody has the memory when it is given back; the goodbye is said once, and before that; with LATE there is no call
+ * inside but the one that says it; the spare descriptor is closed by who ends the last call, once; all end, and then the memory has
+ * been given back.
+ *
+ * LATE: both closers close with the last call. Without it one of them ends the connection at once, as where the number was closed
+ * behind our back.
+ *
+ * Negative controls (-D):
+ *   PLAIN            the look and the change are two steps, and nothing keeps the threads apart
+ *   LOOK_BEHIND      who ends a call, or lets loose, takes the step, and then looks whether it has left the connection
+ *   TOLD_ONLY        the last call is told that it was, and ends the connection by a call of its own. (Between the two another call
+ *                    may begin, and be told the same: so it was, and only the front end's lock kept them apart.)
+ */
+#define CALLERS 3
+#define TIMES 2                           /* calls of each */
+
+byte calls;
+bool finishing, finished, is_kept;
+
+byte inside;                              /* what is true, beside the word */
+bool keeping, spare;
+byte goodbyes, releases, spares_closed;
+
+#define left (finished && calls == 0 && !is_kept)
+
+/* The word is looked at, and changed: one step, unless PLAIN. Then it is written whole, by what was seen at the look. */
+#ifdef PLAIN
+#define look atomic { was_calls = calls; was_finishing = finishing; was_finished = finished; was_kept = is_kept }
+#define step
+#define DECLARE byte was_calls; bool was_finishing, was_finished, was_kept, tells, leaves, ok
+#else
+#define look skip
+#define step atomic
+#define was_calls calls
+#define was_finishing finishing
+#define was_finished finished
+#define was_kept is_kept
+#define DECLARE bool tells, leaves, ok
+#endif
+#define change(n, closing, over, held) calls = n; finishing = closing; finished = over; is_kept = held
+
+inline release() {
+    atomic { assert(releases == 0); assert(goodbyes == 1); assert(inside == 0 && !keeping); releases++ }
+}
+
+/* fs_begin */
+inline begin() {
+    step {
+        look;
+        ok = !was_finished;
+        if
+        :: atomic { ok -> change(was_calls + 1, was_finishing, was_finished, was_kept); assert(releases == 0); inside++ }
+        :: else
+        fi
+    }
+}
+
+/* fs_end_call: `tells` that it is the last, `leaves` that the memory is to be given back. */
+inline take_out() {
+    step {
+        look;
+        assert(was_calls > 0);
+        tells = (was_finishing && !was_finished && was_calls == 1);
+        leaves = (was_finished && was_calls == 1 && !was_kept);
+        if
+#ifndef TOLD_ONLY
+        :: atomic { tells -> change(was_calls, was_finishing, true, was_kept) }
+#endif
+        :: atomic { else -> change(was_calls - 1, was_finishing, was_finished, was_kept); inside-- }
+        fi
+    };
+#ifdef LOOK_BEHIND
+    leaves = left
+#endif
+}
+
+inline give_back() {
+    if
+    :: leaves -> leaves = false; release()
+    :: else
+    fi
+}
+
+/* By the caller, who is inside. */
+inline say_goodbye() {
+    atomic { assert(goodbyes == 0); assert(releases == 0); goodbyes++ };
+    take_out();
+    assert(!tells);
+    give_back()
+}
+
+#ifdef TOLD_ONLY
+inline end_last() {                       /* a call of its own ends it, and then the spare descriptor is closed */
+    begin();
+    if
+    :: ok ->
+        atomic { ok = !finished; finished = true };
+        if
+        :: ok -> say_goodbye()
+        :: else -> take_out(); give_back()
+        fi
+    :: else
+    fi
+}
+#else
+#define end_last() atomic { assert(inside == 1) }; say_goodbye()
+#endif
+
+inline end_call() {
+    take_out();
+    if
+    :: tells ->
+        tells = false;
+        end_last();
+        atomic { spares_closed++; assert(spares_closed == 1) }
+    :: else -> give_back()
+    fi
+}
+
+proctype caller() {
+    DECLARE;
+    byte times;
+    do
+    :: times < TIMES ->
+        begin();
+        if
+        :: ok -> end_call()
+        :: else -> break
+        fi;
+        times++
+    :: else -> break
+    od
+}
+
+/* close_here: fs_note_finished_alone, else a spare descriptor and fs_note_finishing. The program does so once. */
+proctype closer() {
+    DECLARE;
+    begin();
+    if
+    :: ok ->
+        step {                            /* fs_note_finished_alone */
+            look;
+            ok = (!was_finished && was_calls == 1);
+            if
+            :: atomic { ok -> change(was_calls, was_finishing, true, was_kept) }
+            :: else
+            fi
+        };
+        if
+        :: ok -> atomic { assert(inside == 1) }; say_goodbye()
+        :: else ->
+            spare = true;
+            step {                        /* fs_note_finishing */
+                look;
+                atomic { ok = !was_finished; change(was_calls, true, was_finished, was_kept) }
+            };
+            if
+            :: ok
+            :: else -> atomic { spares_closed++; assert(spares_closed == 1) }    /* it had ended */
+            fi;
+            end_call()
+        fi
+    :: else
+    fi
+}
+
+/* end_here: fs_note_finished, whoever is inside. */
+proctype ender() {
+    DECLARE;
+    begin();
+    if
+    :: ok ->
+        step {
+            look;
+            atomic { ok = !was_finished; change(was_calls, was_finishing, true, was_kept) }
+        };
+        if
+        :: ok -> say_goodbye()
+        :: else -> end_call()
+        fi
+    :: else
+    fi
+}
+
+/* A loop's transport: fs_note_kept, fs_note_loose. */
+proctype keeper() {
+    DECLARE;
+    step {
+        look;
+        ok = !(was_finished && was_calls == 0 && !was_kept);
+        if
+        :: atomic { ok -> change(was_calls, was_finishing, was_finished, true); assert(releases == 0); keeping = true }
+        :: else
+        fi
+    };
+    if
+    :: ok ->
+        step {
+            look;
+            leaves = (was_finished && was_calls == 0 && was_kept);
+            atomic { change(was_calls, was_finishing, was_finished, false); keeping = false }
+        };
+#ifdef LOOK_BEHIND
+        leaves = left;
+#endif
+        give_back()
+    :: else
+    fi
+}
+
+init {
+    byte i;
+    atomic {
+        for (i : 1 .. CALLERS) { run caller() };
+        run closer();
+        run keeper();
+#ifndef LATE
+        run ender()
+#endif
+    };
+    _nr_pr == 1;
+    assert(goodbyes == 1);
+    assert(releases == 1);
+    assert(inside == 0 && calls == 0)
+#ifdef LATE
+    assert(spares_closed == spare)
+#endif
+}
