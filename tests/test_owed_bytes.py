@@ -15,7 +15,7 @@ import pytest
 from differential.processes import Gate, forked
 from hostile import Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, Task, deadline, poll_mask, reset, until
+from pairs import KernelSocket, Task, deadline, poll_mask, read_to_eof, reset, until
 from test_turns_while_ringing import SENDING, TooLate, attempts, choke, count_as_rung, in_kernel
 from test_turns_while_waiting import side_of
 
@@ -119,6 +119,25 @@ def test_the_time_begins_anew_when_some_of_them_go_out(publishes: bool) -> None:
             except ConnectionError:
                 raise TooLate from None
             assert library().side_owed(side) == 0
+
+    attempts(publishes, body)
+
+
+def test_what_there_is_room_for_goes_out_in_front_of_the_end(publishes: bool) -> None:
+    """Whoever waits for room may look again only when the kernel takes no more."""
+
+    def body(peer: Peer) -> None:
+        half, side = 1 - peer.side, side_of(peer.victim)
+        unread = peer.region.get(half, "rung") - peer.region.get(half, "heard")
+
+        def count() -> None:
+            count_as_rung(peer, 1)
+            owe(side, 1, -HOUR)
+
+        in_turn(side, count)
+        peer.victim.shutdown(socket.SHUT_WR)
+        assert len(read_to_eof(peer.tcp)) == unread + 1
+        assert library().side_owed(side) == 0
 
     attempts(publishes, body)
 

@@ -74,6 +74,7 @@ int fs_shut(struct fs_connection *c, int receiving, int sending) {
             fs_post_fin(&c->vi, sender, FS_FIN); /* also before the switch */
             fs_ring(c, sender, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
         }
+        if (sending) fs_send_owed(c, sender); /* behind the kernel's FIN nothing goes out, and an urgent byte would be missed */
         if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
             fs_or_sc(&c->vi.rx->doorbell, FS_SHUT);
             fs_tell_peer(c);
