@@ -14,7 +14,7 @@ from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
 from fastsock import passing, rendezvous
-from fastsock._native import calls, connector, vi
+from fastsock._native import calls, connector, sockets, vi
 from fastsock._native.vi import Endpoint
 from fastsock.thread import ensure_thread
 
@@ -34,7 +34,6 @@ _KEEPS_KERNEL = {
 }
 # Options that also count on the ring.
 _FLOW = {(stdlib.SOL_SOCKET, option) for option in (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF, SO_RCVTIMEO, SO_SNDTIMEO)}
-_NOTED = _KEEPS_KERNEL | _FLOW
 # Options whose value on the ring is the endpoint's.
 _RING_VIEW = {
     (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE): "oob_inline",
@@ -78,16 +77,30 @@ class socket(_Kernel, metaclass=_Class):
         sendall = calls.sendall
         sendto = calls.sendto
         sendmsg = calls.sendmsg
-        accept = calls.accept
-        connect = calls.connect
-        connect_ex = calls.connect_ex
-        fileno = calls.fileno
-        settimeout = calls.settimeout
-        setblocking = calls.setblocking
-        setsockopt = calls.setsockopt
-        getsockopt = calls.getsockopt
-        _real_close = calls.real_close
-        __del__ = calls.finalize
+        accept = sockets.accept
+        connect = sockets.connect
+        connect_ex = sockets.connect_ex
+        fileno = sockets.fileno
+        settimeout = sockets.settimeout
+        setblocking = sockets.setblocking
+        setsockopt = sockets.setsockopt
+        getsockopt = sockets.getsockopt
+        _real_close = sockets.real_close
+        __del__ = sockets.finalize
+
+    # What the native calls ask of Python, by this class (sockets.install).
+    _NOTED = _KEEPS_KERNEL | _FLOW
+    _report_violation = staticmethod(rendezvous.report_violation)
+    _leave_rights = staticmethod(passing.leave_rights)
+
+    @staticmethod
+    def _give_back() -> bool:
+        return rendezvous.give_back_descriptors(vi.endpoints())
+
+    @staticmethod
+    def _is_tls(sock: _Kernel) -> bool:
+        ssl = sys.modules.get("ssl")
+        return ssl is not None and isinstance(sock, ssl.SSLSocket)
 
     def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
         self._endpoint = None
@@ -100,20 +113,20 @@ class socket(_Kernel, metaclass=_Class):
             if not _made_room(error):
                 raise
             super().__init__(family, type, proto, fileno)
-        calls.note_timeout(self)
+        sockets.note_timeout(self)
         if fileno is not None:
             self._adopt()
 
     # ---- from socket to endpoint -------------------------------------------------------------------------
 
     def _begin_listening(self) -> None:
-        endpoint = calls.new_endpoint(self)
+        endpoint = sockets.new_endpoint(self)
         if endpoint is not None:
             endpoint.serve_listener()
 
     def _adopt(self) -> None:
         """Takes over a descriptor that came from elsewhere: inherited, passed on, duplicated."""
-        if not calls.may_move(self):
+        if not sockets.may_move(self):
             return
         fd = _Kernel.fileno(self)
         known = vi.find(fd)
@@ -124,12 +137,12 @@ class socket(_Kernel, metaclass=_Class):
             known.expose()
             self._endpoint = known
         elif not _Kernel.getsockopt(self, stdlib.SOL_SOCKET, stdlib.SO_ACCEPTCONN):
-            calls.begin_connecting(self)
+            sockets.begin_connecting(self)
 
     def listen(self, *args: Any) -> None:
         """As socket.listen; starts the connection thread."""
         super().listen(*args)
-        if calls.may_move(self):
+        if sockets.may_move(self):
             self._begin_listening()
             connector.set_backlog(args[0] if args else min(stdlib.SOMAXCONN, 128))
             ensure_thread()
@@ -157,7 +170,7 @@ class socket(_Kernel, metaclass=_Class):
 
     def shutdown(self, how: int, /) -> None:
         """As socket.shutdown."""
-        endpoint = calls.endpoint_now(self)
+        endpoint = sockets.endpoint_now(self)
         if endpoint is None:
             super().shutdown(how)
             return
@@ -187,7 +200,7 @@ class socket(_Kernel, metaclass=_Class):
             endpoint.nodelay = bool(_Kernel.getsockopt(self, level, option))
             if not endpoint.left:
                 _Kernel.setsockopt(self, level, option, 1)  # a doorbell byte waits for no ACK
-        elif (level, option) in _NOTED:
+        elif (level, option) in socket._NOTED:
             self._note_option(level, option)
 
     def _option(self, level: int, option: int, *args: Any) -> Any:
@@ -202,7 +215,7 @@ class socket(_Kernel, metaclass=_Class):
         return _Kernel.getsockopt(self, level, option, *args)
 
     def _note_option(self, level: int, option: int) -> None:
-        """One of _NOTED was set."""
+        """One of `_NOTED` was set."""
         endpoint = self._endpoint
         if (level, option) in _KEEPS_KERNEL:
             if endpoint is not None:
@@ -262,23 +275,14 @@ def show_as_stdlib(shown: bool) -> None:
         setattr(socket, name, getattr(_Kernel, name) if shown else own)
 
 
-def _is_tls(sock: _Kernel) -> bool:
-    ssl = sys.modules.get("ssl")
-    return ssl is not None and isinstance(sock, ssl.SSLSocket)
-
-
 def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
     """As socket.fromfd: a socket on a duplicate of `fd`."""
     return socket(family, type, proto, fileno=_dup(fd))
 
 
-def _give_back() -> bool:
-    return rendezvous.give_back_descriptors(vi.endpoints())
-
-
 def _made_room(error: OSError) -> bool:
     """Whether a call of the program that failed for want of a descriptor may be tried again: ours are given back."""
-    return error.errno in (errno.EMFILE, errno.ENFILE) and _give_back()
+    return error.errno in (errno.EMFILE, errno.ENFILE) and socket._give_back()
 
 
 def _dup(fd: int) -> int:
@@ -290,4 +294,4 @@ def _dup(fd: int) -> int:
     return stdlib.dup(fd)
 
 
-calls.install(socket, rendezvous.report_violation, passing.leave_rights, _is_tls, _NOTED, _give_back)
+sockets.install(socket)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from fastsock import rendezvous
-from fastsock._native import calls, vi
+from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
 
 __all__ = [
@@ -28,9 +28,9 @@ _tracked = vi.tracked()
 _kernel_socket = stdlib.socket  # whatever is patched later
 
 
-def leave(descriptors: Iterable[int]) -> None:
+def leave(numbers: Iterable[int]) -> None:
     """Takes the connections of these descriptors back to the kernel. Raises OSError if one cannot go."""
-    for fd in set(descriptors) & _tracked.keys():
+    for fd in set(numbers) & _tracked.keys():
         endpoint = vi.find(fd)
         if endpoint is not None and not rendezvous.leave(endpoint):
             raise OSError(errno.EAGAIN, "no resources to take a connection off the ring")
@@ -155,14 +155,14 @@ _WATCHED: dict[str, tuple[Callable[[ModuleType], None], Callable[[ModuleType], N
 
 def watch() -> None:
     """With patch(): from now on, modules and file objects that take a descriptor take it as it should be."""
-    calls.watch_files(_leave_file)
+    descriptors.watch_files(_leave_file)
     for name, (begin, _) in _WATCHED.items():
         when_imported(name, begin)
 
 
 def unwatch() -> None:
     """With unpatch(): the end of it."""
-    calls.watch_files(None)
+    descriptors.watch_files(None)
     for name, (_, end) in _WATCHED.items():
         forget(name)
         if name in sys.modules and end is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsock import config, facade, forks, greenlets, passing
-from fastsock._native import calls, vi
+from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
 from fastsock.thread import start_thread_again
@@ -45,16 +45,16 @@ def _fork() -> int:
 # socketpair, fromfd, ...) look the class up by its name and so need no entry.
 TABLE: tuple[tuple[Any, str, Any], ...] = (
     (stdlib, "socket", facade.socket),
-    (os, "read", calls.read),
-    (os, "write", calls.write),
-    (os, "readv", calls.readv),
-    (os, "writev", calls.writev),
-    (os, "sendfile", calls.sendfile),
-    (stdlib, "close", calls.close_socket),
-    (os, "close", calls.close),
-    (os, "closerange", calls.closerange),
-    (os, "dup", calls.dup),
-    (os, "dup2", calls.dup2),
+    (os, "read", descriptors.read),
+    (os, "write", descriptors.write),
+    (os, "readv", descriptors.readv),
+    (os, "writev", descriptors.writev),
+    (os, "sendfile", descriptors.sendfile),
+    (stdlib, "close", descriptors.close_socket),
+    (os, "close", descriptors.close),
+    (os, "closerange", descriptors.closerange),
+    (os, "dup", descriptors.dup),
+    (os, "dup2", descriptors.dup2),
     (os, "_exit", _exit),
     (os, "fork", _fork),
     (os, "execv", passing.execv),

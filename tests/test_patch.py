@@ -432,6 +432,20 @@ def test_dup2_over_the_last_descriptor_is_a_close(ring):
         os.close(each)
 
 
+def test_a_class_that_has_functions_of_os_as_attributes_does_not_bind_them(ring):
+    """Builtin functions are no methods, and a program may count on that."""
+
+    class System:
+        write, read, dup, close = os.write, os.read, os.dup, os.close
+
+    near, far = ring
+    system = System()
+    assert system.write(near.fileno(), b"through an attribute") == 20
+    assert system.read(far.fileno(), 100) == b"through an attribute"
+    system.close(system.dup(far.fileno()))
+    assert path_of(near) == path_of(far) == "ring"
+
+
 def test_plain_descriptors_are_as_ever(patched, tmp_path):
     exit_, entry = os.pipe()
     assert os.write(entry, b"pipe") == 4

@@ -41,7 +41,9 @@ LAYERS = (
     {"_native.channel", "_native.front", "_native.leaving", "_native.reports"},
     {"_native.endpoint"},
     {"_native.vi"},
-    {"_native.aio", "_native.calls", "_native.connector"},
+    {"_native.sockets"},
+    {"_native.blocking"},
+    {"_native.aio", "_native.calls", "_native.connector", "_native.descriptors"},
     {"addresses", "regions", "sessions", "thread"},
     {"rendezvous"},
     {"forks", "passing"},
@@ -152,7 +154,9 @@ def test_imports_are_found() -> None:
     """The test above passes on what it does not see."""
     assert imports("facade") >= {"rendezvous", "_native.calls", "_native.connector", "_native.vi"}
     assert imports("rendezvous") >= {"addresses", "regions"}
-    assert imports("_native.calls") >= {"_native.vi", "_native.endpoint"}
+    assert imports("_native.calls") >= {"_native.sockets", "_native.blocking"}
+    assert imports("_native.blocking") >= {"_native.sockets", "_native.vi", "_native.endpoint"}
+    assert imports("_native.sockets") >= {"_native.vi", "_native.endpoint"}
     assert imports("_native.aio") >= {"_native.vi", "_native.endpoint"}
     assert imports("aio.uv") >= {"aio.transports", "config", "thread"}
     assert "" in imports("cli")

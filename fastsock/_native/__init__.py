@@ -15,7 +15,9 @@ if "t" in sys.abiflags:
         "fastsock needs CPython with its global interpreter lock: it does not run on the free-threaded build yet."
     )
 
-MODULES = {"aio", "calls", "connector", "endpoint", "front", "leaving", "reports", "vi"}
+MODULES = {
+    "aio", "blocking", "calls", "connector", "descriptors", "endpoint", "front", "leaving", "reports", "sockets", "vi",
+}  # fmt: skip
 """The modules that the shared object has."""
 
 

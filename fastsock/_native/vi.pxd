@@ -8,6 +8,7 @@ from fastsock._native.core_ring cimport fs_load_relaxed
 from fastsock._native.endpoint cimport Endpoint, totals
 
 cdef Endpoint endpoint_at(object fd)
+cpdef find(int fd)
 cdef bint may_begin() except -1
 cdef int64_t count_beginning() except -1
 cpdef begin_undecided(Endpoint endpoint)

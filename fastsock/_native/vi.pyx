@@ -37,7 +37,7 @@ cdef Endpoint endpoint_at(object fd):
     return None
 
 
-def find(int fd):
+cpdef find(int fd):
     """The endpoint that `fd` belongs to in this process: by number, or as another descriptor of a connection
     known here (an unseen dup). None if there is none."""
     endpoint = endpoint_at(fd)

@@ -1,4 +1,54 @@
-# A socket object gets its endpoint and loses it, and what else is run for every connection, one-shots too.
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=True
+"""From a socket object to its endpoint: how it gets one and loses it, and what else is run for every connection, one-shots
+too, so that no Python frame runs for it.
+
+Without an endpoint (UDP, unix sockets) each call is the stdlib's and nothing else.
+"""
+
+from libc.stdint cimport int64_t
+from cpython.exc cimport PyErr_SetFromErrno
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+from fastsock._native.endpoint cimport Endpoint, by_descriptor
+from fastsock._native.vi cimport begin_undecided, begin_when_connected, find, may_begin
+
+import _socket
+
+cdef extern from *:
+    """
+    #include <structmember.h>
+    /* Where a class keeps the slot `name`, as its member descriptor says. -1 if it is no slot. */
+    static Py_ssize_t fs_slot_offset(PyObject *type, const char *name) {
+        PyObject *d = PyObject_GetAttrString(type, name);
+        if (!d) return -1;
+        Py_ssize_t offset = Py_TYPE(d) == &PyMemberDescr_Type ? ((PyMemberDescrObject *)d)->d_member->offset : -1;
+        Py_DECREF(d);
+        return offset;
+    }
+    static int fs_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
+    """
+    Py_ssize_t fs_slot_offset(object, const char *) except? -1
+    bint fs_open(int)
+    int errno
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8(object) except NULL
+
+cdef extern from "<netinet/in.h>":
+    enum: AF_INET, AF_INET6, SOCK_STREAM
+
+cdef PyTypeObject *facade_struct = NULL
+cdef object facade = None
+cdef Py_ssize_t endpoint_slot = 0
+cdef Py_ssize_t timeout_slot = 0
+cdef Py_ssize_t limits_slot = 0
+cdef Py_ssize_t handed_out_slot = 0
+cdef Py_ssize_t family_member = fs_slot_offset(_socket.socket, b"family")
+cdef Py_ssize_t type_member = fs_slot_offset(_socket.socket, b"type")
+cdef Py_ssize_t protocol_member = fs_slot_offset(_socket.socket, b"proto")
 
 cdef object kernel_accept = _socket.socket._accept
 cdef object kernel_init = _socket.socket.__init__
@@ -15,12 +65,56 @@ cdef object kernel_del = _socket.socket.__del__
 cdef object default_timeout = _socket.getdefaulttimeout
 
 
+def install(type):
+    """Tells this module the facade's class, whose slots it reads and sets itself."""
+    global facade, facade_struct, endpoint_slot, timeout_slot, limits_slot, handed_out_slot
+    facade = type
+    facade_struct = <PyTypeObject *>type
+    endpoint_slot = fs_slot_offset(type, b"_endpoint")
+    timeout_slot = fs_slot_offset(type, b"_timeout_ns")
+    limits_slot = fs_slot_offset(type, b"_buffer_limits")
+    handed_out_slot = fs_slot_offset(type, b"_handed_out")
+    if min(endpoint_slot, timeout_slot, limits_slot, handed_out_slot) < 0:
+        raise TypeError("the facade's class has not the slots that this module sets")
+
+
+cdef inline int member(object sock, Py_ssize_t offset):
+    return (<int *>((<char *><PyObject *>sock) + offset))[0]
+
+
+cdef inline void set_slot(object sock, Py_ssize_t offset, object value):
+    cdef PyObject **at = <PyObject **>((<char *><PyObject *>sock) + offset)
+    cdef PyObject *before = at[0]
+    Py_INCREF(value)
+    at[0] = <PyObject *>value
+    Py_XDECREF(before)
+
+
+cdef int refuse(object sock) except -1:
+    """TypeError, as `check` says."""
+    raise TypeError(f"descriptor requires a 'fastsock.socket' object but received {type(sock).__name__!r}")
+
+
+cdef Endpoint find_again(object self):
+    """The endpoint of a socket whose own one has ended while the object lived, but for calls that are still inside: its number
+    was closed, and means nothing or another connection now. As on TCP, the object is what its number means."""
+    cdef int fd = kernel_fileno(self)
+    cdef Endpoint endpoint = find(fd) if fd >= 0 and fs_open(fd) else None
+    if endpoint is not None and (fs_is_driven(&endpoint.c) or fs_is_closed(&endpoint.c)):
+        endpoint = None
+    set_slot(self, endpoint_slot, endpoint)
+    if endpoint is not None:
+        endpoint.adopt(fd)
+        endpoint.expose()
+    return endpoint
+
+
 def may_move(self):
     """Whether a socket's connection may move: TCP over IP, no TLS, and fastsock is on."""
     check(self)
     return (member(self, family_member) in (AF_INET, AF_INET6) and member(self, type_member) == SOCK_STREAM
             and member(self, protocol_member) in (0, IPPROTO_TCP) and may_begin()
-            and (type(self) is facade_type or not is_tls(self)))
+            and (type(self) is facade or not facade._is_tls(self)))
 
 
 cpdef Endpoint new_endpoint(self):
@@ -31,7 +125,7 @@ cpdef Endpoint new_endpoint(self):
     fd = kernel_fileno(self)
     if fd < 0:
         return None
-    before = <Endpoint>tracked.get(fd)
+    before = <Endpoint>by_descriptor.get(fd)
     if before is not None:
         if not before.c.inode:
             before.forget(fd)  # closed behind our back: this socket has the number
@@ -167,7 +261,7 @@ def setsockopt(self, level, option, *arguments):
         self._set_option(level, option, *arguments)
         return
     kernel_setsockopt(self, level, option, *arguments)
-    if (level, option) in noted:
+    if (level, option) in facade._NOTED:
         self._note_option(level, option)
 
 
@@ -191,10 +285,10 @@ def accept(self):
         else:
             fd, address = accept_polling(self, endpoint)
     except OSError as error:
-        if error.errno not in (EMFILE, ENFILE) or not give_back():
+        if error.errno not in (EMFILE, ENFILE) or not facade._give_back():
             raise
         fd, address = kernel_accept(self)
-    sock = facade_type.__new__(facade_type)
+    sock = facade.__new__(facade)
     set_slot(sock, endpoint_slot, None)
     set_slot(sock, limits_slot, slot(self, limits_slot))
     set_slot(sock, handed_out_slot, False)

@@ -1,7 +1,21 @@
-# Descriptor tracking: the calls of `os` on a descriptor that is a ring connection. Every other descriptor pays
-# for one look into a dict.
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False, embedsignature=True, embedsignature.format=clinic
+"""Descriptor tracking: the calls of `os` on a descriptor that is a connection of ours, and file objects on one. Every other
+descriptor pays for one look into a dict."""
 
-cdef dict tracked = _vi.tracked()
+from libc.stdint cimport int64_t
+from libc.string cimport strcmp
+from cpython.object cimport PyObject
+
+from fastsock._native.core cimport FS_RECEIVE, FS_SEND, fs_receives_on_ring, fs_sends_on_ring
+from fastsock._native.core_ring cimport F_GETFL, O_NONBLOCK, sys_fcntl
+from fastsock._native.endpoint cimport Endpoint, by_descriptor
+from fastsock._native.blocking cimport (
+    USE_KERNEL, gathered, receive_bytes, receive_scattered, transmit_buffer, undecided, writable_views,
+)
+from fastsock._native.vi cimport endpoint_at, operate
+
+import os
+import _socket
 
 cdef enum:
     SENDFILE_PIECE = 1048576  # bytes read ahead of one send
@@ -21,7 +35,7 @@ cdef object os_dup2 = os.dup2
 cdef Endpoint ring_endpoint(object fd, int what):
     """The endpoint behind a descriptor if this call (FS_RECEIVE or FS_SEND) is ours to drive, else None."""
     cdef Endpoint endpoint
-    if fd not in tracked:
+    if fd not in by_descriptor:
         return None
     endpoint = endpoint_at(fd)
     if endpoint is None:
@@ -93,7 +107,7 @@ def sendfile(out_fd, in_fd, offset, count, *args, **kwargs):
 cdef int forget_number(object fd) except -1:
     """The descriptor is about to be closed, or replaced: a ring connection's last one says FIN first."""
     cdef Endpoint endpoint
-    if fd in tracked:
+    if fd in by_descriptor:
         endpoint = endpoint_at(fd)
         if endpoint is not None:
             endpoint.forget(fd)
@@ -114,15 +128,15 @@ def close_socket(fd, /):
 
 def closerange(fd_low, fd_high, /):
     """As os.closerange."""
-    if tracked and isinstance(fd_low, int) and isinstance(fd_high, int):
-        for fd in [fd for fd in tracked if fd_low <= fd < fd_high]:
+    if by_descriptor and isinstance(fd_low, int) and isinstance(fd_high, int):
+        for fd in [fd for fd in by_descriptor if fd_low <= fd < fd_high]:
             forget_number(fd)
     os_closerange(fd_low, fd_high)
 
 
 def dup(fd, /):
     """As os.dup: the new descriptor belongs to the same endpoint."""
-    cdef Endpoint endpoint = endpoint_at(fd) if fd in tracked else None
+    cdef Endpoint endpoint = endpoint_at(fd) if fd in by_descriptor else None
     new = os_dup(fd)
     if endpoint is not None:
         endpoint.adopt(new)
@@ -131,7 +145,7 @@ def dup(fd, /):
 
 def dup2(fd, fd2, inheritable=True):
     """As os.dup2: fd2's connection, if it was one, loses a descriptor, and fd's gains one."""
-    cdef Endpoint endpoint = endpoint_at(fd) if fd in tracked else None
+    cdef Endpoint endpoint = endpoint_at(fd) if fd in by_descriptor else None
     if fd2 != fd:
         forget_number(fd2)
     new = os_dup2(fd, fd2, inheritable)
@@ -152,10 +166,10 @@ cdef bint hears_audits = False
 
 cdef int hear_audit(const char *event, PyObject *arguments, void *nothing) except -1:
     """io.open, os.fdopen and io.FileIO say `open` before they make a file object on a number."""
-    if on_file is None or not tracked or strcmp(event, b"open") != 0:
+    if on_file is None or not by_descriptor or strcmp(event, b"open") != 0:
         return 0
     path = (<tuple>arguments)[0]
-    if type(path) is int and path in tracked:
+    if type(path) is int and path in by_descriptor:
         on_file(path)
     return 0
 

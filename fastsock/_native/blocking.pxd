@@ -1,0 +1,20 @@
+# Receiving and sending on an endpoint, for whoever has found it.
+
+from libc.stdint cimport int64_t
+
+from fastsock._native.core cimport fs_is_attached
+from fastsock._native.endpoint cimport Endpoint
+
+cdef enum:
+    USE_KERNEL = -2  # instead of a number of bytes: the stdlib's call does the rest
+
+cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize_t room, int flags) except -1
+cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, int flags)
+cdef list writable_views(object buffers)
+cdef Py_ssize_t receive_scattered(Endpoint endpoint, int64_t timeout, list views, int flags) except -1
+cdef Py_ssize_t transmit_buffer(Endpoint endpoint, int64_t timeout, object data, int flags, bint all) except -1
+cdef bytes gathered(object buffers)
+
+
+cdef inline bint undecided(Endpoint endpoint):
+    return fs_is_attached(&endpoint.c) or endpoint.step is not None

@@ -1,0 +1,399 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""Receiving and sending on an endpoint, as a call of the program does: on the ring, or on the kernel with the wait made ours
+while the path is undecided; how such a call waits, and what it raises. It knows neither socket objects nor descriptors.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+from fastsock._native.endpoint cimport Endpoint
+from fastsock._native.sockets cimport facade
+from fastsock._native.vi cimport operate
+
+cdef extern from *:
+    """
+    /* Whether no other thread of this interpreter can run Python code. */
+    static int fs_only_thread(void) {
+        PyThreadState *own = PyThreadState_Get();
+        return PyInterpreterState_ThreadHead(PyThreadState_GetInterpreter(own)) == own && !PyThreadState_Next(own);
+    }
+    """
+    bint fs_only_thread()
+    int errno
+
+cdef enum:
+    UNGUARDED = 65536       # bytes that may be copied with the GIL held
+    KERNEL_STRIDE = 262144  # bytes of a large send between two looks at whether the connection may move
+    IOV_MAX = 1024          # buffers of one call (limits.h)
+
+
+# ---- waiting, and what a call raises -------------------------------------------------------------------------
+
+
+cdef fail(Endpoint endpoint, int64_t result):
+    """Raises what a negative result of fs_try_receive or fs_try_send means."""
+    global errno
+    if result == FS_VIOLATED:
+        facade._report_violation(endpoint, endpoint.reset())
+        result = -ECONNRESET
+    errno = <int>-result
+    PyErr_SetFromErrno(OSError)
+
+
+cdef inline int64_t deadline_after(int64_t timeout) noexcept:
+    return -1 if timeout < 0 else fs_now() + timeout
+
+
+cdef int wait(Endpoint endpoint, int what, int64_t deadline) except -1:
+    """Polls, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises."""
+    cdef bint ready
+    cdef int event
+    cdef fs_news *news
+    if 0 <= deadline <= fs_now():
+        return 0  # the caller has just tried
+    with nogil:
+        ready = fs_spin(&endpoint.c, what)
+    if ready:
+        return 1
+    PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
+    news = NULL if fs_only_thread() else fs_join_news()
+    with nogil:
+        event = fs_sleep(&endpoint.c, what, deadline, news)
+    if news != NULL:
+        fs_leave_news(news)
+    if event == -EINTR:
+        PyErr_CheckSignals()
+        return 1
+    return event
+
+
+cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
+    """Whether a wait may be the kernel's own blocking call, which saves a poll, and two turns with the GIL that other threads
+    want. Not where another thread could move the connection meanwhile: the call would not find the bytes in the ring. (While
+    somebody is in such a call nobody takes a step: `operate`. So among other threads it is for the time before the first
+    step. Later, one that only receives would keep one that only sends from moving.)"""
+    return (timeout < 0 and not fs_is_attached(&endpoint.c) and not fs_load_relaxed(&endpoint.c.stands.pending_error)
+            and (endpoint.step is None or endpoint.search is None and endpoint.operations < endpoint.next_step
+                 or fs_only_thread()))
+
+
+cdef int64_t patience(Endpoint endpoint, int64_t timeout, int what, bint *quiet) except -2:
+    """The timeout of this call: the socket object's, unless O_NONBLOCK or SO_RCVTIMEO / SO_SNDTIMEO say less.
+    `quiet`: running out gives EAGAIN, as in the kernel, and not TimeoutError."""
+    quiet[0] = False
+    if timeout < 0:
+        if fs_nonblocking_by_flag(&endpoint.c):
+            timeout = 0
+        elif fs_timeout_option(&endpoint.c, what) >= 0:
+            quiet[0] = True
+            timeout = fs_timeout_option(&endpoint.c, what)
+    return timeout
+
+
+cdef run_out(bint quiet):
+    global errno
+    if quiet:
+        errno = EAGAIN
+        PyErr_SetFromErrno(OSError)
+    raise TimeoutError("timed out")
+
+
+# ---- receiving -----------------------------------------------------------------------------------------------
+
+
+cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags, bint final) noexcept:
+    cdef int64_t got
+    if fs_is_attached(&endpoint.c) and room <= UNGUARDED:
+        return fs_try_receive(&endpoint.c, into, room, flags, final)
+    with nogil:
+        got = fs_try_receive(&endpoint.c, into, room, flags, final)
+    return got
+
+
+cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, int flags) except? -100_002:
+    """A blocking receive on the kernel path, polling first: bytes, 0 at the end of the stream, or -errno. Each look is an
+    attempt. Raises what a signal handler raises."""
+    cdef int64_t got = -EAGAIN, began = fs_now(), until
+    cdef int looks = 0
+    until = began + fs_budget(&endpoint.c, began)
+    if until != began:
+        fs_note_in_kernel(&endpoint.c, 1)
+        with nogil:
+            while got == -EAGAIN and (looks == 0 or fs_now() < until):
+                got = sys_recv(fs_number(&endpoint.c), into, room, flags | MSG_DONTWAIT)
+                looks += 1
+                if got < 0:
+                    got = -errno
+                    sched_yield()  # we cannot tell whether the peer waits for this very processor
+        fs_note_in_kernel(&endpoint.c, -1)
+        if got != -EAGAIN:
+            if looks > 1:
+                fs_settle_wait(&endpoint.c, began, True, True)
+            return got
+        fs_count(&endpoint.c.vi.count.poll_ns, <uint64_t>(until - began))
+        PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
+        if not sleeps_in_kernel(endpoint, -1):
+            return -EINTR  # its handler has moved the connection: look again
+        began = fs_now()
+    fs_note_in_kernel(&endpoint.c, 1)
+    with nogil:
+        got = sys_recv(fs_number(&endpoint.c), into, room, flags)
+        if got < 0:
+            got = -errno
+    fs_note_in_kernel(&endpoint.c, -1)
+    if got == -EINTR:
+        PyErr_CheckSignals()
+    else:
+        fs_settle_wait(&endpoint.c, began, looks > 0, False)
+    return got
+
+
+cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize_t room, int flags) except -1:
+    """One receive call. Bytes received; USE_KERNEL when the kernel path is decided and the call would sleep."""
+    cdef int64_t got, deadline = -1
+    cdef Py_ssize_t filled = 0
+    cdef bint whole, quiet = False, waited = False, slept
+    cdef fs_call call
+    if flags & MSG_DONTWAIT and timeout < 0:
+        timeout = 0  # (a socket object with a timeout waits all the same)
+    whole = flags & MSG_WAITALL and timeout < 0
+    flags &= ~MSG_WAITALL
+    if not fs_begin(&endpoint.c, &call):
+        return USE_KERNEL
+    try:
+        while True:
+            slept = sleeps_in_kernel(endpoint, timeout) and room > 0
+            if slept:
+                try:
+                    got = receive_in_kernel(endpoint, into + filled, room - filled, flags)
+                except BaseException:
+                    if filled:
+                        return filled
+                    raise
+                if got == -EINTR:
+                    continue
+            else:
+                got = try_once(endpoint, into + filled, room - filled, flags, timeout == 0 or waited)
+            if got > 0 and flags & MSG_PEEK:
+                if not whole or got == room or not more_to_peek(endpoint):
+                    return got
+                continue
+            if got > 0:
+                filled += got
+                if not whole or filled == room:
+                    return filled
+                continue
+            if got == 0:
+                return filled
+            if got != -EAGAIN or timeout == 0 or slept and fs_timeout_option(&endpoint.c, FS_RECEIVE) >= 0:
+                if filled:
+                    if got != -EAGAIN:
+                        fs_note_error(&endpoint.c, <uint32_t>-got)
+                    return filled
+                fail(endpoint, got)
+            if not undecided(endpoint) and not filled:
+                with nogil:
+                    fs_spin(&endpoint.c, FS_RECEIVE)
+                fs_store_relaxed(&endpoint.c.spun, 0)
+                return USE_KERNEL
+            if not waited:
+                timeout = patience(endpoint, timeout, FS_RECEIVE, &quiet)
+                if timeout == 0:
+                    continue
+                waited = True
+                deadline = deadline_after(timeout)
+            try:
+                if not wait(endpoint, FS_RECEIVE, deadline):
+                    if filled:
+                        return filled
+                    run_out(quiet)
+            except BaseException:
+                if filled:
+                    return filled  # as the kernel does: what came before the signal is delivered
+                raise
+    finally:
+        endpoint.end(&call)
+
+
+cdef bint more_to_peek(Endpoint endpoint) except? True:
+    """MSG_PEEK with MSG_WAITALL, which nobody uses in earnest: naps while more may still come."""
+    cdef int events
+    with nogil:
+        events = fs_events_now(endpoint.c.fd, POLLRDHUP)
+        fs_nap()
+    PyErr_CheckSignals()
+    return not events & (POLLRDHUP | POLLHUP | POLLERR) and not fs_sender_waits(&endpoint.c)
+
+
+cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, int flags):
+    """None: USE_KERNEL."""
+    cdef bytes data
+    cdef Py_ssize_t got, room = size
+    cdef fs_call call
+    if fs_is_attached(&endpoint.c) and fs_receives_on_ring(&endpoint.c) and not flags & MSG_WAITALL:
+        if not fs_begin(&endpoint.c, &call):
+            return None
+        try:
+            room = fs_available(&endpoint.c.vi, size)
+            if room == 0 and not flags & MSG_DONTWAIT and timeout != 0:
+                # Nothing there yet: wait first, so that the bytes object gets its right size.
+                with nogil:
+                    fs_spin(&endpoint.c, FS_RECEIVE)
+                room = fs_available(&endpoint.c.vi, size)
+        finally:
+            endpoint.end(&call)
+        if room == 0:
+            room = size if size < UNGUARDED else UNGUARDED
+    data = PyBytes_FromStringAndSize(NULL, room)
+    got = receive(endpoint, timeout, PyBytes_AS_STRING(data), room, flags)
+    if got == USE_KERNEL:
+        return None
+    if flags & MSG_TRUNC:
+        return bytes(got) if got != room else data
+    if got == room:
+        return data
+    return data[:got]
+
+
+cdef list writable_views(buffers):
+    """Byte views of the buffers, or None if the stdlib's call would object."""
+    try:
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+    except (TypeError, BufferError, ValueError):
+        return None
+    return None if any([view.readonly for view in views]) or len(views) > IOV_MAX else views
+
+
+cdef Py_ssize_t receive_scattered(Endpoint endpoint, int64_t timeout, list views, int flags) except -1:
+    """By way of one bytes object: a copy more, on calls that nobody makes where it counts."""
+    cdef Py_ssize_t at = 0
+    cdef bytes data = receive_bytes(endpoint, timeout, sum([len(view) for view in views]), flags)
+    if data is None:
+        return USE_KERNEL
+    for view in views:
+        part = data[at : at + len(view)]
+        view[: len(part)] = part
+        at += len(part)
+    return len(data)
+
+
+# ---- sending -------------------------------------------------------------------------------------------------
+
+
+cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags, bint asleep) noexcept:
+    """One attempt. `asleep`: by the kernel's own blocking send."""
+    cdef int64_t sent
+    if flags & MSG_OOB:
+        return fs_try_send_urgent(&endpoint.c, data, length, flags)
+    if fs_is_attached(&endpoint.c) and length <= UNGUARDED:
+        return fs_try_send(&endpoint.c, data, length, flags)
+    if length > KERNEL_STRIDE and not fs_sends_on_ring(&endpoint.c):
+        length = KERNEL_STRIDE
+    if asleep:
+        fs_note_in_kernel(&endpoint.c, 1)
+        with nogil:
+            sent = sys_send(fs_number(&endpoint.c), data, length, flags)
+            if sent < 0:
+                sent = -errno
+        fs_note_in_kernel(&endpoint.c, -1)
+        return sent
+    with nogil:
+        sent = fs_try_send(&endpoint.c, data, length, flags)
+    return sent
+
+
+cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, Py_ssize_t length, int flags,
+                         bint all) except -1:
+    """One send call. Everything if the socket blocks or `all` is set, else what there is room for. USE_KERNEL when the endpoint
+    has ended: the number is closed, or means something else."""
+    cdef int64_t part, deadline = -1
+    cdef Py_ssize_t sent = 0
+    cdef bint quiet = False, waited = False, full, asleep
+    cdef fs_call call
+    if flags & MSG_DONTWAIT and timeout < 0:
+        timeout = 0  # (a socket object with a timeout waits all the same)
+    if not fs_begin(&endpoint.c, &call):
+        return USE_KERNEL
+    try:
+        while True:
+            asleep = sleeps_in_kernel(endpoint, timeout)
+            part = post_once(endpoint, data + sent, length - sent, flags, asleep)
+            if asleep and part < min(length - sent, KERNEL_STRIDE):
+                # Cut short: by a signal, O_NONBLOCK, SO_SNDTIMEO or an error.
+                sent += max(part, 0)
+                if sent and not all:
+                    break
+                if part == -EINTR or part > 0:
+                    PyErr_CheckSignals()
+                    continue
+                if part == -EAGAIN and fs_timeout_option(&endpoint.c, FS_SEND) >= 0:
+                    fail(endpoint, part)
+            if part >= 0:
+                sent += part
+                if sent == length:
+                    break
+                if part and (timeout < 0 or timeout and all or part == KERNEL_STRIDE):
+                    operate(endpoint)  # a long send moves on its way
+                    continue
+                part = -EAGAIN
+            if part != -EAGAIN:
+                if sent and not all:
+                    break
+                fail(endpoint, part)
+            if timeout == 0:
+                with nogil:
+                    full = not fs_is_exposed(&endpoint.c) or fs_plug_if_full(&endpoint.c)
+                if not full and not waited:
+                    waited = True  # credits came between the attempt and the plug
+                    continue
+                if sent and not all:
+                    return sent
+                fail(endpoint, -EAGAIN)
+            if sent and timeout > 0 and not all:
+                break
+            if not waited:
+                timeout = patience(endpoint, timeout, FS_SEND, &quiet)
+                if timeout == 0:
+                    continue
+                waited = True
+                deadline = deadline_after(timeout)
+            try:
+                if not wait(endpoint, FS_SEND, deadline):
+                    if sent and quiet:
+                        break
+                    run_out(quiet)
+            except BaseException:
+                if sent and not all:
+                    break
+                raise
+            operate(endpoint)
+        if fs_is_exposed(&endpoint.c):
+            with nogil:
+                fs_plug_if_full(&endpoint.c)
+        return sent
+    finally:
+        endpoint.end(&call)
+
+
+cdef Py_ssize_t transmit_buffer(Endpoint endpoint, int64_t timeout, object data, int flags, bint all) except -1:
+    cdef Py_buffer view
+    cdef Py_ssize_t sent
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        sent = transmit(endpoint, timeout, <const char *>view.buf, view.len, flags, all)
+    finally:
+        PyBuffer_Release(&view)
+    return sent
+
+
+cdef bytes gathered(buffers):
+    """One piece, so that the pieces of one call are not mixed with another thread's. None if the stdlib's call would
+    object."""
+    try:
+        return b"".join([memoryview(buffer).cast("B") for buffer in buffers]) if len(buffers) <= IOV_MAX else None
+    except (TypeError, BufferError, ValueError):
+        return None

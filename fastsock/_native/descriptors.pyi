@@ -1,0 +1,39 @@
+"""The calls of `os` on a descriptor that is a connection of ours. Each does what the call of the same name does."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from _typeshed import ReadableBuffer, WriteableBuffer
+
+def read(fd: int, n: int, /) -> bytes:
+    """As os.read."""
+
+def readv(fd: int, buffers: Iterable[WriteableBuffer], /) -> int:
+    """As os.readv."""
+
+def write(fd: int, data: ReadableBuffer, /) -> int:
+    """As os.write."""
+
+def writev(fd: int, buffers: Iterable[ReadableBuffer], /) -> int:
+    """As os.writev."""
+
+def sendfile(out_fd: int, in_fd: int, offset: int | None, count: int, *args: Any, **kwargs: Any) -> int:
+    """As os.sendfile."""
+
+def close(fd: int) -> None:
+    """As os.close."""
+
+def close_socket(fd: int, /) -> None:
+    """As the function socket.close, which takes a number."""
+
+def closerange(fd_low: int, fd_high: int, /) -> None:
+    """As os.closerange."""
+
+def dup(fd: int, /) -> int:
+    """As os.dup: the new descriptor belongs to the same endpoint."""
+
+def dup2(fd: int, fd2: int, inheritable: bool = True) -> int:
+    """As os.dup2."""
+
+def watch_files(on_descriptor: Callable[[int], None] | None) -> None:
+    """Has `on_descriptor` called with a connection's descriptor before a file object is made on it; None: no more."""
