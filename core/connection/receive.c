@@ -184,3 +184,9 @@ void fs_put_oob_inline(struct fs_connection *c, int inline_) {
     fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, inline_);
     fs_unlock_receiving(receiver);
 }
+
+int fs_nap_for_more(struct fs_connection *c) {
+    int events = fs_events_now(c->fd, POLLRDHUP);
+    fs_nap();
+    return !(events & (POLLRDHUP | POLLHUP | POLLERR)) && !fs_sender_waits(c);
+}

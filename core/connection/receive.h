@@ -10,6 +10,14 @@
  * know of a lost peer (a system call). `flags`: MSG_PEEK, MSG_TRUNC, and what the kernel takes. Never blocks. */
 int64_t fs_try_receive(struct fs_connection *c, char *into, size_t room, int flags, int final);
 
+/* The flags of recv that a call here may have; with another one it is the kernel's alone. */
+enum {
+    FS_RECEIVE_FLAGS = MSG_PEEK | MSG_DONTWAIT | MSG_NOSIGNAL | MSG_TRUNC | MSG_WAITALL | MSG_CMSG_CLOEXEC,
+};
+
+/* For a call that peeks and wants more than there is: naps. Whether more may still come. Without the front end's lock. */
+int fs_nap_for_more(struct fs_connection *c);
+
 /* ---- for the rest of the core */
 
 int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final);

@@ -48,8 +48,17 @@ int64_t fs_timeout_option(struct fs_connection *c, int what) {
     return c->send_timeout;
 }
 
-int fs_nonblocking_by_flag(struct fs_connection *c) {
+/* Somebody who knows the descriptor's number may have set O_NONBLOCK behind the socket object's back. */
+static int nonblocking_by_flag(struct fs_connection *c) {
     return fs_is_exposed(c) && fs_system.fcntl(c->fd, F_GETFL, 0) & O_NONBLOCK;
+}
+
+int64_t fs_call_timeout(struct fs_connection *c, int what, int64_t timeout, int *quiet) {
+    *quiet = 0;
+    if (timeout >= 0) return timeout;
+    if (nonblocking_by_flag(c)) return 0;
+    *quiet = fs_timeout_option(c, what) >= 0;
+    return *quiet ? fs_timeout_option(c, what) : timeout;
 }
 
 int fs_on_this_host(struct fs_connection *c) {

@@ -28,8 +28,12 @@ void fs_settle_wait(struct fs_connection *c, int64_t began, int polled, int paid
 /* SO_RCVTIMEO or SO_SNDTIMEO, nanoseconds; -1: not set. Asked of the kernel by the first wait. */
 int64_t fs_timeout_option(struct fs_connection *c, int what);
 
-/* Somebody who knows the descriptor's number may have set O_NONBLOCK behind the socket object's back. */
-int fs_nonblocking_by_flag(struct fs_connection *c);
+/* How long a call may wait on this connection, nanoseconds; 0: not at all, negative: for ever. `timeout`: what its socket object
+ * says, which O_NONBLOCK and SO_RCVTIMEO or SO_SNDTIMEO make less. `quiet`: if that runs out the call ends with EAGAIN, as in the kernel. */
+int64_t fs_call_timeout(struct fs_connection *c, int what, int64_t timeout, int *quiet);
+
+/* When a wait that begins now ends, for fs_sleep. */
+static inline int64_t fs_deadline(int64_t timeout) { return timeout < 0 ? -1 : fs_now() + timeout; }
 
 /* Whether the peer is known to be on this host, or obviously so: both ends have one address, or the peer's is a loopback address.
  * Asked of the kernel by the first wait. */

@@ -3,7 +3,7 @@
 while the path is undecided; how such a call waits, and what it raises. It knows neither socket objects nor descriptors.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
@@ -44,10 +44,6 @@ cdef fail(Endpoint endpoint, int64_t result):
     PyErr_SetFromErrno(OSError)
 
 
-cdef inline int64_t deadline_after(int64_t timeout) noexcept:
-    return -1 if timeout < 0 else fs_now() + timeout
-
-
 cdef int wait(Endpoint endpoint, int what, int64_t deadline) except -1:
     """Polls, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises."""
     cdef bint ready
@@ -81,20 +77,8 @@ cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
                  or fs_only_thread()))
 
 
-cdef int64_t patience(Endpoint endpoint, int64_t timeout, int what, bint *quiet) except -2:
-    """The timeout of this call: the socket object's, unless O_NONBLOCK or SO_RCVTIMEO / SO_SNDTIMEO say less.
-    `quiet`: running out gives EAGAIN, as in the kernel, and not TimeoutError."""
-    quiet[0] = False
-    if timeout < 0:
-        if fs_nonblocking_by_flag(&endpoint.c):
-            timeout = 0
-        elif fs_timeout_option(&endpoint.c, what) >= 0:
-            quiet[0] = True
-            timeout = fs_timeout_option(&endpoint.c, what)
-    return timeout
-
-
 cdef run_out(bint quiet):
+    """Raises what a call raises whose time has run out (`quiet`: fs_call_timeout)."""
     global errno
     if quiet:
         errno = EAGAIN
@@ -115,40 +99,18 @@ cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags,
 
 
 cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, int flags) except? -100_002:
-    """A blocking receive on the kernel path, polling first: bytes, 0 at the end of the stream, or -errno. Each look is an
-    attempt. Raises what a signal handler raises."""
-    cdef int64_t got = -EAGAIN, began = fs_now(), until
-    cdef int looks = 0
-    until = began + fs_budget(&endpoint.c, began)
-    if until != began:
-        fs_note_in_kernel(&endpoint.c, 1)
-        with nogil:
-            while got == -EAGAIN and (looks == 0 or fs_now() < until):
-                got = sys_recv(fs_number(&endpoint.c), into, room, flags | MSG_DONTWAIT)
-                looks += 1
-                if got < 0:
-                    got = -errno
-                    sched_yield()  # we cannot tell whether the peer waits for this very processor
-        fs_note_in_kernel(&endpoint.c, -1)
-        if got != -EAGAIN:
-            if looks > 1:
-                fs_settle_wait(&endpoint.c, began, True, True)
-            return got
-        fs_count(&endpoint.c.vi.count.poll_ns, <uint64_t>(until - began))
-        PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
+    """A blocking receive on the kernel path, polling first. Raises what a signal handler raises."""
+    cdef bint polled = False
+    cdef int64_t got = fs_receive_polling(&endpoint.c, into, room, flags, &polled)
+    if got != -EAGAIN:
+        return got
+    if polled:
+        PyErr_CheckSignals()
         if not sleeps_in_kernel(endpoint, -1):
             return -EINTR  # its handler has moved the connection: look again
-        began = fs_now()
-    fs_note_in_kernel(&endpoint.c, 1)
-    with nogil:
-        got = sys_recv(fs_number(&endpoint.c), into, room, flags)
-        if got < 0:
-            got = -errno
-    fs_note_in_kernel(&endpoint.c, -1)
+    got = fs_receive_asleep(&endpoint.c, into, room, flags, polled)
     if got == -EINTR:
         PyErr_CheckSignals()
-    else:
-        fs_settle_wait(&endpoint.c, began, looks > 0, False)
     return got
 
 
@@ -201,11 +163,11 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                 fs_store_relaxed(&endpoint.c.spun, 0)
                 return USE_KERNEL
             if not waited:
-                timeout = patience(endpoint, timeout, FS_RECEIVE, &quiet)
+                timeout = fs_call_timeout(&endpoint.c, FS_RECEIVE, timeout, &quiet)
                 if timeout == 0:
                     continue
                 waited = True
-                deadline = deadline_after(timeout)
+                deadline = fs_deadline(timeout)
             try:
                 if not wait(endpoint, FS_RECEIVE, deadline):
                     if filled:
@@ -221,12 +183,11 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
 
 cdef bint more_to_peek(Endpoint endpoint) except? True:
     """MSG_PEEK with MSG_WAITALL, which nobody uses in earnest: naps while more may still come."""
-    cdef int events
+    cdef bint more
     with nogil:
-        events = fs_events_now(endpoint.c.fd, POLLRDHUP)
-        fs_nap()
+        more = fs_nap_for_more(&endpoint.c)
     PyErr_CheckSignals()
-    return not events & (POLLRDHUP | POLLHUP | POLLERR) and not fs_sender_waits(&endpoint.c)
+    return more
 
 
 cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, int flags):
@@ -294,13 +255,7 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
     if length > KERNEL_STRIDE and not fs_sends_on_ring(&endpoint.c):
         length = KERNEL_STRIDE
     if asleep:
-        fs_note_in_kernel(&endpoint.c, 1)
-        with nogil:
-            sent = sys_send(fs_number(&endpoint.c), data, length, flags)
-            if sent < 0:
-                sent = -errno
-        fs_note_in_kernel(&endpoint.c, -1)
-        return sent
+        return fs_send_asleep(&endpoint.c, data, length, flags)
     with nogil:
         sent = fs_try_send(&endpoint.c, data, length, flags)
     return sent
@@ -356,11 +311,11 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
             if sent and timeout > 0 and not all:
                 break
             if not waited:
-                timeout = patience(endpoint, timeout, FS_SEND, &quiet)
+                timeout = fs_call_timeout(&endpoint.c, FS_SEND, timeout, &quiet)
                 if timeout == 0:
                     continue
                 waited = True
-                deadline = deadline_after(timeout)
+                deadline = fs_deadline(timeout)
             try:
                 if not wait(endpoint, FS_SEND, deadline):
                     if sent and quiet:

@@ -19,7 +19,6 @@ from fastsock._native.blocking cimport (
 import _socket
 
 cdef enum:
-    RECEIVE_FLAGS = MSG_PEEK | MSG_DONTWAIT | MSG_NOSIGNAL | MSG_TRUNC | MSG_WAITALL | 0x40000000  # MSG_CMSG_CLOEXEC
     SENSIBLE = 1 << 30  # bytes of one receive call; whoever asks for more gets less
 
 cdef Py_ssize_t NONSENSE = <Py_ssize_t>1 << 40  # the stdlib's call tells what it thinks of it
@@ -42,7 +41,7 @@ cdef object kernel_sendmsg = _socket.socket.sendmsg
 
 cdef inline bint ours(Endpoint endpoint, int flags):
     """Whether this receive is driven here and not by the stdlib's call."""
-    if endpoint is None or flags & ~RECEIVE_FLAGS:
+    if endpoint is None or flags & ~FS_RECEIVE_FLAGS:
         return False
     # (An error that the kernel has told already is told here, or never.)
     return undecided(endpoint) or fs_load_relaxed(&endpoint.c.stands.pending_error) or fs_polls(&endpoint.c)

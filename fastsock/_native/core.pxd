@@ -112,7 +112,6 @@ cdef extern from "connection/state.h" nogil:
     uint32_t fs_moved(const fs_connection *)
     bint fs_receives_on_ring(const fs_connection *)
     bint fs_sends_on_ring(const fs_connection *)
-    bint fs_sender_waits(fs_connection *)
     bint fs_is_gone(const fs_connection *)
     bint fs_is_out(const fs_connection *)
     bint fs_waits_for_leaver(const fs_connection *)
@@ -144,7 +143,6 @@ cdef extern from "connection/end.h" nogil:
 
 
 cdef extern from "connection/move.h" nogil:
-    int fs_number(fs_connection *)
     struct fs_manner:
         uint32_t ack_threshold
         uint32_t combine_limit
@@ -176,6 +174,8 @@ cdef extern from "connection/ringing.h" nogil:
 
 
 cdef extern from "connection/receive.h" nogil:
+    enum: FS_RECEIVE_FLAGS
+    bint fs_nap_for_more(fs_connection *)
     int64_t fs_try_receive(fs_connection *, char *into, size_t room, int flags, bint final)
     bint fs_kernel_part_read(fs_connection *, uint64_t switch_at)
     void fs_put_oob_inline(fs_connection *, bint inline)
@@ -195,7 +195,14 @@ cdef extern from "connection/wait.h" nogil:
     int64_t fs_budget(fs_connection *, int64_t now)
     void fs_settle_wait(fs_connection *, int64_t began, bint polled, bint paid)
     int64_t fs_timeout_option(fs_connection *, int what)
-    bint fs_nonblocking_by_flag(fs_connection *)
+    int64_t fs_call_timeout(fs_connection *, int what, int64_t timeout, bint *quiet)
+    int64_t fs_deadline(int64_t timeout)
+
+
+cdef extern from "connection/blocking.h":
+    int64_t fs_receive_polling(fs_connection *, char *into, size_t room, int flags, bint *polled)
+    int64_t fs_receive_asleep(fs_connection *, char *into, size_t room, int flags, bint polled)
+    int64_t fs_send_asleep(fs_connection *, const char *data, size_t length, int flags)
 
 
 cdef extern from "connection/leave.h" nogil:

@@ -17,10 +17,10 @@ cdef extern from "base/atomics.h" nogil:
     uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
     void fs_store_relaxed(fs_word32 *, uint32_t)
     void fs_store_relaxed64 "fs_store_relaxed"(fs_word64 *, uint64_t)
+    void fs_count(fs_word64 *, uint64_t)
     void fs_store_sc(fs_word32 *, uint32_t)
     uint32_t fs_and_sc(fs_word32 *, uint32_t)
     uint32_t fs_add_sc(fs_word32 *, uint32_t)
-    void fs_count(fs_word64 *, uint64_t)
     void fs_pause()
 
 
@@ -37,10 +37,8 @@ cdef extern from "base/front.h" nogil:
 
 cdef extern from "base/system.h" nogil:
     int64_t fs_now()
-    void fs_nap()
     int fs_events_now(int fd, short events)
-    int64_t sys_recv "recv"(int, void *, size_t, int)
-    int64_t sys_send "send"(int, const void *, size_t, int)
+    void fs_nap()
     int sys_close "close"(int)
     int sys_fcntl "fcntl"(int, int, ...)
     int sched_yield()

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport strcmp
 from cpython.object cimport PyObject
 
-from fastsock._native.core cimport FS_RECEIVE, FS_SEND, fs_receives_on_ring, fs_sends_on_ring
+from fastsock._native.core cimport FS_RECEIVE, FS_SEND, fs_is_driven, fs_receives_on_ring, fs_sends_on_ring
 from fastsock._native.core_ring cimport F_GETFL, O_NONBLOCK, sys_fcntl
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.blocking cimport (
