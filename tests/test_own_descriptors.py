@@ -1,9 +1,11 @@
 """fastsock's own descriptors, which a program may close with all others, and whose numbers it may take."""
 
+import os
 import textwrap
 from contextlib import closing
 
 import pytest
+from differential.processes import forked
 from pairs import SECONDS, deadline, read_exactly
 from processes import connect, running, settle
 
@@ -113,3 +115,17 @@ def test_a_file_that_takes_the_number_of_an_eventfd_is_left_alone(how: str) -> N
                 assert read_exactly(sock, 5) == b"again"
         assert program.line() == "30"
         assert program.wait() == 0
+
+
+def test_a_forked_child_keeps_the_program_s_first_descriptors() -> None:
+    """What the parent published is closed in the child, and places that publish nothing have no descriptors."""
+    before = [os.fstat(number).st_ino for number in range(3)]
+
+    def check() -> None:
+        assert [os.fstat(number).st_ino for number in range(3)] == before
+
+    with closing(fastsock.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()  # the connection thread runs
+        with forked(check):
+            pass

@@ -11,11 +11,7 @@
 
 #define VISIBLE_MS 2000 /* how long a name stays published: a fastsock peer looks for it within some operations */
 
-struct fs_table fs_table = {
-    .lock = PTHREAD_MUTEX_INITIALIZER,
-    .meetings = {[0 ... FS_MEETINGS - 1] = {.listener = -1, .control = -1}},
-    .backlog = 128,
-};
+struct fs_table fs_table = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* (All zero: no shared object carries its 130 KB.) */
 
 void fs_take_table(void) {
     while (pthread_mutex_trylock(&fs_table.lock)) {
@@ -50,6 +46,7 @@ int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uin
             meetings[i].turn++;
             meetings[i].came.failure = NULL;
             meetings[i].listener = listener;
+            meetings[i].control = -1;
             meetings[i].tcp = tcp;
             meetings[i].expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
             fs_watch_socket(listener, (uint64_t)meetings[i].turn << 32 | (uint64_t)i);
@@ -127,6 +124,7 @@ size_t fs_withdraw(uint64_t handle, fs_word32 **arrival) {
 }
 
 void fs_close_meeting(struct fs_meeting *m) {
+    if (fs_load_relaxed(&m->state) == FS_MEETING_FREE) return; /* closed, or never used: zeros are no descriptors */
     if (m->listener >= 0) fs_system.close(m->listener);
     if (m->control >= 0) fs_system.close(m->control);
     m->listener = m->control = -1;

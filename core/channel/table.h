@@ -11,6 +11,7 @@
 #include "connection/connection.h"
 
 enum {
+    FS_BACKLOG = 128,   /* of the accept queue, before a listener asked for more */
     FS_MEETINGS = 1024, /* names published at a time; more connections wait their turn */
     FS_PARKED = 16,     /* regions kept mapped for their next connection */
 };
@@ -20,7 +21,7 @@ struct fs_meeting {
      * connection's operations read it without, as a hint that there is something to look for: relaxed. */
     fs_word32 state;
     uint32_t turn;              /* counts uses of this entry, so that a late event is not taken for a new one's */
-    int listener, control;      /* sockets, -1: none */
+    int listener, control;      /* sockets, -1: none. Of an entry that is not free */
     struct fs_tcp_identity tcp; /* the connection, as its other end has to prove it */
     int64_t expires;            /* monotonic ns */
     struct fs_arrival came;
@@ -47,7 +48,7 @@ struct fs_table {
     int parked_next;
     size_t freed_quietly; /* bytes that the connection thread unmapped; the cap hears of them with the next ones */
     int queued;           /* FS_MEETING_ARRIVED entries: the accept queue */
-    int backlog;          /* its bound, from listen() */
+    int backlog;          /* its bound, from listen(), if that is more than FS_BACKLOG */
     int trusts_any;
     /* requests.h */
     struct fs_asked *on_ring;

@@ -97,7 +97,7 @@ static const char *judge(struct fs_meeting *m, const struct fs_hello *hello, int
     if (got != (int)sizeof *hello || hello->magic != FS_MAGIC) return "garbage instead of a hello";
     if (hello->version != FS_VERSION) return "hello of another version";
     if (!proven) return "u";
-    if (fs_table.queued >= fs_table.backlog) return "?queue full";
+    if (fs_table.queued >= FS_MAX(fs_table.backlog, FS_BACKLOG)) return "?queue full";
     if (hello->reuse) {
         struct fs_parked_region *found = NULL;
         for (int i = 0; i < FS_PARKED && !found; i++) {
