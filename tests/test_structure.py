@@ -315,6 +315,37 @@ def test_turns_that_are_made_are_found(text: str, makes: bool) -> None:
     assert bool(MAKES_TURN.search(text)) == makes
 
 
+def writes_what_is_shared(text: str) -> bool:
+    """Whether Cython code writes a field of `struct fs_side` or of the ring, which is for the core."""
+    shared = {"own", "rx", "tx", *re.findall(r"\bfs_(?:side|half) \*(\w+)", text)}
+    place = rf"\b(?:{'|'.join(sorted(shared))})\.\w[\w.]*"
+    atomic = rf"\bfs_(?:store|or|and|add|swap|count)\w*\(\s*&[\w.]*{place}"
+    return bool(re.search(rf"{atomic}|{place}\s*(?:[|&^+-]?=(?!=))", text))
+
+
+def test_the_skin_writes_nothing_that_is_shared() -> None:
+    """Neither with other processes of the side nor with the peer."""
+    skin = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pxi", ".pyx")]
+    assert {path.name for path in skin if writes_what_is_shared(path.read_text())} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "writes"),
+    [
+        ("fs_and_sc(&endpoint.c.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)", True),
+        ("endpoint.c.own.kernel_taken += mine", True),
+        ("cdef fs_side *new = fs_new_side()\nnew.pid_space = 0", True),
+        ("cdef fs_side *new = fs_new_side()\nfs_store_sc(&new.holders, 1)", True),
+        ("fs_count(&endpoint.c.vi.count.poll_ns, 1)", False),
+        ("fs_count_child(endpoint.c.own, by)", False),
+        ("if own.fin_sent == fs_load_sc(&own.consumed):", False),
+        ("dict(posted=own.posted, fin_sent=own.fin_sent)", False),
+    ],
+)
+def test_writes_of_what_is_shared_are_found(text: str, writes: bool) -> None:
+    assert writes_what_is_shared(text) == writes
+
+
 def test_the_core_knows_nothing_of_python() -> None:
     for path in CORE_SOURCES:
         assert not re.search(r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", path.read_text()), path

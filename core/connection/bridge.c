@@ -344,9 +344,9 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
 /* Starts the process. Its process id, or -errno. The process allocates nothing: another thread may have had the
  * allocator's lock when it was made. */
 static int64_t fork_bridge(struct fs_connection *c, struct fs_parcel *parcel, int far, char *buffers) {
-    fs_add_sc(&c->own->holders, 1); /* before it exists: see registry/forks.h */
+    fs_count_child(c->own, 1); /* before it exists: see registry/forks.h */
     int64_t pid = fork_away();
-    if (pid < 0) fs_add_sc(&c->own->holders, (uint32_t)-1);
+    if (pid < 0) fs_count_child(c->own, -1);
     if (pid != 0) return pid;
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_space = fs_pid_space();

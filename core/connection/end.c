@@ -26,10 +26,8 @@ int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
     fs_store_relaxed(&c->number, (uint32_t)fd);
     c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
     fs_take_up_polling(&c->habit);
-    c->own = fs_new_block(sizeof(struct fs_side));
+    c->own = fs_new_side();
     if (!c->own) return -ENOMEM;
-    fs_store_sc(&c->own->holders, 1);
-    c->own->pid_space = fs_own_pid_space;
     c->place = fs_enroll(inode, fd);
     return 0;
 }

@@ -76,7 +76,7 @@
  * What else a front end owes
  *
  *     fs_expose(c) before anybody else gets the descriptor's number to poll it. A loop that drives the connection and
- *     keeps its number to itself says fs_note_driven instead.
+ *     keeps its number to itself says fs_drive_by_loop instead (drive.h).
  *     fs_leave_ring(c, ..) before anybody else reads or writes the descriptor, or inherits it by an exec.
  *     In a forked child: fs_own_pid, fs_forget_blocks_after_fork, fs_forget_news, and fs_inherit for each connection. A
  *     child that shall not hold the connection says so as every holder does: fs_let_go_of.
@@ -91,6 +91,7 @@
 #include "connection/bridge.h"       /* the way back to the kernel where the peer cannot help, */
 #include "connection/leave.h"        /* and where it can */
 #include "connection/connection.h"   /* struct fs_connection, struct fs_call */
+#include "connection/drive.h"        /* an event loop's transport drives the connection */
 #include "connection/end.h"          /* opening, shutdown, ending, forks */
 #include "connection/leavers_peer.h" /* fs_put_back */
 #include "connection/move.h"         /* fs_attach, fs_expose, fs_point_to */

@@ -44,6 +44,8 @@ uint32_t fs_count_holders(struct fs_side *own) {
     return fs_load_sc(&own->holders);
 }
 
+void fs_count_child(struct fs_side *own, int by) { fs_add_sc(&own->holders, (uint32_t)by); }
+
 void fs_note_child(struct fs_side *own) {
     int known = known_children(own);
     for (int i = 0; i < known; i++)

@@ -7,6 +7,9 @@
 /* Processes that have this connection open. Strikes out forked children that have died unseen. */
 uint32_t fs_count_holders(struct fs_side *own);
 
+/* A fork is about to make one holder more (`by` 1), or has come to nothing (-1): see forks.h. */
+void fs_count_child(struct fs_side *own, int by);
+
 /* This process holds the connection since a fork: it is struck out if it is killed (one of the first, at least). */
 void fs_note_child(struct fs_side *own);
 

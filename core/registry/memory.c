@@ -10,6 +10,7 @@
  * Responsible for: who has which block. Never: gives a slab back, or waits. All of it with the front end's lock. */
 #include "registry/memory.h"
 
+#include "base/front.h"
 #include "base/system.h"
 #include "registry/holders.h"
 
@@ -90,6 +91,14 @@ void *fs_new_block(size_t size) {
 void fs_free_block(void *memory, size_t size) {
     struct free_blocks *to = &free_blocks[rounded_to_block(size) / BLOCK];
     if (to->count < to->room) to->blocks[to->count++] = memory; /* always: add_slab has made room for it */
+}
+
+struct fs_side *fs_new_side(void) {
+    struct fs_side *side = fs_new_block(sizeof *side);
+    if (!side) return NULL;
+    fs_store_sc(&side->holders, 1);
+    side->pid_space = fs_own_pid_space;
+    return side;
 }
 
 void fs_free_side(struct fs_side *side, size_t ends_size) {

@@ -12,6 +12,9 @@ void *fs_new_block(size_t size);
 
 void fs_free_block(void *memory, size_t size);
 
+/* The memory of a side that this process alone holds. NULL without memory or address space. */
+struct fs_side *fs_new_side(void);
+
 /* Takes back a connection's blocks, once no process holds it any more. (Nobody but us strikes out a child that is killed
  * after we have let go.) `ends_size`: bytes of `side->sender.ends`, as fs_ends_size says. */
 void fs_free_side(struct fs_side *side, size_t ends_size);

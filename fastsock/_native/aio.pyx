@@ -37,7 +37,6 @@ cdef extern from "Python.h":
     PyObject *PyObject_CallOneArg(object, object)
     Py_ssize_t PyObject_Size(object) except -1
 
-include "driving.pxi"
 include "queue.pxi"
 include "transport.pxi"
 include "transport_reading.pxi"

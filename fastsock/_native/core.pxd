@@ -29,13 +29,14 @@ cdef extern from "waiter/news.h" nogil:
 
 
 cdef extern from "registry/memory.h" nogil:
-    void *fs_new_block(size_t size)
+    fs_side *fs_new_side()
     void fs_free_block(void *memory, size_t size)
     void fs_forget_blocks_after_fork()
 
 
 cdef extern from "registry/holders.h" nogil:
     uint32_t fs_count_holders(fs_side *own)
+    void fs_count_child(fs_side *own, int by)
     uint32_t fs_pid_space()
 
 
@@ -109,25 +110,19 @@ cdef extern from "connection/state.h" nogil:
     bint fs_is_broken(const fs_connection *)
     bint fs_is_nodelay(const fs_connection *)
     bint fs_is_lost(const fs_connection *)
-    uint32_t fs_moved(const fs_connection *)
     bint fs_receives_on_ring(const fs_connection *)
     bint fs_sends_on_ring(const fs_connection *)
-    bint fs_is_gone(const fs_connection *)
     bint fs_is_out(const fs_connection *)
-    bint fs_waits_for_leaver(const fs_connection *)
 
     enum: FS_EV_OUT
     void fs_change_leaving(fs_leaver *, int event)
     void fs_note_detached(fs_connection *)
-    void fs_note_driven(fs_connection *)
     void fs_note_broken(fs_connection *)
     void fs_note_error(fs_connection *, uint32_t error)
     void fs_note_in_kernel(fs_connection *, int calls)
 
 
 cdef extern from "connection/turns.h" nogil:
-    fs_receiver *fs_lock_receiving(fs_connection *)
-    fs_sender *fs_lock_sending(fs_connection *)
     void fs_await_both(fs_connection *)
 
 
@@ -155,21 +150,8 @@ cdef extern from "connection/move.h" nogil:
     void fs_point_to(fs_connection *, int fd)
 
 
-cdef extern from "connection/lifeline.h" nogil:
-    bint fs_probe_peer(fs_connection *, fs_sender *)
-    bint fs_kernel_position(fs_connection *, uint64_t *taken, int64_t *mark)
-
-
-cdef extern from "connection/hear.h" nogil:
-    void fs_take_doorbell_bytes(fs_connection *, fs_receiver *)
-    void fs_answer_credit_wait(fs_connection *, fs_receiver *)
-    bint fs_end_turn_to_receive(fs_connection *, fs_receiver *)
-
-
 cdef extern from "connection/ringing.h" nogil:
     void fs_wake_own(fs_connection *)
-    bint fs_owes_nothing(fs_connection *)
-    bint fs_end_turn_to_send(fs_connection *, fs_sender *)
     bint fs_plug_if_full(fs_connection *)
 
 
@@ -177,7 +159,6 @@ cdef extern from "connection/receive.h" nogil:
     enum: FS_RECEIVE_FLAGS
     bint fs_nap_for_more(fs_connection *)
     int64_t fs_try_receive(fs_connection *, char *into, size_t room, int flags, bint final)
-    bint fs_kernel_part_read(fs_connection *, uint64_t switch_at)
     void fs_put_oob_inline(fs_connection *, bint inline)
 
 
@@ -185,7 +166,20 @@ cdef extern from "connection/send.h" nogil:
     int64_t fs_try_send(fs_connection *, const char *data, size_t length, int flags)
     int64_t fs_try_send_urgent(fs_connection *, const char *data, size_t length, int flags)
     void fs_note_limits(fs_connection *, uint32_t receive, uint32_t send)
-    void fs_switch_sending(fs_connection *, fs_sender *)
+
+
+cdef extern from "connection/drive.h" nogil:
+    void fs_drive_by_loop(fs_connection *)
+    int64_t fs_account_read(fs_connection *, uint64_t count, uint64_t *behind)
+    bint fs_switch_reached(fs_connection *)
+    bint fs_keeps_plug(fs_connection *)
+    bint fs_ends_with_reset(fs_connection *)
+    bint fs_kernel_is_next(fs_connection *)
+    bint fs_may_switch(fs_connection *)
+    bint fs_switch_if_ready(fs_connection *)
+    bint fs_credit_returned(fs_connection *)
+    bint fs_probe_driven_peer(fs_connection *)
+    bint fs_arm_for_loop(fs_connection *, bint receives, bint sends)
 
 
 cdef extern from "connection/wait.h" nogil:

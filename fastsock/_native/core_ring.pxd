@@ -10,17 +10,11 @@ cdef extern from "base/atomics.h" nogil:
     ctypedef struct fs_word64:
         pass
 
-    uint32_t fs_load_acquire(fs_word32 *)
     uint32_t fs_load_relaxed(fs_word32 *)
     uint64_t fs_load_relaxed64 "fs_load_relaxed"(fs_word64 *)
     uint32_t fs_load_sc(fs_word32 *)
     uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
     void fs_store_relaxed(fs_word32 *, uint32_t)
-    void fs_store_relaxed64 "fs_store_relaxed"(fs_word64 *, uint64_t)
-    void fs_count(fs_word64 *, uint64_t)
-    void fs_store_sc(fs_word32 *, uint32_t)
-    uint32_t fs_and_sc(fs_word32 *, uint32_t)
-    uint32_t fs_add_sc(fs_word32 *, uint32_t)
     void fs_pause()
 
 
@@ -53,13 +47,6 @@ cdef extern from "base/share.h" nogil:
 
 
 cdef extern from "ring/doorbell.h" nogil:
-    enum: FS_EXPOSED
-    enum: FS_WAITS, FS_PLUGGED
-    enum: FS_SENDING_MOVED, FS_RECEIVING_MOVED, FS_SENDING_BACK, FS_RECEIVING_BACK
-    enum: FS_READY
-    const uint64_t FS_RESET
-    const uint64_t FS_BACK
-
     struct fs_half:
         fs_word64 fin
         fs_word64 switch_at
@@ -127,8 +114,5 @@ cdef extern from "ring/doorbell.h" nogil:
     void fs_add_counters(fs_counters *, fs_counters *, bint)
     int fs_waiting(fs_vi *)
     size_t fs_available(fs_vi *, size_t)
-    uint32_t fs_peer_credit_wait(fs_vi *)
     bint fs_readable(fs_vi *)
-    bint fs_arm_receiver(fs_vi *)
     void fs_disarm_receiver(fs_vi *)
-    bint fs_arm_sender(fs_vi *, fs_sender *, uint32_t)

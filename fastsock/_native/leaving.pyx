@@ -29,11 +29,9 @@ cdef int64_t bridge(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, set 
     The descriptors lead to another socket then, and `inode` is that one's."""
     cdef int near = -1
     cdef int64_t pid
-    cdef fs_side *new = <fs_side *>fs_new_block(sizeof(fs_side))
+    cdef fs_side *new = fs_new_side()
     if new == NULL:
         raise MemoryError("no address space for connection state")
-    fs_store_sc(&new.holders, 1)
-    new.pid_space = fs_own_pid_space
     pid = fs_start_bridge(c, leaver, parcel, &near)
     if pid < 0:
         fs_free_block(new, sizeof(fs_side))

@@ -189,7 +189,7 @@ cdef class CompletionQueue:
         """The transport has a backlog, and the kernel's stream from its peer has ended."""
         if transport.endpoint is None or transport in self.watched or self.closed:
             return 0
-        if lost_peer(transport.endpoint):
+        if fs_probe_driven_peer(&transport.endpoint.c):
             self.heat(transport)
             return 0
         self.watched.add(transport)

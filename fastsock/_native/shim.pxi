@@ -164,14 +164,14 @@ cdef class Shim:
         program's, and how many of the last (`behind`)."""
         cdef Transport transport = self.transport
         cdef uint64_t late = 0
-        cdef int64_t mine = took_from_kernel(transport.endpoint, count, &late)
+        cdef int64_t mine = fs_account_read(&transport.endpoint.c, count, &late)
         behind[0] = <Py_ssize_t>late
         if mine < 0:
             transport.fail(mine)
             return 0
         if mine < count:
             hold_lower(transport)
-        if mine < count or switch_reached(transport.endpoint):
+        if mine < count or fs_switch_reached(&transport.endpoint.c):
             transport.origin.queue.heat(transport)
         return mine
 

@@ -130,7 +130,8 @@ cdef class Transport:
             self.acts_at = 0
             endpoint.queue = self.origin.queue
             self.origin.queue.begun.add(self)
-            drive_by_loop(endpoint)
+            with nogil:
+                fs_drive_by_loop(&endpoint.c)
         return 0
 
     cdef int take_over(self, Endpoint endpoint) except -1:
@@ -149,7 +150,8 @@ cdef class Transport:
             return 0  # it has ended, and its memory is given back
         self.entered = self.in_context = True
         self.note_context()
-        drive_by_loop(self.endpoint)
+        with nogil:
+            fs_drive_by_loop(&self.endpoint.c)
         return self.origin.queue.enter(self)
 
     cdef int stay_on_kernel(self, reason) except -1:
@@ -166,11 +168,11 @@ cdef class Transport:
 
     cdef bint sends_on_ring(self) noexcept:
         """Whether the next bytes go to the ring; moves there if the peer is ready and the kernel's part is complete."""
-        if not kernel_is_next(self.endpoint):
+        if not fs_kernel_is_next(&self.endpoint.c):
             return True
-        if self.sends_file or not may_move_sending(self.endpoint) or self.lower.get_write_buffer_size():
+        if self.sends_file or not fs_may_switch(&self.endpoint.c) or self.lower.get_write_buffer_size():
             return False
-        return move_now(self.endpoint)
+        return fs_switch_if_ready(&self.endpoint.c)
 
     cdef uint32_t peer_processor(self) noexcept nogil:
         """1 + the processor that the peer last ran on; 0: unknown."""
@@ -186,9 +188,9 @@ cdef class Transport:
             if fs_receives_on_ring(&self.endpoint.c):
                 if fs_readable(&self.endpoint.c.vi):
                     return True
-            elif switch_reached(self.endpoint):
+            elif fs_switch_reached(&self.endpoint.c):
                 return True
-        return self.backlog_size != 0 and (self.credit or credit_returned(self.endpoint))
+        return self.backlog_size != 0 and (self.credit or fs_credit_returned(&self.endpoint.c))
 
     cdef bint progress(self) except -1:
         """Delivers what came, sends what waits. Whether anything happened. Exceptions of the protocol are reported as
@@ -198,7 +200,7 @@ cdef class Transport:
             any = self.flush()
         if self.endpoint is None or self.ended or not self.reading or self.closing:
             return any
-        if not (self.lower_ended or fs_receives_on_ring(&self.endpoint.c) or switch_reached(self.endpoint)):
+        if not (self.lower_ended or fs_receives_on_ring(&self.endpoint.c) or fs_switch_reached(&self.endpoint.c)):
             return any
         return receive(self, self.lower_ended) or any
 
@@ -208,8 +210,8 @@ cdef class Transport:
 
     cdef bint arm(self) except -1:
         """Says that we sleep until our eventfd is rung. True if something is there already."""
-        if arm(self.endpoint, self.reading and not self.ended, self.backlog_size != 0):
-            # That look has taken the credits, so credit_returned sees none that came just before it.
+        if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended, self.backlog_size != 0):
+            # That look has taken the credits, so fs_credit_returned sees none that came just before it.
             self.credit = self.backlog_size != 0
             self.disarm()
             return True

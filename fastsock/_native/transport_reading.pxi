@@ -63,7 +63,7 @@ cdef bint received_nothing(Transport self, int64_t got) except -1:
     """`got` is no number of bytes: whether it was news, the end of the stream or an error."""
     if got == -EAGAIN:
         return False
-    if got == 0 and was_reset(self.endpoint):
+    if got == 0 and fs_ends_with_reset(&self.endpoint.c):
         self.fail(-ECONNRESET)  # the loop's own transport has taken the error from the kernel already
     elif got == 0:
         tell_end(self)
@@ -109,14 +109,14 @@ cdef int deliver_soon(Transport self, bytes data) except -1:
 
 cdef int hold_lower(Transport self) except -1:
     """The loop's transport has read of a plug: leaves the rest where it is, until the plug is answered."""
-    if plugged(self.endpoint):
+    if fs_keeps_plug(&self.endpoint.c):
         self.lower_held = True
         self.lower.pause_reading()
     return 0
 
 
 cdef int release_lower(Transport self) except -1:
-    if self.lower_held and not plugged(self.endpoint):
+    if self.lower_held and not fs_keeps_plug(&self.endpoint.c):
         self.lower_held = False
         if self.reading or self.receives_on_ring():
             self.lower.resume_reading()

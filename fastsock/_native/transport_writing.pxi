@@ -41,7 +41,7 @@ cdef bint send_backlog(Transport self) except -1:
             if sent != -EAGAIN:
                 self.fail(sent)
                 return True
-            if kernel_is_next(self.endpoint):
+            if fs_kernel_is_next(&self.endpoint.c):
                 hand_backlog_down(self)
                 return True
             break

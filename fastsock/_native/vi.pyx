@@ -97,9 +97,9 @@ cdef void count_child(int by) noexcept with gil:
     (fs_watch_forks)."""
     cdef Endpoint endpoint
     for endpoint in nameless:
-        fs_add_sc(&endpoint.c.own.holders, <uint32_t>by)
+        fs_count_child(endpoint.c.own, by)
     for endpoint in by_inode.values():
-        fs_add_sc(&endpoint.c.own.holders, <uint32_t>by)
+        fs_count_child(endpoint.c.own, by)
     if by > 0:
         fs_tell_of_number()  # who sleeps looks now and then from here on: the child may take its wakeup and be killed
 
