@@ -47,7 +47,7 @@ def native() -> Extension:
     """Each module is transpiled under its own name, which its PyInit function bears; fastsock._native finds them."""
     modules = cythonize(
         [Extension(f"fastsock._native.{Path(path).stem}", [path]) for path in MODULES],
-        compiler_directives={"language_level": "3"},
+        compiler_directives={"language_level": "3", "auto_pickle": False},  # nothing here can be pickled
     )
     return Extension(
         "fastsock._native._core",

@@ -13,7 +13,7 @@ DOCS = ROOT / "docs"
 PAGES = ("design", "waiting", "leaving", "processes", "asyncio-layer", "decisions", "protocol", "verification")
 NATIVE = sorted(
     path
-    for room, ends in (("core", "ch"), ("fastsock/_native", ("pyx", "pxd", "pxi", "h")))
+    for room, ends in (("core", "ch"), ("fastsock/_native", ("pyx", "pxd")))
     for end in ends
     for path in (ROOT / room).rglob(f"*.{end}")
 )

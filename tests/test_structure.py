@@ -24,7 +24,7 @@ NATIVE = ROOT / "_native"
 GENERATED = {path.with_suffix(".c") for path in NATIVE.glob("*.pyx")}
 SOURCES = sorted(
     path
-    for suffix in ("py", "pyi", "pyx", "pxd", "pxi", "h", "c")
+    for suffix in ("py", "pyi", "pyx", "pxd", "h", "c")
     for path in ROOT.rglob(f"*.{suffix}")
     if path not in GENERATED
 )
@@ -40,10 +40,11 @@ LAYERS = (
     {"_native.core"},
     {"_native.channel", "_native.front", "_native.leaving", "_native.reports"},
     {"_native.endpoint"},
-    {"_native.vi"},
-    {"_native.sockets"},
-    {"_native.blocking"},
-    {"_native.aio", "_native.calls", "_native.connector", "_native.descriptors"},
+    {"_native.queue", "_native.vi"},
+    {"_native.sockets", "_native.telling"},
+    {"_native.blocking", "_native.carrying"},
+    {"_native.calls", "_native.connector", "_native.descriptors", "_native.transport"},
+    {"_native.shim"},
     {"addresses", "regions", "sessions", "thread"},
     {"rendezvous"},
     {"forks", "passing"},
@@ -110,10 +111,7 @@ def python_imports(path: Path) -> set[str]:
 
 
 def cython_imports(path: Path) -> set[str]:
-    """Of a module with its .pxi parts."""
     text = path.read_text()
-    parts = re.findall(r'^include "(.*)"', text, re.MULTILINE)
-    text = "\n".join([text, *((path.parent / part).read_text() for part in parts)])
     found: set[str] = set()
     for source, names in re.findall(r"^\s*from (fastsock\S*) c?import \(?([^#\n]*)", text, re.MULTILINE):
         found |= named_modules(source, [name.split(" as ")[0].strip() for name in names.split(",")])
@@ -157,10 +155,17 @@ def test_imports_are_found() -> None:
     assert imports("_native.calls") >= {"_native.sockets", "_native.blocking"}
     assert imports("_native.blocking") >= {"_native.sockets", "_native.vi", "_native.endpoint"}
     assert imports("_native.sockets") >= {"_native.vi", "_native.endpoint"}
-    assert imports("_native.aio") >= {"_native.vi", "_native.endpoint"}
+    assert imports("_native.transport") >= {"_native.vi", "_native.carrying", "_native.telling"}
+    assert imports("_native.telling") >= {"_native.queue", "_native.endpoint"}  # the .pxd's too
     assert imports("aio.uv") >= {"aio.transports", "config", "thread"}
     assert "" in imports("cli")
     assert "_boot" in imports("cli")
+
+
+def test_no_module_of_the_skin_is_made_of_included_code() -> None:
+    """An import tells which names are whose."""
+    includes = re.compile(r"^include ", re.MULTILINE)
+    assert {path.name for path in NATIVE.glob("*.p[yx]*") if includes.search(path.read_text())} == set()
 
 
 def test_the_finder_knows_every_module_of_the_shared_object() -> None:
@@ -170,7 +175,7 @@ def test_the_finder_knows_every_module_of_the_shared_object() -> None:
 # ---- the native part -----------------------------------------------------------------------------------------
 
 LABEL = re.compile(r"SYNC: (?P<label>[a-z][a-z ]*?) - ")
-NATIVE_SOURCES = [*CORE_SOURCES, *(path for path in SOURCES if path.suffix in (".pxd", ".pxi", ".pyx"))]
+NATIVE_SOURCES = [*CORE_SOURCES, *(path for path in SOURCES if path.suffix in (".pxd", ".pyx"))]
 
 
 def test_every_sync_label_stands_at_both_ends() -> None:
@@ -325,7 +330,7 @@ def writes_what_is_shared(text: str) -> bool:
 
 def test_the_skin_writes_nothing_that_is_shared() -> None:
     """Neither with other processes of the side nor with the peer."""
-    skin = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pxi", ".pyx")]
+    skin = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pyx")]
     assert {path.name for path in skin if writes_what_is_shared(path.read_text())} == set()
 
 

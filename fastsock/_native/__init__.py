@@ -16,8 +16,22 @@ if "t" in sys.abiflags:
     )
 
 MODULES = {
-    "aio", "blocking", "calls", "connector", "descriptors", "endpoint", "front", "leaving", "reports", "sockets", "vi",
-}  # fmt: skip
+    "blocking",
+    "calls",
+    "carrying",
+    "connector",
+    "descriptors",
+    "endpoint",
+    "front",
+    "leaving",
+    "queue",
+    "reports",
+    "shim",
+    "sockets",
+    "telling",
+    "transport",
+    "vi",
+}
 """The modules that the shared object has."""
 
 

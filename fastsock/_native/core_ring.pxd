@@ -31,12 +31,11 @@ cdef extern from "base/front.h" nogil:
 
 cdef extern from "base/system.h" nogil:
     int64_t fs_now()
-    int fs_events_now(int fd, short events)
     void fs_nap()
     int sys_close "close"(int)
     int sys_fcntl "fcntl"(int, int, ...)
     int sched_yield()
-    enum: POLLOUT, POLLERR, POLLHUP, POLLRDHUP
+    enum: POLLOUT
     enum: EAGAIN, EINTR, EINVAL, ECONNRESET, EISCONN, EINPROGRESS, ENOTCONN, ENOMEM, EMFILE, ENFILE
     enum: MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL, MSG_OOB
     enum: F_GETFD, F_GETFL, O_NONBLOCK, F_DUPFD_CLOEXEC

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsock import config
-from fastsock._native.aio import making_of_socket, may_move
+from fastsock._native.shim import making_of_socket, may_move
+from fastsock.aio.transports import new_origin
 from fastsock.thread import ensure_thread
 
 __all__ = ["WRAPPERS"]
@@ -54,7 +55,7 @@ def _wrap_create_server(original: Any) -> Any:
 
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
-    "_make_socket_transport": making_of_socket,
+    "_make_socket_transport": lambda original: making_of_socket(original, new_origin),
     "_make_ssl_transport": _wrap_make_ssl_transport,
     "create_server": _wrap_create_server,
 }

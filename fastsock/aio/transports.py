@@ -1,6 +1,7 @@
 """What a transport of the asyncio layer is told about paths, and the shims below it.
 
-The native transport (`fastsock._native.aio`) asks this module, which stands above the rendezvous, as its `policy`.
+A native transport (`fastsock._native.transport`) is given this module, which stands above the rendezvous, as its
+`policy`: the table of functions that it asks, and of classes that are Python's.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsock import facade, rendezvous
-from fastsock._native.aio import CompletionQueue, Origin, ShimOfBuffered, Transport, install
-from fastsock._native.aio import StdlibTransport as NativeStdlibTransport
+from fastsock._native.queue import CompletionQueue
+from fastsock._native.shim import ShimOfBuffered
+from fastsock._native.telling import Origin
+from fastsock._native.transport import StdlibTransport as NativeStdlibTransport
+from fastsock._native.transport import Transport
 from fastsock._native.vi import Endpoint
 from fastsock.observability import Path, paths
 
-__all__ = ["Transport", "close_queue", "is_stdlib"]
+__all__ = ["Transport", "close_queue", "is_stdlib", "new_origin"]
 
 _log = logging.getLogger("asyncio")  # what the loops themselves say goes there
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
@@ -28,6 +32,8 @@ OVERRIDDEN = rendezvous.Reason.OVERRIDDEN
 RESOURCES = rendezvous.Reason.RESOURCES
 HANDED_OUT = rendezvous.Reason.HANDED_OUT
 ENDING = rendezvous.Reason.ENDING
+PLAIN_SOCKETS = (facade.socket, facade.socket.__mro__[1])
+"""The classes of sockets without data calls of a program's own: the facade's and the stdlib's."""
 
 
 class BufferedShim(ShimOfBuffered, asyncio.BufferedProtocol):
@@ -114,7 +120,7 @@ def show_socket(transport: Transport, sock: Any) -> Any:
 
 def new_origin(loop: Any) -> Origin:
     """At a loop's first connection: what its transports have in common, and with it the completion queue."""
-    return Origin(loop, CompletionQueue(loop), is_stdlib(loop))
+    return Origin(loop, CompletionQueue(loop), is_stdlib(loop), sys.modules[__name__])
 
 
 def is_stdlib(loop: Any) -> bool:
@@ -182,6 +188,3 @@ def ignored_write(before: int) -> None:
 def debug(transport: Transport, message: str) -> None:
     """A connection ended with an OSError in a protocol's callback, and the loop is in debug mode."""
     _log.debug("%r: %s", transport, message, exc_info=True)
-
-
-install(sys.modules[__name__], BufferedShim, StdlibTransport, (facade.socket, facade.socket.__mro__[1]))

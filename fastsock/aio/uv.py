@@ -10,8 +10,8 @@ from typing import Any
 from uvloop.loop import PseudoSocket, SSLProtocol  # type: ignore[attr-defined]
 
 from fastsock import config, facade
-from fastsock._native.aio import ShimFactory, connecting, made_above
-from fastsock.aio.transports import Transport, hand_out, path_behind, shown_as
+from fastsock._native.shim import ShimFactory, connecting, made_above, origin_of
+from fastsock.aio.transports import Transport, hand_out, new_origin, path_behind, shown_as
 from fastsock.observability import Path
 from fastsock.thread import ensure_thread
 
@@ -115,7 +115,8 @@ class _Tls:
             protocol = protocol_factory()
             return self.protocol(protocol, waiter)
 
-        transport, ssl_protocol = await made_above(connecting(ShimFactory(self.loop, below, sock)))
+        factory = ShimFactory(origin_of(self.loop, new_origin), below, sock)
+        transport, ssl_protocol = await made_above(connecting(factory))
         try:
             await waiter
         except BaseException:
@@ -148,7 +149,7 @@ def _wrap_create_connection(original: Any) -> Any:
             protocol_factory, options.get("sock"), lambda factory: original(self, factory, host, port, **options)
         )
 
-    return connecting(original, create_secured)
+    return connecting(original, create_secured, new_origin)
 
 
 def _timeouts_from(options: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +163,8 @@ def _wrap_connect_accepted_socket(original: Any) -> Any:
         if not config.active().enabled:
             return original(self, protocol_factory, sock, ssl=ssl, **timeouts)  # type: ignore[no-any-return]
         if not ssl:
-            return made_above(original(self, ShimFactory(self, protocol_factory, sock), sock, **timeouts))
+            factory = ShimFactory(origin_of(self, new_origin), protocol_factory, sock)
+            return made_above(original(self, factory, sock, **timeouts))
         security = _Tls(self, ssl, True, "", timeouts)
         return security.connect(protocol_factory, sock, lambda factory: original(self, factory, sock))
 
@@ -182,7 +184,7 @@ def _wrap_create_server(original: Any) -> Any:
             def factory() -> Any:
                 return security.protocol(protocol_factory())
 
-        server = await original(self, ShimFactory(self, factory), host, port, **options)
+        server = await original(self, ShimFactory(origin_of(self, new_origin), factory), host, port, **options)
         ensure_thread()
         return server
 

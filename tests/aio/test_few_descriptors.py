@@ -9,7 +9,7 @@ from processes import running
 
 import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
-from fastsock._native.aio import CompletionQueue
+from fastsock._native.queue import CompletionQueue
 
 MANY = """
 import asyncio, resource

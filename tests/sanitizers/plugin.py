@@ -18,9 +18,9 @@ FOLDER = Path(os.environ["SANITIZER_REPORTS"])
 
 def pytest_configure() -> None:
     """Refuses to run on anything but the instrumented modules."""
-    from fastsock._native import aio, calls, connector, descriptors, sockets, vi
+    from fastsock._native import calls, connector, descriptors, sockets, transport, vi
 
-    for module in (vi, sockets, calls, descriptors, connector, aio):
+    for module in (vi, sockets, calls, descriptors, connector, transport):
         path = Path(str(module.__file__))
         if Path.cwd() not in path.parents or MARKS[os.environ["SANITIZER"]] not in path.read_bytes():
             raise pytest.UsageError(f"{path} is not the instrumented module")

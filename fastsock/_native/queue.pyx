@@ -1,4 +1,26 @@
-# The completion queue of one loop.
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""The completion queue of one loop: it polls hot connections natively, delivers what came in batches, and leaves quiet
+ones, armed, to the loop's epoll.
+
+It knows of a transport what `Driven` says. What is read, sent and told is the transport's.
+"""
+
+from libc.stdint cimport int64_t, uint32_t
+from cpython.object cimport PyObject
+
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+from fastsock._native.endpoint cimport Endpoint, totals
+
+import contextvars as _contextvars
+import gc as _gc
+import os as _os
+from collections import deque as _deque
+
+cdef extern from "Python.h":
+    int PyContext_Enter(object) except -1
+    int PyContext_Exit(object) except -1
+    Py_ssize_t PyObject_Size(object) except -1
 
 cdef extern from *:
     """
@@ -53,6 +75,41 @@ cdef object ready_callbacks(loop):
     return (None, None)
 
 
+cdef class Driven:
+    """A connection of a loop, as the queue sees it: what a transport is, and what it has to answer."""
+
+    cdef bint something(self) noexcept nogil:
+        """Whether there is something to receive, or credit for the backlog. A look at one or two cache lines."""
+        return False
+
+    cdef bint progress(self) except -1:
+        """Delivers what came, sends what waits. Whether anything happened. Exceptions of the protocol are reported as
+        the loop does."""
+        raise NotImplementedError
+
+    cdef bint arm(self) except -1:
+        """Says that we sleep until our eventfd is rung. True if something is there already."""
+        raise NotImplementedError
+
+    cdef int keep_late(self, bytes data) except -1:
+        """Bytes of a connection that leaves the ring, which come before everything else that the kernel has."""
+        raise NotImplementedError
+
+    cdef int end_endpoint(self) except -1:
+        """Our end of the ring: FIN, or a reset if bytes lie unread. Before the descriptor is closed."""
+        raise NotImplementedError
+
+
+cdef inline uint32_t processor_of_peer(Driven transport) noexcept nogil:
+    """1 + the processor that the peer last ran on; 0: unknown."""
+    return fs_load_relaxed(&transport.endpoint.c.vi.rx.processor)
+
+
+cdef inline bint loop_is_idle(CompletionQueue self) except -1:
+    """Whether no callback of the loop is ready, so that what is delivered now overtakes none."""
+    return PyObject_Size(self.ready) == 0
+
+
 cdef class CompletionQueue:
     """Polls the hot connections of one loop and delivers what came; arms the quiet ones.
 
@@ -64,29 +121,6 @@ cdef class CompletionQueue:
     is delivered at once. Otherwise it notes who has something (`seen`) and delivers to these in its next turn, when the
     callbacks that were ready before it have run: a loop takes its ready callbacks in their order.
     """
-
-    cdef object __weakref__
-    cdef object loop
-    cdef object call_soon
-    cdef object turn_method
-    cdef object context
-    cdef readonly int epoll
-    cdef Transport inside   # whose context is the current one, during a sweep
-    cdef object ready       # the loop's deque of callbacks that are ready
-    cdef list hot
-    cdef list seen          # transports that had something when the queue last looked
-    cdef dict by_eventfd    # eventfd -> transport on the ring
-    cdef readonly set begun  # transports with an endpoint
-    cdef bint scheduled
-    cdef bint stale         # `hot` holds transports that are not hot any more
-    cdef bint closed
-    cdef set watched        # transports with a backlog whose lifeline has ended: nothing would tell of the peer's death
-    cdef object probe_timer
-    cdef fs_habit habit
-    cdef int64_t writes     # on the ring, ever: tells whether a protocol answered from its callback
-    cdef int64_t quiet_since  # monotonic ns; 0: something came with the last sweep
-    cdef int64_t left_at
-    cdef int64_t budget     # ns that this wait, which began at quiet_since, may poll
 
     def __cinit__(self, loop):
         self.loop = loop
@@ -118,8 +152,8 @@ cdef class CompletionQueue:
 
     def keep_late(self, int eventfd, bytes data not None):
         """Of the endpoint that sleeps on this eventfd and leaves the ring: bytes that are not in the kernel's queue again."""
-        cdef Transport transport = self.by_eventfd[eventfd]
-        deliver_soon(transport, data)
+        cdef Driven transport = self.by_eventfd[eventfd]
+        transport.keep_late(data)
 
     def ignore_eventfd(self, int fd):
         """The endpoint has not attached, or goes. (The peer has the eventfd too, so closing it here would not do.)"""
@@ -138,13 +172,13 @@ cdef class CompletionQueue:
         self.epoll = epoll
         return 0
 
-    cdef int enter(self, Transport transport) except -1:
+    cdef int enter(self, Driven transport) except -1:
         """The transport's endpoint has been attached, and `watch_eventfd` was called for it."""
         self.by_eventfd[transport.endpoint.c.wake_fd] = transport
         self.heat(transport)
         return 0
 
-    cdef void leave(self, Transport transport) noexcept:
+    cdef void leave(self, Driven transport) noexcept:
         """The transport's endpoint is about to end."""
         self.begun.discard(transport)
         self.watched.discard(transport)
@@ -153,7 +187,7 @@ cdef class CompletionQueue:
             self.by_eventfd.pop(transport.endpoint.c.wake_fd, None)
             self.ignore_eventfd(transport.endpoint.c.wake_fd)
 
-    cdef int heat(self, Transport transport) except -1:
+    cdef int heat(self, Driven transport) except -1:
         """Polls the transport from the next turn on."""
         transport.last_event = fs_now()
         if not transport.hot:
@@ -165,14 +199,14 @@ cdef class CompletionQueue:
             self.call_soon(self.turn_method, context=self.context)
         return 0
 
-    cdef void cool(self, Transport transport) noexcept:
+    cdef void cool(self, Driven transport) noexcept:
         if transport.hot:
             transport.hot = False
             self.stale = True
 
     def close(self):
         """The loop is about to be closed: its connections end with their transports."""
-        cdef Transport transport
+        cdef Driven transport
         for transport in list(self.begun):
             transport.end_endpoint()
         self.closed = True
@@ -185,7 +219,7 @@ cdef class CompletionQueue:
 
     # ---- half-closed peers -------------------------------------------------------------------------------
 
-    cdef int watch(self, Transport transport) except -1:
+    cdef int watch(self, Driven transport) except -1:
         """The transport has a backlog, and the kernel's stream from its peer has ended."""
         if transport.endpoint is None or transport in self.watched or self.closed:
             return 0
@@ -199,7 +233,7 @@ cdef class CompletionQueue:
 
     def probe(self):
         """The queue's timer, while there is something to watch."""
-        cdef Transport transport
+        cdef Driven transport
         watched = self.watched
         self.watched = set()
         self.probe_timer = None
@@ -209,15 +243,11 @@ cdef class CompletionQueue:
 
     # ---- turns -------------------------------------------------------------------------------------------
 
-    cdef inline bint loop_is_idle(self) except -1:
-        """Whether no callback is ready, so that what is delivered now overtakes none."""
-        return PyObject_Size(self.ready) == 0
-
     def wake(self):
         """The loop's callback for the epoll descriptor: eventfds were rung."""
         cdef int rung[64]
         cdef int n, i
-        cdef Transport transport
+        cdef Driven transport
         cdef bint ordered = self.scheduled
         cdef list woken = []
         n = fs_rung_eventfds(self.epoll, rung)
@@ -226,7 +256,7 @@ cdef class CompletionQueue:
         for i in range(n):
             transport = self.by_eventfd.get(rung[i])
             if transport is not None:
-                transport.disarm()
+                fs_disarm_receiver(&transport.endpoint.c.vi)
                 self.heat(transport)
                 woken.append(transport)
         self.quiet_since = 0
@@ -244,7 +274,7 @@ cdef class CompletionQueue:
             return
         try:  # (`scheduled` is still true, so that heat() does not order a turn ahead of the one ordered below)
             any = self.sweep_all()
-            if not self.loop_is_idle():
+            if not loop_is_idle(self):
                 self.look(fs_now())
             if not any and self.hot and not self.seen:
                 now = fs_now()
@@ -253,7 +283,7 @@ cdef class CompletionQueue:
                     self.budget = fs_may_poll(&self.habit, now, self.peer_processor())
                 if now - self.quiet_since >= self.budget:
                     self.arm_all()
-                elif not loop_works and self.loop_is_idle() and (
+                elif not loop_works and loop_is_idle(self) and (
                         self.spin(min(now + SPIN, self.quiet_since + self.budget))):
                     self.sweep_all()
         finally:  # also when an interrupt leaves the loop: the program may run it again
@@ -270,7 +300,7 @@ cdef class CompletionQueue:
         finally:
             self.step_out()
 
-    cdef int step_into(self, Transport transport) except -1:
+    cdef int step_into(self, Driven transport) except -1:
         """The sweep goes on in this transport's context. (To enter and leave it for every message would cost as much as
         the ring does.)"""
         if self.inside is not transport:
@@ -280,7 +310,7 @@ cdef class CompletionQueue:
         return 0
 
     cdef int step_out(self) except -1:
-        cdef Transport transport = self.inside
+        cdef Driven transport = self.inside
         if transport is not None:
             self.inside = None
             PyContext_Exit(transport.context)
@@ -291,7 +321,7 @@ cdef class CompletionQueue:
         cdef int64_t now = began
         cdef int sweeps = 0
         cdef bint any = False, unanswered = False, polls = False
-        while self.seen or self.loop_is_idle():
+        while self.seen or loop_is_idle(self):
             if not self.seen:
                 self.look(now)
             if self.seen and self.deliver_seen(now, &unanswered):
@@ -316,17 +346,17 @@ cdef class CompletionQueue:
     cdef uint32_t peer_processor(self) noexcept:
         """1 + the processor that the peer of a hot connection last ran on, the one that `spin` goes by; 0: unknown."""
         self.drop_cooled()
-        return (<Transport>self.hot[0]).peer_processor() if self.hot else 0
+        return processor_of_peer(<Driven>self.hot[0]) if self.hot else 0
 
     cdef bint answer_comes(self) noexcept:
         """A protocol has answered from its callback, so the peer's next message may be here before a turn of the loop would
         be over."""
-        cdef Transport transport
+        cdef Driven transport
         cdef int looks
         self.drop_cooled()
         if len(self.hot) != 1:
             return False
-        transport = <Transport>self.hot[0]
+        transport = <Driven>self.hot[0]
         for looks in range(ANSWER_LOOKS):
             if transport.something():
                 return True
@@ -335,11 +365,12 @@ cdef class CompletionQueue:
 
     cdef int look(self, int64_t now) except -1:
         """One look at each hot connection: who has something is `seen`."""
-        cdef Transport transport
+        cdef Driven transport
         cdef bint several = len(self.hot) > 1
         self.drop_cooled()
         self.seen = []
-        for transport in self.hot:
+        for member in self.hot:
+            transport = <Driven>member  # unchecked, here and below: a look along its base classes is as long as this one
             if transport.hot:
                 if transport.something():
                     self.seen.append(transport)
@@ -350,12 +381,13 @@ cdef class CompletionQueue:
     cdef bint deliver_seen(self, int64_t now, bint *unanswered) except -1:
         """Whether anything came of what was seen; `unanswered`: some protocol did not write at once, so what has to happen
         next is probably a task's."""
-        cdef Transport transport
+        cdef Driven transport
         cdef int64_t writes
         cdef bint any = False
         cdef list seen = self.seen
         self.seen = []
-        for transport in seen:
+        for member in seen:
+            transport = <Driven>member
             if transport.hot:
                 writes = self.writes
                 self.step_into(transport)
@@ -367,7 +399,7 @@ cdef class CompletionQueue:
         return any
 
     cdef void drop_cooled(self) noexcept:
-        cdef Transport transport
+        cdef Driven transport
         if self.stale:
             self.stale = False
             self.hot = [transport for transport in self.hot if transport.hot]
@@ -386,10 +418,10 @@ cdef class CompletionQueue:
             return False
         with nogil:
             while not found and fs_now() < until:
-                shares = fs_shares_processor((<Transport>members[0]).peer_processor())
+                shares = fs_shares_processor(processor_of_peer(<Driven>members[0]))
                 for look in range(1 if shares else LOOKS):
                     for i in range(n):
-                        if (<Transport>members[i]).something():
+                        if (<Driven>members[i]).something():
                             found = True
                             break
                     if found:
@@ -400,7 +432,7 @@ cdef class CompletionQueue:
         return found
 
     cdef int arm_all(self) except -1:
-        cdef Transport transport
+        cdef Driven transport
         cdef bint all_armed = True
         for transport in self.hot:
             if not transport.hot:

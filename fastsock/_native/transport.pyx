@@ -1,68 +1,34 @@
-# The transport that the program's protocol sees: its state, its way to the ring, and asyncio's methods. What happens
-# to the bytes and to the protocol is in transport_*.pxi.
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""The transport that the program's protocol sees, on the virtual interface, whatever the loop.
 
-cdef enum:
-    HIGH_WATER = 65536  # bytes: asyncio's default
+The loop's own TCP transport carries a connection natively until both ends are fastsock and it proves busy. A *shim* stands
+below as that transport's protocol, and our transport above as the program's. When the connection moves, the program's
+bytes go through the ring and the loop's transport stays as the lifeline. Here is the way to the ring, and what asyncio asks.
+"""
+
+from libc.stdint cimport INT64_MAX, int64_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+
+from fastsock._native.carrying cimport deliver_late, end_sending, pause_protocol_if_full, post, receive, send_backlog
+from fastsock._native.channel cimport FS_MEETING_WAITING
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+from fastsock._native.endpoint cimport Endpoint
+from fastsock._native.telling cimport HIGH_WATER, Carried, is_buffered, receives_on_ring
+from fastsock._native.vi cimport acts_again_at, note_connected, operate
+
+from asyncio import Transport as _AsyncioTransport
+
+cdef extern from "Python.h":
+    object PyContext_CopyCurrent()
 
 
-@cython.freelist(16)
-cdef class Transport:
-    """One connection of a loop, on kernel TCP or on the ring. What asyncio asks of a transport, for one thread.
+cdef class Transport(Carried):
+    """One connection of a loop, on kernel TCP or on the ring: what asyncio asks of a transport (how it ends: `Carried`).
 
     Raises what the loop's own transports raise. `write` never blocks: what the ring has no room for waits in `backlog`.
     """
-
-    cdef object __weakref__
-    cdef Origin origin
-    cdef readonly object lower        # the loop's own transport
-    cdef object write_to_lower        # its method, of a connection that has proved busy
-    cdef object clients               # the set of a server that may close us, or None
-    cdef object context               # in which the protocol is called,
-    cdef bint in_context              # by us; until the move the loop's transport does that
-    # the program's protocol and its methods
-    cdef object protocol
-    cdef object data_received
-    cdef object get_buffer            # None: not a BufferedProtocol
-    cdef object buffer_updated
-    cdef Shim shim
-    # the connection
-    cdef Endpoint endpoint            # None until the connection has proved busy
-    cdef readonly int64_t operations
-    cdef int64_t acts_at              # operations, from which on there is something to do beside counting them
-    cdef bint entered                 # the queue has it
-    cdef bint hot
-    cdef int64_t last_event
-    # receiving
-    cdef bint reading                 # as pause_reading and resume_reading left it
-    cdef bytes late                   # of a peer that went back to the kernel, while reading is paused
-    cdef bint lower_held              # does not read, because of the peer's plug
-    cdef bint lower_ended             # the kernel's end of stream was seen
-    cdef bint ended                   # the protocol was told of the end of the stream
-    # sending
-    cdef object backlog               # deque of bytes that found no room; None: there never were any
-    cdef size_t backlog_size
-    cdef Py_ssize_t first_sent        # bytes of its first piece that are sent
-    cdef size_t high_water
-    cdef size_t low_water
-    cdef bint protocol_paused
-    cdef bint credit                  # was seen for the backlog when the loop was about to sleep
-    cdef bint flushing                # tells the protocol that the backlog is small
-    cdef bint write_ended
-    cdef public bint sends_file       # the kernel does, so nothing may move
-    # ending
-    cdef bint closing
-    cdef bint lost
-    cdef object last_standing         # the endpoint's, of a connection that has ended or has none to move with
-    cdef object kernel_because        # the reason why it shall not move; None: it may
-    cdef object shown_socket          # what get_extra_info("socket") gives
-    cdef bint handed_out              # somebody knows the descriptor's number
-    cdef int ignored_writes
-
-    def __cinit__(self):
-        self.acts_at = INT64_MAX
-        self.reading = True
-        self.high_water = HIGH_WATER
-        self.low_water = HIGH_WATER // 4
 
     def __init__(self):
         raise TypeError("the methods of event loops make transports")
@@ -73,7 +39,7 @@ cdef class Transport:
 
     # ---- from the kernel to the ring ---------------------------------------------------------------------
 
-    cdef inline int note_read(self) except -1:
+    cdef int note_read(self) except -1:
         """An operation more, called by the loop's transport: so the context is the one in which the protocol is called."""
         self.operations += 1
         if self.acts():
@@ -82,7 +48,7 @@ cdef class Transport:
             self.operate()
         return 0
 
-    cdef inline bint acts(self) noexcept:
+    cdef bint acts(self) noexcept:
         """Whether there is something to do for the operation just counted. (Nothing, while a name is published of which
         nothing has come.)"""
         return self.operations >= self.acts_at and (
@@ -121,17 +87,20 @@ cdef class Transport:
         """The connection has proved busy: gives it an endpoint, unless it is none that could move."""
         self.acts_at = INT64_MAX
         self.write_to_lower = self.lower.write
-        self.drive(policy.begin(self, self.operations))
+        self.drive(self.origin.policy.begin(self, self.operations))
         return 0
 
     cdef int drive(self, Endpoint endpoint) except -1:
+        cdef fs_call call
         self.endpoint = endpoint
         if endpoint is not None:
             self.acts_at = 0
             endpoint.queue = self.origin.queue
             self.origin.queue.begun.add(self)
-            with nogil:
-                fs_drive_by_loop(&endpoint.c)
+            if fs_begin(&endpoint.c, &call):  # another thread may close it while this one waits for its turn
+                with nogil:
+                    fs_drive_by_loop(&endpoint.c)
+                endpoint.end(&call)
         return 0
 
     cdef int take_over(self, Endpoint endpoint) except -1:
@@ -154,18 +123,6 @@ cdef class Transport:
             fs_drive_by_loop(&self.endpoint.c)
         return self.origin.queue.enter(self)
 
-    cdef int stay_on_kernel(self, reason) except -1:
-        """The connection, which has no region, shall not move."""
-        self.kernel_because = reason
-        if self.endpoint is not None:
-            policy.decide(self.endpoint, reason)
-        else:
-            if self.acts_at != INT64_MAX:
-                policy.counted_as(reason)
-            self.last_standing = (False, False, False, reason)
-        self.acts_at = INT64_MAX
-        return 0
-
     cdef bint sends_on_ring(self) noexcept:
         """Whether the next bytes go to the ring; moves there if the peer is ready and the kernel's part is complete."""
         if not fs_kernel_is_next(&self.endpoint.c):
@@ -174,14 +131,9 @@ cdef class Transport:
             return False
         return fs_switch_if_ready(&self.endpoint.c)
 
-    cdef uint32_t peer_processor(self) noexcept nogil:
-        """1 + the processor that the peer last ran on; 0: unknown."""
-        return fs_load_relaxed(&self.endpoint.c.vi.rx.processor)
-
     # ---- what the queue asks -----------------------------------------------------------------------------
 
     cdef bint something(self) noexcept nogil:
-        """Whether there is something to receive, or credit for the backlog. A look at one or two cache lines."""
         if self.reading and not self.ended and not self.closing:
             if self.lower_ended:
                 return True
@@ -193,32 +145,30 @@ cdef class Transport:
         return self.backlog_size != 0 and (self.credit or fs_credit_returned(&self.endpoint.c))
 
     cdef bint progress(self) except -1:
-        """Delivers what came, sends what waits. Whether anything happened. Exceptions of the protocol are reported as
-        the loop does."""
         cdef bint any = False
         if self.backlog_size:
-            any = self.flush()
+            any = send_backlog(self)
         if self.endpoint is None or self.ended or not self.reading or self.closing:
             return any
         if not (self.lower_ended or fs_receives_on_ring(&self.endpoint.c) or fs_switch_reached(&self.endpoint.c)):
             return any
         return receive(self, self.lower_ended) or any
 
-    cdef bint flush(self) except -1:
-        """Sends from the backlog what there is room for now. Whether anything was sent."""
-        return send_backlog(self)  # a method between: else the compiler puts it all into `progress`, which is hot
-
     cdef bint arm(self) except -1:
-        """Says that we sleep until our eventfd is rung. True if something is there already."""
         if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended, self.backlog_size != 0):
             # That look has taken the credits, so fs_credit_returned sees none that came just before it.
             self.credit = self.backlog_size != 0
-            self.disarm()
+            fs_disarm_receiver(&self.endpoint.c.vi)
             return True
         return False
 
-    cdef void disarm(self) noexcept:
-        fs_disarm_receiver(&self.endpoint.c.vi)
+    cdef int keep_late(self, bytes data) except -1:
+        # Nothing is read until they are delivered, behind what is ready by now.
+        self.late = data if self.late is None else self.late + data
+        if self.reading:
+            self.lower.pause_reading()
+            self.origin.loop.call_soon(self.deliver_kept, context=self.origin.queue.context)
+        return 0
 
     # ---- receiving ---------------------------------------------------------------------------------------
 
@@ -227,7 +177,7 @@ cdef class Transport:
         if self.closing or not self.reading:
             return
         self.reading = False
-        if not self.receives_on_ring():
+        if not receives_on_ring(self):
             self.lower.pause_reading()
 
     def resume_reading(self):
@@ -240,7 +190,7 @@ cdef class Transport:
             deliver_late(self, late)
             if not self.reading or self.closing:
                 return
-        if not self.receives_on_ring() and not self.lower.is_reading():
+        if not receives_on_ring(self) and not self.lower.is_reading():
             self.lower.resume_reading()
         if self.entered:
             self.origin.queue.heat(self)
@@ -256,9 +206,6 @@ cdef class Transport:
     def is_reading(self):
         """As asyncio.ReadTransport.is_reading."""
         return self.reading and not self.closing and not self.ended
-
-    cdef bint receives_on_ring(self) noexcept:
-        return self.endpoint is not None and fs_receives_on_ring(&self.endpoint.c)
 
     # ---- sending -----------------------------------------------------------------------------------------
 
@@ -285,7 +232,7 @@ cdef class Transport:
         if self.lower is None or self.lost or (self.closing and self.entered):
             with memoryview(data) as view:  # the type is checked all the same
                 if view.nbytes:
-                    policy.ignored_write(self.ignored_writes)
+                    self.origin.policy.ignored_write(self.ignored_writes)
                     self.ignored_writes += 1
             return None
         if self.write_to_lower is not None:
@@ -345,9 +292,8 @@ cdef class Transport:
         """As asyncio.BaseTransport.set_protocol."""
         self.use_protocol(protocol, is_buffered(protocol))
         if not self.lost and (self.get_buffer is not None) != self.shim.buffered:
-            self.shim = new_shim(self.origin, protocol, self, None)
-            self.lower.set_protocol(self.shim)
-            if not self.reading and not self.receives_on_ring():
+            self.shim.replace(protocol)
+            if not self.reading and not receives_on_ring(self):
                 self.lower.pause_reading()  # uvloop starts again with a new protocol
         if self.entered:
             self.origin.queue.heat(self)
@@ -376,7 +322,7 @@ cdef class Transport:
             return default
         if name == "socket":
             if self.shown_socket is None:
-                self.shown_socket = policy.show_socket(self, self.lower.get_extra_info(name))
+                self.shown_socket = self.origin.policy.show_socket(self, self.lower.get_extra_info(name))
             return default if self.shown_socket is None else self.shown_socket
         return self.lower.get_extra_info(name, default)
 
@@ -387,12 +333,12 @@ cdef class Transport:
             return
         self.handed_out = True
         if not self.entered:
-            self.stay_on_kernel(policy.HANDED_OUT)
+            self.stay_on_kernel(self.origin.policy.HANDED_OUT)
             return
-        policy.leave(self.endpoint, policy.HANDED_OUT)
+        self.origin.policy.leave(self.endpoint, self.origin.policy.HANDED_OUT)
         if self.backlog_size:
-            self.flush()
-        if self.closing or self.receives_on_ring() or self.late is not None:
+            send_backlog(self)
+        if self.closing or receives_on_ring(self) or self.late is not None:
             return
         # From the kernel the loop's transport reads when the program wants it to; for the ring it went on for ever.
         self.lower_held = False
@@ -404,7 +350,7 @@ cdef class Transport:
 
     def path(self):
         """Which path the connection's bytes take, and why."""
-        return policy.path_of(self.endpoint.standing if self.endpoint is not None else self.last_standing)
+        return self.origin.policy.path_of(self.endpoint.standing if self.endpoint is not None else self.last_standing)
 
     @property
     def on_kernel(self):
@@ -423,62 +369,6 @@ cdef class Transport:
     def _paused(self):  # uvloop's SSLProtocol asks
         return not self.is_reading()
 
-    # ---- ending ------------------------------------------------------------------------------------------
-
-    def is_closing(self):
-        """As asyncio.BaseTransport.is_closing."""
-        # (The loop's transport ends the connection when its own write fails, and tells so in a later turn.)
-        return self.closing or (self.lower is not None and not (
-            self.endpoint is not None and fs_sends_on_ring(&self.endpoint.c)) and self.lower.is_closing())
-
-    def close(self):
-        """As asyncio.BaseTransport.close: what was written goes out first."""
-        if self.closing:
-            return
-        self.closing = True
-        if self.lower is None:
-            return
-        if self.backlog_size:
-            self.origin.queue.heat(self)  # closes when it is sent
-            return
-        if self.entered:
-            self.end_endpoint()
-        self.lower.close()
-
-    def abort(self):
-        """As asyncio.WriteTransport.abort."""
-        self._force_close(None)
-
-    def _force_close(self, error):
-        # asyncio's and uvloop's SSLProtocol call this.
-        if self.lost or self.lower is None:
-            return
-        self.closing = True
-        drop_backlog(self)
-        self.end_endpoint()
-        self.lower._force_close(error)
-
-    cdef int end_endpoint(self) except -1:
-        """Our end of the ring: FIN, or a reset if bytes lie unread. Before the descriptor is closed."""
-        cdef Endpoint endpoint = self.endpoint
-        if endpoint is None:
-            return 0
-        self.last_standing = standing_of(endpoint)
-        endpoint.operations = self.operations
-        self.origin.queue.leave(self)
-        self.entered = False
-        self.endpoint = endpoint.queue = None
-        self.acts_at = INT64_MAX
-        endpoint.forget(endpoint.c.fd)
-        return let_loose(endpoint)
-
-    cdef int fail(self, int64_t result) except -1:
-        """A negative result of the endpoint: the connection is lost."""
-        if result == FS_VIOLATED:
-            policy.violated(self.endpoint)
-            result = -ECONNRESET
-        self._force_close(OSError(<int>-result, _os.strerror(<int>-result)))
-        return 0
 
 
 cdef class StdlibTransport(Transport):
