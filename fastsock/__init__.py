@@ -45,7 +45,7 @@ __version__ = "0.1.0"
 
 def stats() -> Stats:
     """The counters of this process, frozen."""
-    return _observability.snapshot(_vi.counters(), {_rendezvous.Reason.FEW: _vi.connections_opened()})
+    return _observability.snapshot(_vi.counters(), *_vi.path_counts())
 
 
 def __getattr__(name: str) -> _Any:

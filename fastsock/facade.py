@@ -219,7 +219,7 @@ class socket(_Kernel, metaclass=_Class):
         endpoint = self._endpoint
         if (level, option) in _KEEPS_KERNEL:
             if endpoint is not None:
-                rendezvous.decide(endpoint, rendezvous.Reason.OPTION)
+                vi.decide(endpoint, rendezvous.Reason.OPTION)
         elif option in (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF):
             limits = list(self._buffer_limits)
             limits[option == stdlib.SO_SNDBUF] = _Kernel.getsockopt(self, stdlib.SOL_SOCKET, option)
@@ -233,7 +233,7 @@ class socket(_Kernel, metaclass=_Class):
 
     def _sendfile_use_sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
         # The kernel's sendfile would write past the ring, or while another thread's operation moves the connection.
-        if self._endpoint is None or not (self._endpoint.attached or self._endpoint.step is not None):
+        if self._endpoint is None or not (self._endpoint.attached or self._endpoint.undecided):
             return super()._sendfile_use_sendfile(file, offset, count)  # type: ignore[misc,no-any-return]
         self._check_sendfile_params(file, offset, count)  # type: ignore[attr-defined]
         try:

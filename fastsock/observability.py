@@ -9,14 +9,13 @@ starts in half the time).
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import attrs
 
-__all__ = ["DEBUG", "INFO", "WARNING", "Metric", "Path", "Stats", "detail", "event", "paths", "snapshot"]
+__all__ = ["DEBUG", "INFO", "WARNING", "Metric", "Path", "Stats", "detail", "event", "snapshot"]
 
 DEBUG, INFO, WARNING = 10, 20, 30  # as in logging
 _log: Any = None
@@ -199,36 +198,11 @@ class Stats:
         )
 
 
-class PathCounts:
-    """How many connections took which path, and why: what has changed since they were opened, which is counted
-    natively. Called a few times in a connection's life."""
-
-    def __init__(self) -> None:
-        self.ring = 0
-        self.reasons: Counter[str] = Counter()
-
-    def opened(self, reason: str) -> None:
-        self.reasons[reason] += 1
-
-    def changed(self, old: str, new: str) -> None:
-        self.reasons[old] -= 1
-        self.reasons[new] += 1
-
-    def moved(self, old: str) -> None:
-        self.reasons[old] -= 1
-        self.ring += 1
-
-
-paths = PathCounts()
-
-
-def snapshot(counters: Mapping[str, int], opened: Mapping[str, int]) -> Stats:
-    """The statistics, from the native counters, the connections opened by the reason that they began with, and the path
-    counts."""
-    reasons = dict(paths.reasons + Counter(opened))  # (without those that are zero)
+def snapshot(counters: Mapping[str, int], ring: int, reasons: Mapping[str, int]) -> Stats:
+    """The statistics, from the native counters and the connections by their paths."""
     return Stats(
-        connections_ring=paths.ring,
+        connections_ring=ring,
         connections_tcp=sum(reasons.values()),
-        fallback_reasons=MappingProxyType(reasons),
+        fallback_reasons=MappingProxyType(dict(reasons)),
         **counters,
     )

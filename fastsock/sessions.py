@@ -56,16 +56,13 @@ _habits: OrderedDict[int, Habit] = OrderedDict()
 
 
 def delay(endpoint: Endpoint, ports: tuple[int, int]) -> bool:
-    """A connection is about to look for its peer. Whether it should not do so yet, as sessions of these ports are
-    short: its next step is taken when moving pays. Its own end is noted from now on."""
+    """A connection is about to look for its peer. Whether it should not do so before its operation PAYS, as sessions of
+    these ports are short. Its own end is noted from now on."""
     if endpoint.session is not None:
         return False  # it has been delayed, and lives on
     first, second = (_habit_of(port) for port in ports)
     endpoint.session = _Both(first, second)
-    if max(first.shorter, second.shorter) < BELIEVED or endpoint.operations >= PAYS:
-        return False
-    endpoint.next_step = PAYS
-    return True
+    return max(first.shorter, second.shorter) >= BELIEVED and endpoint.operations < PAYS
 
 
 def _habit_of(port: int) -> Habit:

@@ -19,7 +19,6 @@ import pytest
 from pairs import SECONDS, KernelSocket, bind_beside, until
 
 import fastsock
-from fastsock import regions
 from fastsock._native import connector, vi
 
 LATER_IN_3_12 = pytest.mark.skipif(
@@ -345,8 +344,7 @@ def violations(caplog: Any) -> list[str]:
 
 def drop_parked() -> None:
     """Gives back the regions that wait for a next connection, so that what is left can be counted."""
-    regions.Memory.give_back(connector.drop_parked())
-    regions.drop_parked()
+    connector.drop_parked()
 
 
 def holdings() -> tuple[int, int]:

@@ -13,7 +13,6 @@ from pairs import KernelSocket, bind_beside, deadline, make_pair, path_of, until
 from processes import running
 
 import fastsock
-from fastsock import regions
 from fastsock._native import connector
 
 
@@ -246,7 +245,7 @@ def test_what_is_parked_is_given_back_to_the_programs_calls(limited: int, call: 
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
         near.connect(listener.getsockname())
-        until(lambda: regions.parked, "a region is parked")
+        until(connector.parked, "a region is parked")
         taken = take_all()
         try:
             made = {"socket": fastsock.socket, "dup": listener.dup, "accept": lambda: listener.accept()[0]}[call]()
@@ -307,7 +306,7 @@ def test_a_meeting_takes_the_place_of_parked_regions(limited: int, room: int) ->
     """The share is full, with parked regions in it: they give way."""
     with make_pair("ring"):
         pass
-    assert regions.parked
+    assert connector.parked()
     made = fill_share(connector.new_eventfd)
     for fd in made[len(made) - 14 - room :]:  # for a name, a visitor and the look-up, and what two ends need
         os.close(fd)

@@ -11,7 +11,7 @@ from pairs import SECONDS, deadline, read_exactly, until
 from processes import Program, connect, running, settle
 
 import fastsock
-from fastsock import regions
+from fastsock._native import connector
 
 CONNECTIONS = 10_000
 KILLED = 50
@@ -21,10 +21,10 @@ SERVER = """
 import gc
 from hostile import open_descriptors, mapped_regions
 from test_leaks import resident
-from fastsock import regions
+from fastsock._native import connector
 
 def report_line():
-    numbers = open_descriptors(), mapped_regions(), resident(), regions.Memory.used
+    numbers = open_descriptors(), mapped_regions(), resident(), connector.memory_used()
     return " ".join(map(str, numbers)).encode()
 
 listener = fastsock.socket()
@@ -75,7 +75,7 @@ def report(port: int) -> dict[str, int]:
         sock.sendall(b"report")
         theirs = [int(number) for number in read_exactly(sock, 64).split()]
     gc.collect()
-    ours = [open_descriptors(), mapped_regions(), resident(), regions.Memory.used]
+    ours = [open_descriptors(), mapped_regions(), resident(), connector.memory_used()]
     names = ("descriptors", "regions", "resident", "in use")
     sides = (("client", ours), ("server", theirs))
     return {f"{who} {name}": value for who, values in sides for name, value in zip(names, values, strict=True)}

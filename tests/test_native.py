@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from native.model import Ring
 from native.ring import End, Interference, Region, Violation, commit_word, layout, library
 
-from fastsock import rendezvous
+from fastsock._native import connector
 
 DATA, OOB = 1, 2
 INLINED, SEALED, OPEN = 1, 2, 3
@@ -56,10 +56,10 @@ def test_sizes_and_constants() -> None:
     }  # fmt: skip
 
 
-def test_the_rendezvous_speaks_of_the_same_region() -> None:
-    assert constant("FS_MAGIC") == rendezvous.MAGIC
-    assert constant("FS_VERSION") == rendezvous.VERSION
-    assert rendezvous.HELLO.size == constant("fs_hello")
+def test_python_has_the_constants_of_the_headers() -> None:
+    assert constant("FS_VERSION") == connector.VERSION
+    assert int.from_bytes(b"fs-look1", "little") == connector.LOOK_MAGIC
+    assert int.from_bytes(b"fs-seen1", "little") == connector.SEEN_MAGIC
 
 
 @pytest.mark.parametrize(("window", "slots"), [(1, 1), (2, 2), (3, 4), (5, 8), (32, 32), (33, 64), (1024, 1024)])

@@ -13,7 +13,8 @@ from pairs import SECONDS, KernelSocket, Pair, deadline, path_of, read_exactly, 
 from processes import connect, running
 
 import fastsock
-from fastsock import Path, addresses, regions, rendezvous, sessions
+from fastsock import Path, addresses, rendezvous, sessions
+from fastsock._native import connector, vi
 
 
 @pytest.fixture(autouse=True)
@@ -127,32 +128,30 @@ def test_short_sessions_look_for_their_peer_later():
             assert "too few operations" not in [fastsock.path_of(sock).reason for sock in pair]
 
 
-def test_ended_while_it_looked(monkeypatch):
+def test_ended_while_it_looked():
     """The kernel connection is gone by the time the region has come."""
 
-    def attach(*_: object) -> None:
-        raise OSError(errno.ENOTCONN, "the connection is being closed")
+    class Ended:
+        """In place of a loop's queue, which is told before the endpoint attaches."""
+
+        @staticmethod
+        def watch_eventfd(fd: int) -> None:
+            raise OSError(errno.ENOTCONN, "the connection is being closed")
+
+        ignore_eventfd = staticmethod(bool)
 
     with pair_of(move_after=0) as pair:
-        monkeypatch.setattr(regions.Kit, "attach", attach)
+        for sock in pair:
+            sock._endpoint.queue = Ended
         until(lambda: exchange(pair, 4) or "ended before it could move" in reasons(pair), "a region comes")
 
 
-def test_name_withdrawn_before_the_hello(monkeypatch):
-    """The search goes on: it need not be the end of the connection."""
-    say_hello, failed = rendezvous.Search._say_hello, []
-
-    def once(search: rendezvous.Search, *args: object) -> None:
-        if not failed:
-            failed.append(True)
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-        say_hello(search, *args)
-
-    monkeypatch.setattr(rendezvous.Search, "_say_hello", once)
-    with pair_of(move_after=0) as pair:
-        exchange(pair)
-        pair.check_path()
-    assert failed
+def test_the_texts_have_the_numbers_of_the_core():
+    """One for each, by the same name: `fastsock ss` shows the text of a number that another process told."""
+    assert {name for name in vars(rendezvous.Reason) if name.isupper()} == set(vi.REASONS)
+    assert sorted(vi.REASONS.values()) == list(range(1, len(vi.REASONS) + 1))
+    for name, number in vi.REASONS.items():
+        assert rendezvous.REASONS[number - 1] == getattr(rendezvous.Reason, name)
 
 
 def test_one_sided_use():
@@ -262,8 +261,7 @@ def test_memory_cap_of_the_one_who_is_sent_the_region():
 
 def test_memory_cap_leaves_room_for_some():
     drop_parked()
-    regions.Memory.used = 0
-    with fastsock.configure(memory_cap=3 << 20), contextlib.ExitStack() as stack:
+    with fastsock.configure(memory_cap=connector.memory_used() + (3 << 20)), contextlib.ExitStack() as stack:
         paths = []
         for _ in range(3):
             pair = stack.enter_context(pair_of(move_after=0))

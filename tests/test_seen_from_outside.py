@@ -393,7 +393,7 @@ def test_an_entry_that_is_not_there(kind, first):
             sock.settimeout(SECONDS)
             looking._send(sock, name, looking.LOOK.pack(looking.LOOK_MAGIC, 1, kind, first))
             head = looking.SEEN.unpack(sock.recv(1 << 16))
-    assert head == (looking.SEEN_MAGIC, 1, kind, looking.NO_MORE, 0, looking.PROTOCOL)
+    assert head == (looking.SEEN_MAGIC, 1, kind, looking.NO_MORE, 0, looking.VERSION)
 
 
 def test_an_address_in_the_file_system_is_not_answered(tmp_path):

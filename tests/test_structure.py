@@ -38,14 +38,14 @@ LAYERS = (
     {"config", "observability"},
     {"_native.core_ring"},
     {"_native.core"},
-    {"_native.channel", "_native.front", "_native.leaving", "_native.reports"},
+    {"_native.channel", "_native.front", "_native.leaving", "_native.meeting", "_native.reports"},
     {"_native.endpoint"},
     {"_native.queue", "_native.vi"},
     {"_native.sockets", "_native.telling"},
     {"_native.blocking", "_native.carrying"},
     {"_native.calls", "_native.connector", "_native.descriptors", "_native.transport"},
     {"_native.shim"},
-    {"addresses", "regions", "sessions", "thread"},
+    {"addresses", "sessions", "thread"},
     {"rendezvous"},
     {"forks", "passing"},
     {"facade", "greenlets"},
@@ -151,7 +151,7 @@ def test_the_layers_are_those_of_the_package() -> None:
 def test_imports_are_found() -> None:
     """The test above passes on what it does not see."""
     assert imports("facade") >= {"rendezvous", "_native.calls", "_native.connector", "_native.vi"}
-    assert imports("rendezvous") >= {"addresses", "regions"}
+    assert imports("rendezvous") >= {"addresses", "sessions"}
     assert imports("_native.calls") >= {"_native.sockets", "_native.blocking"}
     assert imports("_native.blocking") >= {"_native.sockets", "_native.vi", "_native.endpoint"}
     assert imports("_native.sockets") >= {"_native.vi", "_native.endpoint"}
@@ -228,6 +228,7 @@ ROOMS = (
     {"registry", "transport", "waiter"},
     {"connection"},
     {"channel"},
+    {"meeting"},
     {"include"},
 )
 """From the bottom to the top. A file includes files of its own room and of rooms below; see docs/design.md."""
@@ -273,6 +274,16 @@ WRITES_STATE = re.compile(
 def test_only_the_table_of_states_writes_how_a_connection_stands() -> None:
     writers = {path for path in NATIVE_SOURCES if WRITES_STATE.search(path.read_text())}
     assert writers == {CORE / "connection/state.c"}
+
+
+COURSE = r"course(?:->|\.)state"
+WRITES_COURSE = re.compile(rf"(?:\+\+|--)\w*{COURSE}|{COURSE}\s*(?:[|&^+-]?=(?!=)|\+\+|--)")
+
+
+def test_only_the_table_of_courses_writes_what_an_undecided_connection_does() -> None:
+    writers = {path for path in NATIVE_SOURCES if WRITES_COURSE.search(path.read_text())}
+    assert writers == {CORE / "meeting/course.c"}
+    assert not WRITES_COURSE.search("if (course->state == FS_DOUBTING || c.course.state == FS_CONNECTING) return;")
 
 
 @pytest.mark.parametrize(

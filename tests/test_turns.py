@@ -16,7 +16,6 @@ from differential.processes import Gate, forked, spawn
 from native.ring import library
 from pairs import SECONDS, Pair, Task, make_pair, payload, read_exactly, until
 
-from fastsock import config, regions
 from fastsock._native import vi
 
 RECEIVING, SENDING = 0, 1
@@ -307,18 +306,22 @@ def echo(sock: socket.socket) -> None:
         sock.sendall(chunk)
 
 
-def test_a_fork_waits_for_a_connection_that_is_just_moving(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_waits_for_a_connection_that_is_just_moving() -> None:
     """The child knows which way the bytes go: its own arrive, and it reads no doorbell bytes as data."""
     inside = threading.Event()
-    original = regions.Kit.attach
 
-    def attach(self: regions.Kit, endpoint: vi.Endpoint, settings: config.Settings) -> None:
-        inside.set()
-        time.sleep(0.3)
-        original(self, endpoint, settings)
+    class Slow:
+        """In place of a loop's queue, which is told before the endpoint attaches."""
 
-    monkeypatch.setattr(regions.Kit, "attach", attach)
+        @staticmethod
+        def watch_eventfd(fd: int) -> None:
+            inside.set()
+            time.sleep(0.3)
+
+        ignore_eventfd = staticmethod(bool)
+
     with spawn("midstream", echo) as (near, _), Gate() as moved:
+        near._endpoint.queue = Slow
 
         def drive() -> None:
             for number in range(60):

@@ -79,7 +79,10 @@ static inline int fs_is_ours(short revents) {
 /* The same of a number that nobody has polled yet. (An eventfd can always be read or written.) */
 static inline int fs_is_our_eventfd(int fd) {
     struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
-    return fd >= 0 && fs_system.poll(&p, 1, 0) > 0 && fs_is_ours(p.revents);
+    int said;
+    if (fd < 0) return 0;
+    while ((said = fs_system.poll(&p, 1, 0)) < 0 && errno == EINTR) {} /* a signal is pending, whose handler runs now */
+    return said > 0 && fs_is_ours(p.revents);
 }
 
 /* Rings an eventfd. Returns 0 if the number is not ours any more, and nothing was written then: an eventfd can always be read or

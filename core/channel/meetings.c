@@ -24,6 +24,8 @@ void fs_take_table(void) {
 
 void fs_set_trust(int any_user) { fs_table.trusts_any = any_user; }
 
+int fs_trusts_any(void) { return fs_table.trusts_any; }
+
 void fs_set_backlog(int length) { fs_table.backlog = FS_MAX(fs_table.backlog, length); }
 
 int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uint64_t *handle) {

@@ -7,6 +7,7 @@
 #define FASTSOCK_MEETINGS_H
 
 #include <stddef.h>
+#include <unistd.h>
 #include <stdint.h>
 
 #include "base/atomics.h"
@@ -32,6 +33,10 @@ struct fs_arrival {
 
 /* Whom the connection thread answers: processes of this user and root, or those of any user. */
 void fs_set_trust(int any_user);
+int fs_trusts_any(void);
+
+/* Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root. */
+static inline int fs_is_trusted(uint32_t user) { return user == geteuid() || user == 0; }
 
 /* The bound of the accept queue: the largest backlog any listener asked for. */
 void fs_set_backlog(int length);

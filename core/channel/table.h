@@ -85,9 +85,6 @@ int fs_next_deadline(void);
  * lock. */
 void fs_greet(uint64_t handle);
 
-/* Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root. */
-static inline int fs_is_trusted(uint32_t user) { return user == geteuid() || user == 0; }
-
 /* ---- a fork ------------------------------------------------------------------------------------------------ */
 
 /* In the child: what the parent published is the parent's. Bytes of parked regions that were unmapped. */

@@ -65,20 +65,18 @@ static int wait_events(int fd, uint64_t what[16], int milliseconds) {
 
 void fs_watch_socket(int fd, uint64_t handle) { watch(epoll, fd, handle); }
 
-/* A number that nobody guesses. 0 or -errno. Blocks while the system is starting and has none yet: without the front
- * end's lock. */
-static int draw(uint64_t *number) {
+int fs_draw(void *into, size_t size) {
     void *given = fs_let_go();
     ssize_t got;
-    while ((got = fs_system.getrandom(number, sizeof *number, 0)) < 0 && errno == EINTR) {}
-    if (got != (ssize_t)sizeof *number && (errno == ENOSYS || errno == EPERM)) { /* a sandbox may know the file only */
+    while ((got = fs_system.getrandom(into, size, 0)) < 0 && errno == EINTR) {}
+    if (got != (ssize_t)size && (errno == ENOSYS || errno == EPERM)) { /* a sandbox may know the file only */
         int fd = fs_system.open("/dev/urandom", O_RDONLY | O_CLOEXEC);
         if (fd >= 0) {
-            while ((got = fs_system.read(fd, number, sizeof *number)) < 0 && errno == EINTR) {}
+            while ((got = fs_system.read(fd, into, size)) < 0 && errno == EINTR) {}
             fs_system.close(fd);
         }
     }
-    int failed = got == (ssize_t)sizeof *number ? 0 : got < 0 ? -errno : -EIO;
+    int failed = got == (ssize_t)size ? 0 : got < 0 ? -errno : -EIO;
     fs_take_again(given);
     return failed;
 }
@@ -89,7 +87,7 @@ static int make_descriptors(void) {
     int made[3];
     uint64_t token;
     if (epoll >= 0) return 0;
-    int failed = draw(&token);
+    int failed = fs_draw(&token, sizeof token);
     if (failed) return failed;
     token |= 1;
     int length = snprintf(name, sizeof name, FS_ASK_NAME, (unsigned long long)token);

@@ -36,6 +36,10 @@ int fs_start_thread_again(void);
  * unmapped. */
 size_t fs_leave_channel_to_parent(void);
 
+/* Bytes that nobody guesses. 0 or -errno. Blocks while the system is starting and has none yet: it lets go of the front
+ * end's lock. */
+int fs_draw(void *into, size_t size);
+
 /* ---- for the rest of this room ---------------------------------------------------------------------------- */
 
 /* Which thread it is, as fs_descriptor_turn says, without looking. Needs no lock. */

@@ -173,7 +173,16 @@ static void meet(struct fs_meeting *m, uint64_t handle) {
             return;
         }
         int got = receive_hello(m->control, &hello, descriptors, &count, &cut);
+        if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return;
+        if (got < 0 && fs_passes(errno)) { /* the hello may be sound: want of memory is no violation */
+            give_up_short(m);
+            return;
+        }
+        if (got < 0) {
+            refuse(m, NULL); /* it has gone */
+            continue;
+        }
         if (got == 0 && count == 0 && !cut) {
             refuse(m, NULL); /* left again without a word */
             continue;

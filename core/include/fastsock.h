@@ -67,7 +67,7 @@
  *
  * How a connection gets its region
  *
- *     Two ends find each other as docs/protocol.md says under "Meeting"; channel/ has that. Whoever does it in another
+ *     Two ends find each other as docs/protocol.md says under "Meeting" (meeting/search.h). Whoever does it in another
  *     way (a parent for its two children) needs this: memory of fs_region_size(window, chunk) bytes that both map (a
  *     sealed memfd), zeroed and formatted by one of them (fs_region_format), and two eventfds that both have. One end
  *     attaches as side 0 and the other one as side 1. The mapping and the eventfds stay the front end's, which keeps
@@ -100,6 +100,7 @@
 #include "connection/send.h"         /* fs_try_send, fs_try_send_urgent, fs_answer_ask */
 #include "connection/state.h"        /* how a connection stands and lives: fs_begin, fs_end_call, fs_note_* */
 #include "connection/wait.h"         /* fs_spin, fs_sleep */
+#include "meeting/search.h"          /* how two ends find each other, and the regions of this process */
 #include "registry/forks.h"          /* a child is counted in by the fork itself */
 #include "registry/holders.h"        /* which processes have a connection open; fs_pid_space */
 #include "registry/memory.h"         /* memory shared with forked children */

@@ -1,6 +1,7 @@
 """Draws the table of states (core/connection/state.c): `docs/states.svg`, and the table of events in docs/design.md.
+Lists the table of courses (core/meeting/course.c) there, too.
 
-`python docs/site/states.py` writes both; a test compares them with the source.
+`python docs/site/states.py` writes both files; a test compares them with the source.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ TABLE = ROOT / "core/connection/state.c"
 EVENTS = ROOT / "core/connection/state.h"
 PICTURE, PAGE = ROOT / "docs/states.svg", ROOT / "docs/design.md"
 BEGIN, END = "<!-- states: made by docs/site/states.py -->", "<!-- states: end -->"
+COURSE, COURSE_EVENTS = ROOT / "core/meeting/course.c", ROOT / "core/meeting/course.h"
+COURSE_BEGIN, COURSE_END = "<!-- courses: made by docs/site/states.py -->", "<!-- courses: end -->"
 
 LINE = re.compile(r"\[FS_EV_(\w+)\]\s*=\s*\{([^,{}]*),([^,{}]*),([^,{}]*),([^,{}]*)\}")
 MEANING = re.compile(r"\bFS_EV_(\w+)(?: = \w+)?,\s*/\* (.*?) \*/")
+COURSE_LINE = re.compile(r"\[FS_CE_(\w+)\] = \{(.*?)\},\n", re.DOTALL)
+COURSE_STEP = re.compile(r"\[(?:FS_(\w+)|0 \.\.\. FS_COURSE_STATES - 1)\] = TO\(FS_(\w+)\)")
+COURSE_MEANING = re.compile(r"\bFS_CE_(\w+),\s*/\* (.*?) \*/")
 
 Bits = frozenset[str]
 
@@ -158,12 +164,32 @@ def listed(events: dict[str, Event], meanings: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+def courses(table: str, header: str) -> str:
+    """The table of courses in Markdown. ValueError for an event that is in one of the two sources only."""
+    meanings = dict(COURSE_MEANING.findall(header))
+    events = {name: COURSE_STEP.findall(steps) for name, steps in COURSE_LINE.findall(table)}
+    if list(events) != list(meanings):
+        raise ValueError("course.c and course.h have different events")
+    lines = ["| event | what has happened | leads |", "| --- | --- | --- |"]
+    for name, steps in events.items():
+        leads = "; ".join(f"{a.replace('_', ' ') or 'all'} → {b.replace('_', ' ')}" for a, b in steps)
+        lines.append(f"| `{name}` | {meanings[name]} | {leads} |")
+    return "\n".join(lines)
+
+
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """The page with this text between its two marks."""
+    before, _, rest = page.partition(begin)
+    _, _, behind = rest.partition(end)
+    return f"{before}{begin}\n\n{text}\n\n{end}{behind}"
+
+
 def made() -> dict[Path, str]:
     """File -> its text as the table has it."""
     events, meanings = table(TABLE.read_text()), dict(MEANING.findall(EVENTS.read_text()))
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, behind = rest.partition(END)
-    return {PICTURE: drawn(events), PAGE: f"{before}{BEGIN}\n\n{listed(events, meanings)}\n\n{END}{behind}"}
+    page = between(PAGE.read_text(), BEGIN, END, listed(events, meanings))
+    page = between(page, COURSE_BEGIN, COURSE_END, courses(COURSE.read_text(), COURSE_EVENTS.read_text()))
+    return {PICTURE: drawn(events), PAGE: page}
 
 
 if __name__ == "__main__":

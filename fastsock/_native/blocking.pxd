@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from fastsock._native.core cimport fs_is_attached
 from fastsock._native.endpoint cimport Endpoint
+from fastsock._native.vi cimport is_undecided
 
 cdef enum:
     USE_KERNEL = -2  # instead of a number of bytes: the stdlib's call does the rest
@@ -17,4 +18,4 @@ cdef bytes gathered(object buffers)
 
 
 cdef inline bint undecided(Endpoint endpoint):
-    return fs_is_attached(&endpoint.c) or endpoint.step is not None
+    return fs_is_attached(&endpoint.c) or is_undecided(endpoint)

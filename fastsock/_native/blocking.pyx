@@ -11,8 +11,9 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
+from fastsock._native.meeting cimport fs_is_searching
 from fastsock._native.sockets cimport facade
-from fastsock._native.vi cimport operate
+from fastsock._native.vi cimport is_undecided, operate
 
 cdef extern from *:
     """
@@ -73,7 +74,8 @@ cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
     somebody is in such a call nobody takes a step: `operate`. So among other threads it is for the time before the first
     step. Later, one that only receives would keep one that only sends from moving.)"""
     return (timeout < 0 and not fs_is_attached(&endpoint.c) and not fs_load_relaxed(&endpoint.c.stands.pending_error)
-            and (endpoint.step is None or endpoint.search is None and endpoint.operations < endpoint.next_step
+            and (not is_undecided(endpoint)
+                 or not fs_is_searching(&endpoint.course) and endpoint.course.operations < endpoint.course.next
                  or fs_only_thread()))
 
 

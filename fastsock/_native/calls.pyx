@@ -15,6 +15,7 @@ from fastsock._native.sockets cimport endpoint_of, facade, timeout_of
 from fastsock._native.blocking cimport (
     USE_KERNEL, gathered, receive, receive_bytes, receive_scattered, transmit_buffer, undecided, writable_views,
 )
+from fastsock._native.vi cimport is_undecided
 
 import _socket
 
@@ -160,7 +161,7 @@ cdef inline bint sends_ours(Endpoint endpoint, int flags):
         return False
     if flags & MSG_OOB:
         return fs_is_attached(&endpoint.c)
-    return fs_is_attached(&endpoint.c) or endpoint.step is not None
+    return fs_is_attached(&endpoint.c) or is_undecided(endpoint)
 
 
 cdef inline bint gives(Endpoint endpoint, object flags, int *bits):

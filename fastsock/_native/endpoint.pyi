@@ -1,6 +1,5 @@
 """The endpoint: one end of one connection, whichever path its bytes take."""
 
-from collections.abc import Callable
 from typing import Any
 
 class Endpoint:
@@ -22,25 +21,27 @@ class Endpoint:
     def holders(self) -> int:
         """Processes that have this connection open."""
     # rendezvous
-    search: Any
-    """Who looks for the peer while the path is undecided, else None: has `withdraw(endpoint)`."""
-    step: Callable[[Endpoint], None] | None
-    """Called by every operation from `next_step` on while the path is undecided; None once it is decided."""
+    @property
+    def undecided(self) -> bool:
+        """Whether an operation may still have something to do about the path."""
+    @property
+    def searching(self) -> bool:
+        """Whether it looks for its peer."""
+    @property
+    def stage(self) -> str:
+        """What it does about its path (enum fs_course_state), for reports."""
     @property
     def reason(self) -> str:
-        """Why the connection is on kernel TCP; None until its undecided time begins. `note_reason` sets it."""
-    kit: Any
-    """The region, once attached: has `ask_for_doorbell()`, `before_end()` and `release(recyclable)`."""
+        """Why the connection is on kernel TCP; "": nothing is decided yet, or it is not."""
+    @property
+    def operations(self) -> int:
+        """Operations through the facade, ever."""
     session: Any
     """Its `note` is called with the number of operations when the endpoint ends; None: nobody's."""
     queue: Any
     """The completion queue of the loop that drives the endpoint, or None: has `watch_eventfd(fd)` and
     `ignore_eventfd(fd)`, which are called before the endpoint attaches and when it has not, and `keep_late(eventfd,
     data)`."""
-    operations: int
-    """Operations through the facade, ever."""
-    next_step: int
-    """The number of the operation that takes the next step."""
     # state
     @property
     def attached(self) -> bool:
@@ -89,26 +90,11 @@ class Endpoint:
     @property
     def shown_send_buffer(self) -> int | None:
         """SO_SNDBUF as the program knows it, bytes; None if that is the kernel's."""
-    def needs_kernel(self) -> bool:
-        """Whether an option set earlier asks for what only the kernel's stream can do."""
     # life
     def adopt(self, fd: int) -> None:
         """Adds a descriptor of this connection."""
     def forget(self, fd: int) -> None:
         """`fd` is about to be closed, or no longer means this connection. With the last one the endpoint ends."""
-    def attach(
-        self,
-        memory: int,
-        size: int,
-        side: int,
-        wake_fd: int,
-        peer_fd: int,
-        ack_threshold: int,
-        combine_limit: int,
-        combine_when_full: bool = True,
-    ) -> None:
-        """Takes a region (address and bytes, side 0 or 1, the two eventfds) and gives consent. ValueError if the region
-        is unsound, OSError if the connection cannot move."""
     def expose(self) -> None:
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
     def leave(self) -> bool:
@@ -122,15 +108,16 @@ class Endpoint:
         """After a shutdown: threads that sleep in a call on this connection look again."""
     def reset(self) -> str:
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
-    def begin_attaching(self) -> bool:
-        """Whether the endpoint may attach now, and no other process will share it before `end_attaching`."""
-    def end_attaching(self) -> None:
-        """It is attached, with everything that belongs to it, or will not be."""
     def finish(self) -> None:
         """The connection ends in this process: FIN, or a reset if data lies unread."""
     def serve_listener(self) -> None:
         """This endpoint only polls for connections."""
 
+    # forks
+    def await_thread(self) -> None:
+        """A fork begins, for which the connection thread stops: an operation starts it again, if nobody else does."""
+    def start_over(self) -> None:
+        """In a forked child: the parent's meeting is not the child's."""
     def ends(self) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
         """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
     def describe(self) -> dict[str, Any]:

@@ -9,18 +9,17 @@ Here is what is Python's: the descriptors, who looks for the peer, who is told t
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 from cpython.exc cimport PyErr_SetFromErrno
+from fastsock._native.channel cimport fs_ask_for_byte
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.leaving cimport bridge, keep_parcel
+from fastsock._native.meeting cimport *
 from fastsock._native.reports cimport description
 
 import os as _os
 
 # Without it the core would not let go of the GIL, nor know its process.
 from fastsock._native import front as _front
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
 
 cdef extern from "errno.h":
     int errno
@@ -42,8 +41,7 @@ cdef uint64_t inode_of(int fd) except? 0:
 cdef class Endpoint:
     """One end of one TCP connection in this process.
 
-    `fd` is a descriptor of the kernel connection, `descriptors` all that this process knows of. `step` is
-    called by every `next_step`-th operation while the path is undecided; None once it is decided.
+    `fd` is a descriptor of the kernel connection, `descriptors` all that this process knows of.
     """
 
     def __cinit__(self, int fd, bint later=False):
@@ -159,6 +157,26 @@ cdef class Endpoint:
         return fs_is_attached(&self.c) and fs_load_sc(&self.c.vi.tx.ready) != 0
 
     @property
+    def undecided(self):
+        return fs_is_undecided(&self.course)
+
+    @property
+    def searching(self):
+        return fs_is_searching(&self.course)
+
+    @property
+    def stage(self):
+        return fs_course_name(self.course.state).decode()
+
+    @property
+    def operations(self):
+        return self.course.operations
+
+    @property
+    def reason(self):
+        return reason_texts[self.course.reason]
+
+    @property
     def standing(self):
         return standing_of(self)
 
@@ -208,10 +226,6 @@ cdef class Endpoint:
             self.end(&call)
         return True
 
-    def needs_kernel(self):
-        """Whether an option set earlier asks for what only the kernel's stream can do."""
-        return fs_needs_kernel(self.c.fd)
-
     def serve_listener(self):
         """This endpoint is a listener's: it only polls for connections."""
         self.c.listens = True
@@ -226,43 +240,14 @@ cdef class Endpoint:
     def window(self):
         return self.c.vi.window
 
-    def begin_attaching(self):
-        """Whether the endpoint may attach now, and no other process will share it before `end_attaching`."""
-        if self.attaching or fs_count_holders(self.c.own) > 1 or not identify(self):
-            return False
-        self.attaching = PyThread_get_thread_ident()
-        return True
-
-    def end_attaching(self):
-        """It is attached, with everything that belongs to it, or will not be."""
-        self.attaching = 0
-
-    def attach(self, uintptr_t memory, size_t size, int side, int wake_fd, int peer_fd,
-               int ack_threshold, int combine_limit, bint combine_when_full=True):
-        """Takes a region and gives consent (fs_attach). ValueError if the region is unsound, OSError if the connection
-        cannot move."""
-        cdef const char *wrong = NULL
-        cdef fs_manner manner
-        cdef int failed
-        manner.ack_threshold = <uint32_t>ack_threshold
-        manner.combine_limit = <uint32_t>combine_limit
-        manner.combine_when_full = combine_when_full
-        failed = fs_attach(&self.c, <void *>memory, size, side, wake_fd, peer_fd, &manner, &wrong)
-        if failed == -EINVAL:
-            raise ValueError((<bytes>wrong).decode())
-        if failed == -ENOMEM:
-            raise MemoryError("no address space for connection state")
-        if failed:
-            raise OSError(-failed, "the connection is being closed or shared, or the kernel does not count its bytes")
-
     def expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
         cdef fs_call call
         if fs_is_exposed(&self.c) or fs_is_driven(&self.c) or not fs_begin(&self.c, &call):
             return
         try:
-            if fs_expose(&self.c) and self.kit is not None:
-                self.kit.ask_for_doorbell()
+            if fs_expose(&self.c) and self.course.kit != NULL:
+                fs_ask_for_byte(self.course.kit.memory, self.course.kit.side, self.course.kit.id)
                 with nogil:
                     fs_await_doorbell_byte(&self.c)
         finally:
@@ -305,6 +290,16 @@ cdef class Endpoint:
         """The connection ends in this process: FIN, or a reset if data lies unread."""
         end_here(self)
 
+    # ---- forks -------------------------------------------------------------------------------------------
+
+    def await_thread(self):
+        """A fork begins, for which the connection thread stops (fs_await_thread)."""
+        fs_await_thread(&self.course, &self.c)
+
+    def start_over(self):
+        """In a forked child: the meeting is the parent's (fs_start_over)."""
+        fs_start_over(&self.course, &self.c)
+
     # ---- reports -----------------------------------------------------------------------------------------
 
     def ends(self):
@@ -321,7 +316,8 @@ cdef class Endpoint:
 
     def describe(self):
         """Where this end stands, for reports of what went wrong: a dict of numbers."""
-        return description(&self.c) | {"standing": standing_of(self), "operations": self.operations}
+        return description(&self.c) | {"standing": standing_of(self), "operations": self.course.operations,
+                                         "stage": self.stage}
 
 
 cdef tuple standing_of(Endpoint self):
@@ -344,15 +340,11 @@ cdef bint identify(Endpoint self) except? True:
         return False
     nameless.discard(self)
     by_inode[self.c.inode] = self
-    fs_note_on_roll(self.c.place, self.c.inode, self.c.fd, reason_number(self.reason))
+    fs_note_on_roll(self.c.place, self.c.inode, self.c.fd, self.course.reason)
     return True
 
 
-cdef dict reason_numbers = {None: 0}
-
-
-cdef uint32_t reason_number(reason) except? 0:
-    return reason_numbers.get(reason, 0)
+cdef list reason_texts = [""]  # by their numbers (core/wire/reasons.h)
 
 
 # ---- how an endpoint ends in this process --------------------------------------------------------------------
@@ -398,17 +390,14 @@ cdef int conclude(Endpoint self, fs_call *call) except -1:
 
 cdef int say_goodbye(Endpoint self) except -1:
     """The connection has ended in this process, and ends on the ring if this is the last holder. For who was told so."""
-    self.step = None
-    if self.search is not None:
-        search, self.search = self.search, None
-        search.withdraw(self)
+    fs_end_search(&self.course)
     if self.session is not None:
         session, self.session = self.session, None
         # (A loop's transport on the ring counts no operations, but each is a message at least now and then.)
-        session.note(self.operations + <int64_t>(
+        session.note(self.course.operations + <int64_t>(
             fs_load_relaxed64(&self.c.vi.count.messages_sent) + fs_load_relaxed64(&self.c.vi.count.messages_received)))
-    if self.kit is not None:
-        self.kit.before_end()
+    if self.course.kit != NULL:
+        fs_end_answers(self.course.kit)
     return let_go(self)
 
 
@@ -425,9 +414,10 @@ cdef int release(Endpoint self) except -1:
     """Gives back the memory of an endpoint that has ended. For who was told FS_RELEASE."""
     fs_free_own(&self.c)
     fs_note_detached(&self.c)
-    if self.kit is not None:
-        kit, self.kit = self.kit, None
-        kit.release(self.c.recyclable)
+    cdef fs_kit *kit = self.course.kit
+    self.course.kit = NULL
+    if kit != NULL:
+        fs_release_kit(kit, self.c.recyclable)
     return 0
 
 
@@ -471,7 +461,7 @@ cdef bint leave(Endpoint self) except -1:
                 by_inode[self.c.inode] = self
                 self.bridge = <int>process
                 parcel.size = 0  # it is the bridge's by now
-                self.kit.before_end()
+                fs_end_answers(self.course.kit)
             elif parcel.size == 0:
                 return False
             else:

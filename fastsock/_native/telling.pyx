@@ -125,7 +125,7 @@ cdef class Carried(Driven):
         if endpoint is None:
             return 0
         self.last_standing = standing_of(endpoint)
-        endpoint.operations = self.operations
+        endpoint.course.operations = self.operations
         self.origin.queue.leave(self)
         self.entered = False
         self.endpoint = endpoint.queue = None

@@ -52,7 +52,7 @@ cdef class Transport(Carried):
         """Whether there is something to do for the operation just counted. (Nothing, while a name is published of which
         nothing has come.)"""
         return self.operations >= self.acts_at and (
-            self.endpoint is None or self.endpoint.arrival == NULL or fs_load_relaxed(self.endpoint.arrival) != FS_MEETING_WAITING)
+            self.endpoint is None or self.endpoint.course.arrival == NULL or fs_load_relaxed(self.endpoint.course.arrival) != FS_MEETING_WAITING)
 
     cdef int note_context(self) except -1:
         """The protocol is being called, or has just been, by the loop's transport. (What a context variable is set to later,
@@ -67,7 +67,7 @@ cdef class Transport(Carried):
             self.begin()
             if self.endpoint is None:
                 return 0
-        self.endpoint.operations = self.operations - 1
+        self.endpoint.course.operations = self.operations - 1
         try:
             operate(self.endpoint)
         except ConnectionResetError as error:
@@ -106,7 +106,7 @@ cdef class Transport(Carried):
     cdef int take_over(self, Endpoint endpoint) except -1:
         """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on. (If it has
         attached, the queue watches its eventfd by now.)"""
-        self.operations = endpoint.operations
+        self.operations = endpoint.course.operations
         self.drive(endpoint)
         if fs_is_attached(&endpoint.c):
             self.enter()

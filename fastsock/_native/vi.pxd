@@ -6,6 +6,7 @@ from fastsock._native.channel cimport FS_MEETING_WAITING
 from fastsock._native.core cimport fs_is_in_kernel
 from fastsock._native.core_ring cimport fs_load_relaxed
 from fastsock._native.endpoint cimport Endpoint, totals
+from fastsock._native.meeting cimport fs_is_searching, fs_is_undecided
 
 cdef Endpoint endpoint_at(object fd)
 cpdef find(int fd)
@@ -15,22 +16,27 @@ cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
 cdef int take_step(Endpoint endpoint) except -1
 cdef int note_connected(Endpoint endpoint) except -1
-cpdef note_reason(Endpoint endpoint, reason)
+cdef object error_of(int failed)
+
+
+cdef inline bint is_undecided(Endpoint endpoint) noexcept:
+    """Whether an operation may still have something to do about the path."""
+    return fs_is_undecided(&endpoint.course)
 
 
 cdef inline int64_t acts_again_at(Endpoint endpoint) noexcept:
     """The number of the operation from which on `operate` has something to do but counting."""
-    if endpoint.step is None:
+    if not fs_is_undecided(&endpoint.course):
         return INT64_MAX
-    return endpoint.next_step if endpoint.arrival == NULL else 0
+    return endpoint.course.next if endpoint.course.arrival == NULL else 0
 
 
 cdef inline int operate(Endpoint endpoint) except -1:
     """Counts an operation of the program, and lets an undecided connection take its next step. (What has become of a
-    meeting is read as a hint: `arrived` looks under the table's lock.)"""
-    endpoint.operations += 1
-    if endpoint.step is not None and not fs_is_in_kernel(&endpoint.c) and (
-            endpoint.operations >= endpoint.next_step if endpoint.arrival == NULL
-            else fs_load_relaxed(endpoint.arrival) != FS_MEETING_WAITING):
+    meeting is read as a hint: fs_arrived looks under the table's lock.)"""
+    endpoint.course.operations += 1
+    if fs_is_undecided(&endpoint.course) and not fs_is_in_kernel(&endpoint.c) and (
+            endpoint.course.operations >= endpoint.course.next if endpoint.course.arrival == NULL
+            else fs_load_relaxed(endpoint.course.arrival) != FS_MEETING_WAITING):
         return take_step(endpoint)
     return 0

@@ -1,14 +1,22 @@
-"""The endpoints of this process: who is behind a descriptor, how a connection begins, what a fork does to them."""
+"""The endpoints of this process: who is behind a descriptor, how a connection begins and how it steps until its path is
+decided, what a fork does to them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from fastsock._native.endpoint import Endpoint as Endpoint
 
-def name_reasons(texts: Iterable[str]) -> None:
-    """Numbers the reasons that `note_reason` is told, in this order."""
+REASONS: dict[str, int]
+"""Names of the reasons why a connection is on kernel TCP, and their numbers (core/wire/reasons.h)."""
 
-def note_reason(endpoint: Endpoint, reason: str) -> None:
-    """Why the connection is on kernel TCP, from now on; "": it is not."""
+def name_reasons(texts: Iterable[str]) -> None:
+    """The text of each reason, by its number."""
+
+def path_counts() -> tuple[int, dict[str, int]]:
+    """Connections of this process, connected plus accepted, by their path: on the ring, and on kernel TCP by reason."""
+
+def count_as(reason: str) -> None:
+    """A connection that has just been opened, and has no endpoint, stays on kernel TCP for another reason."""
 
 def find(fd: int) -> Endpoint | None:
     """The endpoint that `fd` belongs to in this process, by number or as a dup of a known connection. OSError if
@@ -42,15 +50,26 @@ def after_fork_in_child() -> None:
 def before_exit() -> None:
     """Says goodbye on every connection, for os._exit, which runs no destructors."""
 
-def install_beginning(reason: str, step: Callable[[Endpoint], None], settings: Callable[[], object]) -> None:
-    """Tells this module why a connection is on kernel TCP at first, what its first step is, and what reads the
-    settings, which calls `set_beginning`."""
+def install_policy(module: Any) -> None:
+    """What this module asks: `settings()`, which puts the settings in force, `start(endpoint)` and `owns_other_end(endpoint,
+    user)`; and what it tells: `moved(endpoint, name)`, `stays(endpoint)`, `report_violation(endpoint, what)`,
+    `failed(endpoint, error)`, `no_thread(error)`."""
 
-def connections_opened() -> int:
-    """Connections of this process so far, connected plus accepted."""
+def set_beginning(may_move: bool, move_after: int, meeting_ms: int) -> None:
+    """The settings `enabled`, `move_after` and `meeting_ms`."""
 
-def set_beginning(may_move: bool, move_after: int, at_once: bool) -> None:
-    """The settings `enabled` and `move_after`, and whether the first step is taken at once."""
+def set_terms(
+    window: int,
+    chunk: int,
+    ack_threshold: int,
+    combine_limit: int,
+    combine_when_full: bool,
+    memory_cap: int,
+    patience: float,
+    trusts_any: bool,
+    moves_polled: bool,
+) -> None:
+    """The settings that a search follows, `patience` in seconds. After `set_beginning`."""
 
 def begin_undecided(endpoint: Endpoint) -> None:
     """Starts the undecided time of a connected endpoint."""
@@ -58,10 +77,8 @@ def begin_undecided(endpoint: Endpoint) -> None:
 def begin_when_connected(endpoint: Endpoint) -> None:
     """A connect is under way: the undecided time begins with the first operation after it."""
 
-def when_connected(endpoint: Endpoint) -> None:
-    """The step of such an endpoint."""
+def begin_search(endpoint: Endpoint, operations: int) -> None:
+    """The next operation starts the search of a connection that was counted as opened before, and has made so many."""
 
-def claim(
-    endpoint: Endpoint, step: Callable[[Endpoint], None] | None, instead: Callable[[Endpoint], None] | None
-) -> bool:
-    """Whether the endpoint's step is still `step`; it is `instead` from then on. True for one thread only."""
+def decide(endpoint: Endpoint, reason: str) -> None:
+    """The connection stays on kernel TCP for `reason`. Nothing happens if it is on the ring already."""

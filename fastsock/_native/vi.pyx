@@ -1,23 +1,28 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
 """The endpoints of this process: which one a descriptor belongs to (the papers' descriptor tracking), how a connection
-begins, what a fork does to them, and what they counted."""
+begins and how it steps until its path is decided, what a fork does to them, and what they counted."""
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+from cpython.exc cimport PyErr_CheckSignals
 
+from fastsock._native.channel cimport FS_NO_THREAD
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport (
-    Endpoint, by_descriptor, by_inode, identify, inode_of, let_go, nameless, reason_number, reason_numbers, say_goodbye,
-    totals,
+    Endpoint, by_descriptor, by_inode, identify, inode_of, let_go, nameless, reason_texts, say_goodbye, totals,
 )
 from fastsock._native.front cimport note_process
+from fastsock._native.meeting cimport *
 from fastsock._native.reports cimport counts
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
 
+import os as _os
+
 cdef extern from "errno.h":
     int errno
+    enum: ECANCELED
 
 globals()["Endpoint"] = Endpoint  # for Python, which finds it here
 
@@ -66,7 +71,7 @@ cdef bint is_any_attaching():
     cdef Endpoint endpoint
     cdef unsigned long here = PyThread_get_thread_ident()
     for endpoint in by_inode.values():
-        if endpoint.attaching and endpoint.attaching != here:
+        if endpoint.course.attaching and endpoint.course.attaching != here:
             return True
     return False
 
@@ -115,7 +120,7 @@ def after_fork_in_child():
     cdef Endpoint endpoint
     cdef fs_call call
     for endpoint in endpoints():
-        endpoint.attaching = 0
+        endpoint.course.attaching = 0
         fs_inherit(&endpoint.c)  # the threads that were inside are not in this process
     for endpoint in endpoints():
         if fs_begin(&endpoint.c, &call):
@@ -140,16 +145,21 @@ def before_exit():
 
 # ---- what is told of them ------------------------------------------------------------------------------------
 
+REASONS = {
+    "FEW": FS_REASON_FEW, "SEEKING": FS_REASON_SEEKING, "EXCLUDED": FS_REASON_EXCLUDED, "REMOTE": FS_REASON_REMOTE,
+    "PEER": FS_REASON_PEER, "UNTRUSTED": FS_REASON_UNTRUSTED, "NAME": FS_REASON_NAME, "REFUSED": FS_REASON_REFUSED,
+    "OPTION": FS_REASON_OPTION, "POLLED": FS_REASON_POLLED, "DETACHED": FS_REASON_DETACHED, "BACK": FS_REASON_BACK,
+    "OVERRIDDEN": FS_REASON_OVERRIDDEN, "HANDED_OUT": FS_REASON_HANDED_OUT, "FORKED": FS_REASON_FORKED,
+    "MEMORY_CAP": FS_REASON_MEMORY_CAP, "RESOURCES": FS_REASON_RESOURCES, "ENDING": FS_REASON_ENDING,
+    "VIOLATION": FS_REASON_VIOLATION,
+}
+cdef dict reason_numbers = {}
+
+
 def name_reasons(texts):
-    """Numbers the reasons that `note_reason` is told, in this order."""
-    for number, text in enumerate(texts):
-        reason_numbers[text] = number
-
-
-cpdef note_reason(Endpoint endpoint, reason):
-    """Why the connection is on kernel TCP, from now on; "": it is not."""
-    endpoint.reason = reason
-    fs_note_on_roll(endpoint.c.place, endpoint.c.inode, endpoint.c.fd, reason_number(reason))
+    """The text of each reason, by its number."""
+    reason_texts[:] = texts
+    reason_numbers.update({text: number for number, text in enumerate(texts)})
 
 
 def counters():
@@ -161,6 +171,19 @@ def counters():
     return counts(&sum)
 
 
+def path_counts():
+    """Connections of this process, connected plus accepted, by their path: (on the ring, {reason: how many on kernel TCP})."""
+    cdef int number
+    return fs_paths.ring, {
+        reason_texts[number]: fs_paths.by_reason[number] for number in range(1, FS_REASONS) if fs_paths.by_reason[number] > 0
+    }
+
+
+def count_as(reason):
+    """A connection that has just been opened, and has no endpoint, stays on kernel TCP for another reason."""
+    fs_count_changed(FS_REASON_FEW, reason_numbers[reason])
+
+
 def set_poll_budget(int microseconds):
     """How long a wait may poll before it sleeps, in microseconds; 0: never."""
     global fs_poll_ns
@@ -170,49 +193,54 @@ def set_poll_budget(int microseconds):
 # ---- how a connection begins, on kernel TCP ------------------------------------------------------------------
 # Run for every connection, one-shots too, so that no Python frame runs for it.
 
-cdef object few_operations = None  # the reason why a connection is on kernel TCP at first
-cdef uint64_t opened = 0           # connections, ever
-cdef object first_step = None
-cdef object read_settings = None   # puts the settings in force; None once they are
+cdef object policy = None    # decides what is a matter of settings, and tells of what comes of it (rendezvous.py)
+cdef bint settings_read = False
 cdef bint enabled = True
 cdef bint meets_at_once = False
 cdef int64_t operations_before = 0
+cdef int64_t meeting_ns = 0  # that the operations of one connection may wait for the other end
 
 
-def install_beginning(reason, step, settings):
-    """Tells this module why a connection is on kernel TCP at first, what its first step is, and what reads the
-    settings, which calls `set_beginning`."""
-    global few_operations, first_step, read_settings
-    few_operations, first_step, read_settings = reason, step, settings
+def install_policy(module):
+    """What this module asks: `settings()`, which puts the settings in force, `start(endpoint)` and `owns_other_end(endpoint,
+    user)`; and what it tells: `moved(endpoint, name)`, `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint,
+    error)`, `no_thread(error)`."""
+    global policy
+    policy = module
 
 
-def set_beginning(bint may_move, int64_t move_after, bint at_once):
-    """The settings `enabled` and `move_after`, and whether the first step is taken at once."""
-    global read_settings, enabled, operations_before, meets_at_once
-    read_settings = None
-    enabled, operations_before, meets_at_once = may_move, move_after, at_once
+def set_beginning(bint may_move, int64_t move_after, int64_t meeting_ms):
+    """The settings `enabled`, `move_after` and `meeting_ms`."""
+    global settings_read, enabled, operations_before, meets_at_once, meeting_ns
+    settings_read = True
+    enabled, operations_before, meets_at_once, meeting_ns = may_move, move_after, meeting_ms > 0, meeting_ms * 1_000_000
+
+
+def set_terms(int window, int chunk, int ack_threshold, int combine_limit, bint combine_when_full, int64_t memory_cap,
+              double patience, bint trusts_any, bint moves_polled):
+    """The settings that a search follows (struct fs_terms), `patience` in seconds. After `set_beginning`."""
+    cdef fs_terms terms
+    terms.window, terms.chunk = window, chunk
+    terms.manner.ack_threshold, terms.manner.combine_limit = <uint32_t>ack_threshold, <uint32_t>combine_limit
+    terms.manner.combine_when_full = combine_when_full
+    terms.memory_cap, terms.patience = memory_cap, <int64_t>(patience * 1e9)
+    terms.trusts_any, terms.moves_polled, terms.waits = trusts_any, moves_polled, meets_at_once
+    fs_put_terms(&terms)
 
 
 cdef bint may_begin() except -1:
     """Whether connections may move at all."""
-    if read_settings is not None:
-        read_settings()
+    if not settings_read:
+        policy.settings()
     return enabled
 
 
 cdef int64_t count_beginning() except -1:
     """Counts a connection as opened. After how many operations it shall look for its peer; INT64_MAX: never."""
-    global opened
     if not may_begin():
         return INT64_MAX
-    opened += 1
+    fs_count_opened(FS_REASON_FEW)
     return operations_before
-
-
-def connections_opened():
-    """Connections of this process so far, connected plus accepted. (A number: with a dict of reasons to count in, every
-    connection would pay for two look-ups.)"""
-    return opened
 
 
 cpdef begin_undecided(Endpoint endpoint):
@@ -220,51 +248,165 @@ cpdef begin_undecided(Endpoint endpoint):
     cdef int64_t after = count_beginning()
     if after == INT64_MAX:
         return
-    endpoint.next_step = endpoint.operations + after
-    note_reason(endpoint, few_operations)
     fs_store_relaxed(&endpoint.c.locality, FS_LOCALITY_UNKNOWN)
-    endpoint.step = first_step
+    fs_open_course(&endpoint.course, &endpoint.c, after)
     if meets_at_once and identify(endpoint):
-        first_step(endpoint)  # so that the other end's first operation finds the name
+        start(endpoint)  # so that the other end's first operation finds the name
+
+
+def begin_search(Endpoint endpoint not None, int64_t operations):
+    """The next operation starts the search of a connection that was counted as opened before, and has proved busy since by
+    so many operations."""
+    endpoint.course.operations = operations
+    fs_open_course(&endpoint.course, &endpoint.c, 0)
+
+
+cpdef begin_when_connected(Endpoint endpoint):
+    """A connect is under way: the undecided time begins with the first operation after it."""
+    fs_proceed(&endpoint.course, FS_CE_CONNECT)
+    fs_note_reason(&endpoint.course, &endpoint.c, FS_REASON_FEW)
+
+
+cdef int note_connected(Endpoint endpoint) except -1:
+    """Connected: if nobody has seen that before, the undecided time begins."""
+    if fs_proceed(&endpoint.course, FS_CE_CONNECTED):
+        begin_undecided(endpoint)
+    return 0
+
+
+# ---- the steps of an undecided connection --------------------------------------------------------------------
+
+
+cdef object error_of(int failed):
+    """The exception for a failure that the core has told."""
+    if failed == FS_NO_THREAD:
+        return OSError(EAGAIN, "no connection thread could be started")
+    return OSError(-failed, _os.strerror(-failed))
 
 
 cdef int take_step(Endpoint endpoint) except -1:
     """The next step of an undecided connection. Like a call: the endpoint does not end meanwhile."""
     cdef fs_call call
-    if identify(endpoint) and fs_begin(&endpoint.c, &call):
-        try:
-            endpoint.step(endpoint)
-        finally:
-            endpoint.end(&call)
-    return 0
-
-
-def claim(Endpoint endpoint not None, step, instead):
-    """Whether the endpoint's step is still `step`; it is `instead` from then on. True for one thread only."""
-    if endpoint.step is not step:
-        return False
-    endpoint.step = instead
-    return True
-
-
-cpdef begin_when_connected(Endpoint endpoint):
-    """A connect is under way: the undecided time begins with the first operation after it."""
-    note_reason(endpoint, few_operations)
-    endpoint.step = when_connected
-
-
-def when_connected(Endpoint endpoint):
-    """The step of such an endpoint."""
     cdef unsigned char address[16]
     cdef int port
-    # If not: not yet, or never; the kernel's answer to this operation says which.
-    if fs_end_of(endpoint.c.fd, 1, address, &port) >= 0:
-        note_connected(endpoint)
-
-
-cdef int note_connected(Endpoint endpoint) except -1:
-    """Connected: if nobody has seen that before, the undecided time begins."""
-    if endpoint.step is when_connected:
-        endpoint.step = None
-        begin_undecided(endpoint)
+    if not identify(endpoint) or not fs_begin(&endpoint.c, &call):
+        return 0
+    try:
+        if endpoint.course.state == FS_CONNECTING:
+            # If not: not yet, or never; the kernel's answer to this operation says which.
+            if fs_end_of(endpoint.c.fd, 1, address, &port) >= 0:
+                note_connected(endpoint)
+        elif endpoint.course.state == FS_FEW_OPERATIONS:
+            start(endpoint)
+        else:
+            step(endpoint)
+    finally:
+        endpoint.end(&call)
     return 0
+
+
+cdef int start(Endpoint endpoint) except -1:
+    """Has the policy say whether this connection may look for its peer; of several threads one does so."""
+    if not fs_proceed(&endpoint.course, FS_CE_START):
+        return 0
+    plan = policy.start(endpoint)
+    if isinstance(plan, str):
+        decide(endpoint, plan)
+    elif isinstance(plan, int):
+        if fs_proceed(&endpoint.course, FS_CE_PUT_OFF):
+            endpoint.course.next = plan
+    else:
+        name, publishes = plan
+        if fs_begin_search(&endpoint.course, name, len(name), publishes):
+            decide(endpoint, reason_texts[FS_REASON_RESOURCES])
+        step(endpoint)
+    return 0
+
+
+cdef int step(Endpoint endpoint) except -1:
+    cdef bint searches = fs_is_searching(&endpoint.course)
+    advance(endpoint)
+    if searches and meeting_ns and endpoint.course.operations and not endpoint.course.waits:
+        endpoint.course.waits = True
+        try:
+            await_peer(endpoint)
+        finally:
+            endpoint.course.waits = False
+    return 0
+
+
+cdef int await_peer(Endpoint endpoint) except -1:
+    """Goes on stepping while the other end may still join, and until it consents: for tests (`meeting_ms`)."""
+    cdef int64_t before
+    while endpoint.course.waited < meeting_ns and not fs_has_ended(&endpoint.c) and not endpoint.peer_consents:
+        before = fs_now()
+        with nogil:
+            fs_nap()
+        PyErr_CheckSignals()
+        if fs_is_searching(&endpoint.course):
+            advance(endpoint)
+        elif not fs_is_attached(&endpoint.c):
+            return 0
+        endpoint.course.waited += fs_now() - before
+    return 0
+
+
+cdef int advance(Endpoint endpoint) except -1:
+    """One step of the core's, and what comes of it."""
+    cdef fs_upshot outcome
+    cdef fs_watcher watcher
+    if endpoint.queue is None:
+        fs_take_step(&endpoint.course, &endpoint.c, NULL, &outcome)
+        return tell(endpoint, &outcome)
+    asked = [endpoint.queue, None]
+    watcher.watch, watcher.ignore, watcher.whose = watch_eventfd, ignore_eventfd, <void *>asked
+    fs_take_step(&endpoint.course, &endpoint.c, &watcher, &outcome)
+    tell(endpoint, &outcome)
+    if asked[1] is not None:
+        raise asked[1]
+    return 0
+
+
+cdef int watch_eventfd(void *whose, int fd) noexcept:
+    """The loop's queue shall know of the eventfd before the endpoint attaches."""
+    asked = <list>whose
+    try:
+        asked[0].watch_eventfd(fd)
+    except OSError as error:
+        return -(error.errno or EAGAIN)
+    except MemoryError:
+        return -ENOMEM
+    except BaseException as error:  # no matter of the kernel's: the program's call raises it
+        asked[1] = error
+        return -ECANCELED
+    return 0
+
+
+cdef void ignore_eventfd(void *whose, int fd) noexcept:
+    (<list>whose)[0].ignore_eventfd(fd)
+
+
+cdef int tell(Endpoint endpoint, fs_upshot *outcome) except -1:
+    cdef fs_upshot further
+    if outcome.no_thread:
+        policy.no_thread(error_of(outcome.no_thread))
+    if outcome.failed:
+        policy.failed(endpoint, error_of(outcome.failed))
+    if outcome.what == FS_MOVED_NOW:
+        policy.moved(endpoint, (<bytes>outcome.name).decode())
+    elif outcome.what == FS_STAYS:
+        policy.stays(endpoint)
+    elif outcome.what == FS_BROKE:
+        policy.stays(endpoint)
+        policy.report_violation(endpoint, (<bytes>outcome.violation).decode())
+        raise ConnectionResetError(ECONNRESET, _os.strerror(ECONNRESET))
+    elif outcome.what == FS_DOUBTED:
+        fs_judge_doubt(&endpoint.course, &endpoint.c, policy.owns_other_end(endpoint, outcome.user), &further)
+        tell(endpoint, &further)
+    return 0
+
+
+def decide(Endpoint endpoint not None, str reason not None):
+    """The connection stays on kernel TCP for `reason`. Nothing happens if it is on the ring already."""
+    if fs_stay(&endpoint.course, &endpoint.c, reason_numbers[reason]):
+        policy.stays(endpoint)

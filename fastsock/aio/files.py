@@ -49,7 +49,7 @@ def _wrap_sock_sendfile(original: Any) -> Any:
     ) -> int:
         endpoint = sock._endpoint if isinstance(sock, facade.socket) else None
         refuses = fallback is False and getattr(type(self), "_sock_sendfile_native", None) is _NO_NATIVE_SENDFILE
-        if refuses or endpoint is None or not (endpoint.attached or endpoint.step is not None):
+        if refuses or endpoint is None or not (endpoint.attached or endpoint.undecided):
             options = {} if fallback is None else {"fallback": fallback}
             return await original(self, sock, file, offset, count, **options)  # type: ignore[no-any-return]
         # The kernel's sendfile would write past the ring.

@@ -16,13 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsock import facade, rendezvous
+from fastsock._native import vi
 from fastsock._native.queue import CompletionQueue
 from fastsock._native.shim import ShimOfBuffered
 from fastsock._native.telling import Origin
 from fastsock._native.transport import StdlibTransport as NativeStdlibTransport
 from fastsock._native.transport import Transport
 from fastsock._native.vi import Endpoint
-from fastsock.observability import Path, paths
+from fastsock.observability import Path
 
 __all__ = ["Transport", "close_queue", "is_stdlib", "new_origin"]
 
@@ -147,25 +148,24 @@ def begin(transport: Transport, operations: int) -> Endpoint | None:
         return None
     endpoint = Endpoint(fd)
     endpoint.adopt(fd)
-    endpoint.operations = operations
-    rendezvous.begin_search(endpoint)
+    vi.begin_search(endpoint, operations)
     return endpoint
 
 
 def decide(endpoint: Endpoint, reason: str) -> None:
     """A connection whose transport has an endpoint stays on kernel TCP."""
-    rendezvous.decide(endpoint, reason)
+    vi.decide(endpoint, reason)
 
 
 def counted_as(reason: str) -> None:
     """A connection that has just been opened stays on kernel TCP."""
-    paths.changed(rendezvous.Reason.FEW, reason)
+    vi.count_as(reason)
 
 
 def leave(endpoint: Endpoint, reason: str) -> bool:
     """The endpoint of a socket object that a loop gets and that shall not move, or not stay where it is. False if it
     has to stay on the ring."""
-    rendezvous.decide(endpoint, reason)
+    vi.decide(endpoint, reason)
     return rendezvous.leave(endpoint)
 
 

@@ -18,19 +18,16 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from fastsock._native.connector import FLAGS, LOOK_MAGIC, LOOKS, NO_MORE, SEEN_MAGIC, VERSION
 from fastsock.rendezvous import REASONS
 
 __all__ = ["COUNTERS", "Connection", "Process", "look"]
 
 _socket = stdlib.SocketType  # the kernel's, whatever is patched
 
-LOOK_MAGIC = int.from_bytes(b"fs-look1", "little")
-SEEN_MAGIC = int.from_bytes(b"fs-seen1", "little")
-PROTOCOL = 2  # FS_VERSION
 LOOK = struct.Struct("=QQII")
 SEEN = struct.Struct("=QQIIII")
-PROCESS, ROLL, RING = 0, 1, 2
-NO_MORE = 0xFFFFFFFF
+PROCESS, ROLL, RING = LOOKS
 COUNTERS = (
     "bytes_sent",
     "bytes_received",
@@ -50,11 +47,11 @@ COUNTERS = (
 """As struct fs_counters of ring.h."""
 SEEN_PROCESS = struct.Struct(f"={len(COUNTERS)}Q4I")
 SEEN_END = struct.Struct(f"=QIIIIQ{len(COUNTERS)}Q")
-SENDS, RECEIVES, EXPOSED, DRIVEN, ASLEEP, WAITS, LEFT = 1, 2, 4, 8, 16, 32, 64
+SENDS, RECEIVES, EXPOSED, DRIVEN, ASLEEP, WAITS, LEFT = FLAGS
 MARKS = {EXPOSED: "polled", DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", LEFT: "left"}
 PATIENCE = 0.5
 """Seconds in which the processes have to answer, all together."""
-PREFIX = f"@fastsock/{PROTOCOL}/ask/"
+PREFIX = f"@fastsock/{VERSION}/ask/"
 SCM_CREDENTIALS = 2
 TCP_STATES = {
     1: "ESTAB",
@@ -180,7 +177,7 @@ def _ask(asker: stdlib.SocketType, pids: set[int] | None, patience: float) -> li
         if len(data) < SEEN.size or flags & stdlib.MSG_TRUNC or user not in (os.geteuid(), 0):
             continue
         magic, tag, kind, following, count, protocol = SEEN.unpack_from(data)
-        if magic != SEEN_MAGIC or protocol != PROTOCOL or waiting.get(tag, (None,))[0] != kind:
+        if magic != SEEN_MAGIC or protocol != VERSION or waiting.get(tag, (None,))[0] != kind:
             continue
         if not _take(asked[tag], pid, kind, count, data[SEEN.size :]):
             continue

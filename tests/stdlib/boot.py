@@ -10,6 +10,8 @@ killed; what else `fastsock.stats()` says, it tells when it exits in order.
 import atexit
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 
 def start() -> None:
@@ -21,12 +23,11 @@ def start() -> None:
     import attrs
 
     import fastsock
-    from fastsock.observability import paths
+    from fastsock import observability
 
-    moved = paths.moved
-
-    def note_moved(reason: str) -> None:
-        moved(reason)
+    def note_moved(what: str, values: Mapping[str, Any]) -> None:
+        if what != "fastsock.path" or values["path"] != "ring":
+            return
         name = f"{directory}/{os.getpid()}.ring"
         fd = system_open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         system_write(fd, b".")
@@ -37,7 +38,7 @@ def start() -> None:
             with open(f"{directory}/{process}.json", "w", encoding="utf-8") as file:
                 json.dump(attrs.asdict(fastsock.stats()), file, default=dict)
 
-    paths.moved = note_moved  # type: ignore[method-assign]
+    observability.recorder = note_moved
     atexit.register(note_stats, os.getpid())
     fastsock.patch(**asked["settings"])
 

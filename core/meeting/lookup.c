@@ -2,7 +2,7 @@
  *
  * Responsible for: whether somebody listens there, and how often it is looked. Never: what is said there, nor what else
  * an undecided connection does. */
-#include "channel/lookup.h"
+#include "meeting/lookup.h"
 
 #include "channel/names.h"
 

@@ -1,0 +1,80 @@
+/* The table of how a connection stands with its peer until its path is decided, and why it is where it is.
+ *
+ * Responsible for: what follows what. Never: what is done about it (search.c).
+ *
+ *     connecting -> few operations <-> starting -> to publish -> published -----------> attaching -> decided (the ring)
+ *                                              \-> looking (-> doubting) -> awaiting -/
+ *
+ * From everywhere FS_CE_STAY leads to decided: kernel TCP, or the end. What has to be done for a connection that is on the ring
+ * after a fork leads back there too. */
+#include "meeting/course.h"
+
+#include "registry/roll.h"
+
+#define TO(state) ((state) + 1) /* 0: the event changes nothing there */
+
+static const unsigned char table[FS_COURSE_EVENTS][FS_COURSE_STATES] = {
+    [FS_CE_CONNECT] = {[FS_DECIDED] = TO(FS_CONNECTING)},
+    [FS_CE_CONNECTED] = {[FS_CONNECTING] = TO(FS_DECIDED)},
+    [FS_CE_OPEN] = {[FS_DECIDED] = TO(FS_FEW_OPERATIONS)},
+    [FS_CE_START] = {[FS_FEW_OPERATIONS] = TO(FS_STARTING)},
+    [FS_CE_PUT_OFF] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS)},
+    [FS_CE_PUBLISH] = {[FS_STARTING] = TO(FS_TO_PUBLISH)},
+    [FS_CE_SEEK] = {[FS_STARTING] = TO(FS_LOOKING)},
+    [FS_CE_NAMED] = {[FS_TO_PUBLISH] = TO(FS_PUBLISHED)},
+    [FS_CE_DOUBT] = {[FS_LOOKING] = TO(FS_DOUBTING)},
+    [FS_CE_HELLO] = {[FS_LOOKING] = TO(FS_AWAITING), [FS_DOUBTING] = TO(FS_AWAITING)},
+    [FS_CE_AGAIN] = {[FS_LOOKING] = TO(FS_LOOKING), [FS_DOUBTING] = TO(FS_LOOKING), [FS_AWAITING] = TO(FS_LOOKING)},
+    [FS_CE_CAME] = {[FS_PUBLISHED] = TO(FS_ATTACHING), [FS_AWAITING] = TO(FS_ATTACHING)},
+    [FS_CE_MOVED] = {[FS_ATTACHING] = TO(FS_DECIDED)},
+    [FS_CE_STAY] = {[0 ... FS_COURSE_STATES - 1] = TO(FS_DECIDED)},
+    [FS_CE_FORK] = {[FS_DECIDED] = TO(FS_THREAD_LATER)},
+    [FS_CE_ANSWERED] = {[FS_THREAD_LATER] = TO(FS_DECIDED), [FS_ANSWER_LATER] = TO(FS_DECIDED)},
+    /* (A thread that was at it is not in the child. The role stays: a name that was published is published again.) */
+    [FS_CE_CHILD] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS), [FS_PUBLISHED] = TO(FS_TO_PUBLISH), [FS_DOUBTING] = TO(FS_LOOKING),
+                     [FS_AWAITING] = TO(FS_LOOKING)},
+    [FS_CE_INHERIT] = {[0 ... FS_COURSE_STATES - 1] = TO(FS_ANSWER_LATER)},
+};
+
+static const char *const names[FS_COURSE_STATES] = {
+    [FS_DECIDED] = "decided",
+    [FS_CONNECTING] = "connecting",
+    [FS_FEW_OPERATIONS] = "few operations",
+    [FS_STARTING] = "starting",
+    [FS_TO_PUBLISH] = "to publish",
+    [FS_PUBLISHED] = "published",
+    [FS_LOOKING] = "looking",
+    [FS_DOUBTING] = "doubting",
+    [FS_AWAITING] = "awaiting",
+    [FS_ATTACHING] = "attaching",
+    [FS_THREAD_LATER] = "thread later",
+    [FS_ANSWER_LATER] = "answer later",
+};
+
+struct fs_paths fs_paths;
+
+int fs_proceed(struct fs_course *course, enum fs_course_event event) {
+    unsigned char to = table[event][course->state];
+    if (!to) return 0;
+    course->state = to - 1;
+    return 1;
+}
+
+const char *fs_course_name(int state) { return names[state]; }
+
+void fs_note_reason(struct fs_course *course, struct fs_connection *c, enum fs_reason reason) {
+    course->reason = (int)reason;
+    fs_note_on_roll(c->place, c->inode, c->fd, reason);
+}
+
+void fs_change_reason(struct fs_course *course, struct fs_connection *c, enum fs_reason reason) {
+    if (course->reason == (int)reason) return;
+    fs_count_changed((enum fs_reason)course->reason, reason);
+    fs_note_reason(course, c, reason);
+}
+
+void fs_open_course(struct fs_course *course, struct fs_connection *c, int64_t operations) {
+    if (!fs_proceed(course, FS_CE_OPEN)) return;
+    course->next = course->operations + operations;
+    fs_note_reason(course, c, FS_REASON_FEW);
+}

@@ -1,0 +1,90 @@
+/* The memory that a connection shares with its peer, in the hands of this process: made or taken over, counted against
+ * the cap, and parked for the next connection. All of it with the front end's lock.
+ *
+ * A region with what belongs to it is a kit. The search (search.h) has it until the connection is attached, and the
+ * connection's course until it is released. The seeker parks here by the peer's process, the publisher in the table of
+ * its connection thread. */
+#ifndef FASTSOCK_KITS_H
+#define FASTSOCK_KITS_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "channel/meetings.h"
+#include "connection/connection.h"
+#include "connection/move.h"
+
+enum { FS_CAP_REACHED = -100004 }; /* the memory cap leaves no room for another region */
+
+struct fs_kit {
+    void *memory; /* NULL: given back */
+    size_t size;
+    int side;            /* 0 the seeker, 1 the publisher */
+    int wake_fd, peer_fd;
+    unsigned char id[16];
+    pid_t peer;          /* the publishing process, for the seeker's cache (0: of another PID namespace) */
+    uint32_t turn;       /* fs_descriptor_turn of when the eventfds were made */
+    uint32_t window;     /* known once attached */
+    struct fs_connection *asked; /* whose requests are answered; NULL: nobody's */
+};
+
+/* ---- the cap ---------------------------------------------------------------------------------------------- */
+
+size_t fs_memory_used(void);          /* bytes of regions that this process has mapped */
+void fs_set_memory_cap(int64_t bytes);
+
+/* ---- one kit ---------------------------------------------------------------------------------------------- */
+
+/* A fresh region for the seeker, and its memfd, which is the caller's. Parked ones give their descriptors to it. 0,
+ * FS_CAP_REACHED or -errno. May let go of the front end's lock. */
+int fs_new_kit(pid_t peer, int window, int chunk, struct fs_kit **kit, int *memfd);
+
+/* The region that a seeker sent to the publisher. 0, FS_CAP_REACHED or -ENOMEM, and then it is given back. */
+int fs_arrived_kit(const struct fs_arrival *came, struct fs_kit **kit);
+
+/* Who has to know of an eventfd before its connection sleeps on it: a loop that waits for many. NULL: nobody. */
+struct fs_watcher {
+    int (*watch)(void *whose, int fd); /* 0, or a failure, and the connection does not attach */
+    void (*ignore)(void *whose, int fd);
+    void *whose;
+};
+
+/* Attaches the connection, which consents with that and cannot take it back. So everything that can fail comes before:
+ * 0; as fs_expect_asks, fs_attach or the watcher; and -EINVAL with `*wrong` if the region is unsound. */
+int fs_attach_kit(struct fs_kit *kit, struct fs_connection *c, const struct fs_manner *manner, const struct fs_watcher *watcher,
+                  const char **wrong);
+
+/* In a forked child: from now on the connection thread of this process answers the peer's requests. As
+ * fs_expect_asks. */
+int fs_answer_in_child(struct fs_kit *kit, struct fs_connection *c);
+
+/* The connection is about to end: nobody answers its peer's requests any more. Waits for an answer that is being
+ * given, without the front end's lock. */
+void fs_end_answers(struct fs_kit *kit);
+
+/* The connection has ended: parks the region if both sides may come back to it (`recyclable`), else gives it back. The
+ * kit is gone then. */
+void fs_release_kit(struct fs_kit *kit, int recyclable);
+
+void fs_discard_kit(struct fs_kit *kit); /* gives all of it back; it is gone then */
+
+/* ---- parked by the seeker --------------------------------------------------------------------------------- */
+
+enum { FS_PARKED_PER_PEER = 8, FS_PARKED_BY_SEEKER = 64 }; /* regions kept for one process, and for all */
+
+/* A parked region for a connection to this process, if both sides have finished with it and it has this geometry.
+ * NULL: there is none. */
+struct fs_kit *fs_parked_kit(pid_t peer, int window, int chunk);
+
+int fs_count_parked_kits(void);
+
+/* Gives back all parked regions with their descriptors, of both caches. Whether there were any. */
+int fs_drop_kits(void);
+
+/* In a forked child: what the parent has published and parked is the parent's. */
+void fs_leave_kits_to_parent(void);
+
+/* A name is taken back (fs_withdraw), with what that unmapped. */
+void fs_withdraw_name(uint64_t handle, fs_word32 **arrival);
+
+#endif

@@ -1,0 +1,428 @@
+/* The steps of a search.
+ *
+ * Responsible for: what an undecided connection does at its next operation, and what becomes of it. Never: whether it may
+ * search (the front end), what follows what (course.c), who may come to a name (channel/visitors.c).
+ *
+ * The front end's lock is let go in some of the calls below. So another thread may decide meanwhile, or end the connection: the
+ * course has no search then, or another one, and whoever took the step gives back what the search had. */
+#include "meeting/search.h"
+
+#include <pthread.h>
+
+#include "channel/regions.h"
+#include "channel/thread.h"
+#include "connection/ringing.h"
+#include "connection/state.h"
+#include "meeting/lookup.h"
+#include "registry/holders.h"
+#include "transport/tcp.h"
+
+enum {
+    MEETINGS = 4,         /* that came to nothing, before there are no more */
+    TURN_OPERATIONS = 64, /* until a connection that waits for its turn to meet comes again; doubled so many times at most: */
+    TURN_DOUBLINGS = 8,
+    FORKED_PAUSE = 8,     /* operations until one that another process shares looks again */
+    LOOKS = 4,            /* at WAKEUP, for one at what is said on the meeting's socket */
+    TRY_PAUSE = 256,      /* operations until the connection thread is tried again: a try costs system calls and a warning */
+};
+
+struct fs_search {
+    char name[FS_NAME_MAX];
+    size_t length;
+    int stepping;      /* a thread takes a step */
+    int published;     /* there is a name, whose handle this is */
+    uint64_t handle;
+    struct fs_lookup lookup;
+    int control;       /* the meeting's socket; -1: none */
+    pid_t peer;        /* the process at its other end */
+    struct fs_kit *kit; /* that hello was said with */
+    int reused;        /* one that was parked was offered: the next one is new */
+    int64_t until;     /* monotonic ns that an answer is waited for */
+    int looks, meetings, turns;
+};
+
+static struct fs_terms terms;
+
+void fs_put_terms(const struct fs_terms *given) {
+    terms = *given;
+    fs_set_memory_cap(given->memory_cap);
+    fs_set_trust(given->trusts_any);
+}
+
+/* ---- its end ------------------------------------------------------------------------------------------------ */
+
+static void close_control(struct fs_search *s) {
+    if (s->control >= 0) fs_system.close(s->control);
+    s->control = -1;
+}
+
+static void give_up_meeting(struct fs_search *s) {
+    /* (A fork while the front end's lock is let go in there: the child gives back its own.) */
+    if (s->kit) fs_discard_kit(s->kit);
+    s->kit = NULL;
+    close_control(s);
+    fs_end_lookup(&s->lookup);
+}
+
+/* Gives back all that a search has, which its course has forgotten. */
+static void withdraw(struct fs_course *course, struct fs_search *s) {
+    if (s->published) fs_withdraw_name(s->handle, &course->arrival);
+    give_up_meeting(s);
+    fs_system.free(s);
+}
+
+void fs_end_search(struct fs_course *course) {
+    struct fs_search *s = course->search;
+    course->search = NULL;
+    fs_proceed(course, FS_CE_STAY);
+    if (s && !s->stepping) withdraw(course, s);
+}
+
+int fs_stay(struct fs_course *course, struct fs_connection *c, enum fs_reason reason) {
+    int counted = course->state != FS_CONNECTING;
+    fs_end_search(course);
+    if (fs_is_attached(c)) return 0;
+    if (counted) {
+        fs_change_reason(course, c, reason);
+    } else {
+        fs_note_reason(course, c, reason);
+        if (reason != FS_REASON_DETACHED) fs_count_opened(reason); /* one passed on unused is no connection of this program's */
+    }
+    return 1;
+}
+
+/* ---- what comes of a step ----------------------------------------------------------------------------------- */
+
+struct step {
+    struct fs_course *course;
+    struct fs_connection *c;
+    struct fs_search *search;
+    const struct fs_watcher *watcher;
+    struct fs_upshot *outcome;
+};
+
+/* Whether another thread has decided otherwise since the step began. */
+static int is_over(const struct step *at) { return at->course->search != at->search; }
+
+static void stay(struct step *at, enum fs_reason reason) {
+    if (is_over(at)) return;
+    fs_stay(at->course, at->c, reason);
+    at->outcome->what = FS_STAYS;
+}
+
+/* The peer broke the protocol: its connection is reset. */
+static void violate(struct step *at, const char *violation) {
+    if (is_over(at)) return;
+    fs_stay(at->course, at->c, FS_REASON_VIOLATION);
+    fs_note_broken(at->c);
+    fs_reset_connection(at->c->fd);
+    fs_wake_own(at->c);
+    at->outcome->what = FS_BROKE;
+    at->outcome->violation = violation;
+}
+
+static void fail(struct step *at, int failed) {
+    if (failed == FS_CAP_REACHED) {
+        stay(at, FS_REASON_MEMORY_CAP);
+    } else if (failed == -ENOTCONN) {
+        stay(at, FS_REASON_ENDING);
+    } else {
+        at->outcome->failed = failed;
+        stay(at, FS_REASON_RESOURCES);
+    }
+}
+
+/* Others use all descriptors that there are for meetings: comes again, ever later. */
+static void wait_its_turn(struct step *at) {
+    at->course->next = at->course->operations + ((int64_t)TURN_OPERATIONS << FS_MIN(at->search->turns, (int)TURN_DOUBLINGS));
+    at->search->turns++;
+}
+
+/* This meeting came to nothing: tries another one, with a new region. The publisher may have withdrawn its name because of
+ * a fork, and one of its processes publishes it again. */
+static void come_again(struct step *at, enum fs_reason otherwise) {
+    give_up_meeting(at->search);
+    if (!is_over(at)) fs_proceed(at->course, FS_CE_AGAIN);
+    if (++at->search->meetings == MEETINGS) stay(at, otherwise);
+}
+
+/* ---- the move ------------------------------------------------------------------------------------------------ */
+
+/* No fork comes between the look at who shares the connection and consent: a fork waits for `attaching` (but for one that
+ * began before, or that this thread makes in a signal handler). */
+static int attach(struct step *at, struct fs_kit *kit) {
+    const char *wrong;
+    at->course->attaching = (unsigned long)pthread_self();
+    int failed = fs_attach_kit(kit, at->c, &terms.manner, at->watcher, &wrong);
+    if (!failed) {
+        at->course->kit = kit;
+        fs_paths.by_reason[at->course->reason]--;
+        fs_paths.ring++;
+        fs_note_reason(at->course, at->c, FS_REASON_NONE);
+        fs_proceed(at->course, FS_CE_MOVED);
+        at->outcome->what = FS_MOVED_NOW;
+        memcpy(at->outcome->name, at->search->name, at->search->length);
+        if (!is_over(at)) at->course->search = NULL;
+    }
+    at->course->attaching = 0;
+    if (!failed) return 0;
+    fs_discard_kit(kit); /* nothing has been consented to */
+    if (failed == -EINVAL && wrong) {
+        violate(at, wrong);
+        return 0;
+    }
+    return failed;
+}
+
+static int move(struct step *at, struct fs_kit *kit) {
+    if (is_over(at)) {
+        fs_discard_kit(kit);
+        return 0;
+    }
+    fs_proceed(at->course, FS_CE_CAME);
+    if (!fs_forks_under_way() && !at->course->attaching && fs_count_holders(at->c->own) <= 1) return attach(at, kit);
+    fs_discard_kit(kit); /* a fork since this step began */
+    stay(at, FS_REASON_FORKED);
+    return 0;
+}
+
+/* ---- the publisher ------------------------------------------------------------------------------------------- */
+
+static int publish(struct step *at) {
+    struct fs_search *s = at->search;
+    int failed = fs_publish(s->name, s->length, at->c->fd, terms.waits ? NULL : &at->course->arrival, &s->handle);
+    if (failed == FS_TOO_MANY_NAMES || failed == FS_NO_THREAD || failed == -EAGAIN) {
+        wait_its_turn(at);
+        return 0;
+    }
+    if (failed == -EADDRINUSE) {
+        stay(at, FS_REASON_NAME);
+        return 0;
+    }
+    if (failed) return failed;
+    s->published = 1;
+    if (!is_over(at)) fs_proceed(at->course, FS_CE_NAMED);
+    return 0;
+}
+
+static int look_who_came(struct step *at) {
+    struct fs_arrival came;
+    struct fs_kit *kit;
+    enum fs_meeting_state state = fs_arrived(at->search->handle, &at->course->arrival, &came);
+    if (state == FS_MEETING_WAITING) return 0;
+    at->search->published = 0;
+    if (state == FS_MEETING_ARRIVED) {
+        int failed = fs_arrived_kit(&came, &kit);
+        return failed ? failed : move(at, kit);
+    }
+    if (state == FS_MEETING_SHORT) return -EMFILE;
+    if (state == FS_MEETING_FAILED) violate(at, came.failure);
+    else stay(at, FS_REASON_PEER);
+    return 0;
+}
+
+/* ---- the seeker ---------------------------------------------------------------------------------------------- */
+
+/* Packet HELLO, with `count` descriptors. 0 or -errno. */
+static int send_hello(struct fs_search *s, const int *descriptors, int count) {
+    struct fs_hello hello = {
+        .magic = FS_MAGIC, .version = FS_VERSION, .reuse = (uint32_t)(count == 1), .size = s->kit->size};
+    union {
+        char space[CMSG_SPACE(4 * sizeof(int))];
+        struct cmsghdr aligned;
+    } control;
+    struct iovec iov = {&hello, sizeof hello};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
+                             .msg_controllen = CMSG_SPACE((size_t)count * sizeof(int))};
+    memcpy(hello.id, s->kit->id, sizeof hello.id);
+    memset(&control, 0, sizeof control);
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+    memcpy(CMSG_DATA(c), descriptors, (size_t)count * sizeof(int));
+    return fs_system.sendmsg(s->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* Whether the other end of a socket has gone. */
+static int is_gone(int failed) {
+    return failed == -EPIPE || failed == -ESHUTDOWN || failed == -ECONNRESET || failed == -ECONNABORTED || failed == -ECONNREFUSED;
+}
+
+/* The connection's own descriptor goes along: it proves to the publisher who is there. */
+static int say_hello(struct step *at) {
+    struct fs_search *s = at->search;
+    int memfd = -1, failed = 0;
+    struct fs_kit *kit = s->reused ? NULL : fs_parked_kit(s->peer, terms.window, terms.chunk);
+    if (kit) s->reused = 1;
+    else failed = fs_new_kit(s->peer, terms.window, terms.chunk, &kit, &memfd);
+    if (failed) return failed;
+    s->kit = kit;
+    if (memfd >= 0) failed = send_hello(s, (int[]){memfd, kit->wake_fd, kit->peer_fd, at->c->fd}, 4);
+    else failed = send_hello(s, &at->c->fd, 1);
+    if (memfd >= 0) fs_system.close(memfd);
+    if (is_gone(failed)) come_again(at, FS_REASON_PEER);
+    else if (failed) return failed;
+    else if (!is_over(at)) fs_proceed(at->course, FS_CE_HELLO);
+    return 0;
+}
+
+static int seek(struct step *at) {
+    struct fs_search *s = at->search;
+    int found = fs_look_up(&s->lookup, at->course->operations, &at->course->next);
+    if (found == -EAGAIN) {
+        wait_its_turn(at);
+        return 0;
+    }
+    if (found < 0) return found;
+    if (!found) {
+        if (s->lookup.over) stay(at, FS_REASON_PEER);
+        return 0;
+    }
+    struct ucred who;
+    socklen_t size = sizeof who;
+    s->control = fs_take_found(&s->lookup);
+    s->until = fs_now() + terms.patience;
+    if (fs_system.getsockopt(s->control, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0) return -errno;
+    s->peer = who.pid;
+    /* Under trust="any" a stranger may hold the name. A hello brings things that are for the other end only. */
+    if (fs_is_trusted(who.uid)) return say_hello(at);
+    if (!fs_trusts_any()) {
+        stay(at, FS_REASON_UNTRUSTED);
+    } else if (!is_over(at) && fs_proceed(at->course, FS_CE_DOUBT)) {
+        at->outcome->what = FS_DOUBTED;
+        at->outcome->user = who.uid;
+    }
+    return 0;
+}
+
+static int await_wakeup(struct step *at) {
+    struct fs_search *s = at->search;
+    char answer;
+    if (fs_wakeup_seen(s->kit->memory)) {
+        struct fs_kit *kit = s->kit;
+        s->kit = NULL;
+        return move(at, kit);
+    }
+    if (++s->looks % LOOKS) return 0;
+    ssize_t got = fs_system.recv(s->control, &answer, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (fs_now() >= s->until) stay(at, FS_REASON_PEER);
+        return 0;
+    }
+    if (fs_wakeup_seen(s->kit->memory)) return 0; /* the next step takes it */
+    if (got <= 0) come_again(at, FS_REASON_PEER);
+    else if (answer == '?') come_again(at, FS_REASON_REFUSED); /* it does not know the old region any more, or its queue is full */
+    else stay(at, answer == 'u' ? FS_REASON_UNTRUSTED : answer == '!' ? FS_REASON_RESOURCES : FS_REASON_REFUSED);
+    return 0;
+}
+
+/* ---- one step ------------------------------------------------------------------------------------------------ */
+
+static int search(struct step *at) {
+    struct fs_course *course = at->course;
+    int failed = fs_start_thread_again(); /* if nobody told us when a fork was over */
+    if (failed) at->outcome->no_thread = failed;
+    if (is_over(at)) return 0;
+    if (fs_count_holders(at->c->own) > 1) {
+        /* Another process may read the kernel's stream raw: wait until it has let go. */
+        fs_change_reason(course, at->c, FS_REASON_FORKED);
+        course->next = course->operations + FORKED_PAUSE;
+        return 0;
+    }
+    if (course->reason != FS_REASON_SEEKING && fs_needs_kernel(at->c->fd)) {
+        stay(at, FS_REASON_OPTION);
+        return 0;
+    }
+    if (fs_is_exposed(at->c) && !terms.moves_polled) {
+        stay(at, FS_REASON_POLLED);
+        return 0;
+    }
+    fs_change_reason(course, at->c, FS_REASON_SEEKING);
+    course->next = course->operations + 1;
+    switch (course->state) {
+    case FS_TO_PUBLISH: return publish(at);
+    case FS_PUBLISHED: return look_who_came(at);
+    case FS_LOOKING: return seek(at);
+    case FS_AWAITING: return await_wakeup(at);
+    default: return 0; /* another thread is at it */
+    }
+}
+
+/* Takes a step of the search, unless another thread's operation does. */
+static void take_turn(struct fs_course *course, struct fs_connection *c, const struct fs_watcher *watcher, struct fs_upshot *outcome,
+                      int (*body)(struct step *)) {
+    struct step at = {course, c, course->search, watcher, outcome};
+    if (!at.search || at.search->stepping) return;
+    at.search->stepping = 1;
+    int failed = body(&at);
+    if (failed) fail(&at, failed);
+    at.search->stepping = 0;
+    if (is_over(&at)) withdraw(course, at.search);
+}
+
+void fs_take_step(struct fs_course *course, struct fs_connection *c, const struct fs_watcher *watcher, struct fs_upshot *outcome) {
+    *outcome = (struct fs_upshot){.what = FS_GOES_ON};
+    if (course->state != FS_THREAD_LATER && course->state != FS_ANSWER_LATER) {
+        take_turn(course, c, watcher, outcome, search);
+        return;
+    }
+    if (fs_forks_under_way()) { /* another thread's: its child must not find the thread running */
+        course->next = course->operations + 1;
+    } else if (course->state == FS_THREAD_LATER) {
+        outcome->no_thread = fs_start_thread_again();
+        if (outcome->no_thread) course->next = course->operations + TRY_PAUSE;
+        else fs_proceed(course, FS_CE_ANSWERED);
+    } else {
+        /* The parent may let go of the connection. (If this fails, requests go unanswered as they did until now.) */
+        fs_proceed(course, FS_CE_ANSWERED);
+        if (course->kit) fs_answer_in_child(course->kit, c);
+    }
+}
+
+void fs_judge_doubt(struct fs_course *course, struct fs_connection *c, int believed, struct fs_upshot *outcome) {
+    *outcome = (struct fs_upshot){.what = FS_GOES_ON};
+    if (course->state != FS_DOUBTING) return;
+    if (believed) {
+        take_turn(course, c, NULL, outcome, say_hello);
+    } else {
+        fs_stay(course, c, FS_REASON_UNTRUSTED);
+        outcome->what = FS_STAYS;
+    }
+}
+
+int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes) {
+    if (course->state != FS_STARTING) return 0;
+    if (length > FS_NAME_MAX) return -ENAMETOOLONG;
+    struct fs_search *s = fs_system.calloc(1, sizeof *s);
+    if (!s) return -ENOMEM;
+    memcpy(s->name, name, length);
+    s->length = length;
+    s->control = -1;
+    fs_begin_lookup(&s->lookup, s->name, length, terms.patience);
+    course->search = s;
+    fs_proceed(course, publishes ? FS_CE_PUBLISH : FS_CE_SEEK);
+    return 0;
+}
+
+/* ---- forks --------------------------------------------------------------------------------------------------- */
+
+void fs_await_thread(struct fs_course *course, struct fs_connection *c) {
+    if (fs_is_attached(c) && fs_proceed(course, FS_CE_FORK)) course->next = course->operations;
+}
+
+void fs_start_over(struct fs_course *course, struct fs_connection *c) {
+    struct fs_search *s = course->search;
+    course->waits = 0;
+    if (fs_is_attached(c)) {
+        fs_proceed(course, FS_CE_INHERIT);
+        course->next = course->operations;
+        return;
+    }
+    fs_proceed(course, FS_CE_CHILD);
+    if (!s) return;
+    s->stepping = s->published = 0;
+    course->arrival = NULL;
+    give_up_meeting(s);
+    course->next = course->operations;
+}

@@ -1,0 +1,73 @@
+/* How the two ends of a connection find each other and agree to move. With the front end's lock.
+ *
+ * Both ends have been used for a while; neither knows the other. One of them, the publisher, publishes an abstract unix name
+ * that both can make of the connection's addresses. The other one, the seeker, looks the name up, makes a region and sends it
+ * there. The front end says whether an end may search, which of the two it is, and the name (fs_begin_search); from then on the
+ * connection's own operations take the steps (fs_take_step), a few in its life. A step does not block. One thread at a time
+ * takes one; others go on without. */
+#ifndef FASTSOCK_SEARCH_H
+#define FASTSOCK_SEARCH_H
+
+#include "meeting/course.h"
+#include "meeting/kits.h"
+
+enum { FS_NAME_MAX = 100 }; /* bytes of a published name */
+
+/* The settings, as the front end has them in force. Connections that are searching follow them too. */
+struct fs_terms {
+    int window, chunk; /* of new regions */
+    struct fs_manner manner;
+    int64_t memory_cap; /* bytes */
+    int64_t patience;   /* ns that a name is looked up for before the peer counts as foreign, and an answer is waited for */
+    int trusts_any;     /* processes of any user are believed, if the connection's other end is theirs */
+    int moves_polled;   /* connections whose descriptor may be polled move, too */
+    int waits;          /* operations may wait for the other end: they take steps where nothing is known to have happened */
+};
+void fs_put_terms(const struct fs_terms *terms);
+
+/* What has come of a step, for the front end to tell and to act on. */
+enum fs_came_of_it {
+    FS_GOES_ON,
+    FS_MOVED_NOW,  /* it has consented; `name` is the meeting's */
+    FS_STAYS,      /* on kernel TCP; the course has the reason */
+    FS_BROKE,      /* the same, as the peer broke the protocol: `violation`. The connection has been reset */
+    FS_DOUBTED,    /* is the other end of the connection `user`'s? The front end tells it (fs_judge_doubt) */
+};
+struct fs_upshot {
+    enum fs_came_of_it what;
+    int failed;    /* FS_STAYS, for want of resources: which failure; 0: none that is known */
+    int no_thread; /* why the connection thread could not be started again; 0: it was, or need not be */
+    uint32_t user;
+    const char *violation;
+    char name[FS_NAME_MAX + 1];
+};
+
+/* The end that publishes `name`, or looks it up, begins to search: from its next step on. The course is FS_STARTING. 0, or
+ * -ENOMEM; and nothing happens if another thread has decided otherwise. */
+int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes);
+
+/* The next step of an undecided connection. The caller is inside (fs_begin) and knows which socket it is (fs_identify). States
+ * that are the front end's, and those in which another thread is at it, pass. */
+void fs_take_step(struct fs_course *course, struct fs_connection *c, const struct fs_watcher *watcher, struct fs_upshot *outcome);
+
+/* The answer to FS_DOUBTED: whether that user is to be believed. As fs_take_step. */
+void fs_judge_doubt(struct fs_course *course, struct fs_connection *c, int believed, struct fs_upshot *outcome);
+
+/* The connection stays on kernel TCP for `reason`, and a search ends. 0: it is on the ring, and there it stays. */
+int fs_stay(struct fs_course *course, struct fs_connection *c, enum fs_reason reason);
+
+/* Whoever looks for the peer stops: a name is taken back, and a region not yet taken is refused. If a step is under way, that
+ * does it when it is over. For an end that ends, too. */
+void fs_end_search(struct fs_course *course);
+
+/* ---- forks ------------------------------------------------------------------------------------------------- */
+
+/* A fork begins, for which the connection thread stops. If nobody starts it again, an operation of a connection that is
+ * attached does. (The steps of a search do it by themselves.) */
+void fs_await_thread(struct fs_course *course, struct fs_connection *c);
+
+/* In the child, after fs_leave_kits_to_parent: the meeting is the parent's, and the child begins anew when it is the only
+ * holder. */
+void fs_start_over(struct fs_course *course, struct fs_connection *c);
+
+#endif

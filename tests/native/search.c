@@ -1,0 +1,346 @@
+/* The search of the core: two ends of one process find each other, and each system call and each allocation of theirs
+ * fails once: `search [seconds [round]]`; 0 seconds: all of them.
+ *
+ * A run is a process. A connection's ends search by their own operations, move and end; then two more do, which use the
+ * parked region again. At the n-th call of one kind, of this thread or of the connection thread, the core is told that
+ * it failed. What has to hold then: nothing crashes or hangs; each end is decided, with a region or with a reason that
+ * says why not; where only a hello was lost, both move all the same. Then all of it is done once more in the same
+ * process without a failure: this must succeed, and afterwards nothing is mapped, and no descriptor and no allocation
+ * is missing. Before the runs come the pace of a seeker and the order of parked regions.
+ *
+ * The core asks the system by a table, and this program puts its own functions there (calls.h). */
+#pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than this needs */
+#include "frontend.h"
+
+#include <dirent.h>
+#include <signal.h>
+
+#include "calls.h"
+#include "channel/regions.h"
+#include "meeting/lookup.h"
+#include "meeting/search.h"
+
+enum { MOST_SECONDS = 30 /* of a run */, WINDOW = 8, CHUNK = 4096, CONNECTIONS = 2 /* of a run, one after the other */ };
+
+struct counts { /* of what a process has after its runs */
+    int descriptors, allocations;
+};
+
+static struct shared {
+    struct counts counts;
+    fs_word32 calls[2][PLACES][CALLS]; /* of what is done with the failure, and once more */
+    int fired;
+    char step[64];
+} *shared;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct end ends[2];
+static struct fs_course courses[2];
+static int strict;
+
+#define step(...) snprintf(shared->step, sizeof shared->step, __VA_ARGS__)
+
+__attribute__((noreturn, format(printf, 1, 2))) static void violate(const char *format, ...) {
+    va_list arguments;
+    armed = 0;
+    va_start(arguments, format);
+    fprintf(stderr, "%s, at \"%s\": ", strict ? "without a failure" : "after the failure", shared->step);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    for (int s = 0; s < 2; s++)
+        fprintf(stderr, "; end %d %s, reason %d", s, fs_course_name(courses[s].state), courses[s].reason);
+    fputc('\n', stderr);
+    _exit(2);
+}
+
+static void on_alarm(int number) {
+    (void)number;
+    violate("it hangs");
+}
+
+/* ---- the program ----------------------------------------------------------------------------------------------- */
+
+/* An operation of end `s`: one more step, if it is due. */
+static void operate(int s) {
+    struct fs_course *course = &courses[s];
+    struct fs_upshot upshot;
+    struct fs_call call;
+    enter(&ends[s]);
+    course->operations++;
+    if (fs_is_undecided(course) && course->operations >= course->next && fs_begin(&ends[s].c, &call)) {
+        fs_take_step(course, &ends[s].c, NULL, &upshot);
+        after_call(&ends[s], &call);
+        if (upshot.what == FS_BROKE) violate("end %d broke the protocol: %s", s, upshot.violation);
+        if (upshot.what == FS_DOUBTED) violate("end %d is doubted", s);
+        if (upshot.what == FS_MOVED_NOW && !upshot.name[0]) violate("end %d moved without a name", s);
+    }
+    leave();
+}
+
+/* End 0 seeks, end 1 publishes. */
+static void begin(int s, int fd, const char *name) {
+    courses[s] = (struct fs_course){0};
+    ends[s] = (struct end){.lock = &lock, .side = s, .wake_fd = -1, .peer_fd = -1};
+    int failed = open_end(&ends[s], fd);
+    if (failed && strict) violate("opening: %s", strerror(-failed));
+    if (failed) return;
+    enter(&ends[s]);
+    fs_count_opened(FS_REASON_FEW);
+    fs_open_course(&courses[s], &ends[s].c, 0);
+    if (!fs_proceed(&courses[s], FS_CE_START)) violate("end %d does not start", s);
+    if (fs_proceed(&courses[s], FS_CE_START)) violate("end %d starts twice", s);
+    failed = fs_begin_search(&courses[s], name, strlen(name), s == 1);
+    if (failed && strict) violate("searching: %s", strerror(-failed));
+    if (failed) fs_stay(&courses[s], &ends[s].c, FS_REASON_RESOURCES);
+    leave();
+}
+
+static int is_decided(int s) {
+    return !fs_load_relaxed(&ends[s].open) || courses[s].state == FS_DECIDED;
+}
+
+static void end_connection(int s) {
+    if (!fs_load_relaxed(&ends[s].open)) return;
+    enter(&ends[s]);
+    fs_end_search(&courses[s]);
+    if (courses[s].kit) fs_end_answers(courses[s].kit);
+    leave();
+    close_end(&ends[s], 1);
+    enter(&ends[s]);
+    if (courses[s].kit) fs_release_kit(courses[s].kit, ends[s].c.recyclable);
+    courses[s].kit = NULL;
+    leave();
+}
+
+static void run_connection(int number) {
+    char name[64];
+    int fds[2], was_armed = armed;
+    snprintf(name, sizeof name, "fastsock/test/%d/%d/%d", getpid(), strict, number);
+    armed = 0;
+    connect_pair(fds);
+    armed = was_armed;
+    step("connection %d begins", number);
+    for (int s = 0; s < 2; s++) begin(s, fds[s], name);
+    step("connection %d searches", number);
+    double until = seconds_now() + PATIENCE;
+    while (!is_decided(0) || !is_decided(1)) {
+        operate(0);
+        operate(1);
+        if (is_decided(0) != is_decided(1) || courses[0].operations % 64 == 0) usleep(50);
+        if (seconds_now() > until) violate("nothing is decided");
+    }
+    for (int s = 0; s < 2; s++) {
+        int attached = fs_load_relaxed(&ends[s].open) && fs_is_attached(&ends[s].c);
+        int hello_lost = shared->fired && plan.call == CALL_sendmsg && plan.error == ECONNREFUSED && plan.where == PROGRAM;
+        if (!fs_load_relaxed(&ends[s].open)) continue;
+        if (attached != (courses[s].kit != NULL)) violate("end %d has no kit, or too many", s);
+        if (attached ? courses[s].reason != FS_REASON_NONE : courses[s].reason <= FS_REASON_SEEKING)
+            violate("end %d stands without a reason", s);
+        if (!attached && (strict || hello_lost)) violate("end %d does not move", s);
+    }
+    step("connection %d ends", number);
+    for (int s = 0; s < 2; s++) end_connection(s);
+}
+
+static void run_scenario(void) {
+    armed = 1;
+    for (int i = 0; i < CONNECTIONS; i++) run_connection(i);
+    enter(&ends[0]);
+    if (strict && plan.n < 0 && !fs_count_parked_kits()) violate("no region is parked");
+    fs_drop_kits();
+    if (fs_memory_used()) violate("%zu bytes are counted as mapped", fs_memory_used());
+    leave();
+    armed = 0;
+}
+
+/* ---- what is left ------------------------------------------------------------------------------------------------ */
+
+static void take_stock(struct counts *counts) {
+    DIR *all = opendir("/proc/self/fd");
+    counts->descriptors = -1;
+    while (readdir(all)) counts->descriptors++;
+    closedir(all);
+    counts->allocations = (int)fs_load_sc(&allocations);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------------ */
+
+static void put_terms(void) {
+    struct fs_terms terms = {.window = WINDOW, .chunk = CHUNK, .manner = {4, 1024, 1}, .memory_cap = 1 << 30,
+                             .patience = 200000000, .waits = 1};
+    fs_put_terms(&terms);
+}
+
+/* A run of its own: the scenario with the failure that is planned, and once more without. Its status. */
+static int run_apart(int fails) {
+    int status;
+    memset((void *)shared, 0, sizeof *shared);
+    fflush(stdout);
+    pid_t process = fork();
+    check(process >= 0, "fork: %m");
+    if (process == 0) {
+        signal(SIGALRM, on_alarm);
+        alarm(MOST_SECONDS);
+        become_front_end();
+        is_program = 1;
+        home = getpid();
+        calls_made = shared->calls[0];
+        put_terms();
+        fs_store_sc(&allocations, 0);
+        plan.fired = &shared->fired;
+        strict = !fails;
+        run_scenario();
+        calls_made = shared->calls[1];
+        strict = 1;
+        plan.n = -1;
+        run_scenario();
+        take_stock(&shared->counts);
+        _exit(0);
+    }
+    check(waitpid(process, &status, 0) == process, "waitpid: %m");
+    return status;
+}
+
+static int problems;
+
+/* Makes the run of this number (where, which call, which error, the n-th), and judges it. Whether the failure came. */
+static int run_number(uint64_t number, const struct counts *wanted) {
+    uint64_t rest = number >> 20;
+    plan.n = (int)(number & 0xfffff);
+    plan.error = error_of((int)(rest / MOST_ERRORS % CALLS), (int)(rest % MOST_ERRORS));
+    plan.call = (int)(rest / MOST_ERRORS % CALLS);
+    plan.where = (int)(rest / MOST_ERRORS / CALLS);
+    current_round = number;
+    int status = run_apart(1);
+    const struct counts *left = &shared->counts;
+    const char *wrong = status ? "it ended badly"
+                        : left->descriptors > wanted->descriptors ? "a descriptor is left"
+                        : left->allocations > wanted->allocations ? "an allocation is left" : NULL;
+    if (wrong) {
+        problems++;
+        fprintf(stderr, "FAILED in round 0x%" PRIx64 ": %s number %d %s: %s: %s (status %#x; descriptors %d of %d,"
+                " allocations %d of %d)\n", number, call_names[plan.call], plan.n,
+                places[plan.where], strerror(plan.error), wrong, (unsigned)status,
+                left->descriptors, wanted->descriptors, left->allocations, wanted->allocations);
+    }
+    return shared->fired;
+}
+
+/* ---- the pace of a seeker, and parked regions ------------------------------------------------------------------ */
+
+/* Each look costs a system call, and a server may have many foreign clients. A peer that publishes its name is found
+ * before it takes it back, and no later than as long again. */
+static void check_pace(int64_t pace) {
+    struct fs_lookup lookup;
+    double last = 0, seconds = 2;
+    int64_t operations = 1;
+    int looks = 0;
+    fs_begin_lookup(&lookup, "nobody", 6, (int64_t)(seconds * 1e9));
+    while (!lookup.over) {
+        double now = (double)operations / (double)pace, most = FS_MAX(FS_MAX(0.01, 40 / (double)pace), 1.1 * last);
+        check(looks < 1 || now - last <= most, "%" PRId64 " a second: look %d comes %f s after %f s", pace, looks, now - last, last);
+        last = now;
+        looks++;
+        operations += fs_pause_lookup(&lookup, operations * 1000000000 / pace, operations);
+    }
+    check(last > seconds, "the search is over after %f s", last);
+    check(looks > 24 && looks < 40 + 3 * (double)pace * seconds / 1024, "%d looks at %" PRId64 " a second", looks, pace);
+    fs_end_lookup(&lookup);
+}
+
+static void check_parking(void) {
+    struct fs_kit *kits[FS_PARKED_PER_PEER + 2], *again;
+    void *oldest_kept;
+    int memfd;
+    ends[0].lock = &lock;
+    put_terms();
+    become_front_end();
+    enter(&ends[0]);
+    for (int i = 0; i < FS_PARKED_PER_PEER + 2; i++) {
+        check(fs_new_kit(4000000, WINDOW, CHUNK, &kits[i], &memfd) == 0, "no region");
+        close(memfd);
+        kits[i]->window = WINDOW; /* as if it had been attached, and the peer were done with it too */
+        fs_mark_done(kits[i]->memory, kits[i]->size, 1, WINDOW);
+    }
+    oldest_kept = kits[2]->memory;
+    for (int i = 0; i < FS_PARKED_PER_PEER + 2; i++) fs_release_kit(kits[i], 1);
+    check(fs_count_parked_kits() == FS_PARKED_PER_PEER, "%d regions are parked", fs_count_parked_kits());
+    check(!fs_parked_kit(4000001, WINDOW, CHUNK) && !fs_parked_kit(4000000, WINDOW * 2, CHUNK), "another one's region");
+    again = fs_parked_kit(4000000, WINDOW, CHUNK);
+    check(again && again->memory == oldest_kept, "the oldest did not go first");
+    check(fs_count_parked_kits() == FS_PARKED_PER_PEER - 1, "it is parked still");
+    fs_release_kit(again, 1);
+    for (struct fs_kit *kit; (kit = fs_parked_kit(4000000, WINDOW, CHUNK)); fs_discard_kit(kit))
+        check(kit != again, "one that the peer has not finished with");
+    check(fs_count_parked_kits() == 1, "it stays for later");
+    fs_drop_kits();
+    leave();
+}
+
+static void check_cap(void) {
+    struct fs_kit *kit;
+    int memfd;
+    size_t size = fs_region_size(WINDOW, CHUNK);
+    enter(&ends[0]);
+    size_t before = fs_memory_used();
+    fs_set_memory_cap((int64_t)(before + size) - 1);
+    check(fs_new_kit(1, WINDOW, CHUNK, &kit, &memfd) == FS_CAP_REACHED, "beyond the cap");
+    fs_set_memory_cap((int64_t)(before + size));
+    check(fs_new_kit(1, WINDOW, CHUNK, &kit, &memfd) == 0 && fs_memory_used() == before + size, "at the cap");
+    close(memfd);
+    fs_discard_kit(kit);
+    check(fs_memory_used() == before, "it counts still");
+    leave();
+}
+
+static struct kind {
+    int where, call, error, most; /* what fails, and how often the scenario calls it there */
+} kinds[2 * CALLS * MOST_ERRORS];
+
+static int list_kinds(void) {
+    int listed = 0;
+    for (int where = PROGRAM; where <= CONNECTION_THREAD; where++)
+        for (int call = 0; call < CALLS; call++)
+            for (int e = 0; error_of(call, e); e++) {
+                int most = (int)fs_load_sc(&shared->calls[0][where][call]);
+                /* The thread's only write shows what an eventfd is, by adding 0 to it, which never fails. Poll of one
+                 * descriptor allocates nothing. */
+                if (!most || (call == CALL_write && where == CONNECTION_THREAD) || (call == CALL_poll && error_of(call, e) == ENOMEM))
+                    continue;
+                kinds[listed++] = (struct kind){where, call, e, most};
+            }
+    return listed;
+}
+
+int main(int count, char **arguments) {
+    double seconds = count > 1 ? strtod(arguments[1], NULL) : 3, until;
+    uint64_t seed = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid(), runs = 0, fired = 0;
+    signal(SIGPIPE, SIG_IGN);
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(shared != MAP_FAILED, "mmap: %m");
+    plan.n = -1;
+    take_the_calls();
+    check(run_apart(0) == 0, "the scenario itself fails");
+    struct counts wanted = shared->counts;
+    int listed = list_kinds();
+    if (count > 2) {
+        printf("%s\n", run_number(strtoull(arguments[2], NULL, 0), &wanted) ? "it came" : "it did not come");
+        return problems != 0;
+    }
+    until = seconds_now() + seconds;
+    /* By chance, until the time is over and one has come; or in turn. */
+    for (int i = 0; seconds > 0 ? !problems && (!fired || seconds_now() < until) : i < listed; i++) {
+        const struct kind *k = &kinds[seconds > 0 ? below(&seed, (uint32_t)listed) : (uint32_t)i];
+        int first = seconds > 0 ? 1 + (int)below(&seed, (uint32_t)k->most) : 1;
+        for (int n = first; n <= (seconds > 0 ? first : k->most); n++, runs++)
+            fired += (uint64_t)run_number((uint64_t)((k->where * CALLS + k->call) * MOST_ERRORS + k->error) << 20 | (uint64_t)n, &wanted);
+    }
+    check_pace(50);
+    check_pace(1000);
+    check_pace(14000);
+    check_pace(200000);
+    check_parking();
+    check_cap();
+    printf("%" PRIu64 " runs, %" PRIu64 " failures came, %d problems\n", runs, fired, problems);
+    return problems != 0;
+}
