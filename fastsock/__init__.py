@@ -58,14 +58,15 @@ def __getattr__(name: str) -> _Any:
 
 
 def path_of(sock: _Any) -> Path:
-    """Which path the bytes of a socket or of an asyncio transport (or stream) take, and why. Raises nothing.
+    """Which path the bytes of a socket, of an asyncio transport (or stream) or of a connection of `multiprocessing`
+    take, and why. Raises nothing.
 
     The socket of a transport (`get_extra_info("socket")`) will do too."""
     info = getattr(sock, "get_extra_info", None)
     path = info("fastsock") if info is not None else None
     if isinstance(path, Path):
         return path
-    shown = getattr(sock, "fastsock_path", None)  # what our transports give as their socket
+    shown = getattr(sock, "fastsock_path", None)  # of what stands for a connection of ours
     path = shown() if shown is not None else None
     if isinstance(path, Path):
         return path

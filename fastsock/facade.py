@@ -168,6 +168,14 @@ class socket(_Kernel, metaclass=_Class):
                 endpoint.expose()
         return super().detach()
 
+    def _keep_number(self) -> int:
+        """As detach, of a connection whose number goes to somebody who uses our calls of `os` on it: it stays where it
+        is. -1, and nothing has changed, if it is no connection of ours or somebody knows the number already."""
+        if sockets.endpoint_now(self) is None or self._handed_out:
+            return -1
+        self._endpoint = None
+        return super().detach()
+
     def shutdown(self, how: int, /) -> None:
         """As socket.shutdown."""
         endpoint = sockets.endpoint_now(self)

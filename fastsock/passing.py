@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
-from fastsock import rendezvous
+from fastsock import messages, rendezvous
 from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
 
@@ -149,6 +149,7 @@ def _teach_pickling(module: ModuleType) -> None:
 _WATCHED: dict[str, tuple[Callable[[ModuleType], None], Callable[[ModuleType], None] | None]] = {
     "OpenSSL.SSL": (_wrap_openssl, _unwrap_openssl),
     "multiprocessing.reduction": (_teach_pickling, None),
+    "multiprocessing.connection": (messages.keep, messages.let_be),
 }
 """Modules that take descriptors, with what is done when they are there and undone with unpatch()."""
 

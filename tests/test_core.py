@@ -226,8 +226,8 @@ def test_a_call_past_the_table_is_found(library: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["connection", "failures", "life", "search"])
 def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Path) -> None:
-    """Connections whose ends move, leave, fork, close and die under load; how long one lives; and calls of the system that
-    fail, while connections live and while they look for each other."""
+    """Connections whose ends move, leave, fork, close and die under load; how long one lives; and calls of the system
+    that fail, while connections live and while they look for each other."""
     program = build(name, library, tmp_path)
     done = subprocess.run([program, "3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

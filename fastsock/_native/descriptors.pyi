@@ -8,6 +8,10 @@ from _typeshed import ReadableBuffer, WriteableBuffer
 def read(fd: int, n: int, /) -> bytes:
     """As os.read."""
 
+def readable(fd: int, timeout: int, /) -> bool | None:
+    """Whether a read of `fd` would not block within `timeout` nanoseconds (-1: without end), as `poll` says it; the number
+    need not be handed out for this. None: the kernel has to be asked, which is right for this descriptor."""
+
 def readv(fd: int, buffers: Iterable[WriteableBuffer], /) -> int:
     """As os.readv."""
 

@@ -6,8 +6,10 @@ from libc.stdint cimport int64_t
 from libc.string cimport strcmp
 from cpython.object cimport PyObject
 
-from fastsock._native.core cimport FS_RECEIVE, FS_SEND, fs_is_driven, fs_receives_on_ring, fs_sends_on_ring
-from fastsock._native.core_ring cimport F_GETFL, O_NONBLOCK, sys_fcntl
+from fastsock._native.core cimport (
+    FS_RECEIVE, FS_SEND, fs_is_driven, fs_is_exposed, fs_note_error, fs_receives_on_ring, fs_sends_on_ring,
+)
+from fastsock._native.core_ring cimport F_GETFL, MSG_PEEK, O_NONBLOCK, sys_fcntl
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.blocking cimport (
     USE_KERNEL, gathered, receive_bytes, receive_scattered, transmit_buffer, undecided, writable_views,
@@ -58,6 +60,23 @@ def read(fd, Py_ssize_t n, /):
         return os_read(fd, n)
     data = receive_bytes(endpoint, descriptor_timeout(fd), n, 0)
     return os_read(fd, n) if data is None else data
+
+
+def readable(fd, int64_t timeout, /):
+    """Whether a read of `fd` would not block within `timeout` ns (-1: without end), as `poll` says it; the number need not be
+    handed out for this. None: ask the kernel, which decides it for this connection, or somebody polls the number anyhow."""
+    cdef Endpoint endpoint = ring_endpoint(fd, FS_RECEIVE)
+    if endpoint is None or fs_is_exposed(&endpoint.c):
+        return None
+    try:
+        return None if receive_bytes(endpoint, timeout, 1, MSG_PEEK) is None else True
+    except TimeoutError:
+        return False
+    except BlockingIOError:  # a read may wait for so long (SO_RCVTIMEO); a poll for longer
+        return False if timeout == 0 else None
+    except OSError as error:  # the next read tells it
+        fs_note_error(&endpoint.c, error.errno)
+        return True
 
 
 def readv(fd, buffers, /):

@@ -1,0 +1,380 @@
+"""`multiprocessing.connection` over TCP: the same bodies on kernel TCP and on the ring.
+
+`kind` says how: unpatched; patched and moved at once; patched, with the move in the middle; and unpatched while the
+connection lives, which goes on where it is. The module was imported before patch().
+"""
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+from pairs import SECONDS, KernelSocket, Task, payload, until
+from processes import running
+
+KEY = b"key"
+SETTINGS = {"kernel": None, "ring": {"move_after": 0}, "midstream": {"move_after": 2}, "unpatched": {"move_after": 0}}
+
+
+def path(connection: Connection) -> str:
+    import fastsock
+
+    return fastsock.path_of(connection).path
+
+
+def move(near: Connection, far: Connection) -> None:
+    def both() -> bool:
+        for sender, receiver in ((near, far), (far, near)):
+            sender.send_bytes(b"move")
+            assert receiver.recv_bytes() == b"move"
+        return path(near) == path(far) == "ring"
+
+    until(both, "both ends are on the ring")
+
+
+@contextlib.contextmanager
+def pair_of(kind: str) -> Iterator[tuple[Connection, Connection]]:
+    import fastsock
+
+    settings = SETTINGS[kind]
+    if settings is not None:
+        fastsock.patch(**settings)
+    try:
+        with multiprocessing.connection.Listener(("127.0.0.1", 0), authkey=KEY) as listener:
+            accepted = Task(listener.accept)
+            with multiprocessing.connection.Client(listener.address, authkey=KEY) as near, accepted.result() as far:
+                if kind in ("ring", "unpatched"):
+                    move(near, far)
+                if kind == "unpatched":
+                    fastsock.unpatch()
+                yield near, far
+                if kind == "midstream" and not (near.closed or far.closed):
+                    with contextlib.suppress(EOFError, OSError):  # a test may have ended one direction
+                        move(near, far)
+    finally:
+        if settings is not None:
+            fastsock.unpatch()
+
+
+@pytest.fixture(params=SETTINGS)
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Connection, Connection]]:
+    with pair_of(request.param) as pair:
+        yield pair
+
+
+Both = tuple[Connection, Connection]
+
+
+@pytest.mark.parametrize("size", [0, 1, 4, 16_384, 16_385, 100_000, 3_000_000])
+def test_messages_arrive_whole_and_in_order(pair: Both, size: int) -> None:
+    near, far = pair
+    messages = [payload(size, seed) for seed in range(3)]
+    sent = Task(lambda: [near.send_bytes(message) for message in messages])
+    assert [far.recv_bytes() for _ in messages] == messages
+    sent.result()
+    echo = Task(lambda: far.send({"size": size, "data": messages[0]}))
+    assert near.recv() == {"size": size, "data": messages[0]}
+    echo.result()
+
+
+def test_recv_bytes_into_and_maxlength(pair: Both) -> None:
+    near, far = pair
+    near.send_bytes(b"0123456789", 2, 5)
+    into = bytearray(8)
+    assert far.recv_bytes_into(into, 1) == 5
+    assert into == b"\x0023456\0\0"
+    near.send_bytes(b"0123456789")
+    with pytest.raises(OSError, match="bad message length"):
+        far.recv_bytes(3)
+
+
+def test_poll_tells_of_messages_and_takes_none(pair: Both) -> None:
+    near, far = pair
+    assert not far.poll()
+    assert not far.poll(0.05)
+    assert not far.poll(-1)
+    near.send("here")
+    assert far.poll(SECONDS)
+    assert far.poll(None)
+    assert far.poll(0)
+    assert far.recv() == "here"
+    assert not far.poll()
+    waits = Task(far.poll, None)
+    near.send("later")
+    assert waits.result() is True
+    assert far.recv() == "later"
+
+
+def test_poll_tells_of_the_end(pair: Both) -> None:
+    near, far = pair
+    waits = Task(far.poll, None)
+    near.close()
+    assert waits.result() is True
+    assert far.poll()
+    with pytest.raises(EOFError):
+        far.recv()
+
+
+def test_poll_leaves_a_reset_to_the_receive(pair: Both) -> None:
+    near, far = pair
+    far.send("not read")
+    assert near.poll(SECONDS)
+    near.close()  # with a message unread: TCP resets
+    assert far.poll(SECONDS)
+    assert far.poll()
+    with pytest.raises(ConnectionResetError):
+        far.recv()
+
+
+def test_wait_on_several(pair: Both) -> None:
+    near, far = pair
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    with reader, writer:
+        wait = multiprocessing.connection.wait
+        assert wait([far, reader], 0.05) == []
+        near.send(1)
+        assert wait([far, reader], SECONDS) == [far]
+        assert far.recv() == 1
+        writer.send(2)
+        assert wait([far, reader], SECONDS) == [reader]
+        near.send(3)
+        until(lambda: len(wait([far, reader], SECONDS)) == 2, "both are ready")
+        assert (far.recv(), reader.recv()) == (3, 2)
+        later = Task(wait, [far, reader])
+        near.send(4)
+        assert later.result() == [far]
+        assert far.recv() == 4
+
+
+def test_the_end_of_the_stream(pair: Both) -> None:
+    near, far = pair
+    near.send("last")
+    near.close()
+    assert near.closed
+    assert far.recv() == "last"
+    with pytest.raises(EOFError):
+        far.recv()
+    with pytest.raises(OSError, match="handle is closed"):
+        near.send("no")
+
+
+def test_an_end_within_a_message(pair: Both) -> None:
+    near, far = pair
+    near._send(struct.pack("!i", 100) + b"half")  # type: ignore[attr-defined]
+    near.close()
+    with pytest.raises(OSError, match="got end of file during message"):
+        far.recv_bytes()
+
+
+def test_send_to_a_closed_peer(pair: Both) -> None:
+    near, far = pair
+    far.close()
+
+    def refused() -> bool:
+        try:
+            near.send_bytes(bytes(100))
+        except (BrokenPipeError, ConnectionResetError):
+            return True
+        return False
+
+    until(refused, "the send is refused")
+
+
+def test_the_calls_of_os_on_its_number(pair: Both) -> None:
+    near, far = pair
+    if socket.socket is KernelSocket and path(near) == "ring":
+        pytest.skip("after unpatch() the calls of os are the kernel's")
+    near.send_bytes(b"abc")
+    assert os.read(far.fileno(), 100) == struct.pack("!i", 3) + b"abc"
+    os.write(far.fileno(), struct.pack("!i", 2) + b"de")
+    assert near.recv_bytes() == b"de"
+
+
+def test_two_threads(pair: Both) -> None:
+    near, far = pair
+    messages = [payload(size, size) for size in (3, 70_000, 1, 20_000, 5) * 20]
+
+    def send(connection: Connection) -> None:
+        for message in messages:
+            connection.send_bytes(message)
+
+    def receive(connection: Connection) -> list[bytes]:
+        return [connection.recv_bytes() for _ in messages]
+
+    tasks = [Task(act, end) for act in (send, receive) for end in (near, far)]
+    assert [task.result() for task in tasks] == [None, None, messages, messages]
+
+
+def test_dropped_without_a_close(pair: Both) -> None:
+    """The peer is told when nobody holds the object any more."""
+    with multiprocessing.connection.Listener(("127.0.0.1", 0)) as listener:
+        accepted = Task(listener.accept)
+        near = multiprocessing.connection.Client(listener.address)
+        with accepted.result() as far:
+            for number in range(50):
+                near.send(number)
+                assert far.recv() == number
+                far.send(number)
+                assert near.recv() == number
+            del near
+            with pytest.raises(EOFError):
+                far.recv()
+
+
+@pytest.mark.parametrize("kind", ["kernel", "ring", "midstream"])
+def test_in_a_forked_child(kind: str) -> None:
+    with pair_of(kind) as (near, far):
+        near.send("before")
+
+        def child() -> None:
+            near.close()
+            assert far.recv() == "before"
+            for _ in range(10):
+                far.send(far.recv())
+
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        far.close()
+        for number in range(10):
+            near.send(number)
+            assert near.poll(SECONDS)
+            assert near.recv() == number
+        process.join(SECONDS)
+        assert process.exitcode == 0
+
+
+def echo_all(connection: Connection) -> None:
+    with contextlib.suppress(EOFError):
+        while True:
+            connection.send(connection.recv())
+
+
+@pytest.mark.parametrize("kind", ["kernel", "ring", "midstream"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_handed_to_another_process(kind: str, method: str) -> None:
+    """What lies unread goes with it."""
+    with pair_of(kind) as (near, far):
+        near.send("before")
+        process = multiprocessing.get_context(method).Process(target=echo_all, args=(far,))
+        process.start()
+        far.close()
+        assert near.poll(3 * SECONDS)  # an interpreter starts
+        assert near.recv() == "before"
+        for number in range(5):
+            near.send(number)
+            assert near.recv() == number
+        near.close()
+        process.join(SECONDS)
+        assert process.exitcode == 0
+
+
+def test_how_it_looks(pair: Both) -> None:
+    near, _ = pair
+    assert isinstance(near, Connection)
+    assert repr(near).startswith("<multiprocessing.connection.Connection object at")
+    assert (type(near).__name__, type(near).__qualname__) == ("Connection", "Connection")
+
+
+def test_a_wrong_key(pair: Both) -> None:
+    with multiprocessing.connection.Listener(("127.0.0.1", 0), authkey=KEY) as listener:
+        accepted = Task(listener.accept)
+        with pytest.raises((multiprocessing.AuthenticationError, EOFError, ConnectionError)):
+            multiprocessing.connection.Client(listener.address, authkey=b"other")
+        with pytest.raises((multiprocessing.AuthenticationError, EOFError, ConnectionError)):
+            accepted.result()
+
+
+def test_unix_sockets_and_pipes_are_as_ever(pair: Both) -> None:
+    with multiprocessing.connection.Listener(None, "AF_UNIX") as listener:
+        accepted = Task(listener.accept)
+        with multiprocessing.connection.Client(listener.address) as near, accepted.result() as far:
+            assert type(near) is type(far) is Connection
+            near.send(1)
+            assert far.recv() == 1
+
+
+SERVER = """
+    from multiprocessing.managers import BaseManager
+    fastsock.patch()
+    class Manager(BaseManager):
+        pass
+    held = {}
+    Manager.register("table", callable=lambda: held, exposed=["get", "update", "__len__"])
+    server = Manager(("127.0.0.1", 0), b"key").get_server()
+    say(server.address[1])
+    server.serve_forever()
+"""
+
+
+def test_a_manager_is_called_over_the_ring() -> None:
+    client = """
+    from multiprocessing.managers import BaseManager
+    fastsock.patch()
+    class Manager(BaseManager):
+        pass
+    Manager.register("table")
+    manager = Manager(("127.0.0.1", int(sys.argv[1])), b"key")
+    manager.connect()
+    table = manager.table()
+    for number in range(200):
+        table.update({number: number})
+        assert table.get(number) == number
+    say(f"{len(table)} {fastsock.path_of(table._tls.connection).path}")
+    """
+    with running(SERVER) as server, running(client, server.line()) as program:
+        assert program.line() == "200 ring"
+        assert program.wait() == 0
+
+
+def test_a_peer_that_is_killed() -> None:
+    source = """
+    fastsock.patch()
+    from multiprocessing.connection import Client
+    with Client(("127.0.0.1", int(sys.argv[1])), authkey=b"key") as connection:
+        while True:
+            connection.send(connection.recv())
+    """
+    import fastsock
+
+    fastsock.patch(move_after=0)
+    try:
+        with (
+            multiprocessing.connection.Listener(("127.0.0.1", 0), authkey=KEY) as listener,
+            running(source, listener.address[1]) as program,
+            listener.accept() as far,
+        ):
+
+            def moved() -> bool:
+                far.send(1)
+                return far.recv() == 1 and path(far) == "ring"
+
+            until(moved, "the connection is on the ring")
+            waits = Task(far.poll, None)
+            os.kill(program.pid, signal.SIGKILL)
+            assert waits.result() is True
+            with pytest.raises((EOFError, ConnectionResetError)):
+                far.recv()
+    finally:
+        fastsock.unpatch()
+
+
+def test_signals_reach_a_poll(pair: Both) -> None:
+    near, far = pair
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1) or near.send("by the handler"))
+    try:
+        poker = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
+        poker.start()
+        assert far.poll(SECONDS)
+        assert heard == [1]
+        assert far.recv() == "by the handler"
+        poker.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
