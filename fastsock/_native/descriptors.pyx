@@ -49,7 +49,11 @@ cdef Endpoint ring_endpoint(object fd, int what):
     return endpoint if undecided(endpoint) else None
 
 
-cdef int64_t descriptor_timeout(int fd) noexcept:
+cdef int64_t descriptor_timeout(Endpoint endpoint, int fd) noexcept:
+    """0: O_NONBLOCK is set. Asked only where somebody knows the number, or a loop does, who could have set it: the others
+    are connections of `multiprocessing`, which block."""
+    if not (fs_is_exposed(&endpoint.c) or fs_is_driven(&endpoint.c)):
+        return -1
     return 0 if sys_fcntl(fd, F_GETFL) & O_NONBLOCK else -1
 
 
@@ -58,7 +62,7 @@ def read(fd, Py_ssize_t n, /):
     cdef Endpoint endpoint = ring_endpoint(fd, FS_RECEIVE)
     if endpoint is None or n < 0:
         return os_read(fd, n)
-    data = receive_bytes(endpoint, descriptor_timeout(fd), n, 0)
+    data = receive_bytes(endpoint, descriptor_timeout(endpoint, fd), n, 0)
     return os_read(fd, n) if data is None else data
 
 
@@ -85,7 +89,7 @@ def readv(fd, buffers, /):
     cdef list views = writable_views(buffers) if endpoint is not None else None
     if views is None:
         return os_readv(fd, buffers)
-    got = receive_scattered(endpoint, descriptor_timeout(fd), views, 0)
+    got = receive_scattered(endpoint, descriptor_timeout(endpoint, fd), views, 0)
     return os_readv(fd, buffers) if got == USE_KERNEL else got
 
 
@@ -94,7 +98,7 @@ def write(fd, data, /):
     cdef Endpoint endpoint = ring_endpoint(fd, FS_SEND)
     if endpoint is None:
         return os_write(fd, data)
-    sent = transmit_buffer(endpoint, descriptor_timeout(fd), data, 0, False)
+    sent = transmit_buffer(endpoint, descriptor_timeout(endpoint, fd), data, 0, False)
     return os_write(fd, data) if sent == USE_KERNEL else sent
 
 
@@ -104,7 +108,7 @@ def writev(fd, buffers, /):
     cdef bytes piece = gathered(buffers) if endpoint is not None else None
     if piece is None:
         return os_writev(fd, buffers)
-    sent = transmit_buffer(endpoint, descriptor_timeout(fd), piece, 0, False)
+    sent = transmit_buffer(endpoint, descriptor_timeout(endpoint, fd), piece, 0, False)
     return os_writev(fd, buffers) if sent == USE_KERNEL else sent
 
 
@@ -115,7 +119,7 @@ def sendfile(out_fd, in_fd, offset, count, *args, **kwargs):
         return os_sendfile(out_fd, in_fd, offset, count, *args, **kwargs)
     at = os.lseek(in_fd, 0, os.SEEK_CUR) if offset is None else offset
     data = os.pread(in_fd, min(count, SENDFILE_PIECE), at)
-    sent = transmit_buffer(endpoint, descriptor_timeout(out_fd), data, 0, False) if data else 0
+    sent = transmit_buffer(endpoint, descriptor_timeout(endpoint, out_fd), data, 0, False) if data else 0
     if sent == USE_KERNEL:
         return os_sendfile(out_fd, in_fd, offset, count)
     if offset is None:
