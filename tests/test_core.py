@@ -31,11 +31,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "libfastsock.a"
 
 
-def build(name: str, library: Path, folder: Path) -> Path:
+def build(name: str, library: Path, folder: Path, *flags: str) -> Path:
     """A program of tests/native."""
     subprocess.run(
-        [*COMPILER, *FLAGS, "-O1", "-g", "-U_FORTIFY_SOURCE", str(NATIVE / f"{name}.c"), str(library), "-pthread",
-         "-o", str(folder / name)],
+        [*COMPILER, *FLAGS, *flags, "-O1", "-g", "-U_FORTIFY_SOURCE", str(NATIVE / f"{name}.c"), str(library),
+         "-pthread", "-o", str(folder / name)],
         check=True, timeout=DEADLINE,
     )  # fmt: skip
     return folder / name
@@ -273,6 +273,22 @@ def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
     status, said = fails(core, tmp_path / "built/libfastsock.a", "1")
     assert status == 1
     assert "the scenario never calls fsync" in said
+
+
+def test_a_sender_with_a_limit_gets_each_ack_alone(library: Path, tmp_path: Path) -> None:
+    """Also where the receiver's side posts at the same time, with the ACK in its descriptor."""
+    program = build("acks", library, tmp_path)
+    done = subprocess.run([program, "1"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert re.search(r"^[1-9]\d* rounds, [1-9]\d* ACKs", done.stdout, re.MULTILINE)
+
+
+def test_an_ack_that_is_late_is_found(library: Path, tmp_path: Path) -> None:
+    """The test above passes on what it does not see."""
+    program = build("acks", library, tmp_path, "-DNO_LIMIT")
+    done = subprocess.run([program, "0"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 1
+    assert "the sender has posted 1, all was taken, and it is told of 0" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["crashes", "killed"])

@@ -141,9 +141,10 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
             fs_store_relaxed(&receiver->taken, 0);
             fs_store_relaxed(&vi->rx->seen, number);
             fs_count(&vi->count.messages_received, 1);
-            /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. */
+            /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. A sender with a
+             * limit may wait with credits left: it gets each ACK alone, also where a post beside us carries it (`acknowledged`). */
             uint32_t threshold = fs_load_relaxed(&vi->rx->limited) ? 1 : vi->ack_threshold;
-            if (number - fs_load_relaxed(&receiver->acknowledged) >= threshold ||
+            if (threshold == 1 || number - fs_load_relaxed(&receiver->acknowledged) >= threshold ||
                 number - fs_load_relaxed(&vi->rx->acked) >= vi->window / 2 + vi->ack_threshold / 2)
                 fs_acknowledge(vi, receiver);
         }
