@@ -291,6 +291,13 @@ def test_an_ack_that_is_late_is_found(library: Path, tmp_path: Path) -> None:
     assert "the sender has posted 1, all was taken, and it is told of 0" in done.stderr
 
 
+def test_what_comes_between_two_steps_of_a_call(library: Path, tmp_path: Path) -> None:
+    program = build("moments", library, tmp_path)
+    done = subprocess.run([program, "0"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert re.search(r"^[1-9]\d* rounds, [1-9]\d* moments", done.stdout, re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", ["crashes", "killed"])
 def test_whoever_is_killed_in_the_middle_of_a_turn_is_mended(name: str, library: Path, tmp_path: Path) -> None:
     """At each store of the ring, with and without limits to its buffers; and at calls of the system."""

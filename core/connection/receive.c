@@ -144,6 +144,7 @@ int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
             limit -= 1;
         else if (0 < mark && mark < (int64_t)limit)
             limit = (uint64_t)mark;
+        if (!limit) continue; /* an urgent byte that ends the kernel's part has come just now: it is read */
         got = fs_system.recv(c->fd, into, room < limit ? room : limit, flags | MSG_DONTWAIT);
         if (got < 0) return -errno;
         if (mark == 0 && got) {

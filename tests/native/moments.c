@@ -1,0 +1,85 @@
+/* What comes between two steps of one call of the core: `moments [seconds]`; one look at each is enough.
+ *
+ * Both ends are in this process. What comes in between is done by the functions that stand in the core's table of calls. */
+#include "frontend.h"
+
+#include <netinet/tcp.h>
+
+#define WINDOW 8
+#define CHUNK 1024
+
+static struct end ends[2];
+static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+
+/* Both ends of a connection that is on the kernel. */
+static void open_ends(void) {
+    int fds[2], wakes[2] = {eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    size_t size;
+    void *memory = make_region(WINDOW, CHUNK, &size);
+    connect_pair(fds);
+    for (int s = 0; s < 2; s++) {
+        ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s};
+        ends[s].wake_fd = fcntl(wakes[s], F_DUPFD_CLOEXEC, 3);
+        ends[s].peer_fd = fcntl(wakes[!s], F_DUPFD_CLOEXEC, 3);
+        check(open_end(&ends[s], fds[s]) == 0, "opening");
+    }
+    close(wakes[0]);
+    close(wakes[1]);
+}
+
+static void attach_ends(void) {
+    static const struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 0, .combine_when_full = 0};
+    for (int s = 0; s < 2; s++) check(attach_end(&ends[s], &manner) == 0, "attaching");
+}
+
+static void close_ends(void) {
+    for (int s = 0; s < 2; s++) {
+        close_end(&ends[s], 1);
+        close(ends[s].wake_fd);
+        close(ends[s].peer_fd);
+    }
+    munmap(ends[0].memory, ends[0].size);
+}
+
+/* ---- the last byte of the kernel's part is urgent ----------------------------------------------------------------- */
+
+static int counts_unknown; /* so often the kernel does not say how much has come: as if that were not there yet */
+
+static int count_later(int fd, int level, int option, void *value, socklen_t *size) {
+    if (level == IPPROTO_TCP && option == TCP_INFO && counts_unknown) {
+        counts_unknown--;
+        errno = ENOBUFS;
+        return -1;
+    }
+    return getsockopt(fd, level, option, value, size);
+}
+
+/* It comes, with a doorbell byte behind it, between the look whether the kernel's part is read and the count of what waits. */
+static void take_urgent_byte_that_comes_late(int flags) {
+    char bytes[8];
+    open_ends();
+    check(send(ends[0].number, "!", 1, MSG_OOB | MSG_NOSIGNAL) == 1, "sending: %m");
+    attach_ends();
+    expose_end(&ends[1]);
+    check(fs_try_send(&ends[0].c, "cd", 2, MSG_NOSIGNAL) == 2 && fs_sends_on_ring(&ends[0].c), "sending");
+    check(fs_load_relaxed(&ends[0].c.vi.tx->rung) == 1, "there is no doorbell byte");
+    counts_unknown = 1;
+    int64_t got = fs_try_receive(&ends[1].c, bytes, sizeof bytes, flags, 1);
+    check(!counts_unknown, "the kernel was not asked");
+    check(got == 2 && !memcmp(bytes, "cd", 2), "%" PRId64 " of the bytes behind the urgent one", got);
+    close_ends();
+}
+
+int main(int count, char **arguments) {
+    struct rounds rounds = begin_rounds(count, arguments);
+    uint64_t random;
+    become_front_end();
+    alarm(60);
+    fs_system.getsockopt = count_later;
+    while (next_round(&rounds, &random)) {
+        take_urgent_byte_that_comes_late(0);
+        take_urgent_byte_that_comes_late(MSG_PEEK);
+    }
+    printf("%u rounds, %u moments\n", rounds.done, 2 * rounds.done);
+    return 0;
+}
