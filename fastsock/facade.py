@@ -162,7 +162,12 @@ class socket(_Kernel, metaclass=_Class):
         `fastsock.socket(fileno=...)` and, under patch(), the calls of `os` then find it again."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None and not endpoint.driven:
-            if rendezvous.leave(endpoint):
+            try:
+                left = rendezvous.leave(endpoint)
+            except BaseException:
+                self._endpoint = endpoint  # a signal handler's, and nothing was done; or the connection was reset
+                raise
+            if left:
                 endpoint.forget(_Kernel.fileno(self))
             else:
                 endpoint.expose()

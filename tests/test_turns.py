@@ -16,7 +16,7 @@ from differential.processes import Gate, forked, spawn
 from native.ring import library
 from pairs import SECONDS, Pair, Task, make_pair, payload, read_exactly, until
 
-from fastsock._native import vi
+from fastsock._native import sockets, vi
 
 RECEIVING, SENDING = 0, 1
 EXPOSED = pytest.mark.parametrize("exposed", [False, True], ids=["hidden", "exposed"])
@@ -164,6 +164,64 @@ def test_a_stopped_holder_keeps_its_turn_and_nobody_spins_for_it(pair: Pair, tur
     task.result()
     if turn == SENDING:
         assert far.recv(1) == b"y"
+
+
+class Interrupted(Exception):
+    """Raised by a signal handler."""
+
+
+CALLS = {
+    "shutdown": (SENDING, lambda near: near.shutdown(socket.SHUT_WR)),
+    "limit of sends": (SENDING, lambda near: near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)),
+    "limit of receives": (RECEIVING, lambda near: near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)),
+    "urgent bytes in line": (RECEIVING, lambda near: near.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)),
+    "fileno": (RECEIVING, lambda near: near.fileno()),
+    "detach": (SENDING, lambda near: near.detach()),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_hears_of_signals_while_a_stopped_holder_has_its_turn(pair: Pair, call: str) -> None:
+    """A handler may end it, and nothing is done then. Else it goes on when the holder does."""
+    near, far = pair
+    turn, make = CALLS[call]
+    endpoint = sockets.endpoint_now(near)  # (`fileno()` would hand the number out)
+    assert endpoint is not None
+    library()
+    side = Side(endpoint.describe()["side"])
+    handled = []
+
+    def handle(*_: object) -> None:
+        handled.append(0)
+        if len(handled) == 2:
+            raise Interrupted
+
+    def interrupt() -> None:
+        while len(handled) < 2:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.05)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with stopped_with(side, turn):
+            interrupting = Task(interrupt)
+            with pytest.raises(Interrupted):
+                make(near)
+            interrupting.result()
+            assert not side.free(turn)
+            going_on = Task(lambda: make(near))
+            assert going_on.blocks()
+        number = going_on.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    if call == "detach":
+        near = socket.socket(fileno=number)
+    with near:
+        if call != "shutdown":
+            near.sendall(b"x")
+        assert far.recv(1) == (b"" if call == "shutdown" else b"x")
+        far.sendall(b"y")
+        assert read_exactly(near, 1) == b"y"
 
 
 def test_a_bridge_comes_while_others_call(pair: Pair) -> None:

@@ -62,8 +62,9 @@ void fs_inherit(struct fs_connection *c) {
  * by now, or the connection gets none. A FIN that only the kernel sends would be taken for a death on the ring. And
  * the peer hears of ours in the ring, and may have reset the connection before the kernel's shutdown begins.) */
 int fs_shut(struct fs_connection *c, int receiving, int sending) {
-    struct fs_sender *sender = fs_lock_sending(c);
+    struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
     int stood = 0;
+    if (!sender) return -EINTR; /* a stopped process has the turn: the caller looks for signals, and tries again */
     /* (Relaxed: a call that runs beside this one may be the earlier one.) */
     fs_note_shut(c, receiving, sending);
     if (fs_is_attached(c) && !fs_is_broken(c)) {

@@ -34,7 +34,8 @@ void fs_abandon_number(struct fs_connection *c);
 void fs_free_own(struct fs_connection *c);
 
 /* Before the kernel's shutdown: FIN. In the turn to send. Whether the connection stood before: then the shutdown
- * succeeds, whatever the kernel says. Without the front end's lock. */
+ * succeeds, whatever the kernel says. -EINTR, and nothing was done: the turn is somebody else's (a stopped process's, mostly); the
+ * caller looks for signals, and calls again. Without the front end's lock. */
 int fs_shut(struct fs_connection *c, int receiving, int sending);
 
 /* This process is a forked child, and holds the connection: of the calls that were inside only this thread's are here. (So a

@@ -244,7 +244,8 @@ void fs_await_late(struct fs_connection *c, int late) {
 /* In the turn to receive, where a thread that goes to sleep looks at `exposed`, and takes back what is told if it was
  * not set. */
 int fs_tell_exposed(struct fs_connection *c) {
-    struct fs_receiver *receiver = fs_lock_receiving(c);
+    struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
+    if (!receiver) return -EINTR;
     int told = fs_is_attached(c); /* (a bridge may have come meanwhile) */
     if (told) {
         /* SYNC: exposed - by the turn to receive, with fs_sleep. */

@@ -31,7 +31,7 @@ int fs_end_turn_to_receive(struct fs_connection *c, struct fs_receiver *receiver
 /* Waits for what a turn has found to be on its way (enum fs_late). With no turn. */
 void fs_await_late(struct fs_connection *c, int late);
 
-/* `exposed` was set: on the ring the peer is told. Takes the turn. Whether the ring is read. */
+/* `exposed` was set: on the ring the peer is told. Takes the turn. Whether the ring is read; -EINTR as fs_shut. */
 int fs_tell_exposed(struct fs_connection *c);
 
 /* Whether something waits in the ring and neither a doorbell byte nor the end of the kernel's stream says so. */

@@ -28,8 +28,12 @@ struct fs_parcel {
 };
 #define FS_NO_PARCEL {.fd = -1}
 
+/* Whether this thread is at it already: the caller, a signal handler, cannot wait for itself. */
+int fs_is_leaving(const struct fs_connection *c);
+
 /* Begins to take the connection back to the kernel: until fs_end_leaving. Its lock is a mark of the one holder that
- * leaves, which the kernel takes back if it is killed. */
+ * leaves, which the kernel takes back if it is killed. NULL while another one leaves, or a stopped process has a turn: the caller looks
+ * for signals, and calls again. */
 struct fs_leaver *fs_begin_leaving(struct fs_connection *c);
 void fs_end_leaving(struct fs_connection *c, struct fs_leaver *leaver, int whole); /* others receive again, if the stream is whole */
 

@@ -79,12 +79,13 @@ int fs_count_received(struct fs_connection *c, uint64_t *taken) {
 }
 
 int fs_expose(struct fs_connection *c) {
-    if (fs_is_exposed(c) || fs_is_driven(c)) return 0;
+    if (fs_is_driven(c) || fs_is_told_exposed(c)) return 0;
     fs_note_exposed(c);
     if (!fs_load_sc(&c->is.attached)) return 0;
     void *given = fs_let_go();
     /* What was posted before was posted without a doorbell byte. Only the peer can put one into our queue. */
-    int lacks = fs_tell_exposed(c) && fs_lacks_doorbell_byte(c);
+    int lacks = fs_tell_exposed(c);
+    if (lacks > 0) lacks = fs_lacks_doorbell_byte(c);
     fs_take_again(given);
     return lacks;
 }

@@ -2,7 +2,7 @@
 #ifndef FASTSOCK_MOVE_H
 #define FASTSOCK_MOVE_H
 
-#include "connection/connection.h"
+#include "connection/state.h"
 
 /* What an attachment is told of how to behave. */
 struct fs_manner {
@@ -26,8 +26,15 @@ int fs_count_received(struct fs_connection *c, uint64_t *taken);
 /* The descriptor's number was handed out: from now on it must be readable exactly while something waits. The caller is
  * inside (fs_begin), until after fs_await_doorbell_byte. With the front end's lock, so that nobody begins to drive the
  * connection between the look at that and the note; it is let go while the turn is taken. 1 if the peer has to be asked
- * for a doorbell byte (fs_lacks_doorbell_byte), which the caller does and awaits by fs_await_doorbell_byte. */
+ * for a doorbell byte (fs_lacks_doorbell_byte), which the caller does and awaits by fs_await_doorbell_byte. -EINTR as fs_shut
+ * (end.h). */
 int fs_expose(struct fs_connection *c);
+
+/* Whether that was done, and is told: an fs_expose that has no turn has not told the peer. */
+static inline int fs_is_told_exposed(const struct fs_connection *c) {
+    return fs_is_exposed(c) && (!fs_is_attached(c) || fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED);
+}
+
 void fs_await_doorbell_byte(struct fs_connection *c); /* for 20 ms at most; without the front end's lock */
 
 /* The descriptor, for a call of the kernel that is made without a turn. (It may be closed before that call begins, as it

@@ -177,13 +177,15 @@ int fs_left_unread_here(struct fs_connection *c, struct fs_receiver *receiver) {
     return waiting > 0;
 }
 
-void fs_put_oob_inline(struct fs_connection *c, int inline_) {
-    struct fs_receiver *receiver = fs_lock_receiving(c);
+int fs_put_oob_inline(struct fs_connection *c, int inline_) {
+    struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
+    if (!receiver) return -EINTR;
     c->vi.oob_inline = inline_;
     /* (For the doorbell bytes it does not matter. But a peer that has left sends its urgent bytes in the kernel before
      * this side has seen that, and a kernel that is to keep them apart drops an unread one for the next one.) */
     fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, inline_);
     fs_unlock_receiving(receiver);
+    return 0;
 }
 
 int fs_nap_for_more(struct fs_connection *c) {

@@ -34,6 +34,7 @@ int64_t fs_take_error(struct fs_connection *c); /* an error that the kernel has 
 /* Whether bytes of the peer lie here that the program has not read. */
 int fs_left_unread_here(struct fs_connection *c, struct fs_receiver *receiver);
 
-void fs_put_oob_inline(struct fs_connection *c, int inline_); /* the ring's option; the kernel's too, before the switch. Takes the turn */
+/* The ring's option; the kernel's too, before the switch. Takes the turn. 0, or -EINTR as fs_shut (end.h). */
+int fs_put_oob_inline(struct fs_connection *c, int inline_);
 
 #endif

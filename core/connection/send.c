@@ -179,11 +179,13 @@ static void limit_on_ring(struct fs_connection *c, struct fs_both both) {
     fs_answer_credit_wait(c, both.receiver); /* what is read counts no more, as in TCP */
 }
 
-void fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send) {
-    struct fs_both both = fs_lock_both(c);
+int fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send) {
+    struct fs_both both;
+    if (!fs_take_both(c, FS_PATIENCE, &both)) return -EINTR;
     c->receive_limit = receive;
     c->send_limit = send;
     if (send && fs_load_relaxed(&c->send_buffer_before)) fs_store_relaxed(&c->send_buffer_before, send);
     if (fs_is_attached(c)) limit_on_ring(c, both);
     fs_end_both(c, both);
+    return 0;
 }

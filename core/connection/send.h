@@ -16,8 +16,8 @@ int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t len
 int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length, int flags);
 
 /* SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set. In both turns, also of a connection that has no region
- * yet: fs_attach finds the limits, or they find the region. */
-void fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send);
+ * yet: fs_attach finds the limits, or they find the region. 0, or -EINTR as fs_shut. */
+int fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send);
 
 /* ---- for the rest of the core */
 

@@ -115,9 +115,18 @@ void fs_await_both(struct fs_connection *c) {
     fs_give_way(&c->own->sender.lock);
 }
 
+int fs_take_both(struct fs_connection *c, int patience, struct fs_both *both) {
+    while (!fs_try_both(c, both)) {
+        if (patience == 0) return 0;
+        patience -= 1;
+        fs_await_both(c);
+    }
+    return 1;
+}
+
 struct fs_both fs_lock_both(struct fs_connection *c) {
     struct fs_both both;
-    while (!fs_try_both(c, &both)) fs_await_both(c);
+    fs_take_both(c, -1, &both);
     return both;
 }
 

@@ -30,6 +30,7 @@ struct fs_both {
 
 int fs_try_both(struct fs_connection *c, struct fs_both *both); /* until fs_unlock_both. 0: one is somebody else's. Never waits */
 void fs_await_both(struct fs_connection *c);                   /* after an attempt that failed */
+int fs_take_both(struct fs_connection *c, int patience, struct fs_both *both); /* 0: as with one turn, after `patience` attempts */
 struct fs_both fs_lock_both(struct fs_connection *c); /* while one turn is held the other is not waited for */
 void fs_unlock_both(struct fs_both both);
 

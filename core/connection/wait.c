@@ -137,9 +137,11 @@ int fs_spin(struct fs_connection *c, int what) {
 
 /* ---- sleeping ----------------------------------------------------------------------------------------------- */
 
-/* The number on which this side sleeps is not ours any more. In both turns, like every change of what waits go by. */
+/* The number on which this side sleeps is not ours any more. In both turns, like every change of what waits go by. (While a
+ * stopped process has one of them the next look finds the same.) */
 static void lose_eventfd(struct fs_connection *c) {
-    struct fs_both both = fs_lock_both(c);
+    struct fs_both both;
+    if (!fs_take_both(c, 1, &both)) return;
     if (!fs_is_our_eventfd(c->wake_fd)) c->wake_fd = -1;
     fs_end_both(c, both);
 }
@@ -172,13 +174,15 @@ static void hand_over(struct fs_connection *c) {
         if (fs_arm_receiver(&c->vi)) passed |= FS_SLEEPS_RECEIVING;
     }
     if (elsewhere & FS_SLEEPS_SENDING || fs_load_sc(&c->send_watchers)) {
-        struct fs_sender *sender = fs_lock_sending(c);
-        if (fs_moved(c) & FS_SENDING_BACK)
+        struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+        if (!sender)
+            more = 1; /* a stopped process has the turn, and we answer for no signal here: the others look themselves */
+        else if (fs_moved(c) & FS_SENDING_BACK)
             more = !fs_waits_for_leaver(c);
         else if (fs_sends_on_ring(c))
             /* (Who still sends through the kernel waits for that, however empty the ring is.) */
             more = fs_arm_sender(&c->vi, sender, FS_WAITS) || sender->fin_sent || fs_is_gone(c);
-        fs_end_turn_to_send(c, sender);
+        if (sender) fs_end_turn_to_send(c, sender);
         if (more) passed |= FS_SLEEPS_SENDING;
     }
     if (passed & elsewhere)
@@ -291,9 +295,11 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news
             fs_lifeline(c) == FS_ALIVE)
             fs_note_shut(c, 1, 0); /* by somebody who knows the number */
         if (probe && !looks && events == 0) {
-            sender = fs_lock_sending(c);
-            fs_probe_peer(c, sender);
-            fs_end_turn_to_send(c, sender);
+            sender = fs_take_turn_to_send(c, FS_PATIENCE);
+            if (sender) { /* (else with the next look) */
+                fs_probe_peer(c, sender);
+                fs_end_turn_to_send(c, sender);
+            }
         }
     }
     if (probe && events == 0) events = 1;

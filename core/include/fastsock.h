@@ -35,8 +35,10 @@
  * Which calls block
  *
  *     never        fs_try_*; fs_begin, fs_end_call; fs_open_connection; what tcp.h has; the questions of state.h
- *     for a turn   everything that takes one says so, and so do fs_try_*, which give up after some 20 ms (-EAGAIN).
- *                  A turn is a copy long. It takes longer only while its holder is stopped; a dead one loses it
+ *     for a turn   everything that takes one says so, and so do fs_try_*, which give up after some 20 ms (-EAGAIN), and
+ *                  fs_shut, fs_expose, fs_note_limits, fs_put_oob_inline (-EINTR) and fs_begin_leaving (NULL), with nothing done:
+ *                  the caller looks for signals, and calls again. A turn is a copy long. It takes longer only while its
+ *                  holder is stopped; a dead one loses it
  *     so long      fs_spin: its budget (fs_poll_ns). fs_await_doorbell_byte: 20 ms. fs_leave_ring: FS_ANSWER_TIME
  *                  for each answer of the peer
  *     at will      fs_sleep: until something may have happened, the deadline, or a signal

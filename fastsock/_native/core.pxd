@@ -133,7 +133,7 @@ cdef extern from "connection/end.h" nogil:
     void fs_let_go_of(fs_connection *, fs_counters *totals)
     void fs_abandon_number(fs_connection *)
     void fs_free_own(fs_connection *)
-    bint fs_shut(fs_connection *, bint receiving, bint sending)
+    int fs_shut(fs_connection *, bint receiving, bint sending)
     void fs_inherit(fs_connection *)
 
 
@@ -145,7 +145,8 @@ cdef extern from "connection/move.h" nogil:
 
     int fs_attach(fs_connection *, void *memory, size_t size, int side, int wake_fd, int peer_fd, const fs_manner *,
                   const char **wrong)
-    bint fs_expose(fs_connection *)
+    int fs_expose(fs_connection *)
+    bint fs_is_told_exposed(const fs_connection *)
     void fs_await_doorbell_byte(fs_connection *)
     void fs_point_to(fs_connection *, int fd)
 
@@ -159,13 +160,13 @@ cdef extern from "connection/receive.h" nogil:
     enum: FS_RECEIVE_FLAGS
     bint fs_nap_for_more(fs_connection *)
     int64_t fs_try_receive(fs_connection *, char *into, size_t room, int flags, bint final)
-    void fs_put_oob_inline(fs_connection *, bint inline)
+    int fs_put_oob_inline(fs_connection *, bint inline)
 
 
 cdef extern from "connection/send.h" nogil:
     int64_t fs_try_send(fs_connection *, const char *data, size_t length, int flags)
     int64_t fs_try_send_urgent(fs_connection *, const char *data, size_t length, int flags)
-    void fs_note_limits(fs_connection *, uint32_t receive, uint32_t send)
+    int fs_note_limits(fs_connection *, uint32_t receive, uint32_t send)
 
 
 cdef extern from "connection/drive.h" nogil:
@@ -206,6 +207,7 @@ cdef extern from "connection/leave.h" nogil:
         int fd
         uint64_t size
 
+    bint fs_is_leaving(fs_connection *)
     fs_leaver *fs_begin_leaving(fs_connection *)
     void fs_end_leaving(fs_connection *, fs_leaver *, bint whole)
     int fs_leave_ring(fs_connection *, fs_leaver *, fs_parcel *)

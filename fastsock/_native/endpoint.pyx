@@ -8,7 +8,7 @@ Here is what is Python's: the descriptors, who looks for the peer, who is told t
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
-from cpython.exc cimport PyErr_SetFromErrno
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from fastsock._native.channel cimport fs_ask_for_byte
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
@@ -23,12 +23,20 @@ from fastsock._native import front as _front
 
 cdef extern from "errno.h":
     int errno
+    enum: EINTR
 
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
 cdef set nameless = set()  # endpoints whose inode nobody has asked for: one-shots, mostly
 cdef fs_counters totals  # of endpoints that are gone, and of kernel connections
 memset(&totals, 0, sizeof(totals))
+
+
+cdef inline int look_for_signals(int done) except -1:
+    """After a call of the core that had no turn, and did nothing: a stopped process has it."""
+    if done == -EINTR:
+        PyErr_CheckSignals()
+    return 0
 
 
 cdef uint64_t inode_of(int fd) except? 0:
@@ -197,11 +205,14 @@ cdef class Endpoint:
     def limit_buffers(self, uint32_t receive, uint32_t send):
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
         cdef fs_call call
+        cdef int done = -EINTR
         if not fs_begin(&self.c, &call):
             return
         try:
-            with nogil:
-                fs_note_limits(&self.c, receive, send)
+            while done == -EINTR:
+                with nogil:
+                    done = fs_note_limits(&self.c, receive, send)
+                look_for_signals(done)
         finally:
             self.end(&call)
 
@@ -217,11 +228,14 @@ cdef class Endpoint:
     def set_oob_inline(self, bint inline):
         """False if the endpoint has ended: then the option is the kernel's alone."""
         cdef fs_call call
+        cdef int done = -EINTR
         if not fs_begin(&self.c, &call):
             return False
         try:
-            with nogil:
-                fs_put_oob_inline(&self.c, inline)
+            while done == -EINTR:
+                with nogil:
+                    done = fs_put_oob_inline(&self.c, inline)
+                look_for_signals(done)
         finally:
             self.end(&call)
         return True
@@ -243,10 +257,14 @@ cdef class Endpoint:
     def expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
         cdef fs_call call
-        if fs_is_exposed(&self.c) or fs_is_driven(&self.c) or not fs_begin(&self.c, &call):
+        cdef int lacks = -EINTR
+        if fs_is_driven(&self.c) or fs_is_told_exposed(&self.c) or not fs_begin(&self.c, &call):
             return
         try:
-            if fs_expose(&self.c) and self.course.kit != NULL:
+            while lacks == -EINTR:
+                lacks = fs_expose(&self.c)
+                look_for_signals(lacks)
+            if lacks and self.course.kit != NULL:
                 fs_ask_for_byte(self.course.kit.memory, self.course.kit.side, self.course.kit.id)
                 with nogil:
                     fs_await_doorbell_byte(&self.c)
@@ -265,14 +283,17 @@ cdef class Endpoint:
         """Before the kernel's shutdown. Packet FIN for a half-close; and a peer that sends to a socket shut in both
         directions must find nobody there, as in TCP. Whether an ENOTCONN of the kernel's is to be passed over."""
         cdef fs_call call
-        cdef bint stood = False
-        if fs_begin(&self.c, &call):
-            try:
+        cdef int stood = -EINTR
+        if not fs_begin(&self.c, &call):
+            return False
+        try:
+            while stood == -EINTR:
                 with nogil:
                     stood = fs_shut(&self.c, receiving, sending)
-            finally:
-                self.end(&call)
-        return stood
+                look_for_signals(stood)
+        finally:
+            self.end(&call)
+        return stood != 0
 
     def wake_own_sleepers(self):
         """After a shutdown: threads that sleep in a call on this connection look again."""
@@ -436,13 +457,21 @@ cdef bint leave(Endpoint self) except -1:
     cdef int64_t process
     cdef uint64_t before
     cdef fs_call call
-    cdef fs_leaver *leaver
+    cdef fs_leaver *leaver = NULL
     memset(&parcel, 0, sizeof(parcel))
     parcel.fd = -1
     if not fs_begin(&self.c, &call):
         return True
-    with nogil:
-        leaver = fs_begin_leaving(&self.c)
+    try:
+        while leaver == NULL:
+            if fs_is_leaving(&self.c):
+                return False  # a signal handler, within a call that does
+            with nogil:
+                leaver = fs_begin_leaving(&self.c)
+            look_for_signals(-EINTR if leaver == NULL else 0)
+    finally:
+        if leaver == NULL:
+            self.end(&call)
     try:
         with nogil:
             outcome = fs_leave_ring(&self.c, leaver, &parcel)

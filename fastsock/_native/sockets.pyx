@@ -203,7 +203,7 @@ def fileno(self):
     """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
     cdef Endpoint endpoint = endpoint_in(self)
     set_slot(self, handed_out_slot, True)
-    if endpoint is not None and not fs_is_exposed(&endpoint.c):
+    if endpoint is not None and not fs_is_told_exposed(&endpoint.c):
         endpoint.expose()
     return kernel_fileno(self)
 

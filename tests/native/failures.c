@@ -181,7 +181,7 @@ static void fill_and_plug(int s) {
 static void half_close(int s) {
     struct fs_call call;
     if (!alive(s) || !begin_call(&ends[s], &call)) return;
-    fs_shut(&ends[s].c, 0, 1);
+    while (fs_shut(&ends[s].c, 0, 1) == -EINTR) {}
     end_call(&ends[s], &call);
     syscall(SYS_shutdown, ends[s].number, SHUT_WR);
 }

@@ -96,7 +96,8 @@ static void attach(struct end *end) {
 static void expose(struct end *end) {
     struct fs_call call;
     take_front();
-    int asks = fs_expose(&end->c);
+    int asks;
+    while ((asks = fs_expose(&end->c)) == -EINTR) {}
     drop_front();
     if (!asks) return;
     enter(end->peer, &call);
@@ -136,7 +137,7 @@ static void *send_stream(void *argument) {
     }
     struct fs_call call;
     enter(end, &call);
-    fs_shut(&end->c, 0, 1);
+    while (fs_shut(&end->c, 0, 1) == -EINTR) {}
     check(shutdown(end->c.fd, SHUT_WR) == 0, "shutdown: %m");
     leave(end, &call);
     return NULL;

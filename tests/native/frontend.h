@@ -146,7 +146,8 @@ static void expose_end(struct end *e) {
     struct fs_call call;
     if (!begin_call(e, &call)) return;
     enter(e);
-    int lacks = fs_expose(&e->c);
+    int lacks;
+    while ((lacks = fs_expose(&e->c)) == -EINTR) {}
     leave();
     if (lacks) {
         fs_ask_for_byte(e->memory, e->side, e->c.region_id);
@@ -188,7 +189,8 @@ static inline enum fs_outcome leave_end(struct end *e, int may_bridge) {
     enum fs_outcome outcome = FS_IN_KERNEL;
     if (!begin_call(e, &call)) return outcome;
     if (fs_is_attached(&e->c) && !fs_is_broken(&e->c) && !fs_is_out(&e->c)) {
-        struct fs_leaver *leaver = fs_begin_leaving(&e->c);
+        struct fs_leaver *leaver;
+        while (!(leaver = fs_begin_leaving(&e->c))) {}
         outcome = fs_leave_ring(&e->c, leaver, &parcel);
         if (outcome == FS_NEEDS_BRIDGE) {
             enter(e);

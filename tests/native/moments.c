@@ -70,6 +70,21 @@ static void take_urgent_byte_that_comes_late(int flags) {
     close_ends();
 }
 
+/* ---- a signal handler within a call that leaves -------------------------------------------------------------------- */
+
+static void leave_while_leaving(void) {
+    open_ends();
+    attach_ends();
+    check(!fs_is_leaving(&ends[0].c), "nobody leaves");
+    struct fs_leaver *leaver = fs_begin_leaving(&ends[0].c);
+    check(leaver, "another one leaves");
+    check(fs_is_leaving(&ends[0].c), "this thread leaves, and does not know");
+    check(!fs_begin_leaving(&ends[0].c), "it leaves twice"); /* (nor does another thread wait for ever) */
+    fs_end_leaving(&ends[0].c, leaver, 1);
+    check(!fs_is_leaving(&ends[0].c), "it leaves no more");
+    close_ends();
+}
+
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random;
@@ -79,7 +94,8 @@ int main(int count, char **arguments) {
     while (next_round(&rounds, &random)) {
         take_urgent_byte_that_comes_late(0);
         take_urgent_byte_that_comes_late(MSG_PEEK);
+        leave_while_leaving();
     }
-    printf("%u rounds, %u moments\n", rounds.done, 2 * rounds.done);
+    printf("%u rounds, %u moments\n", rounds.done, 3 * rounds.done);
     return 0;
 }

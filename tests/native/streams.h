@@ -210,7 +210,7 @@ static int64_t try_to_send(struct worker *me, uint64_t position, size_t length) 
 static void end_stream(struct worker *me) {
     struct end *e = me->end;
     if (the->closes == e->side) return; /* the end of the connection ends it */
-    fs_shut(&e->c, 0, 1);
+    while (fs_shut(&e->c, 0, 1) == -EINTR) {}
     shutdown(e->number, SHUT_WR);
 }
 
