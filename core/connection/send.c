@@ -141,6 +141,11 @@ int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t len
     if (length == 0) return -EAGAIN;
     struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
     if (!sender) return -EAGAIN;
+    if (!fs_is_attached(c)) { /* a bridge may have come meanwhile: see fs_try_send */
+        part = fs_kernel_send(c, data, length, flags | MSG_OOB);
+        fs_end_turn_to_send(c, sender);
+        return part;
+    }
     fs_answer_leaver(c, sender);
     if ((fs_moved(c) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK && !fs_goes_on_in_kernel(c, sender)) {
         fs_end_turn_to_send(c, sender);

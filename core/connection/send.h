@@ -9,7 +9,7 @@
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);
 
 /* MSG_OOB: all but the last byte are ordinary data; the last one takes its place in the ring and is rung on the kernel connection
- * as urgent, which gives the peer its POLLPRI and SIGURG. As fs_try_send, but of a connection that has a region only. */
+ * as urgent, which gives the peer its POLLPRI and SIGURG. As fs_try_send. */
 int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t length, int flags);
 
 /* Bytes that the kernel took, or -errno. Never blocks. */

@@ -98,7 +98,8 @@ int fs_spin(struct fs_connection *c, int what) {
     if (what == FS_SEND && fs_sends_on_ring(c)) {
         struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
         if (!sender) return 0;
-        fs_arm_sender(&c->vi, sender, FS_HURRY);
+        /* (It may take in an ACK that came with DATA: the looks below would not find that. Of a lost peer the kernel answers.) */
+        ready = fs_arm_sender(&c->vi, sender, FS_HURRY) && !fs_is_lost(c) && !fs_is_gone(c);
         fs_end_turn_to_send(c, sender);
     }
     while (!ready) {

@@ -70,6 +70,55 @@ static void take_urgent_byte_that_comes_late(int flags) {
     close_ends();
 }
 
+/* ---- an urgent send of a connection that has no region --------------------------------------------------------------- */
+
+/* As where a bridge has come between the look of the caller and the turn. */
+static void send_urgent_in_kernel(void) {
+    char bytes[8];
+    open_ends();
+    check(fs_try_send_urgent(&ends[0].c, "ab!", 3, MSG_NOSIGNAL) == 3, "sending");
+    check(recv(ends[1].number, bytes, sizeof bytes, 0) == 2 && !memcmp(bytes, "ab", 2), "what comes before the urgent byte");
+    check(recv(ends[1].number, bytes, sizeof bytes, MSG_OOB) == 1 && bytes[0] == '!', "the urgent byte: %m");
+    close_ends();
+}
+
+/* ---- a sender that polls for credits ---------------------------------------------------------------------------------- */
+
+static int two_processors(pid_t pid, size_t size, cpu_set_t *set) {
+    (void)pid;
+    memset(set, 0, size);
+    CPU_SET(0, set);
+    CPU_SET(1, set);
+    return 0;
+}
+
+static void move_ends(void) {
+    char byte;
+    attach_ends();
+    for (int s = 0; s < 2; s++) {
+        check(fs_try_send(&ends[s].c, "x", 1, MSG_NOSIGNAL) == 1 && fs_sends_on_ring(&ends[s].c), "side %d does not move", s);
+        check(fs_try_receive(&ends[!s].c, &byte, 1, 0, 1) == 1, "receiving");
+    }
+}
+
+/* They come between the send that found none and the wait, in a descriptor: the wait sees that there is room. */
+static void poll_for_credits(void) {
+    char bytes[CHUNK] = {0};
+    open_ends();
+    move_ends();
+    ends[1].c.vi.ack_threshold = WINDOW + 1; /* no ACK is alone, */
+    ends[1].c.vi.window = 2 * WINDOW;        /* not even a late one */
+    while (fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) > 0) {}
+    check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == WINDOW, "receiving");
+    ends[1].c.vi.window = WINDOW;
+    check(fs_try_send(&ends[1].c, "y", 1, MSG_NOSIGNAL) == 1, "sending");
+    check(fs_try_receive(&ends[0].c, bytes, 1, 0, 1) == 1, "receiving");
+    int ready = fs_spin(&ends[0].c, FS_SEND);
+    check(ready || !fs_load_relaxed(&ends[0].c.spun), "there is room, and it polls for it in vain");
+    check(fs_load_relaxed(&ends[0].c.spun), "it does not poll");
+    close_ends();
+}
+
 /* ---- a signal handler within a call that leaves -------------------------------------------------------------------- */
 
 static void leave_while_leaving(void) {
@@ -91,11 +140,14 @@ int main(int count, char **arguments) {
     become_front_end();
     alarm(60);
     fs_system.getsockopt = count_later;
+    fs_system.sched_getaffinity = two_processors;
     while (next_round(&rounds, &random)) {
         take_urgent_byte_that_comes_late(0);
         take_urgent_byte_that_comes_late(MSG_PEEK);
         leave_while_leaving();
+        send_urgent_in_kernel();
+        poll_for_credits();
     }
-    printf("%u rounds, %u moments\n", rounds.done, 3 * rounds.done);
+    printf("%u rounds, %u moments\n", rounds.done, 5 * rounds.done);
     return 0;
 }
