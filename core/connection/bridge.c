@@ -307,8 +307,10 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             int ring_only = armed && fs_receives_on_ring(c) && !parcel->returned && !parcel->unknown;
             fds[1].events |= ring_only ? POLLRDHUP : POLLIN | POLLRDHUP;
         }
-        /* (Threads that slept on the connection in the old process may still take a wakeup that was meant for us.) */
-        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : fs_calls_inside(c) < 2 ? -1 : STRANGERS_LOOK;
+        /* (Threads that slept on the connection in the old process may still take a wakeup that was meant for us; and so may another
+         * holder, which hands it over to who sleeps in a call.) */
+        int strangers = fs_calls_inside(c) > 1 || fs_is_shared(c);
+        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : strangers ? STRANGERS_LOOK : -1;
         if (outward.done < outward.length) {
             if (fs_moved(c) & FS_SENDING_HELD) patience = HELD_LOOK;
             else fds[1].events |= POLLOUT;
