@@ -7,6 +7,7 @@
 
 #include "connection/hear.h"
 #include "connection/lifeline.h"
+#include "connection/move.h"
 #include "connection/receive.h"
 #include "connection/ringing.h"
 #include "connection/state.h"
@@ -110,9 +111,7 @@ void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals) {
 }
 
 void fs_abandon_number(struct fs_connection *c) {
-    fs_store_relaxed(&c->number, (uint32_t)-1);
-    c->fd = -1; /* its owner closes it now, and the number may mean another connection at once */
-    fs_wake_own(c);
+    fs_point_to(c, -1); /* its owner closes it now, and the number may mean another connection at once */
     fs_tell_of_number();
 }
 

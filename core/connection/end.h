@@ -27,7 +27,7 @@ void fs_discard(struct fs_connection *c, struct fs_counters *totals);
 void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals);
 
 /* The connection has ended and others have it still (fs_others_have): its owner closes the descriptor now, and the number may
- * mean another connection at once. */
+ * mean another connection at once. As fs_point_to (move.h): no call that is inside has its turn then. */
 void fs_abandon_number(struct fs_connection *c);
 
 /* Gives back what this process holds of the side's memory. For who was told FS_RELEASE; fs_note_detached follows, then the region. */

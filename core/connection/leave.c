@@ -35,7 +35,7 @@
 #define MFD_CLOEXEC 1
 #endif
 
-enum { PIECE = 65536 }; /* bytes collected at a time */
+enum { PIECE = 16384 }; /* bytes collected at a time: on the stack, as there may be no memory */
 
 #define ASK_INTERVAL ((int64_t)50000000) /* ns between two requests for the same */
 
@@ -356,10 +356,8 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
 }
 
 enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel) {
-    char *piece = fs_system.malloc(PIECE);
-    if (!piece) return FS_NEEDS_BRIDGE;
+    char piece[PIECE];
     enum fs_outcome outcome = take_back(c, parcel, piece);
-    fs_system.free(piece);
     trim(parcel); /* also if nothing was taken: a bridge reads it to its end */
     if (outcome != FS_DISSOLVED && !fs_is_out(c)) {
         let_peer_leave(c);

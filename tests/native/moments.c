@@ -134,6 +134,70 @@ static void leave_while_leaving(void) {
     close_ends();
 }
 
+/* ---- a way out without memory ----------------------------------------------------------------------------------------- */
+
+static __thread int no_memory;
+
+static void *find_no_memory(size_t size) { return no_memory ? NULL : malloc(size); }
+
+static void leave_without_memory(void) {
+    char bytes[3 * CHUNK] = {0};
+    open_ends();
+    move_ends();
+    check(fs_try_send(&ends[0].c, bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes, "sending");
+    no_memory = 1;
+    enum fs_outcome outcome = leave_end(&ends[1], 0);
+    no_memory = 0;
+    check(outcome == FS_IN_KERNEL, "it does not leave: %d", outcome);
+    check(recv(ends[1].number, bytes, sizeof bytes, MSG_WAITALL) == sizeof bytes, "what lay unread: %m");
+    close_ends();
+}
+
+/* ---- a number that is given up while a call uses it ---------------------------------------------------------------------- */
+
+static fs_word32 receives, given_up;
+
+/* In a turn. */
+static ssize_t receive_slowly(int fd, void *into, size_t room, int flags) {
+    if (fs_load_sc(&receives) == 1) {
+        fs_store_sc(&receives, 2);
+        usleep(50000);
+        check(!fs_load_sc(&given_up), "the number is given up while a call reads it");
+    }
+    return recv(fd, into, room, flags);
+}
+
+static void *receive_once(void *argument) {
+    char byte;
+    struct fs_call call;
+    check(begin_call(&ends[0], &call), "it has ended");
+    fs_store_sc(&receives, 1);
+    check(fs_try_receive(&ends[0].c, &byte, 1, 0, 1) == 1, "receiving");
+    end_call(&ends[0], &call);
+    return argument;
+}
+
+static void give_up_number(void) {
+    pthread_t thread;
+    double until = seconds_now() + PATIENCE;
+    open_ends();
+    fs_store_sc(&given_up, 0);
+    check(send(ends[1].number, "x", 1, MSG_NOSIGNAL) == 1, "sending: %m");
+    check(pthread_create(&thread, NULL, receive_once, NULL) == 0, "no thread");
+    while (fs_load_sc(&receives) != 2) check(seconds_now() < until, "nobody receives");
+    enter(&ends[0]);
+    fs_abandon_number(&ends[0].c);
+    leave();
+    fs_store_sc(&given_up, 1);
+    fs_store_sc(&receives, 0);
+    pthread_join(thread, NULL);
+    check(ends[0].c.fd == -1, "it is not given up");
+    enter(&ends[0]);
+    fs_point_to(&ends[0].c, ends[0].number); /* for the end */
+    leave();
+    close_ends();
+}
+
 /* ---- another holder takes a bridge's wakeup ------------------------------------------------------------------------------ */
 
 /* As one that slept on the same eventfd, which takes the mark back with it. The bridge hears of what comes all the same. */
@@ -155,7 +219,8 @@ static void take_wakeup_of_bridge(void) {
     struct pollfd polled = {ends[1].number, POLLIN, 0};
     check(poll(&polled, 1, (int)(PATIENCE * 1000)) == 1, "the bridge hears of nothing");
     check(recv(ends[1].number, bytes, sizeof bytes, 0) == 1 && bytes[0] == 'y', "what came: %m");
-    fs_start_thread_again();
+    fs_fork_is_over();
+    check(fs_start_thread_again() == 0, "no thread");
     close_ends();
 }
 
@@ -165,6 +230,8 @@ int main(int count, char **arguments) {
     become_front_end();
     alarm(60);
     fs_system.getsockopt = count_later;
+    fs_system.malloc = find_no_memory;
+    fs_system.recv = receive_slowly;
     fs_system.sched_getaffinity = two_processors;
     take_wakeup_of_bridge(); /* once: it takes seconds */
     while (next_round(&rounds, &random)) {
@@ -173,7 +240,9 @@ int main(int count, char **arguments) {
         leave_while_leaving();
         send_urgent_in_kernel();
         poll_for_credits();
+        leave_without_memory();
+        give_up_number();
     }
-    printf("%u rounds, %u moments\n", rounds.done, 5 * rounds.done);
+    printf("%u rounds, %u moments\n", rounds.done, 7 * rounds.done);
     return 0;
 }
