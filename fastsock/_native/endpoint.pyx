@@ -23,7 +23,6 @@ from fastsock._native import front as _front
 
 cdef extern from "errno.h":
     int errno
-    enum: EINTR
 
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
