@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 import pytest
-from pairs import SECONDS, KernelSocket, Task, payload, until
+from pairs import SECONDS, KernelSocket, Task, payload, reset, until
 from processes import running
 
 KEY = b"key"
@@ -378,3 +378,53 @@ def test_signals_reach_a_poll(pair: Both) -> None:
         poker.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_what_a_handler_raises_leaves_a_poll(pair: Both) -> None:
+    """Also what looks like an answer of the poll, or like an error of the connection."""
+    near, far = pair
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        errors = TimeoutError("by the handler"), ConnectionAbortedError(103, "by the handler"), OSError("no number")
+        for error in errors:
+
+            def throw(*_: object, error: OSError = error) -> None:
+                raise error
+
+            signal.signal(signal.SIGUSR1, throw)
+            poker = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1))
+            poker.start()
+            with pytest.raises(OSError, match=r"by the handler|no number") as caught:
+                far.poll(SECONDS)
+            poker.join()
+            assert caught.value is error
+        near.send("and goes on")
+        assert far.recv() == "and goes on"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("exchanges", [0, 1, 2, 3, 41, 42, 43])
+def test_a_reset_that_a_poll_has_found_is_told(exchanges: int) -> None:
+    """Whatever the next operation decides about the path."""
+    import fastsock
+
+    fastsock.patch()
+    try:
+        with KernelSocket() as listener:  # a peer without fastsock: the connection looks for it in vain
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            accepted = Task(listener.accept)
+            with multiprocessing.connection.Client(listener.getsockname()) as near, accepted.result()[0] as far:
+                for _ in range(exchanges):
+                    near.send_bytes(b"x")
+                    message = far.recv(5, socket.MSG_WAITALL)
+                    far.sendall(message)
+                    assert near.recv_bytes() == b"x"
+                reset(far)
+                assert near.poll(SECONDS)
+                assert near.poll(0)
+                with pytest.raises(ConnectionResetError):
+                    near.recv()
+    finally:
+        fastsock.unpatch()

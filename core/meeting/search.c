@@ -126,7 +126,7 @@ static void fail(struct step *at, int failed) {
         stay(at, FS_REASON_MEMORY_CAP);
     } else if (failed == -ENOTCONN) {
         stay(at, FS_REASON_ENDING);
-    } else {
+    } else if (!is_over(at)) {
         at->outcome->failed = failed;
         stay(at, FS_REASON_RESOURCES);
     }
@@ -166,12 +166,11 @@ static int attach(struct step *at, struct fs_kit *kit) {
     }
     at->course->attaching = 0;
     if (!failed) return 0;
+    /* (First, as a fork may come while a kit is given back.) */
+    if (failed == -EINVAL && wrong) violate(at, wrong);
+    else fail(at, failed);
     fs_discard_kit(kit); /* nothing has been consented to */
-    if (failed == -EINVAL && wrong) {
-        violate(at, wrong);
-        return 0;
-    }
-    return failed;
+    return 0;
 }
 
 static int move(struct step *at, struct fs_kit *kit) {
@@ -181,8 +180,8 @@ static int move(struct step *at, struct fs_kit *kit) {
     }
     fs_proceed(at->course, FS_CE_CAME);
     if (!fs_forks_under_way() && !at->course->attaching && fs_count_holders(at->c->own) <= 1) return attach(at, kit);
-    fs_discard_kit(kit); /* a fork since this step began */
-    stay(at, FS_REASON_FORKED);
+    stay(at, FS_REASON_FORKED); /* a fork since this step began */
+    fs_discard_kit(kit);
     return 0;
 }
 
@@ -389,6 +388,16 @@ void fs_judge_doubt(struct fs_course *course, struct fs_connection *c, int belie
         fs_stay(course, c, FS_REASON_UNTRUSTED);
         outcome->what = FS_STAYS;
     }
+}
+
+static int look_again(struct step *at) {
+    come_again(at, FS_REASON_UNTRUSTED);
+    return 0;
+}
+
+void fs_leave_doubt(struct fs_course *course, struct fs_connection *c, struct fs_upshot *outcome) {
+    *outcome = (struct fs_upshot){.what = FS_GOES_ON};
+    if (course->state == FS_DOUBTING) take_turn(course, c, NULL, outcome, look_again);
 }
 
 int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes) {

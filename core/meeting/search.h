@@ -11,7 +11,7 @@
 #include "meeting/course.h"
 #include "meeting/kits.h"
 
-enum { FS_NAME_MAX = 100 }; /* bytes of a published name */
+enum { FS_NAME_MAX = 107 }; /* bytes of a published name: what the address of an abstract socket has room for (unix(7)) */
 
 /* The settings, as the front end has them in force. Connections that are searching follow them too. */
 struct fs_terms {
@@ -43,7 +43,7 @@ struct fs_upshot {
 };
 
 /* The end that publishes `name`, or looks it up, begins to search: from its next step on. The course is FS_STARTING. 0, or
- * -ENOMEM; and nothing happens if another thread has decided otherwise. */
+ * -ENOMEM, -ENAMETOOLONG; and nothing happens if another thread has decided otherwise. */
 int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes);
 
 /* The next step of an undecided connection. The caller is inside (fs_begin) and knows which socket it is (fs_identify). States
@@ -52,6 +52,9 @@ void fs_take_step(struct fs_course *course, struct fs_connection *c, const struc
 
 /* The answer to FS_DOUBTED: whether that user is to be believed. As fs_take_step. */
 void fs_judge_doubt(struct fs_course *course, struct fs_connection *c, int believed, struct fs_upshot *outcome);
+
+/* There was no answer: the peer is looked up again. As fs_take_step. */
+void fs_leave_doubt(struct fs_course *course, struct fs_connection *c, struct fs_upshot *outcome);
 
 /* The connection stays on kernel TCP for `reason`, and a search ends. 0: it is on the ring, and there it stays. */
 int fs_stay(struct fs_course *course, struct fs_connection *c, enum fs_reason reason);

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t
 
 from fastsock._native.core cimport fs_is_attached
+from fastsock._native.core_ring cimport fs_load_relaxed
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.vi cimport is_undecided
 
@@ -10,6 +11,7 @@ cdef enum:
     USE_KERNEL = -2  # instead of a number of bytes: the stdlib's call does the rest
 
 cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize_t room, int flags) except -1
+cdef int readable_within(Endpoint endpoint, int64_t timeout) except -1
 cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, int flags)
 cdef list writable_views(object buffers)
 cdef Py_ssize_t receive_scattered(Endpoint endpoint, int64_t timeout, list views, int flags) except -1
@@ -19,3 +21,8 @@ cdef bytes gathered(object buffers)
 
 cdef inline bint undecided(Endpoint endpoint):
     return fs_is_attached(&endpoint.c) or is_undecided(endpoint)
+
+
+cdef inline bint has_to_tell(Endpoint endpoint):
+    """An error that the kernel has told already: it is told by our next receive, or never."""
+    return fs_load_relaxed(&endpoint.c.stands.pending_error) != 0

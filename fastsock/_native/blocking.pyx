@@ -192,6 +192,32 @@ cdef bint more_to_peek(Endpoint endpoint) except? True:
     return more
 
 
+cdef int readable_within(Endpoint endpoint, int64_t timeout) except -1:
+    """Whether a receive would not block, at the latest `timeout` ns from now (-1: without end). USE_KERNEL: the kernel path is
+    decided. What an error is the next receive tells. Raises what a signal handler raises."""
+    cdef char byte
+    cdef int64_t got, deadline = fs_deadline(timeout)
+    cdef bint waited = timeout == 0
+    cdef fs_call call
+    if not fs_begin(&endpoint.c, &call):
+        return USE_KERNEL
+    try:
+        while not fs_load_relaxed(&endpoint.c.stands.pending_error):
+            got = try_once(endpoint, &byte, 1, MSG_PEEK, waited)
+            if got < 0 and got != -EAGAIN and got != FS_VIOLATED:
+                fs_note_error(&endpoint.c, <uint32_t>-got)
+            if got != -EAGAIN:
+                return True
+            if not undecided(endpoint):
+                return USE_KERNEL
+            if not wait(endpoint, FS_RECEIVE, deadline):
+                return False
+            waited = True
+        return True
+    finally:
+        endpoint.end(&call)
+
+
 cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, int flags):
     """None: USE_KERNEL."""
     cdef bytes data

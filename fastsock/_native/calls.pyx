@@ -13,7 +13,7 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.sockets cimport endpoint_of, facade, timeout_of
 from fastsock._native.blocking cimport (
-    USE_KERNEL, gathered, receive, receive_bytes, receive_scattered, transmit_buffer, undecided, writable_views,
+    USE_KERNEL, gathered, has_to_tell, receive, receive_bytes, receive_scattered, transmit_buffer, undecided, writable_views,
 )
 from fastsock._native.vi cimport is_undecided
 
@@ -44,8 +44,7 @@ cdef inline bint ours(Endpoint endpoint, int flags):
     """Whether this receive is driven here and not by the stdlib's call."""
     if endpoint is None or flags & ~FS_RECEIVE_FLAGS:
         return False
-    # (An error that the kernel has told already is told here, or never.)
-    return undecided(endpoint) or fs_load_relaxed(&endpoint.c.stands.pending_error) or fs_polls(&endpoint.c)
+    return undecided(endpoint) or has_to_tell(endpoint) or fs_polls(&endpoint.c)
 
 
 cdef inline bint asks(Endpoint endpoint, object size, object flags, Py_ssize_t *room, int *bits):

@@ -7,12 +7,13 @@ from libc.string cimport strcmp
 from cpython.object cimport PyObject
 
 from fastsock._native.core cimport (
-    FS_RECEIVE, FS_SEND, fs_is_driven, fs_is_exposed, fs_note_error, fs_receives_on_ring, fs_sends_on_ring,
+    FS_RECEIVE, FS_SEND, fs_is_driven, fs_is_exposed, fs_receives_on_ring, fs_sends_on_ring,
 )
-from fastsock._native.core_ring cimport F_GETFL, MSG_PEEK, O_NONBLOCK, sys_fcntl
+from fastsock._native.core_ring cimport F_GETFL, O_NONBLOCK, sys_fcntl
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.blocking cimport (
-    USE_KERNEL, gathered, receive_bytes, receive_scattered, transmit_buffer, undecided, writable_views,
+    USE_KERNEL, gathered, has_to_tell, readable_within, receive_bytes, receive_scattered, transmit_buffer, undecided,
+    writable_views,
 )
 from fastsock._native.vi cimport endpoint_at, operate
 
@@ -46,7 +47,7 @@ cdef Endpoint ring_endpoint(object fd, int what):
         return endpoint if (fs_receives_on_ring(&endpoint.c) if what == FS_RECEIVE else fs_sends_on_ring(&endpoint.c)) else None
     operate(endpoint)
     # (One that is undecided too: another thread may move it while this call waits.)
-    return endpoint if undecided(endpoint) else None
+    return endpoint if undecided(endpoint) or what == FS_RECEIVE and has_to_tell(endpoint) else None
 
 
 cdef int64_t descriptor_timeout(Endpoint endpoint, int fd) noexcept:
@@ -72,15 +73,8 @@ def readable(fd, int64_t timeout, /):
     cdef Endpoint endpoint = ring_endpoint(fd, FS_RECEIVE)
     if endpoint is None or fs_is_exposed(&endpoint.c):
         return None
-    try:
-        return None if receive_bytes(endpoint, timeout, 1, MSG_PEEK) is None else True
-    except TimeoutError:
-        return False
-    except BlockingIOError:  # a read may wait for so long (SO_RCVTIMEO); a poll for longer
-        return False if timeout == 0 else None
-    except OSError as error:  # the next read tells it
-        fs_note_error(&endpoint.c, error.errno)
-        return True
+    cdef int ready = readable_within(endpoint, timeout)
+    return None if ready == USE_KERNEL else ready != 0
 
 
 def readv(fd, buffers, /):

@@ -93,6 +93,7 @@ cdef extern from "meeting/search.h" nogil:
     void fs_put_terms(const fs_terms *)
     int fs_begin_search(fs_course *, const char *name, size_t length, bint publishes)
     void fs_take_step(fs_course *, fs_connection *, const fs_watcher *, fs_upshot *)
+    void fs_leave_doubt(fs_course *, fs_connection *, fs_upshot *)
     void fs_judge_doubt(fs_course *, fs_connection *, bint believed, fs_upshot *)
     bint fs_stay(fs_course *, fs_connection *, int reason)
     void fs_end_search(fs_course *)

@@ -309,7 +309,12 @@ cdef int start(Endpoint endpoint) except -1:
     """Has the policy say whether this connection may look for its peer; of several threads one does so."""
     if not fs_proceed(&endpoint.course, FS_CE_START):
         return 0
-    plan = policy.start(endpoint)
+    cdef int failed
+    try:
+        plan = policy.start(endpoint)
+    except BaseException:  # a signal handler's, mostly: the next operation asks again
+        fs_proceed(&endpoint.course, FS_CE_PUT_OFF)
+        raise
     if isinstance(plan, str):
         decide(endpoint, plan)
     elif isinstance(plan, int):
@@ -317,9 +322,12 @@ cdef int start(Endpoint endpoint) except -1:
             endpoint.course.next = plan
     else:
         name, publishes = plan
-        if fs_begin_search(&endpoint.course, name, len(name), publishes):
+        failed = fs_begin_search(&endpoint.course, name, len(name), publishes)
+        if failed:
+            policy.failed(endpoint, error_of(failed))
             decide(endpoint, reason_texts[FS_REASON_RESOURCES])
-        step(endpoint)
+        else:
+            step(endpoint)
     return 0
 
 
@@ -401,7 +409,13 @@ cdef int tell(Endpoint endpoint, fs_upshot *outcome) except -1:
         policy.report_violation(endpoint, (<bytes>outcome.violation).decode())
         raise ConnectionResetError(ECONNRESET, _os.strerror(ECONNRESET))
     elif outcome.what == FS_DOUBTED:
-        fs_judge_doubt(&endpoint.course, &endpoint.c, policy.owns_other_end(endpoint, outcome.user), &further)
+        try:
+            believed = policy.owns_other_end(endpoint, outcome.user)
+        except BaseException:  # a signal handler's, mostly
+            fs_leave_doubt(&endpoint.course, &endpoint.c, &further)
+            tell(endpoint, &further)
+            raise
+        fs_judge_doubt(&endpoint.course, &endpoint.c, believed, &further)
         tell(endpoint, &further)
     return 0
 

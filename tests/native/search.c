@@ -113,9 +113,11 @@ static void end_connection(int s) {
 }
 
 static void run_connection(int number) {
-    char name[64];
+    char name[FS_NAME_MAX + 1]; /* as long as one may be: two long addresses of IPv6 need nearly that */
     int fds[2], was_armed = armed;
-    snprintf(name, sizeof name, "fastsock/test/%d/%d/%d", getpid(), strict, number);
+    int length = snprintf(name, sizeof name, "fastsock/test/%d/%d/%d/", getpid(), strict, number);
+    memset(name + length, '-', sizeof name - 1 - (size_t)length);
+    name[sizeof name - 1] = 0;
     armed = 0;
     connect_pair(fds);
     armed = was_armed;
