@@ -2,14 +2,17 @@
  * `connection [seconds [round]]`.
  *
  * Each round is a process, and in it one connection over loopback TCP, or several in turn. Its two ends are in this
- * process, where the sanitizers see both, or in two. Each end has sending and receiving threads, which poll, sleep, or
- * watch the exposed descriptor. At places of the streams that chance has chosen an end moves, is exposed, goes back to
+ * process, where the sanitizers see both, or in two. Each end has sending and receiving threads, which poll, sleep, watch
+ * the exposed descriptor, or wait in the kernel's own calls before the move; or it has one thread that drives it as an event loop
+ * does (loop.h). At places of the streams that chance has chosen an end moves, is exposed, goes back to
  * the kernel (while both send, and perhaps both leave), gets a forked holder that is killed in the middle of its turns,
  * closes with calls inside, or is killed. Every byte is verified. A wait that nothing ends is a failure, and shows how
- * the ends stand.
+ * the ends stand; so is a step (streams.h) that no round has come to.
  *
  * The calls that ThreadSanitizer takes for synchronisation are made past it (harness.h says why). */
-#include "streams.h"
+#include "loop.h"
+
+enum { MOST_MORE = 40 /* seconds */, BLOCKED_US = 50000 }; /* that a call sleeps in the kernel, at most, so that the end can move */
 
 /* ---- what happens on the way ---------------------------------------------------------------------------------- */
 
@@ -75,6 +78,16 @@ static void happen(const struct event *event, uint64_t *random) {
     fs_add_sc(&the->done[event->what], 1);
     switch (event->what) {
     case ATTACH:
+        if (the->driven[event->side]) {
+            fs_swap_if32(&the->wants_attach[event->side], NOT_WANTED, WANTED);
+            wake(e->wake_fd);
+            while (fs_load_sc(&the->wants_attach[event->side]) == WANTED) usleep(200); /* one at a time, as with one lock */
+            break;
+        }
+        enter(e);
+        fs_store_sc(&moving[event->side], 1);
+        leave();
+        while (fs_is_in_kernel(&e->c)) usleep(200); /* their timeout is BLOCKED_US */
         result = attach_end(e, &the->manner);
         check(result == 0 || result == -ENOTCONN, "attaching: %s", strerror(-result));
         break;
@@ -100,7 +113,8 @@ static void happen(const struct event *event, uint64_t *random) {
     }
     case CLOSE:
         fs_store_sc(&the->failed_calls, 1); /* nobody waits for answers from here on */
-        close_end(e, 1);
+        fs_store_sc(&the->wants_close[event->side], 1); /* the loop does so */
+        if (!the->driven[event->side]) close_end(e, 1);
         break;
     default:
         fs_store_sc(&the->failed_calls, 1);
@@ -122,15 +136,16 @@ static void run_ends(int first, int last, uint64_t random) {
         e->wake_fd = fcntl(the->eventfds[s], F_DUPFD_CLOEXEC, 3);
         e->peer_fd = fcntl(the->eventfds[!s], F_DUPFD_CLOEXEC, 3);
         fs_store_sc(&exposed[s], 0);
+        fs_store_sc(&moving[s], 0);
         check(open_end(e, the->lines[s]) == 0, "opening");
         for (int task = 0; task < 2; task++)
-            for (int n = 0; n < the->threads[2 * s + task]; n++) {
+            for (int n = 0; n < (the->driven[s] ? task : the->threads[2 * s + task]); n++) {
                 struct worker *me = &workers[count++];
                 *me = (struct worker){.end = e, .lane = &the->lanes[task ? s : !s], .random = next_random(&random)};
                 me->edges = -1;
                 me->alone = the->threads[2 * s + task] == 1;
                 fs_add_sc(&working, 1);
-                pthread_create(&me->thread, NULL, task ? send_stream : receive_stream, me);
+                pthread_create(&me->thread, NULL, the->driven[s] ? drive_end : task ? send_stream : receive_stream, me);
             }
         of_side[s] = count;
     }
@@ -195,19 +210,32 @@ static void make_plan(uint64_t *random) {
     fs_store_sc(&the->tells_holder, 0);
     fs_store_sc(&the->failed_calls, 0);
     for (int s = 0; s < 2; s++) make_lane(&the->lanes[s], lead, random);
+    the->blocks = !one_in(random, 3);
+    int loops = one_in(random, 2) ? 0 : 1 + (int)below(random, 3); /* 0: none, 1 or 2: that side, 3: both */
+    for (int s = 0; s < 2; s++) {
+        the->driven[s] = loops >> s & 1;
+        fs_store_sc(&the->wants_attach[s], NOT_WANTED);
+        fs_store_sc(&the->wants_close[s], 0);
+    }
+    if (loops) the->urgent = URGENT_NEVER; /* (the loop's transport does not send any) */
+    if (loops) the->lanes[0].ordered = the->lanes[1].ordered = 1;
+    if (loops == 3 && (kind < 3 || kind > 4)) kind = 9;
+    else if (loops && kind > 7) kind = 0; /* the peer leaves, more often */
     if (the->urgent) the->lanes[0].ordered = the->lanes[1].ordered = 1;
     uint64_t all = the->lanes[0].target + the->lanes[1].target;
+    int early = loops && kind < 3; /* so that the peer of a loop has moved before it leaves, and sends on behind that */
     for (int i = 0; i < 4; i++) the->threads[i] = 1 + (int)(one_in(random, 2) ? 0 : below(random, MAX_THREADS));
     for (int s = 0; s < 2; s++) {
-        add_event(random, ATTACH, s, 0, one_in(random, 3) ? all / 2 : all / 20);
+        add_event(random, ATTACH, s, 0, one_in(random, 3) && !early ? all / 2 : all / 20);
         if (one_in(random, 2)) add_event(random, EXPOSE, s, 0, all / 2);
     }
     int side = (int)below(random, 2);
+    if (kind != 3 && the->driven[side]) side = !side; /* who leaves or is held by a child is no loop */
     if (kind < 3 && the->urgent != URGENT_APART) {
         the->leaves = 1;
-        uint64_t at = all / 20 + next_random(random) % (all - all / 20 + 1);
+        uint64_t at = all / 20 + next_random(random) % ((early ? all / 4 : all) - all / 20 + 1);
         add_event(random, LEAVE, side, at, at);
-        if (one_in(random, 2))
+        if (one_in(random, 2) && !loops)
             add_event(random, LEAVE, !side, at, one_in(random, 2) ? at : all); /* perhaps at once */
     } else if (kind == 3) {
         the->excused = the->one_lock = 1;
@@ -225,12 +253,15 @@ static void make_plan(uint64_t *random) {
 
 static void run_connection(uint64_t *random) {
     int one = 1;
+    struct timeval blocked = {0, BLOCKED_US};
     make_plan(random);
     fs_front.keeps_apart = (int)below(random, 2); /* the rounds without have no lock of ours at calls */
     the->memory = make_region(the->window, the->chunk, &the->size);
     connect_pair(the->lines);
     for (int s = 0; s < 2; s++) {
         the->eventfds[s] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        setsockopt(the->lines[s], SOL_SOCKET, SO_RCVTIMEO, &blocked, sizeof blocked);
+        setsockopt(the->lines[s], SOL_SOCKET, SO_SNDTIMEO, &blocked, sizeof blocked);
         if (the->urgent == URGENT_INLINE) setsockopt(the->lines[s], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one);
     }
     uint64_t seeds[2] = {next_random(random), next_random(random)};
@@ -268,6 +299,7 @@ static void run_round(uint64_t random) {
         mind_the_end();
         fs_watch_forks(count_child);
         the->apart = one_in(&random, 2);
+        if (one_in(&random, 2)) have_processors_to_spare();
         fs_store_sc(&the->dissolved, 0);
         for (uint32_t n = the->apart ? 1 : 1 + below(&random, 4); n && !fs_load_sc(&the->dissolved); n--)
             run_connection(&random);
@@ -277,6 +309,13 @@ static void run_round(uint64_t random) {
     check(status == 0, "the process of the round has ended with status %#x", (unsigned)status);
 }
 
+/* A step that no round has taken yet. */
+static int never_done(void) {
+    int step = 0;
+    while (step < STEP_COUNT && fs_load_sc(&the->steps[step])) step++;
+    return step;
+}
+
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     fill_pattern();
@@ -284,11 +323,18 @@ int main(int count, char **arguments) {
     the = mmap(NULL, sizeof *the, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     check(the != MAP_FAILED, "mmap: %m");
     for (uint64_t random; next_round(&rounds, &random);) run_round(random);
+    rounds.until = seconds_now() + MOST_MORE; /* a short run on a slow machine goes on until all has been seen */
+    for (uint64_t random; !rounds.only && never_done() < STEP_COUNT;) {
+        check(next_round(&rounds, &random), "no round has come to %s", step_names[never_done()]);
+        run_round(random);
+    }
     struct fs_counters *counted = &the->counters;
     printf("%u rounds, %" PRIu64 " bytes, %" PRIu64 " urgent; %" PRIu64 " sends combined, %" PRIu64 " doorbells, "
            "%" PRIu64 " waits, %" PRIu64 " polls of the descriptor, %" PRIu64 " bridges;", rounds.done, the->bytes,
            the->urgent_bytes, counted->sends_combined, counted->doorbells_rung, the->slept, the->polled, the->bridges);
     for (int i = 0; i < WHATS; i++) printf(" %s %" PRIu64, names[i], fs_load_relaxed(&the->done[i]));
+    printf(";");
+    for (int i = 0; i < STEP_COUNT; i++) printf(" %s %" PRIu64, step_names[i], fs_load_relaxed(&the->steps[i]));
     printf("\n");
     return 0;
 }

@@ -84,8 +84,10 @@ static void after_call(struct end *e, struct fs_call *call) {
         close(fd);
     }
     if (after != FS_RELEASE) return;
+    if (!fs_front.keeps_apart) enter(e); /* the free blocks are the process's */
     fs_free_own(&e->c);
     fs_note_detached(&e->c);
+    if (!fs_front.keeps_apart) leave();
 }
 
 static inline void end_call(struct end *e, struct fs_call *call) {

@@ -4,9 +4,12 @@
 
 #include "frontend.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+
+#include "connection/blocking.h"
 
 enum { MAX_THREADS = 3, MAX_EVENTS = 16, MOST_SECONDS = 40 /* of a round */ };
 
@@ -39,11 +42,26 @@ struct event {
 
 enum { URGENT_NEVER, URGENT_INLINE, URGENT_APART };
 
+enum wanted { NOT_WANTED, WANTED, TOO_LATE };
+
+/* What has to be exercised in every run. */
+#define STEPS(X) X(FROM_RING) X(OWN_BYTES) X(DOORBELL_BYTES) X(LATE) X(SWITCHED) X(FOUND_WHEN_ARMED) \
+    X(WOKEN_BY_EVENTFD) X(WOKEN_BY_DESCRIPTOR) X(POLLED_IN_KERNEL) X(RECEIVED_ASLEEP) X(SENT_ASLEEP)
+#define NAME(name) name,
+enum step { STEPS(NAME) STEP_COUNT };
+#undef NAME
+#define NAME(name) #name,
+static const char *const step_names[STEP_COUNT] = {STEPS(NAME)};
+#undef NAME
+
 static struct round {
     struct lane lanes[2]; /* by the side that sends */
     struct event events[MAX_EVENTS];
     int event_count, apart, urgent, closes, leaves, threads[4];
     int outcomes[2]; /* of leaving: enum fs_outcome, 10 more: by a bridge */
+    int driven[2]; /* by a loop, which is asked for: */
+    fs_word32 wants_attach[2], wants_close[2]; /* (the former: enum wanted) */
+    int blocks; /* calls before the move wait in the kernel's own */
     int one_lock; /* of both ends, where sleepers have to hear of numbers */
     int excused; /* an end is killed or closed in the middle: the other one gets what TCP gives */
     struct fs_manner manner;
@@ -53,6 +71,7 @@ static struct round {
     int eventfds[2], lines[2];
     fs_word32 failed_calls, dissolved, tells_holder; /* tells_holder: the forked holder is to end */
     fs_word64 done[WHATS], bytes, urgent_bytes, bridges, slept, polled;
+    fs_word64 steps[STEP_COUNT];
     struct fs_counters counters;
 } *the;
 
@@ -60,6 +79,7 @@ static struct end ends[2];
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static fs_word32 working;  /* threads of this process */
 static fs_word32 exposed[2];
+static fs_word32 moving[2]; /* so nobody goes into the kernel's own call any more */
 static pid_t holder, other; /* the forked holder, and the process of side 1 */
 
 struct worker {
@@ -98,6 +118,28 @@ static void make_calls_unseen(void) {
     fs_system.send = unseen_send;
     fs_system.sendmsg = unseen_sendmsg;
     fs_system.recvmsg = unseen_recvmsg;
+}
+
+/* A host with processors to spare, whatever else runs on it: calls that wait on kernel TCP poll there first. */
+static int some_processors(pid_t pid, size_t size, cpu_set_t *set) {
+    (void)pid;
+    memset(set, 0, size);
+    CPU_SET(0, set);
+    CPU_SET(1, set);
+    return 0;
+}
+
+static int (*open_file)(const char *path, int flags);
+
+static int open_no_load(const char *path, int flags) {
+    errno = ENOENT;
+    return strcmp(path, "/proc/loadavg") == 0 ? -1 : open_file(path, flags);
+}
+
+static void have_processors_to_spare(void) {
+    open_file = fs_system.open;
+    fs_system.open = open_no_load;
+    fs_system.sched_getaffinity = some_processors;
 }
 
 /* ---- what went wrong ------------------------------------------------------------------------------------- */
@@ -164,6 +206,11 @@ static void sleep_for(struct worker *me, int what) {
     lose("a %s of side %d was never woken", what == FS_SEND ? "sender" : "receiver", me->end->side);
 }
 
+/* As a front end decides it, with its lock: nobody moves the connection while the call is in the kernel. */
+static int may_block(struct end *e) {
+    return the->blocks && !fs_is_attached(&e->c) && !fs_load_sc(&moving[e->side]) && fs_load_sc(&e->open);
+}
+
 /* ---- sending ----------------------------------------------------------------------------------------------- */
 
 static uint64_t sum_of(const void *bytes, int64_t count) {
@@ -190,10 +237,13 @@ static uint64_t allowed(const struct worker *me) {
 static int64_t try_to_send(struct worker *me, uint64_t position, size_t length) {
     struct fs_connection *c = &me->end->c;
     const char *data = (const char *)pattern_at(position);
-    int locked = one_in(&me->random, 4); /* a front end may hold its lock */
+    int blocks = may_block(me->end), locked = blocks || one_in(&me->random, 4); /* a front end may hold its lock */
     if (locked) enter(me->end);
     int64_t part;
-    if (the->urgent == URGENT_APART && one_in(&me->random, 16) && fs_is_attached(c) && fs_sends_on_ring(c)) {
+    if (blocks && may_block(me->end)) {
+        part = fs_send_asleep(c, data, length, MSG_NOSIGNAL);
+        if (part > 0) fs_add_sc(&the->steps[SENT_ASLEEP], 1);
+    } else if (the->urgent == URGENT_APART && one_in(&me->random, 16) && fs_is_attached(c) && fs_sends_on_ring(c)) {
         part = fs_try_send_urgent(c, "!", 1, MSG_NOSIGNAL);
         if (part == 1) fs_add_sc(&the->urgent_bytes, 1);
         if (part == 1) part = 0; /* none of the stream's */
@@ -341,18 +391,30 @@ static int64_t place_of(const char *bytes, int64_t count) {
     return -1;
 }
 
+/* With the front end's lock. */
+static int64_t receive_blocking(struct end *e, char *into, size_t room, int flags) {
+    int polled = 0;
+    int64_t got = fs_receive_polling(&e->c, into, room, flags, &polled);
+    if (polled) fs_add_sc(&the->steps[POLLED_IN_KERNEL], 1);
+    if (got != -EAGAIN || !may_block(e)) return got;
+    got = fs_receive_asleep(&e->c, into, room, flags, polled);
+    if (got >= 0) fs_add_sc(&the->steps[RECEIVED_ASLEEP], 1);
+    return got;
+}
+
 /* One receive call, and what follows it. Whether this thread is done. */
 static int receive_some(struct worker *me) {
     struct lane *lane = me->lane;
     struct end *e = me->end;
     size_t room = pick_size(&me->random, 40000);
     int flags = one_in(&me->random, 8) ? MSG_PEEK : lane->ordered && one_in(&me->random, 8) ? MSG_TRUNC : 0;
-    int final = !one_in(&me->random, 4), locked = one_in(&me->random, 4);
+    int final = !one_in(&me->random, 4), blocks = may_block(e), locked = blocks || one_in(&me->random, 4);
     char *into = me->buffer + LARGEST - room; /* so that a byte too many is out of bounds */
     if (lane->ordered) pthread_mutex_lock(&lane->receiving);
     uint64_t position = fs_load_relaxed(&lane->received);
     if (locked) enter(e);
-    int64_t got = fs_try_receive(&e->c, into, room, flags, final);
+    blocks = blocks && may_block(e);
+    int64_t got = blocks ? receive_blocking(e, into, room, flags) : fs_try_receive(&e->c, into, room, flags, final);
     if (locked) leave();
     if (got > 0 && lane->ordered && !(flags & MSG_PEEK)) fs_store_relaxed(&lane->received, position + (uint64_t)got);
     if (lane->ordered) pthread_mutex_unlock(&lane->receiving);
@@ -362,7 +424,7 @@ static int receive_some(struct worker *me) {
     }
     if (got < 0) {
         if (got != -EAGAIN) note_failure(me, "receives", got);
-        else await_data(me);
+        else if (!blocks) await_data(me); /* (it has waited) */
         return got != -EAGAIN;
     }
     check((size_t)got <= room, "%" PRId64 " bytes into room for %zu", got, room);
