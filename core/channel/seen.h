@@ -2,7 +2,7 @@
  *
  * Who looks sends a `fs_look` from a socket with an abstract name, and gets at most one `fs_seen` back, with as many records behind
  * it as fit. It comes again, from `next` on, until that is FS_NO_MORE. Only the same user, and root, is answered, whatever the
- * setting `trust`. All integers have the host's byte order; fastsock/tools/looking.py has the same layouts.
+ * setting `trust`. All integers have the host's byte order; fastsock/tools/looking.py gets the layouts from here.
  *
  * An answer is never waited for: a reader that does not read loses it. `fs_may_answer` bounds how many there are. */
 #ifndef FASTSOCK_SEEN_H

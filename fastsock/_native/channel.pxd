@@ -1,7 +1,7 @@
 # What Cython sees of the connection thread and of what stands beside it (core/channel). What each does, and who has to have the GIL for
 # it (the front end's lock), stands in the headers themselves.
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from fastsock._native.core_ring cimport fs_counters
 
@@ -41,4 +41,18 @@ cdef extern from "channel/seen.h" nogil:
     enum: FS_LOOK_PROCESS, FS_LOOK_ROLL, FS_LOOK_RING
     enum:
         FS_SEEN_SENDS, FS_SEEN_RECEIVES, FS_SEEN_EXPOSED, FS_SEEN_DRIVEN, FS_SEEN_ASLEEP, FS_SEEN_WAITS, FS_SEEN_LEFT
+    struct fs_look:
+        uint64_t magic, tag
+        uint32_t kind, from_ "from"
+    struct fs_seen:
+        uint64_t magic, tag
+        uint32_t kind, next, count, protocol
+    struct fs_seen_process:
+        fs_counters gone
+        uint32_t on_ring, names, queued, window
+    struct fs_seen_end:
+        uint64_t inode
+        uint32_t flags, window, unconsumed, credits
+        uint64_t unread
+        fs_counters count
     fs_counters *fs_counters_of_gone

@@ -8,6 +8,11 @@ NO_MORE: int
 LOOKS: tuple[int, int, int]
 FLAGS: tuple[int, int, int, int, int, int, int]
 """Of datagrams to and from a connection thread (core/channel/seen.h)."""
+LOOK_SHAPE: str
+SEEN_SHAPE: str
+PROCESS_SHAPE: str
+END_SHAPE: str
+"""Their formats, for `struct`."""
 
 # ---- regions
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
 """What is told of connections: where one stands, and what they counted. Read only, and no endpoint is known here."""
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
@@ -43,3 +43,17 @@ cdef dict counts(fs_counters *count):
         polls_paid=fs_load_relaxed64(&count.polls_paid), polls_unpaid=fs_load_relaxed64(&count.polls_unpaid),
         poll_ns=fs_load_relaxed64(&count.poll_ns), poll_unpaid_ns=fs_load_relaxed64(&count.poll_unpaid_ns),
         sleeps=fs_load_relaxed64(&count.sleeps), system_calls=fs_load_relaxed64(&count.system_calls))
+
+
+cdef tuple names_of_counters():
+    """In the header's order, which datagrams have: each counter is told its place."""
+    cdef fs_counters numbered
+    cdef size_t place
+    for place in range(sizeof(fs_counters) // sizeof(uint64_t)):
+        (<uint64_t *>&numbered)[place] = place
+    named = counts(&numbered)
+    assert sorted(named.values()) == list(range(sizeof(fs_counters) // sizeof(uint64_t))), "a counter has no name here"
+    return tuple(sorted(named, key=named.get))
+
+
+COUNTERS = names_of_counters()

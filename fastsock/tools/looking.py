@@ -18,35 +18,30 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from fastsock._native.connector import FLAGS, LOOK_MAGIC, LOOKS, NO_MORE, SEEN_MAGIC, VERSION
+from fastsock._native.connector import (
+    END_SHAPE,
+    FLAGS,
+    LOOK_MAGIC,
+    LOOK_SHAPE,
+    LOOKS,
+    NO_MORE,
+    PROCESS_SHAPE,
+    SEEN_MAGIC,
+    SEEN_SHAPE,
+    VERSION,
+)
+from fastsock._native.reports import COUNTERS
 from fastsock.rendezvous import REASONS
 
 __all__ = ["COUNTERS", "Connection", "Process", "look"]
 
 _socket = stdlib.SocketType  # the kernel's, whatever is patched
 
-LOOK = struct.Struct("=QQII")
-SEEN = struct.Struct("=QQIIII")
+LOOK = struct.Struct(LOOK_SHAPE)
+SEEN = struct.Struct(SEEN_SHAPE)
 PROCESS, ROLL, RING = LOOKS
-COUNTERS = (
-    "bytes_sent",
-    "bytes_received",
-    "messages_sent",
-    "messages_received",
-    "acks_alone",
-    "acks_piggybacked",
-    "sends_combined",
-    "doorbells_rung",
-    "polls_paid",
-    "polls_unpaid",
-    "poll_ns",
-    "poll_unpaid_ns",
-    "sleeps",
-    "system_calls",
-)
-"""As struct fs_counters of ring.h."""
-SEEN_PROCESS = struct.Struct(f"={len(COUNTERS)}Q4I")
-SEEN_END = struct.Struct(f"=QIIIIQ{len(COUNTERS)}Q")
+SEEN_PROCESS = struct.Struct(PROCESS_SHAPE)
+SEEN_END = struct.Struct(END_SHAPE)
 SENDS, RECEIVES, EXPOSED, DRIVEN, ASLEEP, WAITS, LEFT = FLAGS
 MARKS = {EXPOSED: "polled", DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", LEFT: "left"}
 PATIENCE = 0.5
