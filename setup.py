@@ -26,6 +26,9 @@ READ = [*glob("core/**/*.h", recursive=True), *glob("fastsock/_native/*.p*")]  #
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function", "-fvisibility=hidden"]
 FLAGS += ["-Werror=incompatible-pointer-types"]
 DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
+# Python's own flags ask for all debug information, two thirds of the file. For a traceback lines suffice; who wants
+# more, or none, says so in CFLAGS.
+LINES = [] if "-g" in os.environ.get("CFLAGS", "") or os.environ.get("FASTSOCK_DEBUG") == "1" else ["-g1"]
 
 
 class BuildInParallel(build_ext):
@@ -54,7 +57,7 @@ def native() -> Extension:
         [source for module in modules for source in module.sources] + CORE,
         include_dirs=["core"],
         depends=READ,
-        extra_compile_args=FLAGS + (DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else []),
+        extra_compile_args=FLAGS + LINES + (DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else []),
         libraries=["pthread"],
     )
 

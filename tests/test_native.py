@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -11,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from native.model import Ring
 from native.ring import End, Interference, Region, Violation, commit_word, layout, library
 
+from fastsock import SettingError, Settings
 from fastsock._native import connector
 
 DATA, OOB = 1, 2
@@ -60,6 +62,23 @@ def test_python_has_the_constants_of_the_headers() -> None:
     assert constant("FS_VERSION") == connector.VERSION
     assert int.from_bytes(b"fs-look1", "little") == connector.LOOK_MAGIC
     assert int.from_bytes(b"fs-seen1", "little") == connector.SEEN_MAGIC
+
+
+@pytest.mark.parametrize(("setting", "name"), [("window", "WINDOW"), ("chunk_size", "CHUNK")])
+def test_the_settings_bounds_are_those_of_the_headers(setting: str, name: str) -> None:
+    """Settings are read without the native part, so that they have their own."""
+    layout = (Path(__file__).parent.parent / "core/wire/layout.h").read_text()
+
+    def bound(end: str) -> int:
+        found = re.search(rf"#define FS_{name}_{end} (\d+)", layout)
+        assert found is not None
+        return int(found[1])
+
+    for value in (bound("MIN"), bound("MAX")):
+        assert getattr(Settings(**{setting: value, "ack_threshold": 1}), setting) == value
+    for value in (bound("MIN") - 64, bound("MAX") + 64):
+        with pytest.raises(SettingError):
+            Settings(**{setting: value, "ack_threshold": 1})
 
 
 @pytest.mark.parametrize(("window", "slots"), [(1, 1), (2, 2), (3, 4), (5, 8), (32, 32), (33, 64), (1024, 1024)])
