@@ -17,6 +17,7 @@ from papers.figures import Plan, Sample, Start, Take
 
 SOURCE = Path(__file__).with_name("raw.c")
 CORE = SOURCE.parents[1] / "core"
+SOURCES = (SOURCE, CORE / "ring/lock.c", CORE / "base/system.c")
 
 
 @cache
@@ -32,7 +33,7 @@ def program() -> Path:
     if not built.exists():
         partial = built.with_suffix(f".{os.getpid()}")
         done = subprocess.run(
-            [*words, "-O2", "-std=gnu11", f"-I{CORE}", str(SOURCE), str(CORE / "ring/lock.c"), "-o", str(partial)],
+            [*words, "-O2", "-std=gnu11", f"-I{CORE}", *map(str, SOURCES), "-o", str(partial), "-pthread"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
