@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from differential.processes import Gate, forked
+from native.ring import library
 from pairs import KernelSocket, Pair, make_pair, poll_mask, until
 from watching import await_access, watched
 
@@ -42,14 +43,14 @@ def closed_together(pair: Pair) -> Iterator[None]:
             near.close()
 
         with forked(close, first) as one, forked(close, second) as other:
-            word = 0 if pair.kind == "kernel" else end_of(near).describe()["side"]
+            word = 0 if pair.kind == "kernel" else library().holders_of(end_of(near).describe()["side"])
             near.close()
             if not word:
                 first.open()
                 second.open()
             else:
                 with watched(one) as tracee:
-                    tracee.watch(word)  # (the number of holders stands first)
+                    tracee.watch(word)
                     first.open()
                     await_access(tracee)
                     second.open()

@@ -38,10 +38,11 @@ def never_answers():
 never_answers()
 """
 STUCK_CLIENT = """
-import clock, socket, sys
+import clock, socket, sys, time
 sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 def waits_for_ever():
-    sock.recv(1)
+    while not sock.recv(1):  # the server may be ended first
+        time.sleep(0.01)
 for _ in clock.slices():
     waits_for_ever()
 """

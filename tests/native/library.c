@@ -152,6 +152,8 @@ void side_owes(struct fs_side *side, uint32_t count, int64_t since) {
     side->sender.bytes_unsent = count;
     side->sender.unsent_since = since;
 }
+void *holders_of(struct fs_side *side) { return &side->holders; }
+
 uint32_t side_owed(struct fs_side *side) { return side->sender.bytes_unsent; }
 
 /* Has the allocator's lock most of the time, until *over. */

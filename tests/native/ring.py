@@ -60,6 +60,7 @@ def library() -> ctypes.CDLL:
         ("turn_keep", None, pointer, ctypes.c_int),
         ("turn_word", u32, pointer, ctypes.c_int),
         ("side_owes", None, pointer, u32, ctypes.c_int64),
+        ("holders_of", pointer, pointer),
         ("side_owed", u32, pointer),
         ("end_post", ctypes.c_int64, pointer, ctypes.c_char_p, size, ctypes.c_int, ctypes.c_int),
         ("end_take", ctypes.c_int64, pointer, pointer, size, ctypes.c_int),
