@@ -108,8 +108,6 @@ class Endpoint:
         """After a shutdown: threads that sleep in a call on this connection look again."""
     def reset(self) -> str:
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
-    def finish(self) -> None:
-        """The connection ends in this process: FIN, or a reset if data lies unread."""
     def serve_listener(self) -> None:
         """This endpoint only polls for connections."""
 

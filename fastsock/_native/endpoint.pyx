@@ -306,10 +306,6 @@ cdef class Endpoint:
         fs_wake_own(&self.c)
         return (<bytes>violation).decode() if violation != NULL else "unknown violation"
 
-    def finish(self):
-        """The connection ends in this process: FIN, or a reset if data lies unread."""
-        end_here(self)
-
     # ---- forks -------------------------------------------------------------------------------------------
 
     def await_thread(self):

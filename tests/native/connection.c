@@ -47,23 +47,13 @@ __attribute__((noreturn)) static void be_holder(struct end *e, uint64_t random) 
 
 static void hold(struct end *e, uint64_t random) {
     enter(e);
-    fs_stop_thread();
-    fs_announce_fork(1);
-    holder = fork();
-    fs_announce_fork(0);
-    check(holder >= 0, "fork: %m");
+    holder = fork_holder();
     if (holder == 0) {
-        fs_own_pid = (uint32_t)getpid();
-        fs_forget_blocks_after_fork();
-        fs_forget_news();
-        fs_leave_channel_to_parent();
         fs_inherit(&e->c);
         e->asked = 0;
         leave();
         be_holder(e, random);
     }
-    fs_fork_is_over();
-    fs_start_thread_again();
     leave();
 }
 

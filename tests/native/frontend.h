@@ -9,6 +9,7 @@
 #include "include/fastsock.h"
 
 #include <arpa/inet.h>
+#include <sched.h>
 #include <sys/wait.h>
 
 #include "channel/requests.h"
@@ -308,6 +309,34 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
             " settled %u, fin_taken %u\n", fs_own32(&own->receiver.consumed), fs_own32(&own->receiver.acknowledged), own->receiver.kernel_taken,
             own->receiver.doorbell_debt, fs_own32(&rx->doorbell), fs_own32(&rx->ready), fs_own32(&rx->settled),
             fs_own32(&own->receiver.fin_taken));
+}
+
+/* Forks: the child holds what this process holds, once it has inherited it (fs_inherit). 0 in the child. */
+static inline pid_t fork_holder(void) {
+    fs_stop_thread();
+    fs_announce_fork(1);
+    pid_t child = fork();
+    fs_announce_fork(0);
+    check(child >= 0, "fork: %m");
+    if (child == 0) {
+        fs_own_pid = (uint32_t)getpid();
+        fs_forget_blocks_after_fork();
+        fs_forget_news();
+        fs_leave_channel_to_parent();
+    } else {
+        fs_fork_is_over();
+        fs_start_thread_again();
+    }
+    return child;
+}
+
+/* A host with processors to spare, whatever else runs on it: calls that wait on kernel TCP poll there first. */
+static inline int some_processors(pid_t pid, size_t size, cpu_set_t *set) {
+    (void)pid;
+    memset(set, 0, size);
+    CPU_SET(0, set);
+    CPU_SET(1, set);
+    return 0;
 }
 
 #endif

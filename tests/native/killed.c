@@ -3,12 +3,9 @@
  *
  * Both ends are in this process, and a forked child holds one of them too. It dies in the function that stands
  * in the core's table of calls, and stays a zombie while the next holder works. */
-#include "frontend.h"
+#include "pair.h"
 
 #include <signal.h>
-
-#define WINDOW 8
-#define CHUNK 1024
 
 static int dies_at = -1; /* writing to this descriptor kills this process */
 
@@ -25,65 +22,20 @@ static int ask_or_die(int fd, unsigned long what, void *argument) {
     return ioctl(fd, what, argument);
 }
 
-static struct end ends[2];
-static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
-
 static void count_child(int by) {
     for (int s = 0; s < 2; s++)
         if (fs_load_sc(&ends[s].open)) fs_add_sc(&ends[s].c.own->holders, (uint32_t)by);
 }
 
-/* Both ends of a connection, on the ring in both directions. */
-static void open_ends(void) {
-    static const struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 0, .combine_when_full = 0};
-    int fds[2], wakes[2] = {eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
-    size_t size;
-    char byte;
-    void *memory = make_region(WINDOW, CHUNK, &size);
-    connect_pair(fds);
-    for (int s = 0; s < 2; s++) {
-        ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s};
-        ends[s].wake_fd = fcntl(wakes[s], F_DUPFD_CLOEXEC, 3);
-        ends[s].peer_fd = fcntl(wakes[!s], F_DUPFD_CLOEXEC, 3);
-        check(open_end(&ends[s], fds[s]) == 0 && attach_end(&ends[s], &manner) == 0, "opening");
-    }
-    close(wakes[0]);
-    close(wakes[1]);
-    for (int s = 0; s < 2; s++) {
-        check(fs_try_send(&ends[s].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
-        check(fs_sends_on_ring(&ends[s].c), "side %d does not move", s);
-        check(fs_try_receive(&ends[!s].c, &byte, 1, 0, 1) == 1, "receiving");
-    }
-}
-
-static void close_ends(void) {
-    for (int s = 0; s < 2; s++) {
-        close_end(&ends[s], 1);
-        close(ends[s].wake_fd);
-        close(ends[s].peer_fd);
-    }
-    munmap(ends[0].memory, ends[0].size);
-}
-
 /* A forked child of this process holds both ends too, and dies in `act`. */
 static void be_killed(void (*act)(void)) {
     siginfo_t info;
-    fs_stop_thread();
-    fs_announce_fork(1);
-    pid_t child = fork();
-    fs_announce_fork(0);
-    check(child >= 0, "fork: %m");
+    pid_t child = fork_holder();
     if (child == 0) {
-        fs_own_pid = (uint32_t)getpid();
-        fs_forget_blocks_after_fork();
-        fs_forget_news();
-        fs_leave_channel_to_parent();
         for (int s = 0; s < 2; s++) fs_inherit(&ends[s].c);
         act();
         _exit(1);
     }
-    fs_fork_is_over();
-    fs_start_thread_again();
     check(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0, "waitid: %m");
     check(info.si_code == CLD_KILLED && info.si_status == SIGKILL, "the child was not killed: %d", info.si_status);
 }
@@ -101,6 +53,7 @@ static void kill_who_answers_a_plug(void) {
     char bytes[CHUNK] = {0};
     struct pollfd polled;
     open_ends();
+    move_ends();
     expose_end(&ends[0]);
     polled = (struct pollfd){ends[0].number, POLLOUT, 0};
     while (fs_try_send(&ends[0].c, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) {}
@@ -131,6 +84,7 @@ static void take_urgent_byte(void) {
 static void kill_who_counts_by_place(int in_line) {
     char bytes[8];
     open_ends();
+    move_ends();
     struct pollfd polled = {ends[1].number, POLLIN, 0};
     expose_end(&ends[1]);
     check(fs_try_send(&ends[0].c, "ab", 2, MSG_NOSIGNAL) == 2, "sending");

@@ -120,15 +120,6 @@ static void make_calls_unseen(void) {
     fs_system.recvmsg = unseen_recvmsg;
 }
 
-/* A host with processors to spare, whatever else runs on it: calls that wait on kernel TCP poll there first. */
-static int some_processors(pid_t pid, size_t size, cpu_set_t *set) {
-    (void)pid;
-    memset(set, 0, size);
-    CPU_SET(0, set);
-    CPU_SET(1, set);
-    return 0;
-}
-
 static int (*open_file)(const char *path, int flags);
 
 static int open_no_load(const char *path, int flags) {
