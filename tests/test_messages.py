@@ -20,7 +20,12 @@ from pairs import SECONDS, KernelSocket, Task, payload, reset, until
 from processes import running
 
 KEY = b"key"
-SETTINGS = {"kernel": None, "ring": {"move_after": 0}, "midstream": {"move_after": 2}, "unpatched": {"move_after": 0}}
+SETTINGS = {
+    "kernel": None,
+    "ring": {"move_after": 0},
+    "midstream": {"move_after": 2, "move_polled": 1},  # also where a test hands the number out before the move
+    "unpatched": {"move_after": 0},
+}
 
 
 def path(connection: Connection) -> str:
