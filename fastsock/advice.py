@@ -35,7 +35,7 @@ ADVICE = MappingProxyType(
         ),
         Reason.NAME: (
             "Another process holds the name of this connection. If it comes again, see who holds names like "
-            "@fastsock/2/... in /proc/net/unix."
+            "@fastsock/tcp/... in /proc/net/unix."
         ),
         Reason.REFUSED: (
             "The other end had no room for the meeting four times: raise its listen backlog, or its limit on"
@@ -66,16 +66,24 @@ ADVICE = MappingProxyType(
             "Another process holds it too: close the connection in the process that does not use it, after the fork."
         ),
         Reason.MEMORY_CAP: (
-            "Raise memory_cap (FASTSOCK_MEMORY_CAP): each moved connection counts 2 MiB of it with the other defaults."
+            "Raise memory_cap (FASTSOCK_MEMORY_CAP): what moved connections have in memory counts, "
+            "and 2 MiB for the one that is to move."
         ),
         Reason.RESOURCES: (
-            "Raise the limit on descriptors (ulimit -n): fastsock uses the last sixteenth of the numbers, "
-            "two for each moved connection. Or memory is short."
+            "Raise the limit on descriptors (ulimit -n): fastsock uses the last sixteenth of the numbers; "
+            "a connection needs some while it moves, and none then. Or memory is short."
         ),
         Reason.ENDING: "Nothing to do: it was closed or reset while it looked for its peer.",
         Reason.VIOLATION: (
-            "It was reset. See that both ends run the same version of fastsock; if they do, please report it"
-            " with the event fastsock.violation."
+            "It was reset. Please report it with the event fastsock.violation, and with what runs at the other end."
+        ),
+        Reason.VERSION: (
+            "The two ends have versions of fastsock that do not understand each other: install the same one "
+            "at both, and start both again. `fastsock ss` shows each process's."
+        ),
+        Reason.UNPAID: (
+            "Nothing to do: most sessions with this service are too short to gain, or wait too long, or the other ends "
+            "have no fastsock. Longer ones move; move_after=0 moves every one."
         ),
         DISABLED: "enabled is 0 (FASTSOCK_ENABLED=0): take that out.",
         FOREIGN: (

@@ -19,11 +19,13 @@ def before_fork(endpoints: list[Endpoint]) -> None:
 
 
 def after_fork_in_parent() -> None:
-    """The fork is over, whether or not there is a child. From Python 3.12 on the thread starts later: the interpreter
-    warns of the threads that it finds after this."""
+    """The fork is over, whether or not there is a child. From Python 3.12 on the thread starts later, with a call on a
+    connection or a turn of a loop that has one: the interpreter warns of the threads that it finds after this."""
     connector.fork_is_over()
     if sys.version_info < (3, 12):
         start_thread_again()
+    else:
+        connector.wake_loops()
 
 
 def after_fork_in_child(endpoints: list[Endpoint]) -> None:

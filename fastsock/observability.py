@@ -119,20 +119,20 @@ class Stats:
     sends_combined: int
     """Sends that were appended to an open descriptor."""
     doorbells_rung: int
-    """System calls made to wake a peer."""
+    """Wakeups sent to a peer that slept, doorbell bytes among them."""
     polls_paid: int
     polls_unpaid: int
     """Waits in which polling found what it waited for, and in which it gave up and slept."""
     poll_ns: int
-    """Nanoseconds that blocking calls spent polling, at least: a wait that is over within its first round of looks,
-    some 2 us, counts nothing, as the clock is not read again for it."""
+    """Nanoseconds that blocking calls and event loops spent polling, at least: a wait that is over within its first
+    round of looks, some 2 us, counts nothing, as the clock is not read again for it."""
     poll_unpaid_ns: int
     """Of those, the nanoseconds of waits that gave up polling and slept."""
     sleeps: int
     """Times that a blocking call slept on a connection with a region."""
     system_calls: int
-    """System calls made for connections with a region, to sleep and to wake the peer. Those of loops are their own."""
-
+    """System calls made for connections with a region, to sleep and to wake the peer. Those that a loop sleeps with are
+    its own."""
 
     def metrics(self) -> tuple[Metric, ...]:
         """The same, under names as OpenTelemetry has them. All are counters that only grow, but for the connections: an
@@ -179,7 +179,7 @@ class Stats:
                 ),
             ),
             Metric("fastsock.sends.combined", "{send}", "Sends that shared a descriptor", (({}, self.sends_combined),)),
-            Metric("fastsock.doorbells", "{call}", "System calls made to wake a peer", (({}, self.doorbells_rung),)),
+            Metric("fastsock.doorbells", "{wakeup}", "Wakeups sent to a peer that slept", (({}, self.doorbells_rung),)),
             Metric(
                 "fastsock.polls",
                 "{wait}",
@@ -189,7 +189,7 @@ class Stats:
                     ({"fastsock.poll": "unpaid"}, self.polls_unpaid),
                 ),
             ),
-            Metric("fastsock.poll.duration", "s", "Time of polling in blocking calls", (({}, self.poll_ns / 1e9),)),
+            Metric("fastsock.poll.duration", "s", "Time of polling", (({}, self.poll_ns / 1e9),)),
             Metric(
                 "fastsock.poll.unpaid.duration", "s", "Of that, in vain", (({}, self.poll_unpaid_ns / 1e9),)
             ),

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from fastsock import addresses, config, sessions
-from fastsock._native import connector
+from fastsock import addresses, config
 from fastsock._native.vi import (
     REASONS as NUMBERS,
 )
@@ -51,6 +50,8 @@ class Reason:
     RESOURCES = "out of memory or descriptors"
     ENDING = "ended before it could move"
     VIOLATION = "peer broke the protocol"
+    VERSION = "peer speaks another version of the protocol"
+    UNPAID = "moves have not paid here"
 
 
 DISABLED = "disabled by settings"
@@ -89,9 +90,9 @@ def _moves_polled(settings: config.Settings) -> bool:
 settings = config.active
 
 
-def start(endpoint: Endpoint) -> str | int | tuple[bytes, bool]:
-    """A connection is about to look for its peer. The reason why it shall not; or the number of the operation before
-    which it shall not; or the name that it is found by, and whether this end publishes it."""
+def start(endpoint: Endpoint) -> str | tuple[bytes, bool]:
+    """A connection is about to look for its peer. The reason why it shall not; or the name that it is found by, and
+    whether this end publishes it."""
     settings = config.active()
     try:
         here, there = ((addresses.canonical(address), port) for address, port in endpoint.ends())
@@ -105,10 +106,8 @@ def start(endpoint: Endpoint) -> str | int | tuple[bytes, bool]:
         return Reason.EXCLUDED
     if endpoint.exposed and not _moves_polled(settings):
         return Reason.POLLED
-    if settings.move_after and sessions.delay(endpoint, (here[1], there[1])):
-        return sessions.PAYS
     first, second = sorted((here, there), key=addresses.order)
-    name = f"fastsock/{connector.VERSION}/{first[0]}:{first[1]}-{second[0]}:{second[1]}"
+    name = f"fastsock/tcp/{first[0]}:{first[1]}-{second[0]}:{second[1]}"
     return name.encode(), first == here
 
 
@@ -148,9 +147,9 @@ def no_thread(error: OSError) -> None:
 
 
 def give_back_descriptors(endpoints: list[Endpoint]) -> bool:
-    """The program is out of descriptors: gives back those of ours that no moved connection needs. Whether there were
+    """The program is out of descriptors: gives back those of ours that meetings have. Whether there were
     any."""
-    gave = connector.drop_parked()
+    gave = False
     for endpoint in endpoints:
         if endpoint.searching and not endpoint.attached:
             decide(endpoint, Reason.RESOURCES)

@@ -32,6 +32,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="size", action="store_const", const="quick", help="all in under 10 minutes")
     size.add_argument("--least", dest="size", action="store_const", const="least", help="the smallest sizes, for tests")
+    parser.add_argument("--runs", type=int, help="of each line at each x, at most (5; 3 with --quick)")
     parser.add_argument("--list", action="store_true", help="the names, and nothing else")
     parser.add_argument("--page", action="store_true", help="only the page and the PNGs, from the JSON that is there")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where papers.md and papers/ go (docs)")
@@ -56,7 +57,7 @@ def main() -> int:
     console = Console(stderr=True)
     problems: dict[str, str] = {}
     if not options.page:
-        plan, described, settings = Plan.named(options.size or "full"), machine(), fastsock_settings()
+        plan, described, settings = Plan.named(options.size or "full", options.runs), machine(), fastsock_settings()
         if said := remark(described["busy_before"]):
             console.print(said, style="yellow")
         columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))

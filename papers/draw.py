@@ -77,5 +77,3 @@ def draw_bars(axis: Axes, table: Table) -> None:
         above = [max(figures) - m for m, figures in zip(middle, by_x.values(), strict=True)]
         axis.bar(at, middle, width, label=name, color=COLOURS[number % len(COLOURS)], yerr=[below, above], capsize=2)
     axis.set_xticks(range(len(xs)), xs, rotation=20, fontsize=7)
-
-

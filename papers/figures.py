@@ -24,16 +24,15 @@ class Plan:
     seconds: float = 0.25  # of timed work for each sample
 
     @classmethod
-    def named(cls, size: str) -> Plan:
-        return {"full": cls(), "quick": cls("quick", 3, 0.05), "least": cls("least", 1, 0.01)}[size]
+    def named(cls, size: str, runs: int | None = None) -> Plan:
+        plan = {"full": cls(), "quick": cls("quick", 3, 0.05), "least": cls("least", 1, 0.01)}[size]
+        return attrs.evolve(plan, runs=runs or plan.runs)
 
 
 @attrs.frozen
 class Line:
     name: str
     start: Start
-    skip: Callable[[Any], bool] = lambda x: False
-    """Values of x at which this line has nothing to measure."""
 
 
 @attrs.frozen
@@ -56,7 +55,8 @@ class Versus:
     ours: str
     theirs: str
     goal: float | None = None  # the ratio that is to be reached at `at`, the paper's own
-    at: Any = None  # None: where it is best
+    at: Any = None  # None: where it is best, or worst if it is to be reached everywhere
+    everywhere: bool = False
     keys: tuple[str, ...] = ()  # of the panels that it is about; empty: all
 
 

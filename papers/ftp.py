@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import filecmp
+import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -72,8 +72,6 @@ def over(way: str) -> Start:
 def moved(way: str, stats: Path) -> Sample:
     if way != "fastsock":
         return {}
-    import json
-
     counted = json.loads(stats.read_text())
     return {"connections_ring": counted["connections_ring"], "connections_tcp": counted["connections_tcp"]}
 
@@ -96,8 +94,5 @@ def local_copy(stack: ExitStack, plan: Plan) -> Take:
     return once
 
 
-def ftp_lines(local: bool = True) -> tuple[Line, ...]:
-    ways: dict[str, Callable[..., Take]] = {RING: over("fastsock"), "kernel TCP": over("plain")}
-    if local:
-        ways["local copy"] = local_copy
-    return tuple(Line(name, start) for name, start in ways.items())
+def ftp_lines() -> tuple[Line, ...]:
+    return Line(RING, over("fastsock")), Line("kernel TCP", over("plain")), Line("local copy", local_copy)

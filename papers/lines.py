@@ -32,7 +32,7 @@ def cpus(number: int) -> tuple[int, ...]:
 
 
 def free(settings: dict[str, Any] | None = None, expect: str | None = "ring") -> tuple[Setup, Setup]:
-    """Both ends with fastsock. Not confined to a CPU: fastsock does not poll where it may use one only."""
+    """Both ends with fastsock, not confined to a CPU: with one only, it polls for few peers."""
     setup = Setup(fastsock=settings or {}, expect=expect)
     return setup, setup
 
@@ -48,6 +48,14 @@ def together(expect: str | None = "kernel") -> tuple[Setup, Setup]:
 
 
 Orders = Callable[[Any], dict[str, Any]]
+
+
+def pingpong(size: Any, nodelay: bool = True) -> dict[str, Any]:
+    return {"loop": "pingpong", "size": size, "nodelay": nodelay}
+
+
+def stream(size: Any) -> dict[str, Any]:
+    return {"loop": "stream", "size": size, "block": max(32, min(4096, (8 << 20) // size))}
 
 
 def roles(ends: Callable[[], tuple[Setup, Setup]], *orders: Orders, finish: Callable[[Sample], Sample] = dict) -> Start:
@@ -113,6 +121,16 @@ def command(way: str, module_or_file: str, *words: Any, stats: Path | None = Non
     target = [module_or_file] if module_or_file.endswith(".py") else ["-m", module_or_file]
     run = ["-m", "fastsock", "run", *(["--stats", str(stats)] if stats else [])] if way == "fastsock" else []
     return [sys.executable, *run, *target, *map(str, words)]
+
+
+CONFINE = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); os.execv(sys.argv[2], sys.argv[2:])"
+
+
+def on(cpu: int | None, words: list[str]) -> list[str]:
+    """The command, confined to the CPU of that number (see `cpus`); as it is with None."""
+    if cpu is None:
+        return words
+    return [sys.executable, "-c", CONFINE, str(cpus(cpu)[0]), *words]
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -39,7 +39,9 @@ def moving(role: Role) -> Iterator[Report]:
     yield report
     moved = role.connections_moved() - before
     path = "kernel" if role.settings is None else "ring" if moved else "tcp"
-    report.update(path=path, connections_moved=moved, reason=f"{moved} connections moved")
+    report.update(path=path, reason=f"{moved} connections moved")
+    if role.settings is not None:
+        report["connections_moved"] = moved
 
 
 def offer(listener: socket.socket, port: int) -> None:

@@ -33,18 +33,22 @@ def headlines(papers: tuple[Paper, ...], documents: dict[str, Document]) -> str:
     for paper in papers:
         for figure in paper.figures:
             for versus in figure.versus:
-                if versus.goal is None:
-                    continue
-                ratio = "not measured"
-                if figure.full_name in documents:
-                    samples = documents[figure.full_name]["samples"]
-                    panel = panels_of(figure, versus)[0]
-                    found = ratios(samples, panel, versus)
-                    at = str(versus.at) if versus.at is not None else max(found, key=found.__getitem__, default="")
-                    if at in found:
-                        ratio = f"{found[at]:.1f} (at {at})"
-                rows.append(f"| {figure.title}: {versus.ours} against {versus.theirs} | {versus.goal:g} | {ratio} |")
-    return "\n".join(["## Headline ratios", "", "| what | the paper | here |", "| --- | --- | --- |", *rows])
+                if versus.goal is not None:
+                    rows.append(headline(figure, versus, documents.get(figure.full_name)))
+    head = "| what | the paper | here | at all values of x |"
+    return "\n".join(["## Headline ratios", "", head, "| --- | --- | --- | --- |", *rows])
+
+
+def headline(figure: Figure, versus: Versus, document: Document | None) -> str:
+    panel = panels_of(figure, versus)[0]
+    what = f"{figure.title}: {panel.label}, {versus.ours} against {versus.theirs}"
+    goal = f"{versus.goal:g}{' everywhere' if versus.everywhere else ''}"
+    found = ratios(document["samples"], panel, versus) if document is not None else {}
+    pick = min if versus.everywhere else max
+    at = str(versus.at) if versus.at is not None else pick(found, key=found.__getitem__, default="")
+    if at not in found:
+        return f"| {what} | {goal} | not measured | |"
+    return f"| {what} | {goal} | {found[at]:.2f} (at {at}) | {min(found.values()):.2f} to {max(found.values()):.2f} |"
 
 
 def section(figure: Figure, document: Document | None) -> str:
@@ -58,6 +62,7 @@ def section(figure: Figure, document: Document | None) -> str:
     parts.append(figure.shows)
     if document is not None:
         parts.append(comparison(figure, document["samples"]))
+        parts.append(stayed(document["samples"]))
         if figure.conclusion is not None:
             parts.append(figure.conclusion(document["samples"]))
         parts.append(f"*{document['caption']}. Data: [JSON](papers/{figure.full_name}.json).*")
@@ -143,10 +148,18 @@ def comparison(figure: Figure, samples: Samples) -> str:
     return text
 
 
+def stayed(samples: Samples) -> str:
+    """The lines under fastsock of whose connections none moved, among those that count them."""
+    moved = {
+        line: [one["connections_moved"] for taken in by_x.values() for one in taken if "connections_moved" in one]
+        for line, by_x in samples.items()
+    }
+    names = [line for line, counts in moved.items() if counts and not any(counts)]
+    return f"All connections stayed on kernel TCP in: {', '.join(names)}." if names else ""
+
+
 def extent(found: dict[str, float]) -> str:
     low, high = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
     if low == high:
         return f"{found[low]:.2f}x better at {low}"
     return f"{found[low]:.2f}x (at {low}) to {found[high]:.2f}x better (at {high})"
-
-

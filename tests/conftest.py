@@ -11,6 +11,7 @@ import pytest
 
 pytest.register_assert_rewrite("pairs", "differential.processes", "programs.launch")
 
+from crowd import PATHS  # noqa: E402 - after its registration
 from pairs import KINDS, Pair, deadline, make_pair  # noqa: E402 - after its registration
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell
@@ -30,6 +31,12 @@ def bounded() -> Iterator[None]:
     """Most modules name it in their ``pytestmark``; one whose tests take longer, or are quick, has its own."""
     with deadline(50):
         yield
+
+
+@pytest.fixture(params=PATHS)
+def path(request: pytest.FixtureRequest) -> str:
+    """A program of a crowd, plain or under fastsock."""
+    return request.param
 
 
 @pytest.fixture(params=KINDS)

@@ -297,7 +297,10 @@ def until_asleep(process: int, thread: int | None = None) -> None:
 
 
 FUTEX = {"x86_64": "202", "aarch64": "98"}.get(platform.machine(), "none")
-"""Number of the system call in which a thread waits for the GIL: it is not blocked in a call of its own."""
+"""Number of the system call in which a thread sleeps on a word."""
+FUTEX_PRIVATE = 128
+"""In its second argument, of a thread that waits for the GIL: it is not blocked in a call of its own, which sleeps on a
+word that other processes have too."""
 
 
 def sleep_of(thread: int) -> tuple[str, ...] | None:
@@ -308,7 +311,7 @@ def sleep_of(thread: int) -> tuple[str, ...] | None:
         call = (task / "syscall").read_text()
     except PermissionError:  # not in every kernel
         call = (task / "stat").read_text().rpartition(")")[2].split()[0].replace("R", "running")
-    if call.startswith("running") or call.split()[0] == FUTEX:
+    if call.startswith("running") or (call.split()[0] == FUTEX and int(call.split()[2], 16) & FUTEX_PRIVATE):
         return None
     return call, *(line for line in (task / "status").read_text().splitlines() if line.startswith("voluntary"))
 

@@ -24,10 +24,12 @@ from processes import connect, say, settle, told
 class Program:
     """A running Python process; what it imports besides its own imports is in ``PRELUDE``."""
 
-    def __init__(self, source: str, *arguments: object, pass_fds: Sequence[int] = (), **variables: str) -> None:
+    def __init__(
+        self, source: str, *arguments: object, pass_fds: Sequence[int] = (), prelude: str = PRELUDE, **variables: str
+    ) -> None:
         path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(source), *map(str, arguments)],
+            [sys.executable, "-c", prelude + textwrap.dedent(source), *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # a line that came with the one before is seen by `select`
@@ -65,9 +67,11 @@ class Program:
 
 
 @contextlib.contextmanager
-def running(source: str, *arguments: object, pass_fds: Sequence[int] = (), **variables: str) -> Iterator[Program]:
+def running(
+    source: str, *arguments: object, pass_fds: Sequence[int] = (), prelude: str = PRELUDE, **variables: str
+) -> Iterator[Program]:
     """A `Program`, killed on leaving."""
-    with contextlib.closing(Program(source, *arguments, pass_fds=pass_fds, **variables)) as program:
+    with contextlib.closing(Program(source, *arguments, pass_fds=pass_fds, prelude=prelude, **variables)) as program:
         yield program
 
 

@@ -176,7 +176,7 @@ def test_a_program_in_c_drives_connections(library: Path, tmp_path: Path) -> Non
 HARMLESS = re.compile(
     r"mem(?:cpy|cmp|set|move)|strlen|snprintf|(?:__isoc\d+_)?sscanf|inet_pton|sigfillset|__sched_cpucount"  # no calls
     r"|clock_gettime|getpid|get[eu]?[ug]id|sched_yield|sched_getcpu|pthread_sigmask|sigprocmask|_exit"  # cannot fail
-    r"|pthread_(?:mutex_\w+|attr_\w+|detach|join|self)"  # neither
+    r"|pthread_(?:mutex_\w+|attr_\w+|detach|timedjoin_np|self)|__cmsg_nxthdr"  # neither
     r"|_GLOBAL_OFFSET_TABLE_|_*errno_location|__tls_get_addr|__assert_fail|__stack_chk_fail|__aarch64_\w+"  # compiler
 )
 """What files of the core but system.c may use of the C library. All else can fail, and belongs in the table."""
@@ -224,10 +224,10 @@ def test_a_call_past_the_table_is_found(library: Path, tmp_path: Path) -> None:
     assert calls_past_the_table(objects) == {"stray.o": {"recv", "malloc"}}
 
 
-@pytest.mark.parametrize("name", ["connection", "failures", "life", "search"])
+@pytest.mark.parametrize("name", ["connection", "failures", "life", "search", "sets", "strangers"])
 def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Path) -> None:
-    """Connections whose ends move, leave, fork, close and die under load; how long one lives; and calls of the system
-    that fail, while connections live and while they look for each other."""
+    """Connections whose ends move, leave, fork, close and die under load; how long one lives; calls of the system
+    that fail, while connections live and while they look for each other; and those that a stranger makes block."""
     program = build(name, library, tmp_path)
     done = subprocess.run([program, "3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -289,6 +289,13 @@ def test_an_ack_that_is_late_is_found(library: Path, tmp_path: Path) -> None:
     done = subprocess.run([program, "0"], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 1
     assert "the sender has posted 1, all was taken, and it is told of 0" in done.stderr
+
+
+def test_who_sleeps_on_a_bell_hears_of_everything(library: Path, tmp_path: Path) -> None:
+    program = build("bells", library, tmp_path)
+    done = subprocess.run([program, "0"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert re.search(r"^[1-9]\d* rounds", done.stdout, re.MULTILINE)
 
 
 def test_what_comes_between_two_steps_of_a_call(library: Path, tmp_path: Path) -> None:

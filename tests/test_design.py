@@ -93,11 +93,11 @@ def test_what_a_page_names_is_there(page: str) -> None:
 
 def test_what_is_not_there_is_found() -> None:
     assert absent_files("`core/ring/` `send.c` `core/ring/send.c` `cores/`") == {"core/ring/send.c", "cores"}
-    assert absent_names("fs_post, `fs_pots`, FS_OUT and FS_OUTER, fs_try_*, fs_tri_*, `hand_over`, `hand_oven()`") == {
+    assert absent_names("fs_post, `fs_pots`, FS_OUT and FS_OUTER, fs_try_*, fs_tri_*, `end_sleep`, `end_sheep()`") == {
         "fs_pots",
         "FS_OUTER",
         "fs_tri_",
-        "hand_oven",
+        "end_sheep",
     }
 
 

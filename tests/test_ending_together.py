@@ -108,7 +108,7 @@ class ForkInTheMiddle:
         self.function = function
         self.child = 0
 
-    def note(self, _: int) -> None:
+    def note(self, *_: int) -> None:
         def fork() -> None:
             self.child = os.fork()
             if self.child == 0:

@@ -281,6 +281,37 @@ def test_filters(client, tmp_path, way, schedule):
         assert stats["connections_ring"] == 4, stats  # the client's: two into the first filter, two out of the last
 
 
+SHARES = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from pipeline import Pipeline, Stage
+
+SLOW, NANOSECONDS, BLOCK = 1000.0, 200.0, 1000
+stages = [Stage("repository"), Stage("transform", 3, NANOSECONDS, SLOW, waits=True)]
+with Pipeline(stages, BLOCK, sys.argv[2]) as pipeline:
+    pipeline.query(range(60))
+    print(json.dumps(round(pipeline.reports[2] * 1e9 / NANOSECONDS / BLOCK / SLOW)))
+"""
+
+
+@pytest.mark.parametrize("way", ["plain", "fastsock"])
+def test_demand_driven_filters_send_a_slow_copy_less(tmp_path, way):
+    """A block takes the slow copy 0.2 s. By demand it is sent two ahead and one for each that it begins; in turn, a
+    third of all."""
+    program = tmp_path / "shares.py"
+    program.write_text(SHARES)
+    run = ["-m", "fastsock", "run"] if way == "fastsock" else []
+
+    def blocks_of_the_slow_copy(schedule):
+        words = [sys.executable, *run, str(program), str(EXAMPLES / "filters"), schedule]
+        ended = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=False)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return json.loads(ended.stdout)
+
+    assert blocks_of_the_slow_copy("round-robin") == 20
+    assert 1 <= blocks_of_the_slow_copy("demand") <= 12
+
+
 BROKEN_FILTER = """
 import filters, worker
 

@@ -236,25 +236,6 @@ def take_all() -> list[int]:
     return taken
 
 
-@pytest.mark.parametrize("call", ["socket", "dup", "accept"])
-def test_what_is_parked_is_given_back_to_the_programs_calls(limited: int, call: str) -> None:
-    """The program has all numbers but those of two parked regions: its call finds them."""
-    with make_pair("ring"):
-        pass
-    with KernelSocket() as near, fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        near.connect(listener.getsockname())
-        until(connector.parked, "a region is parked")
-        taken = take_all()
-        try:
-            made = {"socket": fastsock.socket, "dup": listener.dup, "accept": lambda: listener.accept()[0]}[call]()
-            made.close()
-        finally:
-            for fd in taken:
-                os.close(fd)
-
-
 def has_visitor(first: int) -> bool:
     """Whether the connection thread has accepted somebody at a name."""
     for number in range(first, 1024):
@@ -299,23 +280,6 @@ def test_a_seeker_is_told_that_the_publisher_is_short() -> None:
         assert peer.control is not None
         peer.control.send(b"!")
         until(lambda: short(peer), "the seeker hears of it")
-
-
-@pytest.mark.parametrize("room", [0, 1])
-def test_a_meeting_takes_the_place_of_parked_regions(limited: int, room: int) -> None:
-    """The share is full, with parked regions in it: they give way."""
-    with make_pair("ring"):
-        pass
-    assert connector.parked()
-    made = fill_share(connector.new_eventfd)
-    for fd in made[len(made) - 14 - room :]:  # for a name, a visitor and the look-up, and what two ends need
-        os.close(fd)
-    try:
-        with make_pair("ring") as pair:
-            assert [path_of(sock) for sock in pair] == ["ring", "ring"]
-    finally:
-        for fd in made[: len(made) - 14 - room]:
-            os.close(fd)
 
 
 def test_seekers_leave_numbers_for_names(limited: int) -> None:

@@ -53,3 +53,38 @@ assert any(resources.files(module).iterdir())
 importlib.reload(module)
 """
     assert printed(program) == ""
+
+
+ORDERS = [
+    "fastsock.aio", "fastsock.aio.loops", "fastsock.aio.selector", "fastsock.aio.transports", "fastsock.aio.files",
+    "fastsock.aio.running", "fastsock.aio.uv", "uvloop", "uvloop.loop", "uvloop, fastsock.aio.uv",
+    "fastsock.aio.uv, asyncio", "asyncio.selector_events", "asyncio, fastsock.aio.uv",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("started", ["", "import fastsock; fastsock.patch()"], ids=["run", "patch"])
+@pytest.mark.parametrize("modules", ORDERS)
+def test_loops_are_patched_whatever_is_imported_first(modules, started, tmp_path):
+    """Also where it is our own layer that imports a loop's module, and is not whole yet."""
+    program = tmp_path / "program.py"
+    program.write_text(f"""{started}
+import {modules}
+import asyncio, uvloop
+for loop in asyncio.SelectorEventLoop, uvloop.Loop:
+    assert hasattr(loop.create_server, "__wrapped__"), loop  # by ours
+import fastsock
+
+async def main():
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    assert writer.get_extra_info("fastsock") is not None
+    assert await reader.read() == b""
+    writer.close()
+    server.close()
+
+for loop in "uvloop", "asyncio":
+    fastsock.run(main(), loop=loop)
+""")
+    command = [sys.executable, *([] if started else ["-m", "fastsock", "run"]), program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -78,6 +78,9 @@ def assert_violated(peer: Peer, caplog: pytest.LogCaptureFixture, violation: str
         peer.victim.send(b"x")
 
 
+ARENA_ENDS = 1536 + 2 * 4 * 1024
+"""Of half 1, from its beginning, with the 4 descriptors of 1,024 bytes that the hostile peer asks for."""
+
 LIES = {
     "length 0": ({"length": 0}, "descriptor with an impossible length"),
     "length beyond the chunk": ({"length": 1025, "state": SEALED}, "descriptor with an impossible length"),
@@ -90,9 +93,9 @@ LIES = {
     "type 0": ({"type": 0}, "descriptor of an unknown type"),
     "sequence ahead": ({"seq": 3}, "descriptor out of sequence"),
     "sequence far behind": ({"seq": 0x80000000}, "descriptor out of sequence"),
-    "payload over the arena's end": ({"state": SEALED, "offset": 4 * 1024 - 3}, "descriptor in an impossible state"),
+    "payload over the arena's end": ({"state": SEALED, "offset": ARENA_ENDS - 3}, "descriptor in an impossible state"),
     "payload far outside": ({"state": SEALED, "offset": 0xFFFFFFFC}, "descriptor in an impossible state"),
-    "open payload outside": ({"state": OPEN, "offset": 4 * 1024}, "descriptor in an impossible state"),
+    "open payload outside": ({"state": OPEN, "offset": ARENA_ENDS}, "descriptor in an impossible state"),
     "open descriptor too long": ({"state": OPEN, "length": 2000}, "descriptor with an impossible length"),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from pairs import SECONDS, KernelSocket, deadline, until
+from pairs import SECONDS, KernelSocket, deadline, make_pair, until
 from processes import running
 
 from fastsock.rendezvous import REASONS, Reason
@@ -265,6 +265,13 @@ def test_a_process_that_has_used_no_connection_is_not_seen():
         assert looking.look({program.pid}) == []
 
 
+def test_a_descriptor_that_is_closed_meanwhile_hides_no_other_one():
+    """The list of this process has the descriptor by which the list was read."""
+    with make_pair("ring"):
+        process = seen(os.getpid())
+        assert process.pid == os.getpid()
+
+
 def test_a_stopped_process_is_left_out_and_costs_the_patience():
     import signal
 
@@ -427,7 +434,7 @@ def test_a_question_with_a_descriptor_is_not_answered_and_leaves_none():
 def test_answers_of_another_user_or_garbage_are_not_believed(monkeypatch):
     """Anybody may hold a name that looks like a connection thread's."""
     token = os.urandom(8).hex()
-    name = f"\0fastsock/2/ask/{token}".encode()
+    name = f"\0fastsock/ask/{token}".encode()
     with asker(name) as impostor:
         monkeypatch.setattr(looking, "names", lambda pids: [name])
         import threading
@@ -437,8 +444,8 @@ def test_answers_of_another_user_or_garbage_are_not_believed(monkeypatch):
                 data, _, _, back = impostor.recvmsg(100)
                 _, tag, kind, _ = looking.LOOK.unpack(data)
                 impostor.sendto(b"garbage", back)
-                impostor.sendto(looking.SEEN.pack(looking.SEEN_MAGIC, tag, kind, 5, 3, 2) + b"cut", back)
-                impostor.sendto(looking.SEEN.pack(looking.SEEN_MAGIC, tag + 1, kind, 5, 0, 2), back)
+                impostor.sendto(looking.SEEN.pack(looking.SEEN_MAGIC, tag, kind, 5, 3, looking.VERSION) + b"cut", back)
+                impostor.sendto(looking.SEEN.pack(looking.SEEN_MAGIC, tag + 1, kind, 5, 0, looking.VERSION), back)
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
@@ -464,5 +471,5 @@ def test_the_layouts_are_those_of_the_headers():
 def test_every_reason_has_a_number_that_stays():
     """The numbers are told between processes: a new reason stands last."""
     assert REASONS[:3] == (Reason.FEW, Reason.SEEKING, Reason.EXCLUDED)
-    assert REASONS[18] == Reason.VIOLATION
+    assert REASONS[18:20] == (Reason.VIOLATION, Reason.VERSION)
     assert len(set(REASONS)) == len(REASONS) < 255

@@ -22,7 +22,7 @@ LAYERS = (
         "bench.subject",
         "bench.works",
     },
-    {"bench.meeting", "bench.results"},
+    {"bench.meeting", "bench.memory", "bench.results"},
     {"bench.aio", "bench.connections", "bench.data", "bench.plot", "bench.report"},
     {"bench.http"},
     {"bench.loops"},

@@ -129,14 +129,12 @@ def test_only_the_other_end_of_the_connection_is_met(kind: str, trust: str, capl
         assert peer.control is not None
         memfd = peer.make_region()
         with contextlib.ExitStack() as stack:
-            peer.say_hello([memfd, *peer.make_eventfds()], strangers_proof(kind, peer, stack))
+            peer.say_hello([memfd], strangers_proof(kind, peer, stack))
         os.close(memfd)
         assert peer.control.recv(10) == b"u"
         assert not peer.answered()
         assert peer.region is not None
         peer.region.close()
-        for fd in peer.eventfds:
-            os.close(fd)
         peer.control.close()
         peer.meet()
         peer.move()
@@ -176,7 +174,7 @@ def test_the_same_names_in_another_network_are_no_proof() -> None:
             assert (proof.getsockname(), proof.getpeername()) == names
             peer.knock()
             memfd = peer.make_region()
-            peer.say_hello([memfd, *peer.make_eventfds()], proof)
+            peer.say_hello([memfd], proof)
             os.close(memfd)
             assert peer.control is not None
             assert peer.control.recv(10) == b"u"

@@ -4,6 +4,7 @@ that come between."""
 import contextlib
 import os
 import random
+import select
 import signal
 import socket
 import threading
@@ -166,6 +167,25 @@ def test_a_stopped_holder_keeps_its_turn_and_nobody_spins_for_it(pair: Pair, tur
         assert far.recv(1) == b"y"
 
 
+def test_a_request_waits_for_a_stopped_holder_alone(pair: Pair) -> None:
+    """The connection thread answers others meanwhile, and this one when the holder goes on."""
+
+    def becomes_readable(sock: socket.socket) -> bool:
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)  # its number is handed out, and the other end is asked for a doorbell byte
+        return poll.poll(SECONDS * 1000) != []
+
+    with make_pair("ring") as other:
+        for near in (pair.near, other.near):
+            near.sendall(b"x")
+        with stopped_with(side_of(pair.near), SENDING):
+            first = Task(lambda: becomes_readable(pair.far))
+            assert first.blocks()
+            assert becomes_readable(other.far)
+            assert first.blocks()
+        assert first.result()
+
+
 class Interrupted(Exception):
     """Raised by a signal handler."""
 
@@ -222,6 +242,81 @@ def test_a_call_hears_of_signals_while_a_stopped_holder_has_its_turn(pair: Pair,
         assert far.recv(1) == (b"" if call == "shutdown" else b"x")
         far.sendall(b"y")
         assert read_exactly(near, 1) == b"y"
+
+
+@BOTH
+def test_closing_one_of_several_descriptors_waits_for_no_stopped_holder(pair: Pair, turn: int) -> None:
+    """The others go on, and the number is free for another file at once."""
+    near, far = pair
+    side = side_of(near)
+    number = near.fileno()
+    with near.dup() as other:
+        with stopped_with(side, turn):
+            closing = Task(near.close)
+            until(lambda: not closing.is_alive(), "the close")
+            closing.result()
+            with open(os.devnull, "rb") as taken:
+                assert taken.fileno() == number
+                assert not side.free(turn)
+        exchange(Pair(other, far, "ring"))
+
+
+@BOTH
+def test_closing_beside_a_call_waits_for_no_stopped_holder(pair: Pair, turn: int) -> None:
+    """The call keeps the connection open, as on TCP."""
+    near, far = pair
+    side = side_of(near)
+    with stopped_with(side, turn):
+        receiving = Task(lambda: near.recv(1))
+        assert receiving.blocks()
+        closing = Task(near.close)
+        until(lambda: not closing.is_alive(), "the close")
+        closing.result()
+        assert receiving.is_alive()
+    far.sendall(b"x")
+    assert receiving.result() == b"x"
+
+
+@BOTH
+def test_threads_close_descriptors_while_another_holder_stops_again_and_again(pair: Pair, turn: int) -> None:
+    """Whatever number a call uses, it is one of this connection, while others become other connections."""
+    near, far = pair
+    side = side_of(near)
+    over = threading.Event()
+
+    def child() -> None:
+        while True:
+            side.take(turn)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            side.end(turn)
+            time.sleep(0.005)
+
+    def wake() -> None:
+        while not over.is_set():
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.001)
+
+    def answer() -> None:
+        while piece := far.recv(1):
+            far.sendall(piece)
+
+    with forked(child) as pid:
+        waking, answering = Task(wake), Task(answer)
+        current = near.dup()
+        for number in range(50):
+            following = current.dup()
+            closing = Task(current.close)
+            byte = bytes([number])
+            following.sendall(byte)
+            assert following.recv(1) == byte
+            closing.result()
+            current = following
+        over.set()
+        waking.result()
+        os.kill(pid, signal.SIGKILL)
+    current.shutdown(socket.SHUT_WR)
+    answering.result()
+    current.close()
 
 
 def test_a_bridge_comes_while_others_call(pair: Pair) -> None:
@@ -372,11 +467,11 @@ def test_a_fork_waits_for_a_connection_that_is_just_moving() -> None:
         """In place of a loop's queue, which is told before the endpoint attaches."""
 
         @staticmethod
-        def watch_eventfd(fd: int) -> None:
+        def admit(endpoint: object) -> None:
             inside.set()
             time.sleep(0.3)
 
-        ignore_eventfd = staticmethod(bool)
+        dismiss = staticmethod(bool)
 
     with spawn("midstream", echo) as (near, _), Gate() as moved:
         near._endpoint.queue = Slow

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 from hostile import (
+    ASK_NAME,
     BACK,
     EXPOSED,
     GO_ON,
     LATER_IN_3_12,
     LEFT,
+    MAGIC,
     READY,
     REFUSED,
     RETURNING,
@@ -24,6 +26,7 @@ from hostile import (
     as_nobody,
     events,
     holdings,
+    holdings_at_rest,
     on_ring,
     violations,
 )
@@ -42,7 +45,7 @@ def peer(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> It
     caplog.set_level("INFO", "fastsock")
     with make_pair("ring"):
         pass  # what a process makes once is there
-    before = holdings()
+    before = holdings_at_rest()
     with on_ring(request.param) as peer:
         yield peer
     until(lambda: holdings() == before, "nothing is left behind")
@@ -419,10 +422,16 @@ def until_heard(peer: Peer) -> None:
 MESSAGES = {
     "empty": lambda peer: b"",
     "the id alone": lambda peer: peer.id,
-    "too long": lambda peer: peer.id + bytes([1 - peer.side]) + b"x",
-    "very long": lambda peer: peer.id + bytes([1 - peer.side]) + bytes(60_000),
-    "another region's": lambda peer: bytes(16) + bytes([1 - peer.side]),
-    "for the asking side": lambda peer: peer.id + bytes([peer.side]),
+    "too short": lambda peer: peer.request(theirs(peer))[:-1],
+    "too long": lambda peer: peer.request(theirs(peer)) + b"x",
+    "very long": lambda peer: peer.request(theirs(peer)) + bytes(60_000),
+    "another region's": lambda peer: peer.request(theirs(peer))[:-16] + bytes(16),
+    "for the asking side": lambda peer: peer.request(peer.side),
+    "for no side": lambda peer: peer.request(theirs(peer) | 1 << 8),
+    "of a later version": lambda peer: peer.request(theirs(peer), version=VERSION + 1),
+    "of an earlier version": lambda peer: peer.request(theirs(peer), version=VERSION - 1),
+    "longer and of a later version": lambda peer: peer.request(theirs(peer), version=VERSION + 1) + bytes(100),
+    "of another magic": lambda peer: peer.request(theirs(peer), magic=MAGIC),
 }
 
 
@@ -477,14 +486,14 @@ def test_a_parcel_that_finds_no_descriptor_number_is_no_request(peer: Peer) -> N
         KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
         contextlib.ExitStack() as taken,
     ):
-        sender.connect(f"\0fastsock/{VERSION}/ask/{peer.region[f'asks{theirs(peer)}']:016x}")
+        sender.connect(f"{ASK_NAME}{peer.region[f'asks{theirs(peer)}']:016x}")
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
         try:
             with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012 - which call fails is the kernel's to say
                 while True:
                     taken.callback(os.close, os.dup(1))
             for _ in range(3):
-                socket.send_fds(sender, [peer.id + bytes([theirs(peer)])], [fd])
+                socket.send_fds(sender, [peer.request(theirs(peer))], [fd])
             # Each is gone from the queue once it was looked at: its descriptors are, too.
             socket.send_fds(sender, [b""], [entry])
             os.dup2(1, entry)  # (closed, its number would be free for a parcel that was not looked at yet)

@@ -31,6 +31,7 @@ _Static_assert(sizeof(fs_word32) == 4 && sizeof(fs_word64) == 8, "atomics must n
 #define fs_or_sc(p, v) atomic_fetch_or_explicit((p), (v), memory_order_seq_cst)
 #define fs_and_sc(p, v) atomic_fetch_and_explicit((p), (v), memory_order_seq_cst)
 #define fs_add_sc(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
+#define fs_exchange_sc(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
 #define fs_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define fs_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 

@@ -3,6 +3,9 @@
  * Responsible for: that. Never: the numbers of the share, which share.h has. */
 #include "base/share.h"
 
+fs_word32 fs_own_socket = UINT32_MAX;
+fs_word64 fs_own_socket_inode;
+
 short fs_other_file(void) {
     static fs_word32 learnt; /* what was learnt, plus one; relaxed: who asks at the same time learns the same */
     uint32_t known = fs_load_relaxed(&learnt);

@@ -39,17 +39,22 @@ static inline int fs_room(void) {
     return 1;
 }
 
-/* Moves a descriptor into the share: its number, or -errno, and then `fd` is closed. -EMFILE: the program is near its limit.
+/* Copies a descriptor into the share: its number, or -errno. -EMFILE: the program is near its limit.
  * -EAGAIN: the share is full, or its upper half for a `passing` descriptor, which serves a meeting. (Names and visitors must
- * leave room for the eventfds of those that meet.) A negative `fd` is the failure of the call that made it. */
-static inline int fs_keep_number(int fd, int passing) {
+ * leave room for the eventfds of those that meet.) */
+static inline int fs_copy_number(int fd, int passing) {
     int size, first = fs_share(&size), kept;
-    if (fd < 0) return -errno;
     int room = fs_room();
     kept = room ? fs_system.fcntl(fd, F_DUPFD_CLOEXEC, first + (passing ? size / 2 : 0)) : -1;
-    int failed = kept >= 0 ? 0 : !room ? EMFILE : errno == EMFILE || errno == EINVAL ? EAGAIN : errno;
+    return kept >= 0 ? kept : !room ? -EMFILE : errno == EMFILE || errno == EINVAL ? -EAGAIN : -errno;
+}
+
+/* Moves it there: `fd` is closed, whatever comes of it. A negative `fd` is the failure of the call that made it. */
+static inline int fs_keep_number(int fd, int passing) {
+    if (fd < 0) return -errno;
+    int kept = fs_copy_number(fd, passing);
     fs_system.close(fd);
-    return failed ? -failed : kept;
+    return kept;
 }
 
 /* What the kernel calls the thing behind a descriptor; 0: no open descriptor. (All eventfds are one inode.) */
@@ -62,6 +67,16 @@ static inline uint64_t fs_inode(int fd) {
 static inline uint64_t fs_socket_inode(int fd) {
     struct stat s;
     return fs_system.fstat(fd, &s) == 0 && S_ISSOCK(s.st_mode) ? s.st_ino : 0;
+}
+
+/* The socket that peers ask this process at, to ask them from where there is no number for another one; -1: there is none. Relaxed: it is
+ * known by its inode, so that nothing is sent from a socket of the program's. */
+extern fs_word32 fs_own_socket;
+extern fs_word64 fs_own_socket_inode;
+
+static inline int fs_socket_of_ours(void) {
+    int fd = (int)fs_load_relaxed(&fs_own_socket);
+    return fd >= 0 && fs_socket_inode(fd) == fs_load_relaxed(&fs_own_socket_inode) ? fd : -1;
 }
 
 #define FS_OTHER_FILE (POLLRDNORM | POLLWRNORM)
@@ -96,6 +111,16 @@ static inline int fs_ring_eventfd(int fd) {
     /* A failure: filled meanwhile, so it is readable. */
     if (p.revents & POLLOUT && fs_system.write(fd, &one, sizeof one) < 0) return 1;
     return 1;
+}
+
+/* Whether `fd` is an eventfd, as `ours` is one. (Not asked of /proc, which need not be there.) All of the kernel's
+ * anonymous files are one inode, and an eventfd is the one that takes a number, here 0, which changes nothing. */
+static inline int fs_is_eventfd(int fd, int ours) {
+    struct stat it, known;
+    uint64_t nothing = 0;
+    return fs_system.fstat(fd, &it) == 0 && fs_system.fstat(ours, &known) == 0 && it.st_dev == known.st_dev &&
+           it.st_ino == known.st_ino &&
+           fs_system.write(fd, &nothing, sizeof nothing) == sizeof nothing;
 }
 
 static inline void fs_close_eventfd(int fd) {

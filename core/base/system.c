@@ -28,12 +28,18 @@ static int real_close_range(unsigned first, unsigned last, int flags) {
     return (int)syscall(SYS_close_range, first, last, flags);
 }
 
+static int real_futex(void *word, int what, uint32_t value, const struct timespec *time) {
+    return (int)syscall(SYS_futex, word, what, value, time, NULL, 0);
+}
+
 static int real_pidfd_open(pid_t process, unsigned flags) { return (int)syscall(SYS_pidfd_open, process, flags); }
 
 /* A child on a copy of this stack, as of fork, but without its handlers. */
 static pid_t real_clone(int flags) { return (pid_t)syscall(SYS_clone, (long)flags, 0L, 0L, 0L, 0L); }
 
 static pid_t real_gettid(void) { return (pid_t)syscall(SYS_gettid); }
+
+static int real_tgkill(pid_t process, pid_t thread, int number) { return (int)syscall(SYS_tgkill, process, thread, number); }
 
 static int real_get_robust_list(pid_t thread, struct robust_list_head **list, size_t *size) {
     return (int)syscall(SYS_get_robust_list, thread, list, size);

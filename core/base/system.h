@@ -27,6 +27,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,6 +58,7 @@ struct robust_list_head;
     CALL(int, epoll_wait, -1, (int epoll, struct epoll_event *events, int most, int milliseconds), \
          (epoll, events, most, milliseconds)) \
     CALL(int, eventfd, -1, (unsigned start, int flags), (start, flags)) \
+    RAW(int, futex, -1, (void *word, int what, uint32_t value, const struct timespec *time), (word, what, value, time)) \
     CALL(int, nanosleep, -1, (const struct timespec *time, struct timespec *rest), (time, rest)) \
     /* sockets */ \
     CALL(int, socket, -1, (int family, int type, int protocol), (family, type, protocol)) \
@@ -79,6 +81,7 @@ struct robust_list_head;
     CALL(int, fcntl, -1, (int fd, int what, long argument), (fd, what, argument)) \
     CALL(int, ioctl, -1, (int fd, unsigned long what, void *argument), (fd, what, argument)) \
     CALL(int, fstat, -1, (int fd, struct stat *into), (fd, into)) \
+    CALL(int, fstatfs, -1, (int fd, struct statfs *into), (fd, into)) \
     CALL(int, stat, -1, (const char *path, struct stat *into), (path, into)) \
     CALL(off_t, lseek, -1, (int fd, off_t to, int whence), (fd, to, whence)) \
     CALL(int, ftruncate, -1, (int fd, off_t length), (fd, length)) \
@@ -94,6 +97,7 @@ struct robust_list_head;
          (at, length, access, flags, fd, from)) \
     CALL(int, munmap, -1, (void *at, size_t length), (at, length)) \
     CALL(int, madvise, -1, (void *at, size_t length, int advice), (at, length, advice)) \
+    CALL(int, mincore, -1, (void *at, size_t length, unsigned char *into), (at, length, into)) \
     /* threads and processes */ \
     CALL(int, pthread_create, EAGAIN, \
          (pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument), \
@@ -106,6 +110,7 @@ struct robust_list_head;
     RAW(int, set_robust_list, -1, (struct robust_list_head *list, size_t size), (list, size)) \
     CALL(pid_t, waitpid, -1, (pid_t process, int *status, int options), (process, status, options)) \
     CALL(int, kill, -1, (pid_t process, int number), (process, number)) \
+    RAW(int, tgkill, -1, (pid_t process, pid_t thread, int number), (process, thread, number)) \
     CALL(pid_t, setsid, -1, (void), ()) \
     CALL(int, chdir, -1, (const char *path), (path)) \
     CALL(int, prctl, -1, (int what, const char *argument), (what, argument)) \
@@ -135,10 +140,10 @@ static inline void fs_nap(void) {
     fs_system.nanosleep(&t, NULL);
 }
 
-/* Sleeps until one of the three has an event, for at most `nanoseconds` (negative: for ever). */
-static inline int fs_poll3(struct pollfd *fds, int64_t nanoseconds) {
+/* Sleeps until one of the two has an event, for at most `nanoseconds` (negative: for ever). */
+static inline int fs_poll2(struct pollfd *fds, int64_t nanoseconds) {
     struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-    return fs_system.ppoll(fds, 3, nanoseconds < 0 ? NULL : &t, NULL);
+    return fs_system.ppoll(fds, 2, nanoseconds < 0 ? NULL : &t, NULL);
 }
 
 /* The events of one descriptor, after `milliseconds` at most. 0: none. */

@@ -5,9 +5,11 @@
 #include "channel/meetings.h"
 
 #include "base/front.h"
+#include "channel/dropping.h"
 #include "channel/names.h"
 #include "channel/table.h"
 #include "channel/thread.h"
+#include "waiter/bell.h"
 
 #define VISIBLE_MS 2000 /* how long a name stays published: a fastsock peer looks for it within some operations */
 
@@ -22,11 +24,16 @@ void fs_take_table(void) {
     }
 }
 
-void fs_set_trust(int any_user) { fs_table.trusts_any = any_user; }
+void fs_set_trust(int any_user) {
+    fs_store_relaxed(&fs_table.trusts_any, (uint32_t)any_user);
+    fs_store_relaxed(&fs_strangers_ring, (uint32_t)any_user);
+}
 
-int fs_trusts_any(void) { return fs_table.trusts_any; }
+int fs_trusts_any(void) { return (int)fs_load_relaxed(&fs_table.trusts_any); }
 
-void fs_set_backlog(int length) { fs_table.backlog = FS_MAX(fs_table.backlog, length); }
+void fs_set_backlog(int length) {
+    if (length > (int)fs_load_relaxed(&fs_table.backlog)) fs_store_relaxed(&fs_table.backlog, (uint32_t)length);
+}
 
 int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uint64_t *handle) {
     struct fs_meeting *meetings = fs_table.meetings;
@@ -34,6 +41,7 @@ int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uin
     int size, found = -1, published = 0;
     int failed = fs_ensure_thread();
     if (failed) return failed;
+    if (!fs_can_drop()) return FS_TOO_MANY_NAMES; /* strangers hold all the threads that could send the next one away */
     if (!fs_identify_tcp(fd, &tcp)) return -ENOTCONN;
     int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
     if (listener < 0) return listener;
@@ -58,7 +66,7 @@ int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uin
     }
     fs_unlock_table();
     if (found < 0) {
-        fs_system.close(listener);
+        fs_drop_listener(listener);
         return FS_TOO_MANY_NAMES;
     }
     fs_poke_thread(); /* to look at the new deadline */
@@ -95,8 +103,6 @@ enum fs_meeting_state fs_arrived(uint64_t handle, fs_word32 **arrival, struct fs
 /* Unmaps a region that came and was not taken. */
 static void refuse_arrival(const struct fs_arrival *came) {
     fs_system.munmap(came->memory, came->size);
-    fs_close_eventfd(came->wake_fd);
-    fs_close_eventfd(came->peer_fd);
 }
 
 /* Under the table lock. */
@@ -127,8 +133,8 @@ size_t fs_withdraw(uint64_t handle, fs_word32 **arrival) {
 
 void fs_close_meeting(struct fs_meeting *m) {
     if (fs_load_relaxed(&m->state) == FS_MEETING_FREE) return; /* closed, or never used: zeros are no descriptors */
-    if (m->listener >= 0) fs_system.close(m->listener);
-    if (m->control >= 0) fs_system.close(m->control);
+    if (m->listener >= 0) fs_drop_listener(m->listener);
+    if (m->control >= 0) fs_drop_control(m->control, fs_is_trusted(m->who.uid));
     m->listener = m->control = -1;
 }
 
@@ -151,27 +157,18 @@ int fs_next_deadline(void) {
 
 /* ---- parked regions --------------------------------------------------------------------------------------- */
 
-/* Gives a parked region back to the system. Its eventfds too, unless the program has closed them. */
+/* Gives a parked region back to the system. */
 static void release_parked(struct fs_parked_region *region) {
-    if (region->memory) {
-        fs_system.munmap(region->memory, region->size);
-        if (region->turn == fs_thread_turn()) {
-            fs_close_eventfd(region->wake_fd);
-            fs_close_eventfd(region->peer_fd);
-        }
-    }
+    if (region->memory) fs_system.munmap(region->memory, region->size);
     region->memory = NULL;
 }
 
-size_t fs_park(void *memory, size_t size, int wake_fd, int peer_fd, uint32_t turn, const unsigned char id[16]) {
+size_t fs_park(void *memory, size_t size, const unsigned char id[16]) {
     fs_take_table();
     struct fs_parked_region *place = &fs_table.parked[fs_table.parked_next];
     struct fs_parked_region old = *place;
     place->memory = memory;
     place->size = size;
-    place->wake_fd = wake_fd;
-    place->peer_fd = peer_fd;
-    place->turn = turn;
     memcpy(place->id, id, 16);
     fs_table.parked_next = (fs_table.parked_next + 1) % FS_PARKED;
     size_t freed = take_freed_quietly();
@@ -207,9 +204,15 @@ size_t fs_drop_parked(void) {
 size_t fs_forget_names_after_fork(void) {
     /* Another thread of the parent may have waited for the lock. The table under it is whole: see fs_take_table. */
     pthread_mutex_init(&fs_table.lock, NULL);
+    fs_table.frozen = 0;
+    fs_table.answering = NULL; /* of a thread that was given up, and is not here */
     for (int i = 0; i < FS_MEETINGS; i++) {
         struct fs_meeting *m = &fs_table.meetings[i];
-        fs_close_meeting(m);
+        if (fs_load_relaxed(&m->state) == FS_MEETING_FREE) continue; /* zeros are no descriptors */
+        /* The parent has the same sockets: they are not shut, and this is no last close. */
+        if (m->listener >= 0) fs_system.close(m->listener);
+        if (m->control >= 0) fs_system.close(m->control);
+        m->listener = m->control = -1;
         if (fs_load_relaxed(&m->state) == FS_MEETING_ARRIVED) refuse_arrival(&m->came);
         fs_store_relaxed(&m->state, FS_MEETING_FREE);
     }

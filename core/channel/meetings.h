@@ -19,14 +19,15 @@ enum fs_meeting_state {
     FS_MEETING_FAILED = 3,
     FS_MEETING_EXPIRED = 4,
     FS_MEETING_SHORT = 5,   /* somebody came, and there were no descriptors to be had for it */
+    FS_MEETING_OTHER_VERSION = 6, /* the peer came, and speaks another version */
 };
 
 /* The VI that came through a name, and is the caller's from then on. */
 struct fs_arrival {
     void *memory; /* FS_MEETING_ARRIVED: the region, mapped */
     size_t size;
-    int wake_fd, peer_fd;
     int reused;   /* its region was parked here */
+    pid_t peer;   /* the process that came; 0: of another PID namespace */
     unsigned char id[16];
     const char *failure; /* FS_MEETING_FAILED: what was wrong */
 };
@@ -56,9 +57,8 @@ enum fs_meeting_state fs_arrived(uint64_t handle, fs_word32 **arrival, struct fs
 /* Takes a name back, and refuses a VI that was not yet taken. Bytes unmapped of regions that had been parked. */
 size_t fs_withdraw(uint64_t handle, fs_word32 **arrival);
 
-/* The publisher's side of the region cache: keeps a finished connection's mapping for the next one. `turn`:
- * fs_descriptor_turn of when its eventfds were made. What it displaces is unmapped: its size, 0 if nothing. */
-size_t fs_park(void *memory, size_t size, int wake_fd, int peer_fd, uint32_t turn, const unsigned char id[16]);
+/* The publisher's side of the region cache: keeps a finished connection's mapping for the next one. What it displaces is unmapped: its size, 0 if nothing. */
+size_t fs_park(void *memory, size_t size, const unsigned char id[16]);
 
 /* Unmaps what the cache holds. The bytes given back. */
 size_t fs_drop_parked(void);

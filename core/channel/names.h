@@ -35,4 +35,14 @@ static inline int fs_abstract_socket(int type, const char *name, size_t length) 
     return fd;
 }
 
+/* The process and the user at the other end of a unix socket; nobody, if the kernel does not tell. */
+static inline struct ucred fs_who_is_at(int fd) {
+    struct ucred cred = {0, (uid_t)-1, (gid_t)-1};
+    socklen_t size = sizeof cred;
+    fs_system.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size);
+    return cred;
+}
+
+static inline uint32_t fs_user_at(int fd) { return fs_who_is_at(fd).uid; }
+
 #endif

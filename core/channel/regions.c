@@ -10,14 +10,9 @@ enum { KEPT_WARM = 16384 }; /* bytes at the start of the arenas that a parked re
 
 int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory) {
     size_t size = fs_region_size(window, chunk);
-    int memfd = fs_system.memfd_create("fastsock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (memfd < 0) return -errno;
-    if (fs_system.ftruncate(memfd, (off_t)size) < 0 || fs_system.fcntl(memfd, F_ADD_SEALS, FS_SEALS) < 0) {
-        int failed = -errno;
-        fs_system.close(memfd);
-        return failed;
-    }
-    *memory = fs_map_region(memfd, size);
+    int memfd = fs_sealed_memory("fastsock", size);
+    if (memfd < 0) return memfd;
+    *memory = fs_map_sealed(memfd, size);
     if (!*memory) {
         fs_system.close(memfd);
         return -ENOMEM;
@@ -28,7 +23,7 @@ int fs_create_region(int window, int chunk, const unsigned char id[16], void **m
 
 void fs_mark_done(void *memory, size_t size, int side, int window) {
     struct fs_region *region = memory;
-    size_t start = (fs_arena_offset(fs_slots(window), 0, 0) + KEPT_WARM + 4095) & ~(size_t)4095;
+    size_t start = (fs_halves_end(fs_slots(window)) + KEPT_WARM + 4095) & ~(size_t)4095;
     /* SYNC: region free - pairs with fs_recycle_region. */
     fs_store_sc(&region->done[side], 1);
     if (fs_load_sc(&region->done[1 - side]) && start < size)

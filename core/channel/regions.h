@@ -4,20 +4,13 @@
 #ifndef FASTSOCK_REGIONS_H
 #define FASTSOCK_REGIONS_H
 
+#include "base/sealed.h"
 #include "base/system.h"
 #include "wire/layout.h"
 
 #ifndef MADV_REMOVE
 #define MADV_REMOVE 9
 #endif
-
-enum { FS_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW }; /* of a region's memfd */
-
-/* Maps a region's memfd. NULL without address space. */
-static inline void *fs_map_region(int memfd, size_t size) {
-    void *memory = fs_system.mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
-    return memory == MAP_FAILED ? NULL : memory;
-}
 
 /* Bytes of the file behind a descriptor. -1: there is no such descriptor. */
 static inline int64_t fs_file_size(int fd) {

@@ -4,12 +4,17 @@
  * is the connection's, nor one to a user whom this process does not trust. */
 #include "channel/requests.h"
 
+#include "channel/sets.h"
 #include "channel/table.h"
 #include "channel/thread.h"
 #include "connection/leavers_peer.h"
 #include "connection/send.h"
 #include "connection/state.h"
 #include "connection/turns.h"
+
+enum { CROWD = 2,   /* datagrams at once, and so perhaps as many as the queue holds (a setting of the system: net.unix.max_dgram_qlen):
+                     * whatever they were, a request may have found no room */
+       FLOOD = 64 }; /* of them without an end: requests may find none meanwhile */
 
 int fs_expect_asks(struct fs_connection *c, int side, const unsigned char id[16]) {
     struct fs_table *t = &fs_table;
@@ -29,6 +34,7 @@ int fs_expect_asks(struct fs_connection *c, int side, const unsigned char id[16]
         asked->connection = c;
         memcpy(asked->id, id, 16);
         asked->id[16] = (unsigned char)side;
+        asked->due = 0;
         t->on_ring_count++;
     }
     fs_unlock_table();
@@ -38,6 +44,21 @@ int fs_expect_asks(struct fs_connection *c, int side, const unsigned char id[16]
 void fs_answer_asks(void *memory, int side) {
     /* SYNC: token - pairs with fs_ask_for_byte. */
     fs_store_release(&((struct fs_region *)memory)->asks[side], fs_ask_token());
+}
+
+void fs_say_where_to_ask(struct fs_connection *c) {
+    uint64_t token = fs_ask_token(), before = fs_load_relaxed(&c->vi.region->asks[c->vi.side]);
+    if (!token || before == token) return;
+    c->asked_here = token;
+    c->asked_before = before;
+    fs_answer_asks(c->vi.region, c->vi.side);
+}
+
+/* Under the table lock. */
+static int is_being_asked(const struct fs_connection *c) {
+    for (struct fs_answerer *a = fs_table.answering; a; a = a->next)
+        if (a->connection == c) return 1;
+    return 0;
 }
 
 void fs_ignore_asks(struct fs_connection *c) {
@@ -50,61 +71,137 @@ void fs_ignore_asks(struct fs_connection *c) {
             break;
         }
     }
-    int busy = t->answering == c;
+    int busy = is_being_asked(c);
     fs_unlock_table();
     while (busy) {
         fs_nap_aside();
         fs_take_table();
-        busy = t->answering == c;
+        busy = is_being_asked(c);
         fs_unlock_table();
     }
 }
 
-/* The connection that a request is for; it does not end before `forget_asked`. NULL: there is none. */
-static struct fs_connection *find_asked(const unsigned char request[FS_ASK_SIZE]) {
+/* The connection does not end before `forget_asked`. Under the table lock. */
+static struct fs_connection *hold_asked(struct fs_answerer *answerer, struct fs_connection *c) {
+    answerer->connection = c;
+    answerer->next = fs_table.answering;
+    fs_table.answering = answerer;
+    return c;
+}
+
+/* The connection that a request is for, held. NULL: there is none. */
+static struct fs_connection *find_asked(struct fs_answerer *answerer, const unsigned char request[FS_ASK_SIZE]) {
     struct fs_connection *found = NULL;
     fs_lock_table();
-    for (int i = 0; i < fs_table.on_ring_count; i++) {
+    for (int i = 0; i < fs_table.on_ring_count && !found; i++) {
         struct fs_asked *asked = &fs_table.on_ring[i];
         /* (One that has not attached yet has nothing to answer with, and told nobody where to ask.) */
-        if (memcmp(asked->id, request, FS_ASK_SIZE) == 0 && fs_is_attached(asked->connection)) {
-            found = fs_table.answering = asked->connection;
-            break;
-        }
+        if (memcmp(asked->id, request, FS_ASK_SIZE) == 0 && fs_is_attached(asked->connection))
+            found = hold_asked(answerer, asked->connection);
     }
     fs_unlock_table();
     return found;
 }
 
-static void forget_asked(void) {
+static void forget_asked(struct fs_answerer *answerer) {
     fs_lock_table();
-    fs_table.answering = NULL;
+    struct fs_answerer **at = &fs_table.answering;
+    while (*at != answerer) at = &(*at)->next;
+    *at = answerer->next;
     fs_unlock_table();
+}
+
+/* Whether a sender's descriptors may become ours: one who is believed, or the peer of a connection, which knows its id. */
+static int may_bring(const struct fs_glimpse *seen) {
+    int known = 0;
+    if (!seen->named) return 0;
+    if (fs_is_trusted(seen->user)) return 1;
+    if (!fs_trusts_any() || !seen->asks) return 0;
+    fs_lock_table();
+    for (int i = 0; i < fs_table.on_ring_count && !known; i++)
+        known = memcmp(fs_table.on_ring[i].id, seen->request, FS_ASK_SIZE) == 0;
+    fs_unlock_table();
+    return known;
+}
+
+/* Without the table lock. Whether it is done: else it is due. */
+static int answer_asked(struct fs_connection *c, int patience) {
+    if (fs_answer_ask(c, patience)) return 1;
+    fs_lock_table();
+    for (int i = 0; i < fs_table.on_ring_count; i++)
+        if (fs_table.on_ring[i].connection == c) fs_table.on_ring[i].due = 1;
+    fs_unlock_table();
+    return 0;
+}
+
+/* Answers without having been asked: `all`, whoever may have found no room to ask; else what is due. Whether something is due then.
+ * (From the last one on: who leaves the table meanwhile gives its place to the last one, which has been looked at.) */
+static int answer_unasked(int all) {
+    struct fs_answerer answerer;
+    int due = 0, at = 1 << 30;
+    do {
+        struct fs_connection *c = NULL;
+        fs_lock_table();
+        at = FS_MIN(at, fs_table.on_ring_count);
+        while (!c && --at >= 0) {
+            struct fs_asked *asked = &fs_table.on_ring[at];
+            if (all && fs_is_attached(asked->connection)) fs_wake_own_set(asked->connection);
+            if (asked->due || (all && fs_may_have_asked(asked->connection))) c = hold_asked(&answerer, asked->connection);
+            asked->due = 0;
+        }
+        fs_unlock_table();
+        if (!c) break;
+        due |= !answer_asked(c, 0);
+        forget_asked(&answerer);
+    } while (at > 0);
+    return due;
 }
 
 /* Not under the table lock: an answer may be as long as a parcel, and takes the connection's own lock. `answering`
  * keeps the connection from ending meanwhile. */
-void fs_answer_requests(int ask_fd) {
+int fs_answer_requests(int ask_fd) {
+    struct fs_answerer answerer;
+    struct fs_glimpse seen;
     unsigned char request[FS_ASK_SIZE];
     struct fs_asker asker;
     uint32_t user;
-    int parcel;
+    int brought[2], taken = 0, left = 0, due = 0;
     uint32_t turn = fs_thread_turn();
     for (;;) {
-        if (turn != fs_thread_turn()) return; /* given up: the number may be the program's by now */
-        enum fs_took took = fs_take_request(ask_fd, request, &user, &parcel, &asker);
-        if (took == FS_NO_REQUEST) return;
-        if (took == FS_LOOK && fs_is_trusted(user) && fs_may_answer(fs_now())) fs_answer_look(ask_fd, &asker);
-        if (took != FS_REQUEST) continue;
-        struct fs_connection *c = fs_table.trusts_any || fs_is_trusted(user) ? find_asked(request) : NULL;
-        if (c) {
-            if (parcel >= 0) fs_put_back(c, parcel);
-            else fs_answer_ask(c);
-            forget_asked();
+        if (turn != fs_thread_turn()) return 0; /* given up: the number may be the program's by now */
+        if (!fs_look_at_request(ask_fd, &seen)) break;
+        left = seen.brings && !fs_can_drop();
+        if (!left && seen.brings && !may_bring(&seen)) {
+            left = !fs_drop_message(ask_fd);
+            taken += !left;
+            if (!left) continue;
         }
-        if (parcel >= 0) fs_system.close(parcel);
+        if (left) break;
+        enum fs_took took = fs_take_request(ask_fd, request, &user, brought, &asker);
+        if (took == FS_NO_REQUEST) break;
+        taken++;
+        if (taken % FLOOD == 0) due |= answer_unasked(1);
+        if (took == FS_LOOK && fs_is_trusted(user) && fs_may_answer(fs_now())) fs_answer_look(ask_fd, &asker);
+        int permitted = fs_trusts_any() || fs_is_trusted(user);
+        if (took == FS_OFFERED && permitted) {
+            fs_lock_table();
+            fs_take_offer(&asker, brought);
+            fs_unlock_table();
+        }
+        struct fs_connection *c = took == FS_REQUEST && permitted ? find_asked(&answerer, request) : NULL;
+        if (c) {
+            if (brought[0] >= 0) fs_put_back(c, brought[0]);
+            else due |= !answer_asked(c, FS_PATIENCE);
+            forget_asked(&answerer);
+        }
+        for (int i = 0; i < 2; i++)
+            if (brought[i] >= 0) fs_drop_descriptor(brought[i], fs_is_trusted(user));
     }
+    if (taken >= CROWD || left) due = answer_unasked(1); /* (what cannot be dropped keeps the queue full) */
+    return left | due;
 }
+
+int fs_answer_again(int ask_fd) { return answer_unasked(0) | fs_answer_requests(ask_fd); }
 
 void fs_ask_for_byte(void *memory, int side, const unsigned char id[16]) {
     /* SYNC: token - pairs with fs_answer_asks. (If the other process is gone, so is its connection.) */

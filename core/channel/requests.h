@@ -14,6 +14,9 @@ int fs_expect_asks(struct fs_connection *c, int side, const unsigned char id[16]
  * fails. */
 void fs_answer_asks(void *memory, int side);
 
+/* The same, where another holder may have said so before. With the front end's lock. */
+void fs_say_where_to_ask(struct fs_connection *c);
+
 /* The connection ends, or has not attached. If it is being asked for something at this moment, this waits for the
  * answer. With the front end's lock, which it lets go of. */
 void fs_ignore_asks(struct fs_connection *c);
@@ -21,7 +24,9 @@ void fs_ignore_asks(struct fs_connection *c);
 /* Asks the other side of a region for a doorbell byte. Never blocks. */
 void fs_ask_for_byte(void *memory, int side, const unsigned char id[16]);
 
-/* Answers what has come to the socket for requests. The connection thread's alone. */
-void fs_answer_requests(int ask_fd);
+/* Answers what has come to the socket for requests. 1: something lies there that cannot be dropped now (dropping.h), or an answer
+ * is due whose turn is a stopped process's: come again. The connection thread's alone. */
+int fs_answer_requests(int ask_fd);
+int fs_answer_again(int ask_fd); /* the same, and what is due */
 
 #endif

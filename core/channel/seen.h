@@ -16,6 +16,7 @@
 
 #include "base/system.h"
 #include "ring/ring.h"
+#include "wire/set.h"
 
 #define FS_LOOK_MAGIC UINT64_C(0x316b6f6f6c2d7366) /* "fs-look1", little endian */
 #define FS_SEEN_MAGIC UINT64_C(0x316e6565732d7366) /* "fs-seen1" */
@@ -55,7 +56,7 @@ enum fs_seen_flags {
     FS_SEEN_RECEIVES = 2,
     FS_SEEN_EXPOSED = 4,
     FS_SEEN_DRIVEN = 8, /* by an event loop */
-    FS_SEEN_ASLEEP = 16, /* waits for data on its eventfd */
+    FS_SEEN_ASLEEP = 16, /* threads or an event set wait for data */
     FS_SEEN_WAITS = 32, /* waits for credits */
     FS_SEEN_LEFT = 64, /* went back to the kernel */
 };
@@ -71,7 +72,10 @@ _Static_assert(FS_SEEN_ENDS * sizeof(struct fs_seen_end) <= FS_SEEN_ROOM, "one a
 struct fs_asker {
     struct sockaddr_un address;
     socklen_t size;
-    struct fs_look look;
+    union { /* what it sent */
+        struct fs_look look;
+        struct fs_set_offer offer;
+    };
 };
 
 /* Whether another answer may be given now (monotonic ns): 256 at once, and as many a second. So somebody who asks without end
@@ -124,8 +128,8 @@ static inline void fs_see_end(struct fs_vi *vi, struct fs_side *own, uint64_t in
     if ((moved & (FS_SENDING_MOVED | FS_SENDING_BACK)) == FS_SENDING_MOVED) flags |= FS_SEEN_SENDS;
     if ((moved & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)) == FS_RECEIVING_MOVED) flags |= FS_SEEN_RECEIVES;
     if (moved & (FS_SENDING_BACK | FS_RECEIVING_BACK)) flags |= FS_SEEN_LEFT;
-    if (fs_load_relaxed(&vi->rx->doorbell) & FS_ASLEEP) flags |= FS_SEEN_ASLEEP;
-    if (fs_load_relaxed(&vi->tx->credit_wait) & FS_WAITS) flags |= FS_SEEN_WAITS;
+    if (fs_load_relaxed(&vi->rx->doorbell) & (FS_ASLEEP | FS_SET_ASLEEP)) flags |= FS_SEEN_ASLEEP;
+    if (fs_load_relaxed(&vi->tx->credit_wait) & (FS_WAITS | FS_SET_WAITS)) flags |= FS_SEEN_WAITS;
     seen->inode = inode;
     seen->flags = flags;
     seen->window = vi->window;

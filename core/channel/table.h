@@ -22,6 +22,7 @@ struct fs_meeting {
     fs_word32 state;
     uint32_t turn;              /* counts uses of this entry, so that a late event is not taken for a new one's */
     int listener, control;      /* sockets, -1: none. Of an entry that is not free */
+    struct ucred who;           /* is at `control` */
     struct fs_tcp_identity tcp; /* the connection, as its other end has to prove it */
     int64_t expires;            /* monotonic ns */
     struct fs_arrival came;
@@ -30,8 +31,6 @@ struct fs_meeting {
 struct fs_parked_region {
     void *memory; /* NULL: an empty place */
     size_t size;
-    int wake_fd, peer_fd;
-    uint32_t turn; /* of fs_thread_turn */
     unsigned char id[16];
 };
 
@@ -39,6 +38,14 @@ struct fs_parked_region {
 struct fs_asked {
     struct fs_connection *connection;
     unsigned char id[FS_ASK_SIZE]; /* of the region, and the side: both may be in this process */
+    int due;                       /* an answer, for which a stopped process has the turn */
+};
+
+/* A connection thread that answers a request, without the table lock. It is on that thread's stack. There are several if
+ * the program has closed the descriptors of one, which was given up. */
+struct fs_answerer {
+    struct fs_connection *connection; /* which does not end meanwhile */
+    struct fs_answerer *next;
 };
 
 struct fs_table {
@@ -48,13 +55,15 @@ struct fs_table {
     int parked_next;
     size_t freed_quietly; /* bytes that the connection thread unmapped; the cap hears of them with the next ones */
     int queued;           /* FS_MEETING_ARRIVED entries: the accept queue */
-    int backlog;          /* its bound, from listen(), if that is more than FS_BACKLOG */
-    int trusts_any;
+    /* Settings. Relaxed: the thread may hear of a change with the next visitor. */
+    fs_word32 backlog;    /* the queue's bound, from listen(), if that is more than FS_BACKLOG */
+    fs_word32 trusts_any;
     /* requests.h */
     struct fs_asked *on_ring;
     int on_ring_count;
     int on_ring_room;
-    struct fs_connection *answering; /* for which a request is being answered, without the lock */
+    struct fs_answerer *answering;
+    int frozen; /* a fork is under way: the connection thread keeps off */
 };
 
 extern struct fs_table fs_table;
@@ -65,8 +74,15 @@ extern struct fs_table fs_table;
  * object of the front end, is done under it. */
 void fs_take_table(void);
 
-/* The same for the connection thread. */
-static inline void fs_lock_table(void) { pthread_mutex_lock(&fs_table.lock); }
+/* The same for the connection thread. One that has not ended for a fork waits here until that is over. */
+static inline void fs_lock_table(void) {
+    pthread_mutex_lock(&fs_table.lock);
+    while (fs_table.frozen) {
+        pthread_mutex_unlock(&fs_table.lock);
+        fs_nap();
+        pthread_mutex_lock(&fs_table.lock);
+    }
+}
 
 static inline void fs_unlock_table(void) { pthread_mutex_unlock(&fs_table.lock); }
 
@@ -82,8 +98,9 @@ int fs_release_all_parked(void);
 int fs_next_deadline(void);
 
 /* Something happened at the sockets of a name, whose handle this is: somebody came, or said something. Takes the table
- * lock. */
-void fs_greet(uint64_t handle);
+ * lock. 1: somebody is there who cannot be sent away now (dropping.h): come again. */
+int fs_greet(uint64_t handle);
+int fs_greet_all(void); /* the same at all names */
 
 /* ---- a fork ------------------------------------------------------------------------------------------------ */
 

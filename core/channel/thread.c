@@ -7,19 +7,30 @@
 #include <stdio.h>
 
 #include "base/front.h"
+#include "channel/dropping.h"
 #include "channel/names.h"
 #include "channel/requests.h"
 #include "channel/table.h"
+#include "channel/threads.h"
+#include "connection/seat.h"
 #include "connection/state.h"
 #include "connection/turns.h"
+#include "waiter/lifelines.h"
 
 #define POKE 0xffffffffu /* event of the thread's own eventfd */
 #define ASK 0xfffffffeu  /* event of the socket for requests */
+
+enum {
+    EVENTS = 16,        /* taken at a time */
+    ENDS_WITHIN = 1000, /* ms that a fork waits for the thread: a stranger may hold it in a call */
+    AGAIN_AFTER = 250,  /* ms until the thread looks again at what it could not drop, or answer */
+};
 
 enum thread_state { /* changed under the front end's lock */
     NO_THREAD = 0,
     RUNS = 1,
     ENDS = 2, /* for a fork: somebody waits for its end */
+    LATE = 3, /* it has not ended in time, and nobody waits. The next thread starts when it has */
 };
 
 static pthread_t thread;
@@ -31,6 +42,10 @@ static fs_word32 thread_turn;
  * sees under the table lock. */
 static fs_word32 thread_stops;
 static fs_word32 thread_lost; /* the last thread that found its epoll gone, plus one */
+static fs_word32 watch_turn;  /* as the one who watches lifelines; 0: it does not. Relaxed: who starts a thread has set it */
+/* The last thread that ended for a fork left something that could not be dropped (dropping.h), or answered. The kernel does not tell its
+ * successor of it. Relaxed: the successor starts after that end. */
+static fs_word32 left_behind;
 static int thread_wanted;     /* it shall run once no fork is under way */
 static int forks;             /* of this process, that are under way: from fs_stop_thread to fs_fork_is_over */
 /* Its descriptors: all are there, or none is. */
@@ -47,6 +62,8 @@ void fs_poke_thread(void) { fs_ring_eventfd(poke_fd); }
 
 int fs_known_eventfd(void) { return poke_fd; }
 
+int fs_ask_socket(void) { return ask_fd >= 0 && fs_inode(ask_fd) == ask_inode ? ask_fd : -1; }
+
 uint64_t fs_ask_token(void) { return ask_token; }
 
 /* ---- what it waits on ------------------------------------------------------------------------------------- */
@@ -54,13 +71,6 @@ uint64_t fs_ask_token(void) { return ask_token; }
 static int watch(int fd, int descriptor, uint64_t what) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.u64 = what}};
     return fs_system.epoll_ctl(fd, EPOLL_CTL_ADD, descriptor, &event);
-}
-
-static int wait_events(int fd, uint64_t what[16], int milliseconds) {
-    struct epoll_event events[16];
-    int n = fs_system.epoll_wait(fd, events, 16, milliseconds);
-    for (int i = 0; i < n; i++) what[i] = events[i].data.u64;
-    return n;
 }
 
 void fs_watch_socket(int fd, uint64_t handle) { watch(epoll, fd, handle); }
@@ -110,41 +120,43 @@ static int make_descriptors(void) {
     ask_fd = made[2];
     ask_token = token;
     ask_inode = fs_inode(ask_fd);
+    fs_store_relaxed(&fs_own_socket_inode, ask_inode);
+    fs_store_relaxed(&fs_own_socket, (uint32_t)ask_fd);
     return 0;
 }
 
 /* ---- the thread itself ------------------------------------------------------------------------------------- */
 
 static void *connection_thread(void *nothing) {
-    uint64_t what[16];
-    uint32_t turn = fs_load_relaxed(&thread_turn);
-    for (;;) {
-        int n = wait_events(epoll, what, fs_next_deadline());
-        if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&thread_turn)) {
-            fs_store_relaxed(&thread_lost, turn + 1);
+    struct epoll_event events[EVENTS];
+    uint32_t turn = fs_load_relaxed(&thread_turn), watching = fs_load_relaxed(&watch_turn);
+    int left = (int)fs_load_relaxed(&left_behind); /* something lies there that could not be dropped (dropping.h), or answered */
+    while (turn == fs_load_relaxed(&thread_turn)) { /* (Else the number may be its successor's, and it would take an event away.) */
+        int wait = fs_next_deadline();
+        int n = fs_system.epoll_wait(epoll, events, EVENTS, left && (wait < 0 || wait > AGAIN_AFTER) ? AGAIN_AFTER : wait);
+        if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&thread_turn)) break;
+        if (left && (fs_can_drop() || !n)) left = fs_answer_again(ask_fd) | fs_greet_all();
+        for (int i = 0; i < n; i++) {
+            uint64_t what = events[i].data.u64;
+            /* (POKE: each write is an event, and nobody has to read it.) */
+            if ((uint32_t)what == ASK) left |= fs_answer_requests(ask_fd);
+            else if (!fs_note_event(what, events[i].events)) left |= fs_greet(what);
+        }
+        if (fs_load_relaxed(&thread_stops)) {
+            fs_store_relaxed(&left_behind, (uint32_t)left);
             return NULL;
         }
-        for (int i = 0; i < n; i++) {
-            /* (POKE: each write is an event, and nobody has to read it.) */
-            if ((uint32_t)what[i] == ASK) fs_answer_requests(ask_fd);
-            else fs_greet(what[i]);
-        }
-        if (fs_load_relaxed(&thread_stops)) return NULL;
     }
+    fs_store_relaxed(&thread_lost, turn + 1);
+    fs_end_watching(watching);
+    return NULL;
 }
 
-/* A thread with a small stack that no signal is delivered to. */
-static int start_thread(pthread_t *started, void *(*body)(void *)) {
-    sigset_t all, old;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 128 * 1024);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int failed = fs_system.pthread_create(started, &attributes, body, NULL);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attributes);
-    return failed;
+/* Whoever sleeps on a bell looks after the kernel by itself, until the next thread watches. May let go of the front end's lock. */
+static void stop_watching(void) {
+    uint32_t turn = fs_load_relaxed(&watch_turn);
+    fs_store_relaxed(&watch_turn, 0);
+    if (turn) fs_end_watching(turn);
 }
 
 /* (What is left of its descriptors stays open: the numbers may be the program's.) */
@@ -154,6 +166,8 @@ static void give_up_thread(void) {
     thread_state = NO_THREAD;
     thread_wanted = 1;
     epoll = poke_fd = ask_fd = -1;
+    fs_store_relaxed(&fs_own_socket, UINT32_MAX);
+    stop_watching();
 }
 
 /* If the program has closed its descriptors, nobody can wake it, and it wakes for nothing: it sleeps on an epoll that
@@ -173,35 +187,59 @@ static void tell_where_to_ask(void) {
         struct fs_connection *c = fs_table.on_ring[i].connection;
         /* SYNC: token - pairs with fs_ask_for_byte. */
         if (fs_is_attached(c)) fs_swap_if64(&c->vi.region->asks[c->vi.side], told_token, ask_token);
+        if (c->asked_here == told_token) c->asked_here = ask_token;
+        fs_wake_own_set(c); /* (what was asked at the old one is lost) */
     }
     fs_unlock_table();
     told_token = ask_token;
+}
+
+/* Whether the thread has ended, after so many ms at most. */
+static int ends_within(int milliseconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += milliseconds / 1000;
+    return pthread_timedjoin_np(thread, NULL, &until) == 0;
 }
 
 int fs_ensure_thread(void) {
     give_up_lost_thread();
     int failed = make_descriptors();
     if (failed) return failed;
-    if (forks) {
+    if (thread_state == LATE && ends_within(0)) thread_state = NO_THREAD;
+    if (forks || thread_state == LATE) {
         thread_wanted = 1;
-    } else if (thread_state == NO_THREAD) {
+        return forks ? 0 : FS_NO_THREAD;
+    }
+    if (thread_state == NO_THREAD && !fs_load_relaxed(&watch_turn)) {
+        int own = epoll;
+        fs_store_relaxed(&watch_turn, fs_begin_watching(own));
+        if (forks || epoll != own) { /* that has let go of the front end's lock: nobody shall believe that there is a thread */
+            stop_watching();
+            thread_wanted = 1;
+            return forks ? 0 : FS_NO_THREAD;
+        }
+    }
+    if (thread_state == NO_THREAD) {
         fs_store_relaxed(&thread_stops, 0);
-        if (start_thread(&thread, connection_thread)) return FS_NO_THREAD;
+        if (fs_start_quiet_thread(&thread, connection_thread, NULL)) {
+            stop_watching();
+            return FS_NO_THREAD;
+        }
         thread_state = RUNS;
         tell_where_to_ask();
     }
     return 0;
 }
 
-uint32_t fs_descriptor_turn(void) {
-    uint32_t before = fs_load_relaxed(&thread_turn);
-    give_up_lost_thread();
-    /* The connections that there are want their requests answered. (If that fails, the next name starts it.) */
-    if (before != fs_load_relaxed(&thread_turn)) fs_start_thread_again();
-    return fs_load_relaxed(&thread_turn);
-}
-
 /* ---- forks ------------------------------------------------------------------------------------------------- */
+
+/* A thread that has not ended keeps off the table while a fork is under way, so that the child finds it whole. */
+static void freeze_table(void) {
+    fs_take_table();
+    fs_table.frozen = forks > 0;
+    fs_unlock_table();
+}
 
 void fs_stop_thread(void) {
     forks++;
@@ -212,17 +250,22 @@ void fs_stop_thread(void) {
         fs_store_relaxed(&thread_stops, 1);
         if (fs_ring_eventfd(poke_fd)) {
             void *given = fs_let_go();
-            pthread_join(thread, NULL);
+            int ended = ends_within(ENDS_WITHIN);
             fs_take_again(given);
-            thread_state = NO_THREAD;
+            thread_state = ended ? NO_THREAD : LATE;
+            stop_watching(); /* (nobody may start it again for a while) */
         } else {
             give_up_thread(); /* it cannot be woken */
         }
     }
-    while (thread_state == ENDS) fs_nap_aside(); /* another thread joins it, which takes less than this */
+    while (thread_state == ENDS) fs_nap_aside(); /* another thread waits for its end */
+    freeze_table();
 }
 
-void fs_fork_is_over(void) { forks = FS_MAX(forks - 1, 0); }
+void fs_fork_is_over(void) {
+    forks = FS_MAX(forks - 1, 0);
+    freeze_table();
+}
 
 int fs_forks_under_way(void) { return forks; }
 
@@ -234,6 +277,19 @@ int fs_start_thread_again(void) {
     return failed;
 }
 
+void fs_wake_loops(void) {
+    uint32_t woken = 0;
+    fs_take_table();
+    for (int i = 0; i < fs_table.on_ring_count; i++) {
+        struct fs_connection *c = fs_table.on_ring[i].connection;
+        uint64_t seat = fs_load_relaxed(&c->seat);
+        if (!fs_is_attached(c) || fs_set_of(seat) == woken) continue; /* (one of each will do) */
+        woken = fs_set_of(seat);
+        fs_wake_set(seat);
+    }
+    fs_unlock_table();
+}
+
 size_t fs_leave_channel_to_parent(void) {
     thread_state = NO_THREAD;
     thread_wanted = 0;
@@ -243,8 +299,10 @@ size_t fs_leave_channel_to_parent(void) {
     if (poke_fd >= 0) fs_system.close(poke_fd);
     if (ask_fd >= 0) fs_system.close(ask_fd);
     epoll = poke_fd = ask_fd = -1;
+    fs_store_relaxed(&fs_own_socket, UINT32_MAX);
     ask_token = 0;
     fs_table.on_ring_count = 0;
-    fs_table.answering = NULL; /* of a thread that was given up, and is not here */
+    fs_store_relaxed(&watch_turn, 0);
+    fs_forget_watching();
     return freed;
 }

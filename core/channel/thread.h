@@ -9,20 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FS_NO_THREAD = -100003 }; /* of fs_ensure_thread: the system makes none */
+enum { FS_NO_THREAD = -100003 }; /* of fs_ensure_thread: the system makes none, or the last one has not ended yet */
 
 /* Starts the connection thread if it does not run: at the first use, and again after a fork. While a fork is under way
  * it is only noted: the thread starts when that is over, as the child must find its locks free. 0, or -errno without
  * descriptors, or FS_NO_THREAD. May let go of the front end's lock. */
 int fs_ensure_thread(void);
 
-/* A number that changes when the program has closed our descriptors: older ones are somebody else's now. */
-uint32_t fs_descriptor_turn(void);
-
 /* ---- forks ------------------------------------------------------------------------------------------------- */
 
 /* Before a fork: a thread does not survive it, and its locks must be free. No thread is started before
- * `fs_fork_is_over`. Several threads may fork at once: one of them joins the thread, and the others wait for that. */
+ * `fs_fork_is_over`. Several threads may fork at once: one of them joins the thread, and the others wait for that. Nobody waits
+ * long: a thread that a stranger holds in a call ends when it can, and has no lock meanwhile. */
 void fs_stop_thread(void);
 
 void fs_fork_is_over(void);   /* in the parent, after each fs_stop_thread, whether or not there is a child */
@@ -31,6 +29,10 @@ int fs_forks_under_way(void); /* how many forks of this process are */
 /* Starts the thread if a fork has stopped or delayed it, and no fork is under way. As fs_ensure_thread; then somebody
  * tries again. */
 int fs_start_thread_again(void);
+
+/* The loops of this process are woken, each of which takes a step of a connection then (FS_THREAD_LATER), for who may not start the
+ * thread now, and whose program may make no call. */
+void fs_wake_loops(void);
 
 /* In the child: what the parent published is the parent's, and so is its epoll. Bytes of parked regions that were
  * unmapped. */
@@ -42,13 +44,17 @@ int fs_draw(void *into, size_t size);
 
 /* ---- for the rest of this room ---------------------------------------------------------------------------- */
 
-/* Which thread it is, as fs_descriptor_turn says, without looking. Needs no lock. */
+/* Which thread it is: another one once it was given up. Needs no lock. */
 uint32_t fs_thread_turn(void);
 
 void fs_poke_thread(void); /* it looks at the deadlines again */
 
 /* The thread calls fs_greet with this handle when something happens at the socket. Under the table lock. */
 void fs_watch_socket(int fd, uint64_t handle);
+
+/* The socket for requests, to send from: who gets something by it knows that this process sent it. -1: it is not ours any more. With the
+ * front end's lock. */
+int fs_ask_socket(void);
 
 int fs_known_eventfd(void); /* the thread's own. For that thread alone */
 

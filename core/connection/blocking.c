@@ -21,12 +21,12 @@ static void come_out(struct fs_connection *c, void *given) {
 }
 
 int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *polled) {
-    int64_t got = -EAGAIN, began = fs_now(), until = began + fs_budget(c, began);
+    int64_t got = -EAGAIN, began = fs_now(), until = began + fs_budget(c, began), now = began;
     int looks = 0;
     *polled = until != began;
     if (!*polled) return -EAGAIN;
     void *given = enter(c);
-    while (got == -EAGAIN && (looks == 0 || fs_now() < until)) {
+    while (got == -EAGAIN && (looks == 0 || (now = fs_now()) < until)) {
         got = fs_system.recv(fs_number(c), into, room, flags | MSG_DONTWAIT);
         looks++;
         if (got < 0) {
@@ -35,8 +35,10 @@ int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int
         }
     }
     come_out(c, given);
+    uint64_t spent = (uint64_t)(FS_MIN(now, until) - began);
+    fs_count(&c->vi.count.poll_ns, spent);
     if (got == -EAGAIN)
-        fs_count(&c->vi.count.poll_ns, (uint64_t)(until - began));
+        fs_count(&c->vi.count.poll_unpaid_ns, spent);
     else if (looks > 1)
         fs_settle_wait(c, began, 1, 1);
     return got;

@@ -18,6 +18,7 @@
 #include "connection/lifeline.h"
 #include "connection/receive.h"
 #include "connection/ringing.h"
+#include "connection/seat.h"
 #include "connection/send.h"
 #include "connection/state.h"
 #include "connection/turns.h"
@@ -29,7 +30,7 @@ enum {
     BUFFER = 65536,
     /* milliseconds between looks: */
     HELD_LOOK = 20,       /* whether a held direction may go on, or whether bytes came where no poll tells (deaf) */
-    STRANGERS_LOOK = 500, /* whether anything came, where a wakeup may be lost */
+    QUIET_LOOK = 500,     /* the same, of a ring in which nothing has come for long, or beside other holders */
 };
 
 /* ---- a process by itself, and a TCP connection within this one --------------------------------------------- */
@@ -63,20 +64,20 @@ static int64_t fork_away(void) {
     return pid;
 }
 
-/* Closes every descriptor but these five (-1: none). */
-static void close_all_but(int a, int b, int c, int d, int e) {
-    int kept[5] = {a, b, c, d, e};
-    for (int i = 0; i < 5; i++)
-        for (int j = i + 1; j < 5; j++)
+/* Closes every descriptor but these four (-1: none). */
+static void close_all_but(int a, int b, int c, int d) {
+    int kept[4] = {a, b, c, d};
+    for (int i = 0; i < 4; i++)
+        for (int j = i + 1; j < 4; j++)
             if (kept[j] < kept[i]) {
                 int swap = kept[i];
                 kept[i] = kept[j];
                 kept[j] = swap;
             }
     unsigned int from = 0;
-    for (int i = 0; i <= 5; i++) {
-        unsigned int until = i < 5 ? (unsigned int)kept[i] : ~0u;
-        if (i < 5 && kept[i] < 0) continue;
+    for (int i = 0; i <= 4; i++) {
+        unsigned int until = i < 4 ? (unsigned int)kept[i] : ~0u;
+        if (i < 4 && kept[i] < 0) continue;
         if (from < until) {
             unsigned int last = until == ~0u ? until : until - 1;
             if (fs_system.close_range(from, last, 0) < 0) {
@@ -100,7 +101,7 @@ static void settle_in(void) {
 
 /* Two ends of a TCP connection within this process, the first with the flags and options of `like`. 0 or -errno. */
 static int tcp_pair(int like, int ends[2]) {
-    static const int options[][2] = {{SOL_SOCKET, SO_KEEPALIVE}, {IPPROTO_TCP, TCP_NODELAY}};
+    static const int options[][2] = {{SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_OOBINLINE}, {IPPROTO_TCP, TCP_NODELAY}};
     static const int blobs[] = {SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO};
     struct sockaddr_storage address, here, there;
     socklen_t size = sizeof address, listening = sizeof address, n, m;
@@ -124,6 +125,7 @@ static int tcp_pair(int like, int ends[2]) {
     } while (n != m || memcmp(&here, &there, n) != 0);
     fs_system.close(listener);
     fs_system.setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    fs_system.setsockopt(ends[1], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one); /* for take_to_mark */
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         int value = fs_option(like, options[i][0], options[i][1]);
         fs_system.setsockopt(ends[0], options[i][0], options[i][1], &value, sizeof value);
@@ -135,6 +137,9 @@ static int tcp_pair(int like, int ends[2]) {
             fs_system.setsockopt(ends[0], SOL_SOCKET, blobs[i], value, n);
     }
     fs_system.fcntl(ends[0], F_SETFL, fs_system.fcntl(like, F_GETFL, 0));
+    struct f_owner_ex owner; /* who gets SIGURG and SIGIO */
+    if (fs_system.fcntl(like, F_GETOWN_EX, (long)&owner) == 0) fs_system.fcntl(ends[0], F_SETOWN_EX, (long)&owner);
+    fs_system.fcntl(ends[0], F_SETSIG, fs_system.fcntl(like, F_GETSIG, 0));
     return 0;
 failed:;
     int saved = errno;
@@ -152,7 +157,27 @@ struct lane {
     char *bytes;
     int64_t length, done;
     int ended;
+    int urgent; /* it is one urgent byte */
 };
+
+/* Takes what is in the kernel's queue, an urgent byte by itself: `*urgent`. As recv, or -errno. With SO_OOBINLINE: else the kernel
+ * drops an unread one for the next one. */
+static int64_t take_to_mark(int fd, char *into, int *urgent) {
+    int waiting = 0, at_mark = 0;
+    char byte;
+    for (;;) {
+        /* Count first, look for the mark then: of a byte that was counted the kernel knows whether it is urgent. (Recv stops
+         * before the mark, but reads on from it.) */
+        fs_system.ioctl(fd, FIONREAD, &waiting);
+        fs_system.ioctl(fd, SIOCATMARK, &at_mark);
+        if (waiting > 0) break;
+        ssize_t got = fs_system.recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got <= 0) return got ? -errno : 0;
+    }
+    ssize_t got = fs_system.recv(fd, into, at_mark ? 1 : (size_t)FS_MIN(waiting, (int)BUFFER), MSG_DONTWAIT);
+    *urgent = at_mark && got == 1;
+    return got >= 0 ? got : -errno;
+}
 
 /* The peer was killed or stopped while it sent the parcel again: the kernel's queue holds a part of it, the peer's
  * word or the end of its stream tells how much. Bytes, -EAGAIN, or 0 when it is known. */
@@ -179,10 +204,26 @@ static int64_t next_of_unknown(struct fs_connection *c, struct fs_parcel *parcel
     return 0;
 }
 
+/* The next bytes of a peer that is back in the kernel. As take_to_mark; 0 where fs_try_receive is to be asked. (Beside another holder
+ * too: that one has the option as well, and may read urgent bytes apart.) */
+static int64_t next_in_kernel(struct fs_connection *c, char *into, int *urgent) {
+    struct fs_receiver *receiver = fs_lock_receiving(c);
+    int plain = (fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) == FS_RECEIVING_BACK && !receiver->doorbell_debt &&
+                !fs_is_shared(c) && !fs_load_relaxed(&c->is.pending_error);
+    int64_t got = 0;
+    if (plain) {
+        fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1); /* (the end of the doorbell bytes may have changed it) */
+        got = take_to_mark(c->fd, into, urgent);
+    }
+    fs_end_turn_to_receive(c, receiver);
+    return got;
+}
+
 /* The next bytes for the reader: those that the peer's kernel took again, the rest of the parcel, and then
- * whatever comes. As fs_try_receive. */
-static int64_t next_inward(struct fs_connection *c, struct fs_parcel *parcel, char *into) {
+ * whatever comes. As fs_try_receive, an urgent byte by itself: `*urgent`. */
+static int64_t next_inward(struct fs_connection *c, struct fs_parcel *parcel, char *into, int *urgent) {
     int64_t got;
+    *urgent = 0;
     if (parcel->unknown) {
         got = next_of_unknown(c, parcel, into);
         if (got) return got;
@@ -198,6 +239,8 @@ static int64_t next_inward(struct fs_connection *c, struct fs_parcel *parcel, ch
         fs_system.close(parcel->fd);
         parcel->fd = -1;
     }
+    got = next_in_kernel(c, into, urgent);
+    if (got) return got;
     got = fs_try_receive(c, into, BUFFER, 0, 1);
     if (got == 0 && !fs_load_relaxed(&c->own->receiver.fin_taken)) {
         if (fs_lifeline(c) == FS_ALIVE) return -EAGAIN; /* as fs_look_in_kernel */
@@ -232,13 +275,13 @@ static void dissolve(struct fs_connection *c) {
 /* Copies both ways until both have ended. `buffers`: twice BUFFER bytes. */
 static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, char *buffers) {
     struct lane inward = {.bytes = buffers}, outward = {.bytes = buffers + BUFFER};
-    struct pollfd fds[3];
+    struct pollfd fds[2];
     int64_t part;
-    uint64_t drained;
+    int ring_look = HELD_LOOK;
     while (!(inward.ended && outward.ended && outward.done == outward.length)) {
         int progress = 0;
         if (inward.done == inward.length && !inward.ended) {
-            part = next_inward(c, parcel, inward.bytes);
+            part = next_inward(c, parcel, inward.bytes, &inward.urgent);
             if (part > 0) {
                 inward.length = part;
                 inward.done = 0;
@@ -254,7 +297,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
         }
         if (inward.done < inward.length) {
             part = fs_system.send(far, inward.bytes + inward.done, (size_t)(inward.length - inward.done),
-                        MSG_DONTWAIT | MSG_NOSIGNAL);
+                        MSG_DONTWAIT | MSG_NOSIGNAL | (inward.urgent ? MSG_OOB : 0));
             if (part > 0) {
                 inward.done += part;
                 progress = 1;
@@ -264,7 +307,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             }
         }
         if (outward.done == outward.length && !outward.ended) {
-            part = fs_system.recv(far, outward.bytes, BUFFER, MSG_DONTWAIT);
+            part = take_to_mark(far, outward.bytes, &outward.urgent);
             if (part > 0) {
                 outward.length = part;
                 outward.done = 0;
@@ -272,13 +315,14 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             } else if (part == 0) {
                 outward.ended = progress = 1;
                 fs_system.shutdown(c->fd, SHUT_WR);
-            } else if (!fs_passes(errno)) {
+            } else if (!fs_passes((int)-part)) {
                 dissolve(c);
                 return;
             }
         }
         if (outward.done < outward.length) {
-            part = fs_try_send(c, outward.bytes + outward.done, (size_t)(outward.length - outward.done), MSG_NOSIGNAL);
+            part = (outward.urgent ? fs_try_send_urgent : fs_try_send)(c, outward.bytes + outward.done,
+                                                                       (size_t)(outward.length - outward.done), MSG_NOSIGNAL);
             if (part > 0) {
                 outward.done += part;
                 progress = 1;
@@ -289,7 +333,10 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
                 if (inward.ended) fs_linger_zero(far);
             }
         }
-        if (progress) continue;
+        if (progress) {
+            ring_look = HELD_LOOK;
+            continue;
+        }
         int wants = inward.done == inward.length && !inward.ended && !fs_is_collecting(c);
         int looks = wants && deaf(c);
         if (looks && outward.ended && !parcel->returned && !parcel->unknown) {
@@ -298,46 +345,42 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             fs_system.shutdown(far, SHUT_WR);
             continue;
         }
-        int armed = fs_is_attached(c) && wants && !(fs_moved(c) & FS_RECEIVING_BACK);
-        fds[0].fd = fs_is_attached(c) ? c->wake_fd : -1;
-        fds[0].events = POLLIN;
-        fds[1].fd = wants || outward.done < outward.length ? c->fd : -1;
-        fds[1].events = 0;
+        int of_ring = fs_is_attached(c) && wants && !(fs_moved(c) & FS_RECEIVING_BACK);
+        fds[0].fd = wants || outward.done < outward.length ? c->fd : -1;
+        fds[0].events = 0;
         if (wants && !looks) {
-            int ring_only = armed && fs_receives_on_ring(c) && !parcel->returned && !parcel->unknown;
-            fds[1].events |= ring_only ? POLLRDHUP : POLLIN | POLLRDHUP;
+            int ring_only = of_ring && fs_receives_on_ring(c) && !parcel->returned && !parcel->unknown;
+            fds[0].events |= ring_only ? POLLRDHUP : POLLIN | POLLRDHUP;
         }
-        /* (Threads that slept on the connection in the old process may still take a wakeup that was meant for us; and so may another
-         * holder, which hands it over to who sleeps in a call.) */
-        int strangers = fs_calls_inside(c) > 1 || fs_is_shared(c);
-        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : strangers ? STRANGERS_LOOK : -1;
+        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : fs_is_shared(c) ? QUIET_LOOK : -1;
         if (outward.done < outward.length) {
             if (fs_moved(c) & FS_SENDING_HELD) patience = HELD_LOOK;
-            else fds[1].events |= POLLOUT;
+            else fds[0].events |= POLLOUT;
         }
         /* (Also with nothing to wait for there: a reader that has closed answers what it was sent with a RST.) */
-        fds[2].fd = !inward.ended || !outward.ended ? far : -1;
-        fds[2].events = (inward.done < inward.length ? POLLOUT : 0) |
+        fds[1].fd = !inward.ended || !outward.ended ? far : -1;
+        fds[1].events = (inward.done < inward.length ? POLLOUT : 0) |
                         (outward.done == outward.length && !outward.ended ? POLLIN : 0);
-        if (armed) {
-            /* In our turn: another holder may read, and an ACK that is older than its own would step back. */
+        if (of_ring) {
+            /* Nobody tells us what comes by the ring: a peer that lives has gone back to the kernel, and one that was stopped may post
+             * what it was about to, and then goes back too. So we look, less and less often.
+             * In our turn: another holder may read, and an ACK that is older than its own would step back. */
             struct fs_receiver *receiver = fs_lock_receiving(c);
             fs_answer_credit_wait(c, receiver);
-            int ready = fs_arm_receiver(&c->vi) && fs_receives_on_ring(c);
+            int ready = fs_readable(&c->vi) && fs_receives_on_ring(c);
             fs_end_turn_to_receive(c, receiver);
             if (ready) continue;
             if (!fs_receives_on_ring(c) && fs_load_sc(&c->vi.rx->switch_at))
                 patience = HELD_LOOK; /* the kernel's part is still on its way */
+            if (patience < 0 || patience > ring_look) patience = ring_look;
+            ring_look = FS_MIN(2 * ring_look, (int)QUIET_LOOK);
         }
-        fds[2].revents = 0;
-        fs_system.poll(fds, 3, patience);
-        if (outward.ended && !inward.ended && inward.done == inward.length && fds[2].revents & (POLLERR | POLLHUP)) {
-            if (armed) fs_disarm_receiver(&c->vi);
+        fds[1].revents = 0;
+        fs_system.poll(fds, 2, patience);
+        if (outward.ended && !inward.ended && inward.done == inward.length && fds[1].revents & (POLLERR | POLLHUP)) {
             dissolve(c);
             return;
         }
-        if (fds[0].fd >= 0 && fds[0].revents & POLLIN && fs_system.read(fds[0].fd, &drained, 8) < 0) {}
-        if (armed) fs_disarm_receiver(&c->vi);
     }
 }
 
@@ -353,7 +396,7 @@ static int64_t fork_bridge(struct fs_connection *c, struct fs_parcel *parcel, in
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_space = fs_pid_space();
     settle_in();
-    close_all_but(c->fd, c->wake_fd, c->peer_fd, far, parcel->fd);
+    close_all_but(c->fd, fs_eventfd_for_peer(c), far, parcel->fd);
     fs_note_child(c->own);
     if (parcel->fd >= 0) fs_system.lseek(parcel->fd, (off_t)parcel->returned, SEEK_SET);
     cross(c, parcel, far, buffers);
@@ -389,6 +432,12 @@ int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, cons
     struct fs_both both;
     struct fs_side *old = c->own;
     if (!fs_try_both(c, &both)) return 0;
+    if (!fs_try_leave_watch(&c->watch)) {
+        fs_unlock_both(both);
+        return 0;
+    }
+    /* (Only this process and the bridge hold it: its signals come from `near` from here on.) */
+    if (fs_load_relaxed(&old->holders) == 2) fs_system.fcntl(c->fd, F_SETOWN, 0);
     for (int i = 0; i < count; i++) {
         int flags = fs_system.fcntl(numbers[i], F_GETFD, 0);
         while (fs_system.dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0 &&
@@ -404,9 +453,8 @@ int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, cons
     c->own = side;
     fs_unlock_both(both);
     fs_count_out(old); /* (a forked child is struck out no more: it would be counted out twice) */
-    fs_wake_own(c);
-    fs_tell_of_number(); /* (the bridge may be the one that hears the eventfd) */
-    c->wake_fd = c->peer_fd = -1; /* the bridge's by now */
+    fs_wake_own_threads(c);
+    fs_tell_of_number();
     c->inode = fs_inode(c->fd);
     return 1;
 }

@@ -16,8 +16,7 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_leaver *leaver, struc
  * fs_await_both, and look at the numbers again.
  *
  * `numbers`: the `count` descriptors of the connection in this process, c->fd among them. Each is replaced in one
- * step (dup3) and keeps its FD_CLOEXEC. `near` stays the caller's, which closes it. `side`: from fs_new_side; the connection's from here on (fs_free_own). The eventfds are the
- * bridge's by now: `wake_fd` and `peer_fd` become -1, and whoever made them for this process closes them. `inode`
+ * step (dup3) and keeps its FD_CLOEXEC. `near` stays the caller's, which closes it. `side`: from fs_new_side; the connection's from here on (fs_free_own). `inode`
  * becomes that of the new socket: the caller changes what it finds connections by, from what it was. The region and
  * the old side stay mapped until the connection ends. */
 int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, const int *numbers, int count);

@@ -13,6 +13,7 @@
 #include "base/share.h"
 #include "base/system.h"
 #include "ring/doorbell.h"
+#include "waiter/lifelines.h"
 #include "waiter/news.h"
 #include "waiter/polling.h"
 
@@ -41,7 +42,7 @@ struct fs_connection {
     int place;      /* in the roll; -1: none */
     /* how it stands: written by state.c only, asked by the functions of state.h */
     struct fs_standing {
-        fs_word32 attached; /* there is a region: from then on `vi` and the eventfds are what they stay */
+        fs_word32 attached; /* there is a region: from then on `vi` is what it stays */
         /* Relaxed, each written once or in turn, and whoever has to be exact looks under a lock. */
         fs_word32 exposed; /* somebody may poll the descriptor */
         fs_word32 broken;  /* the peer has broken the protocol */
@@ -64,11 +65,16 @@ struct fs_connection {
     /* the virtual interface */
     struct fs_vi vi;
     struct fs_side *own;
-    int wake_fd, peer_fd; /* the eventfd that this side sleeps on, and the peer's; -1: lost */
+    pid_t peer_process; /* of the meeting; 0: unknown, or of another PID namespace */
+    fs_word64 seat; /* in an event set of this side, as the region names it (wire/set.h); 0: none. Relaxed: a hint goes astray */
+    fs_word32 told; /* where the peer's set was found (fs_tell_set) */
     unsigned char region_id[16];
+    /* where the peer asks this side, as the region says it: with the front end's lock */
+    uint64_t asked_here;   /* since this process has said so; 0: it has not */
+    uint64_t asked_before; /* what stood there, another holder's; 0: nothing */
     /* calls */
     fs_word32 recv_sleepers, send_sleepers; /* threads of this process, */
-    fs_word32 recv_watchers, send_watchers; /* and those of them that watch the eventfd */
+    fs_word32 kernel_sleepers;              /* and those that sleep on the kernel's descriptor, to receive */
     fs_word32 number; /* `fd`, or what that becomes as soon as whoever decided it has both turns (fs_number) */
     int recyclable;   /* the region, once this end has said goodbye */
     struct fs_habit habit;
@@ -84,6 +90,9 @@ struct fs_connection {
     int late_sending;          /* a turn to send has left doorbell bytes to be sent without it */
     fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while it is wider; 0: it is the kernel's */
     /* the lifeline */
+    struct fs_watch watch;
+    uint32_t receive_looked, send_looked; /* what of `watch.told` a receiver and a sender have looked after, in their turns */
+    uint32_t receive_late; /* what a receiver has looked at, and not seen the end of: a byte stood in front that could not be taken */
     unsigned int unacknowledged_sends;
     int64_t last_look;
     int64_t held_since;

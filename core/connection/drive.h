@@ -21,14 +21,6 @@ void fs_drive_by_loop(struct fs_connection *c);
  * program's again, because the peer has gone back to the kernel: they come after what is in the ring. Takes the turn to receive. */
 int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behind);
 
-/* Whether the kernel's part of the stream is complete and the ring has the rest. (The rest may be urgent bytes, which the loop's
- * transport does not read.) */
-static inline int fs_switch_reached(struct fs_connection *c) {
-    uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
-    return switch_at != 0 && !(fs_moved(c) & FS_RECEIVING_BACK) &&
-           (switch_at - 1 == fs_load_relaxed(&c->own->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
-}
-
 /* Whether the peer keeps its POLLOUT away with bytes in our kernel's queue, which have to lie there. */
 static inline int fs_keeps_plug(struct fs_connection *c) {
     return fs_peer_credit_wait(&c->vi) & FS_PLUGGED && fs_waiting(&c->vi);
@@ -70,7 +62,7 @@ int fs_probe_driven_peer(struct fs_connection *c);
 
 /* ---- sleeping --------------------------------------------------------------------------------------------- */
 
-/* The loop goes to sleep, and the eventfd is to wake it: for what there is to receive, for credits, or for both. 1 if something
+/* The loop goes to sleep, and its event set is to wake it: for what there is to receive, for credits, or for both. 1 if something
  * is there already. Takes the turns that it needs. (fs_disarm_receiver says that the loop is awake.) */
 int fs_arm_for_loop(struct fs_connection *c, int receives, int sends);
 

@@ -22,7 +22,7 @@
 int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
     memset(c, 0, sizeof *c);
     c->fd = fd;
-    c->wake_fd = c->peer_fd = c->place = -1; /* 0 would be another's */
+    c->place = -1; /* 0 would be another's */
     c->inode = inode;
     fs_store_relaxed(&c->number, (uint32_t)fd);
     c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
@@ -52,8 +52,10 @@ void fs_inherit(struct fs_connection *c) {
     fs_note_inherited(c);
     fs_store_sc(&c->recv_sleepers, 0);
     fs_store_sc(&c->send_sleepers, 0);
-    fs_store_sc(&c->recv_watchers, 0);
-    fs_store_sc(&c->send_watchers, 0);
+    fs_store_sc(&c->kernel_sleepers, 0);
+    memset(&c->watch, 0, sizeof c->watch); /* the parent's connection thread has it */
+    c->asked_here = c->asked_before = 0;
+    c->receive_looked = c->receive_late = c->send_looked = 0;
     fs_note_child(c->own);
 }
 
@@ -72,7 +74,7 @@ int fs_shut(struct fs_connection *c, int receiving, int sending) {
         stood = fs_lifeline(c) != FS_OVER;
         if (sending && !sender->fin_sent) {
             fs_post_fin(&c->vi, sender, FS_FIN); /* also before the switch */
-            fs_ring(c, sender, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
+            fs_ring(c, sender, fs_peer_doorbell(&c->vi) & (FS_ASLEEP | FS_SET_ASLEEP));
         }
         if (sending) fs_send_owed(c, sender); /* behind the kernel's FIN nothing goes out, and an urgent byte would be missed */
         if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
@@ -84,9 +86,18 @@ int fs_shut(struct fs_connection *c, int receiving, int sending) {
     return stood;
 }
 
+/* Who answered the peer's requests before does so again. What was asked here meanwhile is asked again, or looked for. */
+static void give_asks_back(struct fs_connection *c) {
+    fs_word64 *asks = &c->vi.region->asks[c->vi.side];
+    /* SYNC: token - pairs with fs_ask_peer: that one's socket has been there all the time. */
+    if (c->asked_before && fs_swap_if64(asks, c->asked_here, c->asked_before)) fs_wake_own(c);
+}
+
 void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals) {
     fs_strike(&c->place);
+    fs_leave_watch(&c->watch);
     int last = fs_let_go_unless_last(c->own);
+    if (!last && fs_is_attached(c)) give_asks_back(c);
     int whole = last && !fs_is_broken(c) && !fs_is_out(c) && !c->is.bridged;
     c->recyclable = whole && !c->is.own_inherited;
     if (fs_is_attached(c) && whole) {
@@ -116,6 +127,7 @@ void fs_abandon_number(struct fs_connection *c) {
 }
 
 void fs_free_own(struct fs_connection *c) {
+    fs_leave_watch(&c->watch); /* (a thread that was inside may have joined once more) */
     if (c->own == &fs_nobody) return;
     if (c->is.bridged && !c->is.bridged_inherited) fs_free_side(c->vi.own, fs_ends_size(c->vi.window));
     if (!c->is.own_inherited) fs_free_side(c->own, fs_is_attached(c) ? fs_ends_size(c->vi.window) : 0);

@@ -79,7 +79,7 @@ void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver
     }
     fs_acknowledge(&c->vi, receiver);
     uint32_t wants = fs_answer_sender(&c->vi, receiver, keep);
-    if (wants & FS_WAITS) fs_wake_peer(c);
+    fs_wake_peer(c, fs_wakes_sender(wants));
     if (wants & FS_PLUGGED) fs_take_doorbell_bytes(c, receiver);
 }
 
@@ -259,9 +259,12 @@ int fs_tell_exposed(struct fs_connection *c) {
 }
 
 /* While the kernel's part of the stream is not read to its end, POLLIN does not tell: the byte, which comes behind it,
- * is told by its count. */
+ * is told by its count. Not by that of an urgent one with nothing behind it, which makes no descriptor readable. */
 int fs_lacks_doorbell_byte(struct fs_connection *c) {
     if (!fs_readable(&c->vi)) return 0;
     if (fs_receives_on_ring(c)) return !fs_events_now(c->fd, POLLIN);
-    return fs_load_acquire(&c->vi.rx->rung) == fs_load_relaxed(&c->vi.rx->heard) && !fs_peer_ended(c);
+    uint32_t rung = fs_load_acquire(&c->vi.rx->rung);
+    uint64_t urgent = fs_load_relaxed(&c->vi.rx->urgent);
+    int told = rung != fs_load_relaxed(&c->vi.rx->heard) && !(urgent && (int32_t)((uint32_t)urgent - rung) >= 0);
+    return !told && !fs_peer_ended(c);
 }

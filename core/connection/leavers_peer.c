@@ -16,6 +16,9 @@
 
 #define HELD_TIME ((int64_t)5000000000) /* ns that a sender waits for a leaver to be settled */
 
+enum { RETURN_PATIENCE = 50 }; /* times some 10 ms that a parcel waits for the turn. The leaver waits a second (FS_ANSWER_TIME), and so
+                                * does a fork for this thread */
+
 /* Bytes of a parcel; -1 if it is not in memory, where no read blocks. */
 static int64_t parcel_size(int fd) {
     struct stat st;
@@ -33,7 +36,7 @@ void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int h
         if (!held && fs_own32(&sender->posted) != fs_load_relaxed(&c->vi.tx->seen)) fs_ring(c, sender, FS_EXPOSED);
         /* SYNC: end of stream - by fs_post_fin. */
         fs_post_fin(&c->vi, sender, FS_BACK);
-        fs_ring(c, sender, fs_peer_doorbell(&c->vi) & FS_ASLEEP);
+        fs_ring(c, sender, fs_peer_doorbell(&c->vi) & (FS_ASLEEP | FS_SET_ASLEEP));
     }
     if (c->plugs) {
         fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
@@ -97,8 +100,9 @@ void fs_put_back(struct fs_connection *c, int parcel) {
     if (!(0 < size && size <= FS_PARCEL_MAX)) return;
     char *bytes = fs_system.malloc((size_t)size);
     if (!bytes) return;
-    if (fs_system.pread(parcel, bytes, (size_t)size, 0) == size) {
-        struct fs_sender *sender = fs_lock_sending(c);
+    int read = fs_system.pread(parcel, bytes, (size_t)size, 0) == size;
+    struct fs_sender *sender = read ? fs_take_turn_to_send(c, RETURN_PATIENCE) : NULL;
+    if (sender) {
         fs_answer_leaver(c, sender);
         sender->sending_step = 1;
         /* SYNC: settled - pairs with give_back, which may have stopped waiting. */

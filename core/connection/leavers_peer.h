@@ -25,7 +25,7 @@ int fs_held(struct fs_connection *c, struct fs_sender *sender);
 void fs_tell_pollers(struct fs_connection *c, struct fs_sender *sender);
 
 /* The peer has left and asks for the bytes that it had not read (`parcel`, a memfd): they go out once more, in front of what this
- * side sends next. Takes the turn. */
+ * side sends next. Takes the turn, unless a stopped process has it for half a second: then the leaver needs a bridge. */
 void fs_put_back(struct fs_connection *c, int parcel);
 
 #endif

@@ -169,9 +169,14 @@ int64_t fs_tell_of_kernel(struct fs_connection *c, int64_t result) {
 int64_t fs_look_at_lifeline(struct fs_connection *c, struct fs_receiver *receiver) {
     static char junk[65536]; /* of bytes that nobody looks at */
     char byte;
+    uint32_t told = 0;
     for (int looks = 0; looks < 3; looks++) {
+        told = fs_load_sc(&c->watch.told);
         int64_t got = fs_system.recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got == 0) return fs_stream_ended(c);
+        /* (Only with nothing in front all that was told of is seen: behind a byte that stays, the end may stand. And what is found once
+         * everybody has to find who looks.) */
+        if (got < 0 && errno == EAGAIN) c->receive_looked = told;
         if (got < 0) return fs_kernel_failed(c, errno);
         fs_take_doorbell_bytes(c, receiver);
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
@@ -185,5 +190,6 @@ int64_t fs_look_at_lifeline(struct fs_connection *c, struct fs_receiver *receive
             if (got < 0 && errno != EAGAIN) return fs_kernel_failed(c, errno);
         }
     }
+    c->receive_late = told;
     return -EAGAIN;
 }

@@ -16,8 +16,8 @@
 
 #define EXPOSE_NS ((int64_t)20000000) /* that the peer gets to ring for a descriptor that was handed out */
 
-int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, int wake_fd, int peer_fd,
-              const struct fs_manner *manner, const char **wrong) {
+int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, const struct fs_manner *manner,
+              const char **wrong) {
     struct fs_vi vi;
     *wrong = fs_vi_attach(&vi, memory, size, side);
     if (*wrong) return -EINVAL;
@@ -43,12 +43,10 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, int 
         fs_vi_become(&c->vi, &vi);
         fs_limit_sends(&c->vi, both.sender, c->send_limit);
         memcpy(c->region_id, vi.region->id, 16);
-        c->wake_fd = wake_fd;
-        c->peer_fd = peer_fd;
         fs_store_relaxed(&c->nodelay, fs_option(c->fd, IPPROTO_TCP, TCP_NODELAY) != 0);
         fs_note_attached(c);
         fs_keep_receive_buffer(c, both.receiver);
-        /* A thread that sleeps on the kernel's descriptor knows nothing of the eventfd: ring it there.
+        /* A thread that sleeps on the kernel's descriptor knows nothing of the bell: ring it there.
          * SYNC: exposed - pairs with fs_note_exposed. */
         if (fs_load_sc(&c->is.exposed) || fs_load_sc(&c->recv_sleepers)) fs_or_sc(&c->vi.rx->doorbell, FS_EXPOSED);
         fs_store_sc(&c->vi.rx->limit, c->receive_limit);
@@ -99,14 +97,62 @@ void fs_await_doorbell_byte(struct fs_connection *c) {
     }
 }
 
+/* While no thread of this process has a turn: nobody uses the number, or joins. */
+static void change_number(struct fs_connection *c) {
+    fs_leave_watch(&c->watch);
+    c->fd = (int)fs_load_relaxed(&c->number);
+}
+
+/* Whether another process holds a turn. (Where its thread's id is that of one of ours in another PID namespace, it is waited for.) */
+static int is_strangers(uint32_t word) {
+    uint32_t thread = word & FUTEX_TID_MASK;
+    return thread && fs_system.tgkill((pid_t)fs_own_pid, (pid_t)thread, 0) < 0 && errno == ESRCH;
+}
+
+/* change_number where another process, which may be stopped, has one of the turns or both: it has descriptors of its own. 0 if it
+ * cannot be done so. */
+static int change_beside_strangers(struct fs_connection *c) {
+    struct fs_side *own = c->own;
+    struct fs_lock *const locks[2] = {&own->receiver.lock, &own->sender.lock};
+    uint32_t words[2] = {0, 0};
+    int turns[2], possible = 1;
+    for (int i = 0; i < 2; i++) {
+        turns[i] = fs_try_lock(locks[i], fs_own_pid);
+        if (turns[i] != FS_BUSY) {
+            fs_keep(locks[i]);
+        } else {
+            words[i] = fs_load_relaxed(&locks[i]->word);
+            possible &= is_strangers(words[i]);
+        }
+    }
+    if (possible && own == c->own) {
+        change_number(c);
+        /* SYNC: turn - pairs with the swap in fs_try_lock. A look that changes nothing, but is a store too, behind that of the number: a
+         * thread of ours whose turn begins after it finds the new number. A turn that began before it is seen. */
+        for (int i = 0; i < 2; i++) possible &= turns[i] != FS_BUSY || fs_add_sc(&locks[i]->word, 0) == words[i];
+    }
+    for (int i = 1; i >= 0; i--) {
+        if (turns[i] == FS_BUSY) continue;
+        fs_unkeep(locks[i]);
+        fs_give_up(locks[i], turns[i]); /* (what a dead holder left is mended by the next one) */
+    }
+    return possible && own == c->own;
+}
+
 void fs_point_to(struct fs_connection *c, int fd) {
     /* While they are waited for, another thread may decide otherwise, or end the connection: the last decision counts,
      * whoever acts on it. */
     fs_store_relaxed(&c->number, (uint32_t)fd);
     void *given = fs_let_go();
-    struct fs_both both = fs_lock_both(c);
-    c->fd = (int)fs_load_relaxed(&c->number);
-    fs_end_both(c, both);
+    struct fs_both both;
+    for (;;) {
+        if (fs_take_both(c, FS_PATIENCE, &both)) {
+            change_number(c);
+            fs_end_both(c, both);
+            break;
+        }
+        if (change_beside_strangers(c)) break;
+    }
     fs_take_again(given);
     fs_wake_own(c);
     if (fs_calls_inside(c) > 1) fs_tell_of_number();

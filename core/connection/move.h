@@ -12,12 +12,10 @@ struct fs_manner {
 };
 
 /* Takes a region and gives consent: what the peer posts after its switch will be read here. `memory`, of `size` bytes:
- * the mapping; `side`: 0 the seeker, 1 the publisher; `wake_fd` is the eventfd this side sleeps on, `peer_fd` the
- * peer's. The mapping and both descriptors stay the caller's. With the front end's lock, which is let go while the
+ * the mapping; `side`: 0 the seeker, 1 the publisher; The mapping stays the caller's. With the front end's lock, which is let go while the
  * turns are taken. 0, or -ENOMEM, or -ENOTCONN if the connection is being closed or shared, or the kernel does not
  * count its bytes; -EINVAL and `*wrong` if the region is unsound. */
-int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, int wake_fd, int peer_fd, const struct fs_manner *manner,
-              const char **wrong);
+int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, const struct fs_manner *manner, const char **wrong);
 
 /* Bytes of the kernel's stream that were received so far. 0 if the connection is no longer whole, or the kernel does
  * not tell. */
@@ -41,8 +39,8 @@ void fs_await_doorbell_byte(struct fs_connection *c); /* for 20 ms at most; with
  * may on TCP.) */
 static inline int fs_number(const struct fs_connection *c) { return (int)fs_own32(&c->number); }
 
-/* The descriptor is `fd` from now on. In both turns: no call on the old number may be under way when its owner
- * closes it. The caller is inside (fs_begin), with the front end's lock, which is let go while the turns are taken. */
+/* The descriptor is `fd` from now on. In both turns, as far as threads of this process have them: no call on the old number may be
+ * under way when its owner closes it, and a process that is stopped in a turn is not waited for. The caller is inside (fs_begin), with the front end's lock, which is let go while the turns are taken. */
 void fs_point_to(struct fs_connection *c, int fd);
 
 #endif

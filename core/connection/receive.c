@@ -7,6 +7,7 @@
 #include "connection/hear.h"
 #include "connection/leave.h"
 #include "connection/lifeline.h"
+#include "connection/ringing.h"
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "transport/tcp.h"
@@ -38,7 +39,9 @@ int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, ch
     }
     if (fs_is_broken(c)) return 0;
     if (!fs_receives_on_ring(c)) {
+        uint32_t told = fs_load_sc(&c->watch.told);
         got = fs_take_kernel(c, receiver, into, room, flags);
+        if (got == -EAGAIN) c->receive_looked = told;
         if (got != FS_MOVED_ON) return got;
     }
     for (int looks = 0; looks < 4; looks++) {
@@ -72,7 +75,9 @@ int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, ch
         if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == 0)
             fs_note_fin_taken(receiver, 2); /* the kernel's RST follows and says the rest */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
-        if (!final && end == 0) return -EAGAIN;
+        uint32_t told = fs_load_sc(&c->watch.told);
+        if (end == 0 && (!final || (final == FS_IF_TOLD && told == c->receive_looked && fs_is_watched(&c->watch, FS_ENDS))))
+            return -EAGAIN;
         got = fs_look_at_lifeline(c, receiver);
         if (got == -EAGAIN) return got;
         /* The peer is gone. What it posted before is visible now: look once more, then believe the kernel. */
@@ -93,6 +98,18 @@ int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at) {
     int64_t mark;
     return fs_kernel_position(c, &position, &mark) &&
            (position >= switch_at - 1 || (position == switch_at - 2 && mark == 0));
+}
+
+int fs_switch_reached(struct fs_connection *c) {
+    uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+    return switch_at != 0 && !(fs_moved(c) & FS_RECEIVING_BACK) &&
+           (switch_at - 1 == fs_load_relaxed(&c->own->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
+}
+
+/* The last byte of the kernel's part has been taken. Others who wait have found nothing to read in the ring until now, and the peer
+ * has rung for what lies there. Each of them has counted itself in its turn to receive, before it looked. */
+static void tell_of_switch(struct fs_connection *c) {
+    if (fs_load_sc(&c->recv_sleepers) || fs_is_shared(c)) fs_wake_own(c);
 }
 
 /* The kernel's part of the stream has been read. */
@@ -151,7 +168,10 @@ int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
             left -= 1;
             if (!(flags & MSG_PEEK)) fs_count(&receiver->kernel_taken, 1);
         }
-        if (!(flags & MSG_PEEK)) fs_count(&receiver->kernel_taken, (uint64_t)got);
+        if (!(flags & MSG_PEEK)) {
+            fs_count(&receiver->kernel_taken, (uint64_t)got);
+            if (switch_at && (uint64_t)got == left) tell_of_switch(c);
+        }
         if (switch_at && (uint64_t)got == left && room > left) {
             /* The rest of the kernel's part: go on in the ring, where TCP would have gone on too. */
             more = 0;

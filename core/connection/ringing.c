@@ -1,15 +1,17 @@
-/* How a sender tells its peer: eventfds, doorbell bytes with those that are owed, and the plug that keeps POLLOUT away.
+/* How a sender tells its peer: bells and event sets, doorbell bytes with those that are owed, and the plug that keeps POLLOUT away.
  *
  * Responsible for: that every byte that is counted as rung goes out, in its place, or is known to be owed. Never: waits
  * for room with the turn, or takes bytes of the peer (hear.c). */
 #include "connection/ringing.h"
 
 #include "connection/leave.h"
+#include "connection/seat.h"
 #include "connection/send.h"
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "transport/options.h"
 #include "transport/tcp.h"
+#include "waiter/bell.h"
 
 enum {
     PLUG = 131072,       /* bytes left unsent behind a full window that keep POLLOUT away */
@@ -20,24 +22,43 @@ enum {
 
 static const char junk[PLUG_PIECE]; /* what doorbell bytes are made of */
 
-/* ---- eventfds ----------------------------------------------------------------------------------------------- */
+/* ---- sleepers ----------------------------------------------------------------------------------------------- */
 
-void fs_wake_peer(struct fs_connection *c) {
-    fs_tell_peer(c);
-    fs_count(&c->vi.count.doorbells_rung, 1);
-    fs_count(&c->vi.count.system_calls, 2);
-}
-
-void fs_tell_peer(struct fs_connection *c) {
-    int tries = 0;
-    if (fs_ring_eventfd(c->peer_fd)) return;
-    while (fs_ask_peer(c, -1) == -EAGAIN && tries < 20) {
-        sched_yield();
-        tries += 1;
+/* Without counting what it is for. System calls made. */
+static uint32_t wake(struct fs_connection *c, uint32_t who) {
+    uint32_t calls = 0;
+    if (who & FS_WAKE_RECEIVERS) {
+        fs_ring_bell(&c->vi.tx->bell);
+        calls += 1;
     }
+    if (who & FS_WAKE_SENDERS) {
+        fs_ring_bell(&c->vi.rx->credit_bell);
+        calls += 1;
+    }
+    if (who & FS_WAKE_SET) calls += fs_wake_set_of_peer(c);
+    return calls;
 }
 
-void fs_wake_own(struct fs_connection *c) { fs_ring_eventfd(c->wake_fd); }
+void fs_wake_peer(struct fs_connection *c, uint32_t who) {
+    if (!who) return;
+    uint32_t calls = wake(c, who);
+    if (!calls) return; /* its event set was awake, and has a hint */
+    fs_count(&c->vi.count.doorbells_rung, 1);
+    fs_count(&c->vi.count.system_calls, calls);
+}
+
+void fs_tell_peer(struct fs_connection *c) { wake(c, FS_WAKE_ALL); }
+
+void fs_wake_own_threads(struct fs_connection *c) {
+    fs_add_sc(&c->watch.told, 1); /* before the bells: a sleeper reads them in the other order */
+    fs_ring_bell(&c->vi.rx->bell);
+    fs_ring_bell(&c->vi.tx->credit_bell);
+}
+
+void fs_wake_own(struct fs_connection *c) {
+    if (fs_is_attached(c)) fs_wake_own_threads(c);
+    fs_wake_own_set(c);
+}
 
 /* ---- doorbell bytes ----------------------------------------------------------------------------------------- */
 
@@ -49,7 +70,7 @@ void fs_ring(struct fs_connection *c, struct fs_sender *sender, uint32_t doorbel
         (fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) != FS_FIN && fs_count_ring(&c->vi, sender))
         fs_send_doorbell_byte(c, sender);
     /* After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards. */
-    if (doorbell & FS_ASLEEP && fs_wakes_receiver(&c->vi, sender)) fs_wake_peer(c);
+    if (doorbell & (FS_ASLEEP | FS_SET_ASLEEP)) fs_wake_peer(c, fs_wakes_receiver(&c->vi, sender));
     if (doorbell & FS_GONE) {
         fs_note_lost(c);
         /* Draws the RST that data to a closed socket draws. (Counted: it may be about to close, and reads the byte.) */
@@ -202,6 +223,8 @@ static int plug(struct fs_connection *c, struct fs_sender *sender) {
     /* POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
      * lies behind it stays unsent until the peer drains. */
     fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
+    /* The kernel tells an edge of room only to who has found none: by a send that was refused, or here. */
+    fs_events_now(c->fd, POLLOUT);
     return !fs_writable(&c->vi, sender);
 }
 

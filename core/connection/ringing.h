@@ -1,4 +1,4 @@
-/* How a sender tells its peer: eventfds, doorbell bytes with those that are owed, and the plug that keeps POLLOUT away. */
+/* How a sender tells its peer: bells and event sets, doorbell bytes with those that are owed, and the plug that keeps POLLOUT away. */
 #ifndef FASTSOCK_RINGING_H
 #define FASTSOCK_RINGING_H
 
@@ -12,13 +12,18 @@ enum {
 void fs_ring(struct fs_connection *c, struct fs_sender *sender, uint32_t doorbell);
 
 void fs_send_doorbell_byte(struct fs_connection *c, struct fs_sender *sender); /* the byte that was accounted */
-void fs_wake_peer(struct fs_connection *c);          /* the peer sleeps on its eventfd: counts, and fs_tell_peer. No lock needed */
 
-/* Rings the peer's eventfd. If the program has closed our descriptor of it, the peer's connection thread is asked to, which
- * many may ask at a time. No lock needed. */
+/* Wakes sleepers of the peer: `who` has bits of enum fs_wake, or none. Counts it. No lock needed. */
+void fs_wake_peer(struct fs_connection *c, uint32_t who);
+
+/* Wakes all sleepers of the peer: they look again. No lock needed. */
 void fs_tell_peer(struct fs_connection *c);
 
-void fs_wake_own(struct fs_connection *c);           /* threads and processes of this side, and its loop. No lock needed */
+/* Wakes all sleepers of this side, of all its processes: they look again, at the kernel too. No lock needed. */
+void fs_wake_own(struct fs_connection *c);
+
+/* The threads among them, of a connection that has a region, or had one until now (fs_change_over). */
+void fs_wake_own_threads(struct fs_connection *c);
 
 /* So many of the bytes that were counted as rung have not been sent: now, or without the turn when that ends. */
 void fs_owe_bytes(struct fs_connection *c, struct fs_sender *sender, uint32_t count);

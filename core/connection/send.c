@@ -15,8 +15,19 @@
 #include "transport/options.h"
 #include "transport/tcp.h"
 
-void fs_answer_ask(struct fs_connection *c) {
-    struct fs_sender *sender = fs_lock_sending(c);
+int fs_may_have_asked(struct fs_connection *c) {
+    if (!fs_is_attached(c)) return 0;
+    if (fs_load_sc(&c->vi.tx->ready) == FS_LEFT) return 1;
+    return !(fs_moved(c) & FS_SENDING_BACK) && fs_peer_doorbell(&c->vi) & FS_EXPOSED &&
+           fs_own32(&c->own->sender.posted) != fs_load_relaxed(&c->vi.tx->seen);
+}
+
+int fs_answer_ask(struct fs_connection *c, int patience) {
+    struct fs_sender *sender = fs_take_turn_to_send(c, patience);
+    if (!sender) {
+        fs_wake_own(c); /* (an event set needs no turn for that) */
+        return 0;
+    }
     fs_answer_leaver(c, sender);
     if (fs_moved(c) & FS_SENDING_BACK && !fs_waits_for_leaver(c)) fs_tell_pollers(c, sender);
     /* (Without a region any more the descriptor leads to a bridge, and a byte would be the program's.) */
@@ -24,6 +35,7 @@ void fs_answer_ask(struct fs_connection *c) {
         fs_ring(c, sender, fs_peer_doorbell(&c->vi) & FS_EXPOSED);
     fs_end_turn_to_send(c, sender);
     fs_wake_own(c);
+    return 1;
 }
 
 /* Posts one descriptor's worth, and tells a receiver that sleeps or whose descriptor may be polled. As fs_post. */
@@ -131,6 +143,7 @@ static int64_t post_urgent(struct fs_connection *c, struct fs_sender *sender, co
     if (counted) {
         doorbell &= ~(uint32_t)FS_EXPOSED;
         fs_count(&c->vi.count.doorbells_rung, 1);
+        fs_count(&c->vi.count.system_calls, 1);
     }
     if (doorbell) fs_ring(c, sender, doorbell);
     return part;

@@ -28,7 +28,11 @@ int64_t fs_send_in_kernel(struct fs_connection *c, struct fs_sender *sender, con
 void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender);
 
 /* The peer asks for a doorbell byte, since it exposed its descriptor with data already posted; or it has left, or is settled
- * after that; or it cannot ring our eventfd any more. Takes the turn. */
-void fs_answer_ask(struct fs_connection *c);
+ * after that; or it cannot tell our event set by itself. Takes the turn. 0: a stopped process has it, and the answer is due.
+ * `patience`: times some 10 ms that the turn is waited for. */
+int fs_answer_ask(struct fs_connection *c, int patience);
+
+/* Whether the peer may have asked without our hearing of it. Needs no turn. */
+int fs_may_have_asked(struct fs_connection *c);
 
 #endif

@@ -151,7 +151,7 @@ void fs_note_inherited(struct fs_connection *c) {
 /* ---- this process's end ----------------------------------------------------------------------------------- */
 
 void fs_note_attached(struct fs_connection *c) {
-    /* SYNC: attached - pairs with fs_is_attached: finds `vi`, the eventfds. (Sequentially consistent for fs_expose.) */
+    /* SYNC: attached - pairs with fs_is_attached: finds `vi`. (Sequentially consistent for fs_expose.) */
     fs_store_sc(&c->is.attached, 1);
 }
 

@@ -64,7 +64,7 @@ static inline int fs_is_in_kernel(const struct fs_connection *c) { return fs_own
 
 /* ---- what is asked --------------------------------------------------------------------------------------- */
 
-/* Whether there is a region: from then on `vi` and the eventfds are what they stay. */
+/* Whether there is a region: from then on `vi` is what it stays. */
 static inline int fs_is_attached(const struct fs_connection *c) {
     /* SYNC: attached - pairs with fs_note_attached. */
     return fs_load_acquire((fs_word32 *)&c->is.attached) != 0;
@@ -157,7 +157,7 @@ void fs_change_leaving(struct fs_leaver *leaver, enum fs_leaving_event event);
 
 /* ---- what changes it: this process's end ------------------------------------------------------------------ */
 
-void fs_note_attached(struct fs_connection *c);  /* `vi` and the eventfds are there. Sequentially consistent, for fs_expose */
+void fs_note_attached(struct fs_connection *c);  /* `vi` is there. Sequentially consistent, for fs_expose */
 void fs_note_detached(struct fs_connection *c);  /* a bridge has taken the region, or its memory is given back */
 void fs_note_exposed(struct fs_connection *c);   /* the descriptor's number was handed out. Sequentially consistent, for fs_attach */
 void fs_note_driven(struct fs_connection *c);    /* a loop's transport drives it; so nobody polls the descriptor */

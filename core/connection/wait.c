@@ -1,4 +1,8 @@
-/* Waiting on a connection: polling for the budget, and sleeping on the eventfd and the kernel connection.
+/* Waiting on a connection: polling for the budget, and sleeping on a bell or on the kernel connection.
+ *
+ * What comes by the ring, and credits, are waited for on a bell of the region (waiter/bell.h). The connection thread rings it
+ * too, if something happens to the kernel connection meanwhile (waiter/lifelines.h). What comes and goes through the
+ * kernel alone is waited for on its descriptor.
  *
  * Responsible for: that no wakeup is lost, and that what a wait has learned is kept. Never: receives or sends the
  * program's bytes, or sleeps with a turn. */
@@ -6,16 +10,24 @@
 
 #include "connection/hear.h"
 #include "connection/lifeline.h"
+#include "connection/receive.h"
 #include "connection/ringing.h"
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "transport/tcp.h"
+#include "waiter/bell.h"
 
 /* Nanoseconds between */
-#define PROBE_INTERVAL ((int64_t)500000000)    /* probes of a half-closed peer that does not read */
-#define SHARED_INTERVAL ((int64_t)100000000)   /* looks of a sleeper whose side is several processes */
-#define COLLECTING_INTERVAL ((int64_t)2000000) /* looks of a receiver while another holder takes what lies unread */
-#define DEAF_INTERVAL ((int64_t)2000000)       /* looks of a sleeper that nothing wakes */
+#define PROBE_INTERVAL ((int64_t)500000000)      /* probes of a half-closed peer that does not read, */
+#define CHILDREN_INTERVAL ((int64_t)10000000000) /* and whose process is watched: a child of it may have the connection */
+#define HOLDERS_INTERVAL ((int64_t)500000000)    /* looks of a sleeper whose side is several processes: what one of them
+                                                  * has left that was killed in its turn is mended by the next turn; or
+                                                  * whose peer may be a stranger, who can keep wakeups away */
+#define COLLECTING_INTERVAL ((int64_t)100000000) /* looks at whether the holder that takes what lies unread lives */
+#define UNWATCHED_INTERVAL ((int64_t)20000000)   /* looks of a sleeper whose kernel connection nobody watches */
+#define DEAF_INTERVAL ((int64_t)2000000)         /* looks of a sleeper that nothing wakes */
+#define BEHIND_INTERVAL ((int64_t)20000000)      /* looks of a receiver for whom something lies in the ring, behind bytes of the kernel
+                                                  * that have not come: an urgent one makes no descriptor readable */
 
 /* ---- what waits go by --------------------------------------------------------------------------------------- */
 
@@ -110,7 +122,7 @@ int fs_spin(struct fs_connection *c, int what) {
             struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
             if (!receiver) break;
             ready = fs_events_now(c->fd, what == FS_RECEIVE ? POLLIN : POLLOUT) != 0;
-            if (!ready && what == FS_RECEIVE && fs_peer_may_switch(c)) ready = fs_load_sc(&c->vi.rx->switch_at) != 0;
+            if (!ready && what == FS_RECEIVE && fs_peer_may_switch(c)) ready = fs_switch_reached(c);
             fs_unlock_receiving(receiver);
             if (!ready) sched_yield(); /* we cannot tell whether the peer waits for this very processor */
             continue;
@@ -138,176 +150,204 @@ int fs_spin(struct fs_connection *c, int what) {
 
 /* ---- sleeping ----------------------------------------------------------------------------------------------- */
 
-/* The number on which this side sleeps is not ours any more. In both turns, like every change of what waits go by. (While a
- * stopped process has one of them the next look finds the same.) */
-static void lose_eventfd(struct fs_connection *c) {
-    struct fs_both both;
-    if (!fs_take_both(c, 1, &both)) return;
-    if (!fs_is_our_eventfd(c->wake_fd)) c->wake_fd = -1;
-    fs_end_both(c, both);
+/* One sleep. */
+struct sleep {
+    int64_t began, rest; /* ns, negative: no end */
+    int looks;           /* it ends before its time is over, to look again */
+    int ready;           /* something is there already */
+};
+
+static struct sleep begin_sleep(int64_t deadline) {
+    int64_t now = fs_now();
+    return (struct sleep){.began = now, .rest = deadline < 0 ? -1 : FS_MAX(deadline - now, 0)};
 }
 
-/* As fs_sleep, while another holder takes the connection back to the kernel: that is soon over, and no event tells of
- * its end to everybody who waits for it. `rest`: nanoseconds, negative: no end. */
-static int doze(int64_t rest) {
-    struct pollfd none[3] = {{-1, 0, 0}, {-1, 0, 0}, {-1, 0, 0}};
-    int until_then = 0 <= rest && rest < COLLECTING_INTERVAL;
-    int events = fs_poll3(none, until_then ? rest : COLLECTING_INTERVAL);
-    if (events < 0) return -errno;
-    return until_then ? 0 : 1;
+/* No longer than that. */
+static void look_after(struct sleep *s, int64_t interval) {
+    if (0 <= s->rest && s->rest <= interval) return;
+    s->rest = interval;
+    s->looks = 1;
 }
 
-/* Gives a sleeper of another process the time to take the wakeup, which we would take ourselves with our next sleep.
- * (If it comes too late, it looks by itself after SHARED_INTERVAL.) */
-static void let_others_wake(struct fs_connection *c) {
-    for (int tries = 0; tries < 20; tries++) {
-        if (!fs_events_now(c->wake_fd, POLLIN)) break;
-        sched_yield();
-    }
+/* What comes of it: see fs_sleep. `woken`: 1, 0 if its time has passed, or -errno. */
+static int end_sleep(struct fs_connection *c, const struct sleep *s, int woken) {
+    if (woken == 0) woken = s->looks;
+    if (woken > 0) fs_settle_wait(c, s->began, (int)fs_load_relaxed(&c->spun), 0);
+    return woken > 0 ? 1 : woken == -EINTR ? woken : 0;
 }
 
-/* A wakeup may have been meant for several sleepers of this side, and one has taken it: arm again for the
- * others and pass it on if there is something for them. */
-static void hand_over(struct fs_connection *c) {
-    uint32_t passed = 0, elsewhere = fs_is_shared(c) ? fs_load_sc(&c->own->sleeps) : 0;
-    int more = 0;
-    if (elsewhere & FS_SLEEPS_RECEIVING || fs_load_sc(&c->recv_watchers)) {
-        if (fs_arm_receiver(&c->vi)) passed |= FS_SLEEPS_RECEIVING;
+/* On the kernel's descriptor. As fs_sleep_on. */
+static int sleep_in_kernel(struct fs_connection *c, struct sleep *s, int fd, short events, struct fs_news *news) {
+    struct pollfd fds[2] = {{fd, events, 0}, {news ? news->fd : -1, POLLIN, 0}};
+    /* (A number that was given up was told to who had joined the news by then. It is seen by who has joined since.) */
+    if (fs_load_relaxed(&c->number) == (uint32_t)-1) look_after(s, DEAF_INTERVAL);
+    int woken = fs_poll2(fds, s->rest);
+    if (woken < 0) return -errno;
+    if (fds[1].revents)
+        fs_store_relaxed(&news->over, 1); /* it was told, or closed by somebody who closes what is not his */
+    return woken > 0;
+}
+
+/* On a bell. `heard`: what it said before anything was looked at. As fs_sleep_on. */
+static int sleep_on_bell(struct fs_connection *c, const struct sleep *s, fs_word32 *bell, uint32_t heard) {
+    if (s->ready) return 1;
+    int woken = fs_sleep_on(bell, heard, s->rest);
+    fs_count(&c->vi.count.sleeps, 1);
+    fs_count(&c->vi.count.system_calls, 1);
+    return woken;
+}
+
+/* Whether these events of the kernel connection are told by the connection thread. With a turn, which keeps the descriptor. */
+static int is_told(struct fs_connection *c, uint32_t events) {
+    /* (Of bytes only while they are the program's: doorbell bytes would wake that thread for nothing.) */
+    if (fs_own32(&c->watch.asked) & EPOLLIN && fs_receives_on_ring(c)) fs_watch_ends_alone(&c->watch);
+    return fs_is_watched(&c->watch, events) ||
+           fs_join_watch(&c->watch, c->fd, events, (struct fs_sleepers){&c->vi.rx->bell, &c->recv_sleepers},
+                         (struct fs_sleepers){&c->vi.tx->credit_bell, &c->send_sleepers});
+}
+
+/* Another holder that was killed in a turn has left what the next one mends (mend.c): perhaps it is this thread that the peer waits
+ * for, while it sleeps for the other direction. */
+static void mend_what_holders_left(struct fs_connection *c) {
+    struct fs_sender *sender = NULL;
+    struct fs_receiver *receiver = NULL;
+    if (fs_load_relaxed(&c->own->sender.lock.word) & FUTEX_OWNER_DIED) sender = fs_take_turn_to_send(c, 0);
+    if (sender) fs_end_turn_to_send(c, sender);
+    if (fs_load_relaxed(&c->own->receiver.lock.word) & FUTEX_OWNER_DIED) receiver = fs_take_turn_to_receive(c, 0);
+    if (receiver) fs_end_turn_to_receive(c, receiver);
+}
+
+/* While the descriptor is not exposed, and the turn is the caller's: says what has to be said before a receiver sleeps. */
+static void tell_before_sleep(struct fs_connection *c, struct fs_receiver *receiver) {
+    /* SYNC: exposed - by the turn to receive, see fs_tell_exposed. */
+    if (!fs_is_exposed(c) && fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED && !fs_load_sc(&c->kernel_sleepers) &&
+        !fs_is_shared(c)) {
+        fs_and_sc(&c->vi.rx->doorbell, ~(uint32_t)FS_EXPOSED); /* nobody sleeps on the kernel's any more */
+        fs_take_doorbell_bytes(c, receiver);
     }
-    if (elsewhere & FS_SLEEPS_SENDING || fs_load_sc(&c->send_watchers)) {
-        struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
-        if (!sender)
-            more = 1; /* a stopped process has the turn, and we answer for no signal here: the others look themselves */
-        else if (fs_moved(c) & FS_SENDING_BACK)
-            more = !fs_waits_for_leaver(c);
-        else if (fs_sends_on_ring(c))
-            /* (Who still sends through the kernel waits for that, however empty the ring is.) */
-            more = fs_arm_sender(&c->vi, sender, FS_WAITS) || sender->fin_sent || fs_is_gone(c);
-        if (sender) fs_end_turn_to_send(c, sender);
-        if (more) passed |= FS_SLEEPS_SENDING;
+    fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far, before we sleep on them */
+}
+
+/* Until something comes by the ring; or by the kernel, of which the connection thread tells. With the turn, which it ends. */
+static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver, struct sleep *s, uint32_t heard) {
+    if (fs_is_collecting(c)) {
+        look_after(s, COLLECTING_INTERVAL); /* (who has all of it wakes us; not who was killed) */
+    } else {
+        tell_before_sleep(c, receiver);
+        int moved = fs_receives_on_ring(c);
+        s->ready = fs_arm_receiver(&c->vi, FS_ASLEEP);
+        if (s->ready && !moved) {
+            if (fs_load_sc(&c->vi.rx->switch_at)) look_after(s, BEHIND_INTERVAL);
+            s->ready = fs_switch_reached(c);
+        }
+        if (fs_load_relaxed(&receiver->fin_taken) == 1) s->ready = 1; /* by another thread: nobody rings for it again */
+        if (!s->ready) {
+            int watched = is_told(c, moved ? FS_ENDS : FS_ENDS_AND_BYTES);
+            uint32_t told = fs_load_sc(&c->watch.told);
+            /* (The last look at this was not over: the peer is within a post, or was stopped or killed there.) */
+            int late = told != c->receive_looked && told == c->receive_late;
+            s->ready = watched && told != c->receive_looked && !late;
+            if (!watched || late) look_after(s, UNWATCHED_INTERVAL);
+        }
+        /* (Whoever arms has counted itself before, in its turn to receive.) */
+        if (s->ready && fs_load_sc(&c->recv_sleepers) == 1 && !fs_is_shared(c)) fs_disarm_receiver(&c->vi, FS_ASLEEP);
     }
-    if (passed & elsewhere)
-        /* Once: there may be nobody any more, and we, who sleep on the same eventfd, would wake ourselves for ever. */
-        fs_and_sc(&c->own->sleeps, ~passed);
-    if (passed) fs_wake_own(c);
-    if (passed & elsewhere) let_others_wake(c);
+    fs_end_turn_to_receive(c, receiver); /* (a plug may have to be taken out of the peer's way) */
+    return sleep_on_bell(c, s, &c->vi.rx->bell, heard);
+}
+
+static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_news *news) {
+    struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
+    int woken;
+    if (!receiver) return -EINTR; /* a stopped process has the turn: the caller looks for signals, and whether its time is up */
+    int attached = fs_is_attached(c);
+    uint32_t heard = attached ? fs_hear_bell(&c->vi.rx->bell) : 0;
+    /* SYNC: sleeper - pairs with wake, of lifelines.c. */
+    fs_add_sc(&c->recv_sleepers, 1);
+    if (attached && (fs_is_collecting(c) || !(fs_moved(c) & FS_RECEIVING_BACK))) {
+        if (fs_is_shared(c) || fs_load_relaxed(&fs_strangers_ring)) look_after(s, HOLDERS_INTERVAL);
+        woken = sleep_for_bytes(c, receiver, s, heard);
+    } else {
+        int fd = c->fd;
+        fs_add_sc(&c->kernel_sleepers, 1); /* in the turn, for fs_attach */
+        fs_end_turn_to_receive(c, receiver);
+        woken = sleep_in_kernel(c, s, fd, POLLRDHUP | POLLIN, news);
+        fs_add_sc(&c->kernel_sleepers, (uint32_t)-1);
+    }
+    fs_add_sc(&c->recv_sleepers, (uint32_t)-1);
+    return end_sleep(c, s, woken);
+}
+
+/* A look at the kernel connection of a sender that waits for credits. Whether the peer is gone. */
+static int look_after_peer(struct fs_connection *c, struct fs_sender *sender, int half_closed) {
+    if (half_closed) {
+        fs_probe_peer(c, sender);
+    } else if (!fs_peer_lost(c) && fs_events_now(c->fd, POLLRDHUP) & (POLLERR | POLLHUP | POLLRDHUP) &&
+               fs_lifeline(c) == FS_ALIVE) {
+        fs_note_shut(c, 1, 0); /* by somebody who knows the number */
+    }
+    return fs_is_gone(c);
+}
+
+/* How long a sender sleeps behind a half-close, where the peer's end is no event of the kernel connection by itself. */
+static int64_t probe_interval(struct fs_connection *c) {
+    return fs_watch_process(&c->watch, c->peer_process) == FS_PROCESS_LIVES ? CHILDREN_INTERVAL : PROBE_INTERVAL;
+}
+
+/* Until credits come, or a leaver is settled. With the turn, which it ends. */
+static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, struct sleep *s, uint32_t heard) {
+    int waits = fs_waits_for_leaver(c), watched = is_told(c, FS_ENDS);
+    uint32_t told = fs_load_sc(&c->watch.told);
+    /* (Behind that: the ring's FIN is there before the kernel tells of its own.) */
+    int half_closed = fs_load_sc(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving);
+    int news = watched && told != c->send_looked;
+    if (waits) {
+        c->send_looked = told;
+        s->ready = news; /* whether the leaver has ended, its next attempt sees */
+        look_after(s, PROBE_INTERVAL);
+    } else {
+        s->ready = fs_arm_sender(&c->vi, sender, FS_WAITS) || fs_is_gone(c);
+        if (!s->ready && news) { /* (With credits nobody looks, and what was told stays to be looked after.) */
+            c->send_looked = told;
+            s->ready = look_after_peer(c, sender, half_closed);
+        }
+        if (!watched) look_after(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
+        if (!s->ready && half_closed) look_after(s, probe_interval(c));
+        if (!s->ready) fs_leave_byte(c, sender); /* behind the look at its process: one that has ended since answers the byte */
+    }
+    fs_end_turn_to_send(c, sender);
+    int woken = sleep_on_bell(c, s, &c->vi.tx->credit_bell, heard);
+    if (woken || !s->looks || waits) return woken;
+    sender = fs_take_turn_to_send(c, FS_PATIENCE);
+    if (sender) { /* (else with the next look) */
+        look_after_peer(c, sender, half_closed);
+        fs_end_turn_to_send(c, sender);
+    }
+    return woken;
+}
+
+static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_news *news) {
+    struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+    int woken;
+    if (!sender) return -EINTR;
+    uint32_t heard = fs_is_attached(c) ? fs_hear_bell(&c->vi.tx->credit_bell) : 0;
+    /* SYNC: sleeper - pairs with wake, of lifelines.c. */
+    fs_add_sc(&c->send_sleepers, 1);
+    if (fs_waits_for_leaver(c) || (fs_sends_on_ring(c) && !fs_is_gone(c))) {
+        if (fs_is_shared(c) || fs_load_relaxed(&fs_strangers_ring)) look_after(s, HOLDERS_INTERVAL);
+        woken = sleep_for_credit(c, sender, s, heard);
+    } else {
+        int fd = c->fd;
+        fs_end_turn_to_send(c, sender);
+        woken = sleep_in_kernel(c, s, fd, POLLOUT, news);
+    }
+    fs_add_sc(&c->send_sleepers, (uint32_t)-1);
+    return end_sleep(c, s, woken);
 }
 
 int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news *news) {
-    struct pollfd fds[3];
-    int64_t began = fs_now(), rest;
-    int ready = 0, probe = 0, looks = 0, polled = (int)fs_load_relaxed(&c->spun), waits = 0;
-    uint64_t drained;
-    struct fs_sender *sender = what == FS_SEND ? fs_take_turn_to_send(c, FS_PATIENCE) : NULL;
-    struct fs_receiver *receiver = what == FS_RECEIVE ? fs_take_turn_to_receive(c, FS_PATIENCE) : NULL;
-    fs_word32 *sleepers = what == FS_RECEIVE ? &c->recv_sleepers : &c->send_sleepers;
-    fs_word32 *watchers = what == FS_RECEIVE ? &c->recv_watchers : &c->send_watchers;
-    if (!sender && !receiver)
-        return -EINTR; /* a stopped process has the turn: the caller looks for signals, and whether its time is up */
-    rest = deadline < 0 ? -1 : deadline > began ? deadline - began : 0;
-
-    if (receiver && fs_is_collecting(c)) {
-        fs_unlock_receiving(receiver);
-        return doze(rest);
-    }
-    int attached = fs_is_attached(c) && !(fs_moved(c) & (what == FS_RECEIVE ? FS_RECEIVING_BACK : FS_SENDING_BACK));
-    int moved = what == FS_RECEIVE ? fs_receives_on_ring(c) : fs_sends_on_ring(c) && !fs_is_gone(c);
-    fds[1].fd = c->fd;
-    fds[1].events = moved ? POLLRDHUP : what == FS_RECEIVE ? POLLRDHUP | POLLIN : POLLOUT;
-    fds[1].revents = 0;
-    if (attached && receiver) {
-        /* SYNC: exposed - by the turn to receive, see fs_tell_exposed. */
-        if (!fs_is_exposed(c) && fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED && !fs_load_sc(sleepers) &&
-            !fs_is_shared(c)) {
-            fs_and_sc(&c->vi.rx->doorbell, ~(uint32_t)FS_EXPOSED); /* nobody sleeps on the kernel's any more */
-            fs_take_doorbell_bytes(c, receiver);
-        }
-        fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far, before we sleep on them */
-    }
-    if (what == FS_SEND && fs_waits_for_leaver(c)) {
-        /* The eventfd tells when it is settled; or it is time to look whether the peer lives. */
-        waits = 1;
-        probe = rest < 0 || rest > PROBE_INTERVAL;
-        fds[1].events = 0;
-    }
-    fs_add_sc(sleepers, 1);
-    /* Who waits for the kernel alone leaves the eventfd to those who wait for the ring: it would take their wakeups. */
-    int watches = attached || waits;
-    fds[0].fd = watches ? c->wake_fd : -1;
-    fds[0].events = (short)(POLLIN | fs_other_file());
-    fds[0].revents = 0;
-    fds[2].fd = news ? news->fd : -1;
-    fds[2].events = POLLIN;
-    fds[2].revents = 0;
-    if (watches) {
-        fs_add_sc(watchers, 1);
-        /* Before it arms: whoever takes the wakeup that comes for it knows then that it may have been for this
-         * process. */
-        fs_or_sc(&c->own->sleeps, what == FS_RECEIVE ? FS_SLEEPS_RECEIVING : FS_SLEEPS_SENDING);
-    }
-    if (attached && receiver) {
-        ready = fs_arm_receiver(&c->vi);
-        if (ready && !moved) ready = fs_load_sc(&c->vi.rx->switch_at) != 0;
-    } else if (moved && sender) {
-        ready = fs_arm_sender(&c->vi, sender, FS_WAITS) || fs_is_gone(c);
-        if (fs_load_sc(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) {
-            /* A half-closed connection: its end is no news, so ask now and then whether the peer is still there. */
-            fds[1].events = 0;
-            probe = rest < 0 || rest > PROBE_INTERVAL;
-        }
-        if (!ready) fs_leave_byte(c, sender);
-    }
-    /* (A number that was given up was told to who had joined the news by then. It is seen by who has joined since.) */
-    int deaf = (watches && c->wake_fd < 0) || fs_load_relaxed(&c->number) == (uint32_t)-1;
-    if (deaf && (rest < 0 || rest > DEAF_INTERVAL)) {
-        /* Or the program has closed our eventfd: nothing but the end of the connection would wake us. */
-        probe = looks = 1;
-        rest = DEAF_INTERVAL;
-    } else if (probe) {
-        rest = PROBE_INTERVAL;
-    } else if (fs_is_shared(c) && (rest < 0 || rest > SHARED_INTERVAL)) {
-        /* A sleeper of another process may take the wakeup that was for us, and be killed with it. */
-        probe = looks = 1;
-        rest = SHARED_INTERVAL;
-    }
-    if (receiver)
-        fs_end_turn_to_receive(c, receiver); /* (a plug may have to be taken out of the peer's way) */
-    else
-        fs_end_turn_to_send(c, sender);
-
-    int events = ready ? 1 : fs_poll3(fds, rest);
-    if (events < 0) events = -errno;
-    if (attached && !ready) {
-        fs_count(&c->vi.count.sleeps, 1);
-        fs_count(&c->vi.count.system_calls, fds[0].revents & POLLIN ? 2 : 1);
-    }
-    fs_add_sc(sleepers, (uint32_t)-1);
-    if (watches) fs_add_sc(watchers, (uint32_t)-1);
-    if (!fs_is_ours(fds[0].revents))
-        lose_eventfd(c);
-    else if (fds[0].revents & POLLIN)
-        (void)!fs_system.read(fds[0].fd, &drained, 8); /* somebody else may have taken it */
-    if (fds[2].revents)
-        fs_store_relaxed(&news->over, 1); /* it was told, or closed by somebody who closes what is not his */
-    if (attached && what == FS_RECEIVE) {
-        fs_disarm_receiver(&c->vi);
-    } else if (moved && !waits) {
-        if (!ready && fds[1].revents & (POLLERR | POLLHUP | POLLRDHUP) && !fs_peer_lost(c) &&
-            fs_lifeline(c) == FS_ALIVE)
-            fs_note_shut(c, 1, 0); /* by somebody who knows the number */
-        if (probe && !looks && events == 0) {
-            sender = fs_take_turn_to_send(c, FS_PATIENCE);
-            if (sender) { /* (else with the next look) */
-                fs_probe_peer(c, sender);
-                fs_end_turn_to_send(c, sender);
-            }
-        }
-    }
-    if (probe && events == 0) events = 1;
-    if (watches) hand_over(c);
-    if (events > 0) {
-        fs_settle_wait(c, began, polled, 0);
-        return 1;
-    }
-    return events == -EINTR ? events : 0;
+    struct sleep s = begin_sleep(deadline);
+    int woken = what == FS_RECEIVE ? sleep_to_receive(c, &s, news) : sleep_to_send(c, &s, news);
+    if (woken == 1 && fs_is_attached(c) && fs_is_shared(c)) mend_what_holders_left(c);
+    return woken;
 }

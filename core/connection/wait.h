@@ -1,4 +1,4 @@
-/* Waiting on a connection: polling for the budget, and sleeping on the eventfd and the kernel connection. */
+/* Waiting on a connection: polling for the budget, and sleeping on a bell or on the kernel connection. */
 #ifndef FASTSOCK_WAIT_H
 #define FASTSOCK_WAIT_H
 

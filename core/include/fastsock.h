@@ -71,9 +71,9 @@
  *
  *     Two ends find each other as docs/protocol.md says under "Meeting" (meeting/search.h). Whoever does it in another
  *     way (a parent for its two children) needs this: memory of fs_region_size(window, chunk) bytes that both map (a
- *     sealed memfd), zeroed and formatted by one of them (fs_region_format), and two eventfds that both have. One end
- *     attaches as side 0 and the other one as side 1. The mapping and the eventfds stay the front end's, which keeps
- *     them until the connection is released. Nothing that the peer can write is trusted.
+ *     sealed memfd), zeroed and formatted by one of them (fs_region_format). One end
+ *     attaches as side 0 and the other one as side 1. The mapping stays the front end's, which keeps
+ *     it until the connection is released. Nothing that the peer can write is trusted.
  *
  * What else a front end owes
  *

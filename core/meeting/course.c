@@ -73,8 +73,8 @@ void fs_change_reason(struct fs_course *course, struct fs_connection *c, enum fs
     fs_note_reason(course, c, reason);
 }
 
-void fs_open_course(struct fs_course *course, struct fs_connection *c, int64_t operations) {
+void fs_open_course(struct fs_course *course, struct fs_connection *c, int64_t operations, enum fs_reason reason) {
     if (!fs_proceed(course, FS_CE_OPEN)) return;
     course->next = course->operations + operations;
-    fs_note_reason(course, c, FS_REASON_FEW);
+    fs_note_reason(course, c, reason);
 }

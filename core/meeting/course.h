@@ -30,7 +30,7 @@ enum fs_course_event {
     FS_CE_CONNECTED, /* it is over */
     FS_CE_OPEN,      /* the connection stands, and its operations count */
     FS_CE_START,     /* they are enough */
-    FS_CE_PUT_OFF,   /* the front end says: later */
+    FS_CE_PUT_OFF,   /* the front end could not be asked */
     FS_CE_PUBLISH,   /* the search begins, at the end that publishes; */
     FS_CE_SEEK,      /* at the end that seeks */
     FS_CE_NAMED,     /* the name is published */
@@ -76,7 +76,7 @@ const char *fs_course_name(int state);
 /* ---- reasons ---------------------------------------------------------------------------------------------- */
 
 /* Connections of this process by the path that they are or were on to their end, and by the reason. Each counts as
- * opened with FS_REASON_FEW, or with another one. */
+ * opened with FS_REASON_FEW or FS_REASON_UNPAID, or with another one. */
 struct fs_paths {
     int64_t by_reason[FS_REASONS]; /* on kernel TCP */
     int64_t ring;
@@ -98,7 +98,7 @@ void fs_change_reason(struct fs_course *course, struct fs_connection *c, enum fs
 
 /* ---- the beginning ---------------------------------------------------------------------------------------- */
 
-/* The connection stands, and is counted as opened: it looks for its peer after so many operations more. */
-void fs_open_course(struct fs_course *course, struct fs_connection *c, int64_t operations);
+/* The connection stands, and is counted as opened for `reason`: it looks for its peer after so many operations more. */
+void fs_open_course(struct fs_course *course, struct fs_connection *c, int64_t operations, enum fs_reason reason);
 
 #endif

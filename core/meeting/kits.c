@@ -1,6 +1,6 @@
 /* Regions in the hands of this process.
  *
- * Responsible for: that each region and each eventfd is given back once, and that what is mapped stays below the cap.
+ * Responsible for: that each region is given back once, and that what is mapped stays below the cap.
  * Never: who gets one (search.c), nor what is in it (channel/regions.c).
  *
  * Each part of a kit is forgotten before it is given back: a thread without the front end's lock may fork between two
@@ -10,9 +10,13 @@
 #include "channel/regions.h"
 #include "channel/requests.h"
 #include "channel/thread.h"
+#include "connection/seat.h"
 
-static size_t used;
+static size_t mapped, used; /* bytes of regions; of them, those that count against the cap */
 static int64_t cap = INT64_MAX;
+static struct fs_kit *all; /* a circle; the one that is to be looked at next. NULL: there is none */
+
+enum { LOOKS_LEAST = 2, LOOKS_MOST = 64 }; /* kits that are looked at for a new one, where all that is mapped would be too much */
 
 static struct fs_kit *parked[FS_PARKED_BY_SEEKER + 1]; /* the oldest first */
 static int parked_count;
@@ -23,55 +27,86 @@ size_t fs_memory_used(void) { return used; }
 
 void fs_set_memory_cap(int64_t bytes) { cap = bytes; }
 
-static int take_memory(size_t size) {
-    if ((int64_t)(used + size) > cap) return FS_CAP_REACHED;
-    used += size;
+/* Bytes of a region that are in memory, whoever has touched them. All of it, where the kernel does not tell. */
+static size_t committed(const struct fs_kit *kit) {
+    unsigned char pages[1024];
+    size_t found = 0, page = (size_t)fs_system.sysconf(_SC_PAGESIZE), step = sizeof pages * page;
+    for (size_t at = 0; at < kit->size; at += step) {
+        size_t length = FS_MIN(kit->size - at, step), count = (length + page - 1) / page;
+        if (fs_system.mincore((char *)kit->memory + at, length, pages) < 0) return kit->size;
+        for (size_t i = 0; i < count; i++) found += pages[i] & 1;
+    }
+    return FS_MIN(found * page, kit->size);
+}
+
+static void count(struct fs_kit *kit, size_t bytes) {
+    used += bytes - kit->counted;
+    kit->counted = bytes;
+}
+
+/* A region counts whole until it is looked at. That is done only where all that is mapped would be too much: the kits in turn, as
+ * many as it takes to make room, and a few in any case, since what was looked at may have grown. */
+static int is_too_much(size_t size) {
+    if ((int64_t)(mapped + size) <= cap) return 0;
+    struct fs_kit *first = all;
+    for (int looks = 0; all && looks < LOOKS_MOST; looks++) {
+        if (looks >= LOOKS_LEAST && (int64_t)(used + size) <= cap) break;
+        if (all->memory) count(all, committed(all));
+        all = all->next;
+        if (all == first) break;
+    }
+    return (int64_t)(used + size) > cap;
+}
+
+/* Counts a kit, which is in the circle from then on. 0, or FS_CAP_REACHED. */
+static int take_memory(struct fs_kit *kit) {
+    if (is_too_much(kit->size)) return FS_CAP_REACHED;
+    mapped += kit->size;
+    count(kit, kit->size);
+    kit->next = all ? all : kit; /* the last one that is looked at */
+    kit->previous = all ? all->previous : kit;
+    kit->next->previous = kit->previous->next = kit;
+    if (!all) all = kit;
     return 0;
 }
 
-static void give_back_memory(size_t size) { used -= FS_MIN(size, used); }
+/* The kit counts no more. */
+static void leave_memory(struct fs_kit *kit) {
+    if (!kit->next) return;
+    if (all == kit) all = kit->next == kit ? NULL : kit->next;
+    kit->next->previous = kit->previous;
+    kit->previous->next = kit->next;
+    kit->next = kit->previous = NULL;
+    count(kit, 0);
+    mapped -= kit->size;
+}
+
+/* Regions that the publisher has parked count whole. */
+static void count_parked(size_t more, size_t less) {
+    mapped = mapped + more - FS_MIN(less, mapped + more);
+    used = used + more - FS_MIN(less, used + more);
+}
+
+static void give_back_memory(size_t size) { count_parked(0, size); }
 
 /* ---- one kit ---------------------------------------------------------------------------------------------- */
 
-/* Whether the program has closed our descriptors since: the numbers of the eventfds are somebody else's. */
-static int is_lost(const struct fs_kit *kit) { return kit->turn != fs_descriptor_turn(); }
-
 static void unmap(struct fs_kit *kit) {
-    int lost = is_lost(kit); /* may let go of the front end's lock, so it comes before anything is given back */
     void *memory = kit->memory;
-    int wake_fd = kit->wake_fd, peer_fd = kit->peer_fd;
     kit->memory = NULL;
     if (memory) fs_system.munmap(memory, kit->size);
-    kit->wake_fd = -1;
-    if (wake_fd >= 0 && !lost) fs_close_eventfd(wake_fd);
-    kit->peer_fd = -1;
-    if (peer_fd >= 0 && !lost) fs_close_eventfd(peer_fd);
 }
 
 void fs_discard_kit(struct fs_kit *kit) {
+    leave_memory(kit);
     unmap(kit);
-    size_t size = kit->size;
-    kit->size = 0;
-    give_back_memory(size);
     fs_system.free(kit);
-}
-
-static int new_eventfd(void) { return fs_keep_number(fs_system.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0); }
-
-/* Parked regions give way to it. */
-static int make_eventfd(void) {
-    int fd = new_eventfd();
-    return fd < 0 && fs_drop_kits() ? new_eventfd() : fd;
 }
 
 /* What fs_new_kit makes after the memory is counted. */
 static int fill(struct fs_kit *kit, int window, int chunk, int *memfd) {
     int failed = fs_draw(kit->id, sizeof kit->id);
     if (failed) return failed;
-    kit->wake_fd = make_eventfd();
-    if (kit->wake_fd < 0) return kit->wake_fd;
-    kit->peer_fd = make_eventfd();
-    if (kit->peer_fd < 0) return kit->peer_fd;
     *memfd = fs_create_region(window, chunk, kit->id, &kit->memory);
     return FS_MIN(*memfd, 0);
 }
@@ -80,8 +115,8 @@ int fs_new_kit(pid_t peer, int window, int chunk, struct fs_kit **made, int *mem
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
     struct fs_kit *kit = fs_system.malloc(sizeof *kit);
     if (!kit) return -ENOMEM;
-    *kit = (struct fs_kit){.size = size, .peer = peer, .wake_fd = -1, .peer_fd = -1, .turn = fs_descriptor_turn()};
-    int failed = take_memory(size);
+    *kit = (struct fs_kit){.size = size, .peer = peer};
+    int failed = take_memory(kit);
     if (failed) {
         fs_system.free(kit);
         return failed;
@@ -98,12 +133,10 @@ int fs_new_kit(pid_t peer, int window, int chunk, struct fs_kit **made, int *mem
 int fs_arrived_kit(const struct fs_arrival *came, struct fs_kit **made) {
     struct fs_kit *kit = fs_system.malloc(sizeof *kit), lost;
     struct fs_kit *first = kit ? kit : &lost;
-    *first = (struct fs_kit){.memory = came->memory, .size = came->size, .side = 1, .wake_fd = came->wake_fd,
-                             .peer_fd = came->peer_fd, .turn = fs_descriptor_turn()};
+    *first = (struct fs_kit){.memory = came->memory, .size = came->size, .side = 1, .peer = came->peer};
     memcpy(first->id, came->id, sizeof first->id);
-    int failed = kit ? 0 : -ENOMEM;
-    if (came->reused && !kit) give_back_memory(came->size); /* one that was parked is counted already */
-    if (!failed && !came->reused) failed = take_memory(came->size);
+    if (came->reused) give_back_memory(came->size); /* one that was parked is counted already */
+    int failed = kit ? take_memory(kit) : -ENOMEM;
     if (failed) {
         unmap(first);
         fs_system.free(kit);
@@ -119,14 +152,17 @@ int fs_attach_kit(struct fs_kit *kit, struct fs_connection *c, const struct fs_m
     int failed = fs_expect_asks(c, kit->side, kit->id);
     if (failed) return failed;
     kit->asked = c;
-    if (watcher) failed = watcher->watch(watcher->whose, kit->wake_fd);
-    if (!failed) failed = fs_attach(c, kit->memory, kit->size, kit->side, kit->wake_fd, kit->peer_fd, manner, wrong);
+    c->peer_process = kit->peer;
+    if (watcher) failed = watcher->watch(watcher->whose, c);
+    if (!failed) failed = fs_attach(c, kit->memory, kit->size, kit->side, manner, wrong);
     if (failed) {
         fs_end_answers(kit);
-        if (watcher) watcher->ignore(watcher->whose, kit->wake_fd);
+        if (watcher) watcher->ignore(watcher->whose, c);
         return failed;
     }
     kit->window = c->vi.window;
+    c->asked_before = 0; /* (what stood there was of an earlier connection) */
+    c->asked_here = fs_ask_token();
     fs_answer_asks(kit->memory, kit->side);
     return 0;
 }
@@ -135,7 +171,8 @@ int fs_answer_in_child(struct fs_kit *kit, struct fs_connection *c) {
     int failed = fs_expect_asks(c, kit->side, kit->id);
     if (failed) return failed;
     kit->asked = c;
-    fs_answer_asks(kit->memory, kit->side);
+    fs_say_where_to_ask(c);
+    fs_wake_own_set(c); /* (a loop of the parent's says again that it is to be asked) */
     return 0;
 }
 
@@ -171,7 +208,7 @@ static void park(struct fs_kit *kit) {
 
 void fs_release_kit(struct fs_kit *kit, int recyclable) {
     fs_end_answers(kit); /* (of a connection that was closed while it attached) */
-    if (!recyclable || is_lost(kit)) {
+    if (!recyclable) {
         fs_discard_kit(kit);
         return;
     }
@@ -180,7 +217,9 @@ void fs_release_kit(struct fs_kit *kit, int recyclable) {
         park(kit);
         return;
     }
-    give_back_memory(fs_park(kit->memory, kit->size, kit->wake_fd, kit->peer_fd, kit->turn, kit->id));
+    leave_memory(kit);
+    count_parked(kit->size, 0);
+    give_back_memory(fs_park(kit->memory, kit->size, kit->id));
     fs_system.free(kit);
 }
 
@@ -194,8 +233,7 @@ struct fs_kit *fs_parked_kit(pid_t peer, int window, int chunk) {
             continue;
         }
         take_parked(place); /* out of the list before it is looked at: from here on it is nobody else's */
-        if (is_lost(kit)) fs_discard_kit(kit);
-        else if (fs_recycle_region(kit->memory, window)) return kit;
+        if (fs_recycle_region(kit->memory, window)) return kit;
         else park(kit); /* for later */
     }
     return NULL;

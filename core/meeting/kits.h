@@ -20,32 +20,34 @@ struct fs_kit {
     void *memory; /* NULL: given back */
     size_t size;
     int side;            /* 0 the seeker, 1 the publisher */
-    int wake_fd, peer_fd;
     unsigned char id[16];
-    pid_t peer;          /* the publishing process, for the seeker's cache (0: of another PID namespace) */
-    uint32_t turn;       /* fs_descriptor_turn of when the eventfds were made */
+    pid_t peer;          /* the process at the other end of the meeting (0: of another PID namespace) */
     uint32_t window;     /* known once attached */
     struct fs_connection *asked; /* whose requests are answered; NULL: nobody's */
+    size_t counted;              /* bytes of the region that count against the cap, */
+    struct fs_kit *next, *previous; /* as this kit is in the circle of those that do; NULL: it is not */
 };
 
 /* ---- the cap ---------------------------------------------------------------------------------------------- */
 
-size_t fs_memory_used(void);          /* bytes of regions that this process has mapped */
+/* Bytes of regions that count: all that is mapped, as long as that is below the cap. Beyond it, of a region the pages that were in
+ * memory when it was last looked at. (A region that was parked or has just come counts whole.) */
+size_t fs_memory_used(void);
 void fs_set_memory_cap(int64_t bytes);
 
 /* ---- one kit ---------------------------------------------------------------------------------------------- */
 
-/* A fresh region for the seeker, and its memfd, which is the caller's. Parked ones give their descriptors to it. 0,
+/* A fresh region for the seeker, and its memfd, which is the caller's. 0,
  * FS_CAP_REACHED or -errno. May let go of the front end's lock. */
 int fs_new_kit(pid_t peer, int window, int chunk, struct fs_kit **kit, int *memfd);
 
 /* The region that a seeker sent to the publisher. 0, FS_CAP_REACHED or -ENOMEM, and then it is given back. */
 int fs_arrived_kit(const struct fs_arrival *came, struct fs_kit **kit);
 
-/* Who has to know of an eventfd before its connection sleeps on it: a loop that waits for many. NULL: nobody. */
+/* Who has to seat a connection in its event set before it attaches: a loop that waits for many. NULL: nobody. */
 struct fs_watcher {
-    int (*watch)(void *whose, int fd); /* 0, or a failure, and the connection does not attach */
-    void (*ignore)(void *whose, int fd);
+    int (*watch)(void *whose, struct fs_connection *c); /* 0, or a failure, and the connection does not attach */
+    void (*ignore)(void *whose, struct fs_connection *c);
     void *whose;
 };
 
@@ -78,7 +80,7 @@ struct fs_kit *fs_parked_kit(pid_t peer, int window, int chunk);
 
 int fs_count_parked_kits(void);
 
-/* Gives back all parked regions with their descriptors, of both caches. Whether there were any. */
+/* Gives back all parked regions, of both caches. Whether there were any. */
 int fs_drop_kits(void);
 
 /* In a forked child: what the parent has published and parked is the parent's. */

@@ -4,6 +4,7 @@
  * an undecided connection does. */
 #include "meeting/lookup.h"
 
+#include "channel/dropping.h"
 #include "channel/names.h"
 
 enum {
@@ -13,7 +14,9 @@ enum {
 };
 
 static int seeking_socket(void) {
-    return fs_keep_number(fs_system.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), 1);
+    int fd = fs_system.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) fs_refuse_descriptors(fd);
+    return fs_keep_number(fd, 1);
 }
 
 /* Whether a seeker may keep its number between two look-ups: one in the first quarter of those for meetings. If seekers
@@ -30,6 +33,7 @@ static int connect_abstract(int fd, const char *name, size_t length) {
     return size && fs_system.connect(fd, (struct sockaddr *)&address, size) == 0;
 }
 
+/* (It is not connected, or fs_take_found has it.) */
 static void close_socket(struct fs_lookup *lookup) {
     if (lookup->fd >= 0) fs_system.close(lookup->fd);
     lookup->fd = -1;

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "channel/dropping.h"
 #include "channel/regions.h"
 #include "channel/thread.h"
 #include "connection/ringing.h"
@@ -52,7 +53,7 @@ void fs_put_terms(const struct fs_terms *given) {
 /* ---- its end ------------------------------------------------------------------------------------------------ */
 
 static void close_control(struct fs_search *s) {
-    if (s->control >= 0) fs_system.close(s->control);
+    if (s->control >= 0) fs_drop_seeker(s->control);
     s->control = -1;
 }
 
@@ -216,7 +217,7 @@ static int look_who_came(struct step *at) {
     }
     if (state == FS_MEETING_SHORT) return -EMFILE;
     if (state == FS_MEETING_FAILED) violate(at, came.failure);
-    else stay(at, FS_REASON_PEER);
+    else stay(at, state == FS_MEETING_OTHER_VERSION ? FS_REASON_VERSION : FS_REASON_PEER);
     return 0;
 }
 
@@ -227,7 +228,7 @@ static int send_hello(struct fs_search *s, const int *descriptors, int count) {
     struct fs_hello hello = {
         .magic = FS_MAGIC, .version = FS_VERSION, .reuse = (uint32_t)(count == 1), .size = s->kit->size};
     union {
-        char space[CMSG_SPACE(4 * sizeof(int))];
+        char space[CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr aligned;
     } control;
     struct iovec iov = {&hello, sizeof hello};
@@ -257,7 +258,7 @@ static int say_hello(struct step *at) {
     else failed = fs_new_kit(s->peer, terms.window, terms.chunk, &kit, &memfd);
     if (failed) return failed;
     s->kit = kit;
-    if (memfd >= 0) failed = send_hello(s, (int[]){memfd, kit->wake_fd, kit->peer_fd, at->c->fd}, 4);
+    if (memfd >= 0) failed = send_hello(s, (int[]){memfd, at->c->fd}, 2);
     else failed = send_hello(s, &at->c->fd, 1);
     if (memfd >= 0) fs_system.close(memfd);
     if (is_gone(failed)) come_again(at, FS_REASON_PEER);
@@ -295,6 +296,16 @@ static int seek(struct step *at) {
     return 0;
 }
 
+/* What a refusal means for the connection. A later version may have some that this one does not know. */
+static enum fs_reason reason_of(char why) {
+    switch (why) {
+    case FS_WHY_UNTRUSTED: return FS_REASON_UNTRUSTED;
+    case FS_WHY_DESCRIPTORS: return FS_REASON_RESOURCES;
+    case FS_WHY_OTHER_VERSION: return FS_REASON_VERSION;
+    default: return FS_REASON_REFUSED;
+    }
+}
+
 static int await_wakeup(struct step *at) {
     struct fs_search *s = at->search;
     char answer;
@@ -311,8 +322,8 @@ static int await_wakeup(struct step *at) {
     }
     if (fs_wakeup_seen(s->kit->memory)) return 0; /* the next step takes it */
     if (got <= 0) come_again(at, FS_REASON_PEER);
-    else if (answer == '?') come_again(at, FS_REASON_REFUSED); /* it does not know the old region any more, or its queue is full */
-    else stay(at, answer == 'u' ? FS_REASON_UNTRUSTED : answer == '!' ? FS_REASON_RESOURCES : FS_REASON_REFUSED);
+    else if (answer == FS_WHY_AGAIN) come_again(at, FS_REASON_REFUSED); /* it does not know the old region any more, or its queue is full */
+    else stay(at, reason_of(answer));
     return 0;
 }
 

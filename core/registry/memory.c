@@ -16,7 +16,7 @@
 
 enum {
     SLAB = 65536,
-    BLOCK = 256,
+    BLOCK = FS_LINE, /* what sizes are rounded to: no line is in two blocks */
     LARGEST = FS_WINDOW_MAX * sizeof(uint64_t), /* bytes of a block: the ends of the widest window */
     SIZES = LARGEST / BLOCK + 1,
 };

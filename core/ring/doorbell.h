@@ -18,23 +18,28 @@
 #include "ring/posting.h"
 #include "ring/taking.h"
 
+/* Who is to be woken: threads that sleep on `bell`, on `credit_bell`, and the event set. */
+enum fs_wake { FS_WAKE_RECEIVERS = 1, FS_WAKE_SENDERS = 2, FS_WAKE_SET = 4, FS_WAKE_ALL = 7 };
+
 /* ---- the receiver waits ---------------------------------------------------------------------------- */
 
 static inline int fs_readable(const struct fs_vi *vi) {
     return fs_waiting(vi) || (fs_load_sc(&vi->rx->fin) && !fs_load_relaxed(&vi->own->receiver.fin_taken));
 }
 
-/* Says that this side sleeps on its eventfd. True if it must not: something is there already. */
-static inline int fs_arm_receiver(struct fs_vi *vi) {
-    fs_or_sc(&vi->rx->doorbell, FS_ASLEEP);
+/* Says how this side sleeps (FS_ASLEEP, FS_SET_ASLEEP). True if it must not: something is there already. */
+static inline int fs_arm_receiver(struct fs_vi *vi, uint32_t how) {
+    fs_or_sc(&vi->rx->doorbell, how);
     return fs_readable(vi);
 }
 
-static inline void fs_disarm_receiver(struct fs_vi *vi) { fs_and_sc(&vi->rx->doorbell, ~(uint32_t)FS_ASLEEP); }
+/* Of an event set that is awake, or a thread beside which nobody else sleeps. */
+static inline void fs_disarm_receiver(struct fs_vi *vi, uint32_t how) { fs_and_sc(&vi->rx->doorbell, ~how); }
 
-/* The sender's part: true if this call is the one that has to write to the sleeper's eventfd. */
-static inline int fs_wakes_receiver(struct fs_vi *vi, struct fs_sender *sender) {
-    return (fs_and_sc(&vi->tx->doorbell, ~(uint32_t)FS_ASLEEP) & FS_ASLEEP) != 0;
+/* The sender's part: whom this call has to wake, and no other call. Bits of enum fs_wake. */
+static inline uint32_t fs_wakes_receiver(struct fs_vi *vi, struct fs_sender *sender) {
+    uint32_t asleep = fs_and_sc(&vi->tx->doorbell, ~(uint32_t)(FS_ASLEEP | FS_SET_ASLEEP));
+    return (asleep & FS_ASLEEP ? FS_WAKE_RECEIVERS : 0u) | (asleep & FS_SET_ASLEEP ? FS_WAKE_SET : 0u);
 }
 
 /* ---- the sender waits ------------------------------------------------------------------------------ */
@@ -45,13 +50,13 @@ static inline int fs_writable(struct fs_vi *vi, struct fs_sender *sender) {
     if (!fs_in_flight(sender)) return 1;
     if (fs_in_flight(sender) >= vi->window) return 0;
     uint64_t head = sender->head;
-    uint32_t offset;
-    int room = fs_reserve(vi, sender, vi->chunk, &offset) > 0; /* the most demanding one, tried and taken back */
+    uint32_t at;
+    int room = fs_reserve(vi, sender, vi->chunk, &at) > 0; /* the most demanding one, tried and taken back */
     sender->head = head;
     return room;
 }
 
-/* Says how this side waits for credits (FS_WAITS, FS_PLUGGED, FS_HURRY). True if there are some already. */
+/* Says how this side waits for credits (FS_WAITS, FS_SET_WAITS, FS_PLUGGED, FS_HURRY). True if there are some already. */
 static inline int fs_arm_sender(struct fs_vi *vi, struct fs_sender *sender, uint32_t how) {
     fs_or_sc(&vi->tx->credit_wait, how);
     return fs_writable(vi, sender);
@@ -60,6 +65,11 @@ static inline int fs_arm_sender(struct fs_vi *vi, struct fs_sender *sender, uint
 /* The receiver's part: takes over what the sender asked for, but leaves the bits to `keep` where they are. */
 static inline uint32_t fs_answer_sender(struct fs_vi *vi, struct fs_receiver *receiver, uint32_t keep) {
     return fs_and_sc(&vi->rx->credit_wait, keep) & ~keep;
+}
+
+/* Whom it has to wake then: bits of enum fs_wake. */
+static inline uint32_t fs_wakes_sender(uint32_t wants) {
+    return (wants & FS_WAITS ? FS_WAKE_SENDERS : 0u) | (wants & FS_SET_WAITS ? FS_WAKE_SET : 0u);
 }
 
 /* ---- doorbell bytes: POLLIN on the kernel's descriptor ---------------------------------------------- */

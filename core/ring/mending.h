@@ -35,13 +35,14 @@ static inline int fs_mend_open(struct fs_vi *vi, struct fs_sender *sender) {
     } while (FS_COMMIT_STATE(commit) == FS_OPEN &&
              !fs_swap_if64(&d->commit, commit, FS_COMMIT(number + 1, length, FS_DATA, FS_SEALED)));
     sender->is_open = 0;
-    if (!length || length > vi->chunk || sender->open_offset >= vi->arena || length > vi->arena - sender->open_offset) {
+    if (!length || length > vi->chunk || sender->open_at >= vi->arena ||
+        length > fs_part_end(vi, sender->open_at) - sender->open_at) {
         vi->violation = "open descriptor with an impossible length";
         return FS_VIOLATION;
     }
     /* `ends` has the position behind it or behind what it was; either is at most an arena past its start. */
     uint64_t *end = &sender->ends[number & vi->mask];
-    uint64_t distance = (*end - sender->open_offset) % vi->arena;
+    uint64_t distance = (*end - sender->open_at) % vi->arena;
     sender->head = *end = *end - (distance ? distance : vi->arena) + fs_rounded(length);
     return 0;
 }

@@ -56,25 +56,31 @@ static inline void fs_limit_sends(struct fs_vi *vi, struct fs_sender *sender, ui
     if (send_buffer) fs_store_relaxed(&vi->tx->limited, 1); /* the post's commit word orders it */
 }
 
-/* Reserves up to `want` contiguous arena bytes at the head. The number granted, 0 if there is no room. */
-static inline uint32_t fs_reserve(struct fs_vi *vi, struct fs_sender *sender, uint32_t want, uint32_t *offset) {
+/* Where the part of the arena ends in which this place is: no payload lies in both parts. */
+static inline uint32_t fs_part_end(const struct fs_vi *vi, uint32_t at) { return at < vi->near ? vi->near : vi->arena; }
+
+/* What a descriptor calls a place in the arena: how far from the arena's beginning it is. */
+static inline uint32_t fs_offset(const struct fs_vi *vi, uint32_t at) { return at < vi->near ? at : at + vi->tx_gap; }
+
+/* Reserves up to `want` contiguous arena bytes at the head, from `*at` on. The number granted, 0 if there is no room. */
+static inline uint32_t fs_reserve(struct fs_vi *vi, struct fs_sender *sender, uint32_t want, uint32_t *at) {
     uint64_t space = fs_space(vi, sender);
-    uint32_t at = (uint32_t)(sender->head % vi->arena);
-    uint32_t run = vi->arena - at;
-    /* A short rest before the wrap is left out for a payload that does not fit; a long one is used. */
-    if (run < want && run < 4096) {
+    *at = (uint32_t)(sender->head % vi->arena);
+    uint32_t run = fs_part_end(vi, *at) - *at;
+    /* A short rest before the far part or the wrap is left out for a payload that does not fit; a long one is used. (There may be
+     * two: the rest of the far part, then a near part that is too small.) */
+    while (run < want && run < 4096) {
         if (space <= run) return 0;
         sender->head += run;
         space -= run;
-        at = 0;
-        run = vi->arena;
+        *at = *at < vi->near ? vi->near : 0;
+        run = fs_part_end(vi, *at) - *at;
     }
     uint32_t granted = want < run ? want : run;
     if (granted > space) {
         if (space < 4096 && space < vi->chunk / 2 && fs_in_flight(sender)) return 0; /* no crumbs */
         granted = (uint32_t)space;
     }
-    *offset = at;
     return granted;
 }
 
@@ -85,12 +91,13 @@ static inline uint32_t fs_append(struct fs_vi *vi, struct fs_sender *sender, con
     uint32_t number = fs_own32(&sender->posted) - 1, old = sender->open_length;
     uint64_t start = sender->head - fs_rounded(old); /* of the payload: the open one is the newest */
     uint64_t cap = vi->chunk;
-    if (cap > vi->arena - sender->open_offset) cap = vi->arena - sender->open_offset;
+    uint32_t end = fs_part_end(vi, sender->open_at);
+    if (cap > end - sender->open_at) cap = end - sender->open_at;
     uint64_t room = fs_space(vi, sender) + fs_rounded(old);
     if (cap > room) cap = room;
     if (cap <= old) return 0;
     if (length > cap - old) length = (uint32_t)(cap - old);
-    memcpy(vi->tx_arena + sender->open_offset + old, data, length);
+    memcpy(vi->tx_arena + fs_offset(vi, sender->open_at) + old, data, length);
     struct fs_descriptor *d = fs_descriptor_at(vi, vi->tx, number);
     /* SYNC: payload visible - pairs with fs_look. Loses against the receiver's claim. */
     if (!fs_swap_if64(&d->commit, FS_COMMIT(number + 1, old, FS_DATA, FS_OPEN),
@@ -171,16 +178,17 @@ static inline int64_t fs_post(struct fs_vi *vi, struct fs_sender *sender, const 
     uint32_t state = FS_INLINED;
     int open = combine && fs_in_flight(sender);
     if (part > FS_INLINE || open) {
-        uint32_t offset;
-        part = fs_reserve(vi, sender, part, &offset);
+        uint32_t at;
+        part = fs_reserve(vi, sender, part, &at);
         if (!part) return 0;
+        uint32_t offset = fs_offset(vi, at);
         memcpy(vi->tx_arena + offset, data, part);
         d->offset = offset;
         sender->head += fs_rounded(part);
         state = FS_SEALED;
         if (open && part == length) {
             state = FS_OPEN;
-            sender->open_offset = offset;
+            sender->open_at = at;
             sender->open_length = part;
         }
     } else {

@@ -37,7 +37,7 @@ struct fs_sender {
     fs_word32 posted;    /* descriptors posted, ever; a receiver reads it that asks what a dead peer has left unread */
     fs_word32 credited;  /* of those, acknowledged; who polls for more reads it without the turn */
     uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
-    uint32_t is_open, open_offset, open_length; /* the open descriptor, number posted - 1 */
+    uint32_t is_open, open_at, open_length; /* the open descriptor, number posted - 1, and where its payload begins */
     uint32_t limit;        /* bytes that may lie unread at the peer, 0: the arena */
     uint64_t limited_from; /* arena position from which on SO_SNDBUF counts, */
     uint32_t send_limit;   /* and its size, bytes; 0: not set */
@@ -75,7 +75,6 @@ struct fs_side {
     struct fs_receiver receiver;
     /* What belongs to neither, without a lock. */
     fs_word32 moved;       /* enum fs_moved */
-    fs_word32 sleeps;      /* FS_SLEEPS_*: some process has gone to sleep since wakeups of that kind were last passed on */
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
     uint32_t pid_space;    /* the PID namespace in which `children` means anything (fs_pid_space); never changes */
@@ -93,8 +92,6 @@ static inline struct fs_side *fs_side_of_leaver(struct fs_leaver *leaver) {
     return (struct fs_side *)(void *)((char *)leaver - offsetof(struct fs_side, leaver));
 }
 
-enum fs_sleeps { FS_SLEEPS_RECEIVING = 1, FS_SLEEPS_SENDING = 2 };
-
 enum fs_moved {
     FS_SENDING_MOVED = 1,
     FS_RECEIVING_MOVED = 2,
@@ -108,7 +105,7 @@ enum fs_moved {
 struct fs_counters { /* counted by fs_count, read at any time */
     fs_word64 bytes_sent, bytes_received, messages_sent, messages_received;
     fs_word64 acks_alone, acks_piggybacked, sends_combined, doorbells_rung, polls_paid, polls_unpaid;
-    fs_word64 poll_ns; /* spent polling in blocking calls; a poll that ends within its first round of looks counts nothing */
+    fs_word64 poll_ns; /* spent polling; a poll that ends within its first round of looks counts nothing */
     fs_word64 poll_unpaid_ns; /* of that, by polls that gave up */
     fs_word64 sleeps, system_calls; /* on the ring; system calls made to sleep and to wake the peer */
 };
@@ -130,7 +127,10 @@ struct fs_vi {
     struct fs_side *own;
     struct fs_half *tx, *rx;
     unsigned char *tx_arena, *rx_arena;
-    uint32_t window, mask, chunk, arena;
+    uint32_t window, mask, chunk;
+    uint32_t arena, near; /* payload bytes of a half, and those of them that lie in the arena's near part */
+    uint32_t tx_gap;      /* bytes between the two parts of what is sent */
+    uint32_t rx_span;     /* from the beginning of the arena that is received from to its end, the gap with it */
     uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
     uint32_t combine_limit; /* largest send that is combined, bytes; 0: combining off */
     uint32_t combine_from;  /* descriptors in flight from which on every send is combined; above w: never */
@@ -158,14 +158,14 @@ static inline void fs_region_format(void *memory, uint32_t window, uint32_t chun
     region->window = window;
     region->slots = fs_slots(window);
     region->chunk = chunk;
-    region->arena = window * chunk;
+    region->arena = fs_arena(window, chunk);
     memcpy(region->id, id, 16);
     region->magic = FS_MAGIC;
 }
 
 /* Readies a used region for its next connection: side states back to zero, arenas left as they are. */
 static inline void fs_region_recycle(struct fs_region *region, uint32_t window) {
-    memset((char *)region + FS_LINE, 0, fs_arena_offset(fs_slots(window), 0, 0) - FS_LINE);
+    memset((char *)region + FS_LINE, 0, fs_halves_end(fs_slots(window)) - FS_LINE);
 }
 
 /* Takes over an interface that was attached apart. Threads that wait on the kernel may be counting: that goes on. */
@@ -183,6 +183,7 @@ static inline const char *fs_vi_attach(struct fs_vi *vi, void *memory, size_t si
     uint32_t chunk = *(volatile uint32_t *)&region->chunk;
     if (magic != FS_MAGIC) return "region without the magic number";
     if (version != FS_VERSION) return "region of another version";
+    if (*(volatile uint32_t *)&region->kind) return "region of another kind of socket";
     if (window < FS_WINDOW_MIN || window > FS_WINDOW_MAX) return "window out of range";
     if (chunk < FS_CHUNK_MIN || chunk > FS_CHUNK_MAX || chunk % FS_LINE) return "chunk size out of range";
     if (size != fs_region_size(window, chunk)) return "region of the wrong size";
@@ -196,12 +197,15 @@ static inline const char *fs_vi_attach(struct fs_vi *vi, void *memory, size_t si
     vi->window = window;
     vi->mask = slots - 1;
     vi->chunk = chunk;
-    vi->arena = window * chunk;
+    vi->arena = fs_arena(window, chunk);
+    vi->near = fs_near(slots);
+    vi->tx_gap = fs_gap(window, chunk, side);
+    vi->rx_span = vi->arena + fs_gap(window, chunk, !side);
     vi->combine_from = window - (window / 4 ? window / 4 : 1);
     vi->tx = half[side];
     vi->rx = half[!side];
-    vi->tx_arena = (unsigned char *)memory + fs_arena_offset(slots, vi->arena, side);
-    vi->rx_arena = (unsigned char *)memory + fs_arena_offset(slots, vi->arena, !side);
+    vi->tx_arena = (unsigned char *)memory + fs_arena_offset(slots, side);
+    vi->rx_arena = (unsigned char *)memory + fs_arena_offset(slots, !side);
     return NULL;
 }
 

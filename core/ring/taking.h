@@ -49,7 +49,7 @@ static inline int fs_look(struct fs_vi *vi, struct fs_receiver *receiver, uint32
     }
     if (FS_COMMIT_STATE(commit) == FS_INLINED && view->length <= FS_INLINE) {
         view->payload = d->inlined;
-    } else if (FS_COMMIT_STATE(commit) == FS_SEALED && offset <= vi->arena && view->length <= vi->arena - offset) {
+    } else if (FS_COMMIT_STATE(commit) == FS_SEALED && offset <= vi->rx_span && view->length <= vi->rx_span - offset) {
         view->payload = vi->rx_arena + offset;
     } else {
         vi->violation = "descriptor in an impossible state";

@@ -8,6 +8,7 @@
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
+#include <linux/sockios.h>
 
 #include "transport/options.h"
 
@@ -48,10 +49,12 @@ int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
 }
 
 int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) {
-    int before = 0, all = 0, after = 0;
+    int before = 0, all = 0, after = 0, at_mark = 1;
     while (fs_system.ioctl(fd, FIONREAD, &before) == 0) {
         *waiting = (uint64_t)before;
         *mark = -1;
+        /* (FIONREAD says 0 in front of a byte that it stops at, too; but that byte is the mark then.) */
+        if (before == 0 && fs_system.ioctl(fd, SIOCATMARK, &at_mark) == 0 && !at_mark) return 1;
         if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) return 1;
         fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1);
         fs_system.ioctl(fd, FIONREAD, &all);

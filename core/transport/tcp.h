@@ -27,7 +27,7 @@ enum fs_peer { FS_PEER_UNKNOWN = 0, FS_PEER_OPEN = 1, FS_PEER_CLOSED = 2 };
 int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received);
 
 /* Bytes in the kernel's queue, and where among them an urgent byte lies that is not read with the others (-1: nowhere):
- * FIONREAD stops there, so it is asked with SO_OOBINLINE as well. 0: the kernel does not tell. */
+ * FIONREAD stops there, so it is asked with SO_OOBINLINE as well, unless nothing can lie there. 0: the kernel does not tell. */
 int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark);
 
 /* Whether a process still has the other end of this connection open: sock_diag(7) tells of a socket with its inode, and of one

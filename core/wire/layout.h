@@ -13,14 +13,19 @@
  *            +-----------------------------+
  *            | half 1: publisher -> seeker |  the same the other way
  *            +-----------------------------+
- *            | arena of half 0             |  w * chunk bytes of payload, packed
+ *            | near part of arena 0        |  payload, packed: what is left of the page in which half 1 ends,
+ *            | near part of arena 1        |  divided in two
  *            +-----------------------------+
- *            | arena of half 1             |
+ *            | far part of arena 0         |  w * chunk bytes more
+ *            +-----------------------------+
+ *            | far part of arena 1         |
  *            +-----------------------------+
  *
  * A descriptor's payload is packed into the half's arena instead of owning a fixed chunk: a connection that
  * only ever sends small messages then touches a page or two instead of w pages (docs/decisions.md has the
- * measurement). The two halves stand next to each other so that an idle connection keeps three pages.
+ * measurement). The two halves stand next to each other, and behind them where both arenas begin, so that a connection
+ * of small messages keeps two pages, both directions together. An arena's positions go on from its near part to its far
+ * part; no payload lies in both.
  *
  * Everything here can be written by the peer at any time. It is read once, checked and only then used.
  */
@@ -32,7 +37,9 @@
 #include "base/atomics.h"
 
 #define FS_MAGIC UINT64_C(0x6b636f7374736166) /* "fastsock", little endian: another byte order never matches */
-#define FS_VERSION 2
+#ifndef FS_VERSION /* (A test builds a program of another version.) */
+#define FS_VERSION 4
+#endif
 #define FS_LINE 64
 #define FS_INLINE 48 /* payload bytes that ride in the descriptor's own line */
 
@@ -66,17 +73,19 @@ _Static_assert(sizeof(struct fs_descriptor) == FS_LINE, "a small message moves e
 
 /* Receiver's doorbell state, read by the sender after each post. */
 enum fs_doorbell {
-    FS_ASLEEP = 1,  /* the receiver sleeps on its eventfd: write to it */
+    FS_ASLEEP = 1,  /* threads of the receiving side sleep on `bell` */
     FS_EXPOSED = 2, /* somebody may poll the receiver's descriptor: keep a doorbell byte in its queue */
     FS_GONE = 4,    /* the receiver has closed: nothing will be read any more */
     FS_SHUT = 8,    /* it has shut both directions: it reads what is there, and more draws a reset */
+    FS_SET_ASLEEP = 16, /* an event set of the receiving side is to be told */
 };
 
 /* Sender's credit wait, read by the receiver after each ACK. */
 enum fs_credit_wait {
-    FS_WAITS = 1,   /* the sender sleeps on its eventfd for credits */
+    FS_WAITS = 1,   /* threads of the sending side sleep on `credit_bell` */
     FS_PLUGGED = 2, /* the sender filled the kernel's send buffer to keep POLLOUT away: drain it */
     FS_HURRY = 4,   /* the sender polls for credits: acknowledge without delay */
+    FS_SET_WAITS = 8, /* an event set of the sending side is to be told */
 };
 
 /* Packet FIN: type | position. Needs no credit, so that close never waits for a reader. */
@@ -111,14 +120,16 @@ struct fs_half {
     fs_word32 ringing;               /* 1: in a post or a plug that a doorbell byte may follow */
     fs_word32 limited;               /* 1: the sender has set SO_SNDBUF, and waits where credits are left */
     fs_word64 urgent;                /* the last urgent byte: its descriptor + 1, and below 32 bits `rung` with it; 0: none */
+    fs_word32 credit_bell;           /* counts wakeups: threads of the sending side sleep on this word */
     /* receiver's line */
     _Alignas(FS_LINE) fs_word32 acked; /* packet ACK: descriptors consumed, ever */
-    fs_word32 doorbell;                /* enum fs_doorbell; ASLEEP is cleared by the sender that rings */
+    fs_word32 doorbell;                /* enum fs_doorbell; ASLEEP and SET_ASLEEP are cleared by the sender that rings */
     fs_word32 heard;                   /* doorbell bytes the receiver accounts as taken, ever */
     fs_word32 ready;                   /* enum fs_consent: the receiver reads the ring after switch_at */
     fs_word32 finack;                  /* packet FINACK: the FIN was consumed */
     fs_word32 limit;                   /* bytes the receiver lets lie unread (SO_RCVBUF), 0: not set */
     fs_word32 settled;                 /* enum fs_settled: after LEFT, whether the sender may go on in the kernel */
+    fs_word32 bell;                    /* counts wakeups: threads of the receiving side sleep on this word */
     /* receiver's own line: written with every descriptor, so that it must not be one the sender looks at */
     _Alignas(FS_LINE) fs_word32 seen; /* descriptors consumed, ever, without the delay of the ACK */
 };
@@ -127,8 +138,8 @@ _Static_assert(sizeof(struct fs_half) == 3 * FS_LINE, "three lines, each with on
 /* Packet WAKEUP: the publisher's answer in the meeting line. (A refusal is said on the meeting's socket.) */
 enum fs_wakeup { FS_UNANSWERED = 0, FS_TAKEN = 1 };
 
-/* What the seeker says when it has found the publisher's name; the descriptors of the memfd, of the seeker's
- * eventfd and of the publisher's come with it, unless the region is one that both still have mapped. */
+/* What the seeker says when it has found the publisher's name; the descriptor of the memfd comes with it,
+ * unless the region is one that both still have mapped, and that of its end of the TCP connection. */
 struct fs_hello {
     uint64_t magic;
     uint32_t version;
@@ -138,19 +149,42 @@ struct fs_hello {
 };
 _Static_assert(sizeof(struct fs_hello) == 40, "no padding on the wire");
 
+/* Two versions meet under the same name. What both have to know of each other to stay on kernel TCP in peace is the same in every
+ * version (docs/protocol.md, "Versions"): the first bytes of a hello, and so many descriptors at most, of which the last is the
+ * seeker's end of the TCP connection; and the first byte of a refusal. */
+#define FS_HELLO_HEAD offsetof(struct fs_hello, reuse)
+#define FS_HELLO_DESCRIPTORS 4
+
+enum fs_why {
+    FS_WHY_UNTRUSTED = 'u',     /* another user's, or not the other end of this connection */
+    FS_WHY_VIOLATION = 'v',     /* the protocol is broken */
+    FS_WHY_DESCRIPTORS = '!',   /* there are no numbers to be had */
+    FS_WHY_AGAIN = '?',         /* come again with a fresh region */
+    FS_WHY_OTHER_VERSION = 'o', /* a whole fs_refusal says which one this is */
+};
+
+/* A refusal is its first byte alone, but for another version. More may follow in a later one. */
+struct fs_refusal {
+    unsigned char why; /* enum fs_why */
+    unsigned char zero[3];
+    uint32_t version;  /* of who refuses */
+};
+_Static_assert(sizeof(struct fs_refusal) == 8, "no padding on the wire");
+
 struct fs_region {
     _Alignas(FS_LINE) uint64_t magic;
     uint32_t version;
     uint32_t window; /* w: descriptors, and so credits, per half */
     uint32_t slots;  /* w rounded up to a power of two */
     uint32_t chunk;  /* largest payload of one descriptor, bytes */
-    uint32_t arena;  /* payload bytes per half */
-    uint32_t pad;
+    uint32_t arena;  /* payload bytes per half, both parts */
+    uint32_t kind;   /* of socket: 0, TCP. Others are reserved */
     unsigned char id[16];
     _Alignas(FS_LINE) fs_word32 wakeup; /* enum fs_wakeup */
     fs_word32 done[2];                  /* side 0 / 1 will never touch the region again */
     fs_word64 asks[2];                  /* where side 0 / 1 listens for requests for a doorbell byte */
-    /* followed by half 0, its descriptors, half 1, its descriptors, arena 0, arena 1 */
+    fs_word64 set[2];                   /* the event set of side 0 / 1: 0 none, else its id << 32 | slot + 1 */
+    /* followed by half 0, its descriptors, half 1, its descriptors, and the parts of the arenas */
 };
 _Static_assert(sizeof(struct fs_region) == 2 * FS_LINE, "header and meeting line");
 
@@ -164,13 +198,28 @@ static inline size_t fs_half_size(uint32_t slots) {
     return sizeof(struct fs_half) + (size_t)slots * sizeof(struct fs_descriptor);
 }
 
-static inline size_t fs_arena_offset(uint32_t slots, uint32_t arena, int half) {
-    return sizeof(struct fs_region) + 2 * fs_half_size(slots) + (size_t)half * arena;
+/* Where the halves end and the near parts of the arenas begin. */
+static inline size_t fs_halves_end(uint32_t slots) { return sizeof(struct fs_region) + 2 * fs_half_size(slots); }
+
+/* Bytes of a near part, a whole number of lines: 768 to 1792. */
+static inline uint32_t fs_near(uint32_t slots) { return (uint32_t)(-fs_halves_end(slots) & 4095) / 2; }
+
+/* Payload bytes of a half. */
+static inline uint32_t fs_arena(uint32_t window, uint32_t chunk) { return fs_near(fs_slots(window)) + window * chunk; }
+
+/* Where an arena begins. */
+static inline size_t fs_arena_offset(uint32_t slots, int half) {
+    return fs_halves_end(slots) + (size_t)half * fs_near(slots);
+}
+
+/* Bytes between an arena's near part and its far part. */
+static inline uint32_t fs_gap(uint32_t window, uint32_t chunk, int half) {
+    return half ? window * chunk : fs_near(fs_slots(window));
 }
 
 /* Bytes of a region, a whole number of 4 KiB pages. */
 static inline size_t fs_region_size(uint32_t window, uint32_t chunk) {
-    size_t size = fs_arena_offset(fs_slots(window), window * chunk, 2);
+    size_t size = fs_halves_end(fs_slots(window)) + 2 * (size_t)fs_arena(window, chunk);
     return (size + 4095) & ~(size_t)4095;
 }
 

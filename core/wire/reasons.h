@@ -24,6 +24,8 @@ enum fs_reason {
     FS_REASON_RESOURCES,  /* out of memory or descriptors */
     FS_REASON_ENDING,     /* it ended before it could move */
     FS_REASON_VIOLATION,  /* the peer broke the protocol */
+    FS_REASON_VERSION,    /* the peer speaks another version of it */
+    FS_REASON_UNPAID,     /* too few operations for a service where earlier moves did not pay */
     FS_REASONS
 };
 

@@ -9,10 +9,29 @@
 #include <stdio.h>
 #include <sys/un.h>
 
+#include "base/share.h"
 #include "base/system.h"
+#include "wire/layout.h"
 
-#define FS_ASK_SIZE 17
-#define FS_ASK_NAME "fastsock/2/ask/%016llx"
+#define FS_ASK_SIZE 17 /* what a request is about: the region's id, and in one byte the side that is asked */
+#define FS_ASK_NAME "fastsock/ask/%016llx"
+#define FS_ASK_MAGIC UINT64_C(0x312d6b73612d7366) /* "fs-ask-1", little endian */
+
+/* As it is sent. All datagrams to this socket begin with a magic, and what has another one, or another version, is ignored. */
+struct fs_request {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t side;
+    unsigned char id[16];
+};
+_Static_assert(sizeof(struct fs_request) == 32, "no padding on the wire");
+
+/* The address of the socket for requests with this token. Its size. */
+static inline socklen_t fs_ask_address(struct sockaddr_un *address, uint64_t token) {
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, FS_ASK_NAME, (unsigned long long)token);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
 
 static inline struct cmsghdr *fs_put_control(struct msghdr *message, struct cmsghdr *c, int type, const void *data, size_t n) {
     c->cmsg_level = SOL_SOCKET;
@@ -23,29 +42,32 @@ static inline struct cmsghdr *fs_put_control(struct msghdr *message, struct cmsg
     return (struct cmsghdr *)((char *)c + CMSG_SPACE(n));
 }
 
+/* Who sends: the effective user, by which the meeting judged this process. Left alone, the kernel would name the real one. As fs_put_control. */
+static inline struct cmsghdr *fs_put_credentials(struct msghdr *message, struct cmsghdr *c) {
+    struct ucred who = {getpid(), geteuid(), getegid()};
+    return fs_put_control(message, c, SCM_CREDENTIALS, &who, sizeof who);
+}
+
 /* Sends a request, with a parcel if `parcel` is not negative. 0 or -errno. Never blocks. */
 static inline int fs_ask(uint64_t token, const unsigned char id[16], int side, int parcel) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    unsigned char request[FS_ASK_SIZE];
+    struct sockaddr_un address;
+    struct fs_request request = {.magic = FS_ASK_MAGIC, .version = FS_VERSION, .side = (uint32_t)side};
     union {
         char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control;
     if (!token) return -ENOENT; /* the other side has not attached yet, or has no such socket */
-    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, FS_ASK_NAME, (unsigned long long)token);
-    memcpy(request, id, 16);
-    request[16] = (unsigned char)side;
-    struct iovec iov = {request, sizeof request};
+    memcpy(request.id, id, 16);
+    struct iovec iov = {&request, sizeof request};
     struct msghdr message = {.msg_name = &address, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
-    message.msg_namelen = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-    /* The effective user, by which the meeting judged this process. Left alone, the kernel would name the real one. */
-    struct ucred who = {getpid(), geteuid(), getegid()};
-    struct cmsghdr *next = fs_put_control(&message, &control.aligned, SCM_CREDENTIALS, &who, sizeof who);
+    message.msg_namelen = fs_ask_address(&address, token);
+    struct cmsghdr *next = fs_put_credentials(&message, &control.aligned);
     if (parcel >= 0) fs_put_control(&message, next, SCM_RIGHTS, &parcel, sizeof parcel);
     int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) return -errno;
-    int failed = fs_system.sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
-    fs_system.close(fd);
+    int own = fd < 0 && (errno == EMFILE || errno == ENFILE) ? fs_socket_of_ours() : -1;
+    if (fd < 0 && own < 0) return -errno;
+    int failed = fs_system.sendmsg(fd < 0 ? own : fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    if (fd >= 0) fs_system.close(fd);
     return failed;
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from streams import ASKED
+
 Write = Callable[[int, "bytes | memoryview"], None]  # number of the block, its bytes
 
 
@@ -40,7 +42,7 @@ class Filter:
 
 
 class Repository(Filter):
-    """The data: makes up the blocks that a query names. Byte i of block n is (n + i) modulo 256."""
+    """The data: makes up the blocks that a query asks for. Byte i of block n is (n + i) modulo 256."""
 
     pattern = bytes(range(256))
 
@@ -53,9 +55,10 @@ class Repository(Filter):
         return memoryview(self.ramp)[number % 256 : number % 256 + size]
 
     def process(self, number: int, data: memoryview, write: Write) -> None:
-        size = int.from_bytes(data, "little")
-        self.compute(size)
-        write(number, self.block(number, size))
+        size, count, step = ASKED.unpack(data)
+        for block in range(number, number + count * step, step):
+            self.compute(size)
+            write(block, self.block(block, size))
 
 
 class Transform(Filter):

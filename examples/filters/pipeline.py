@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from streams import BUFFER, END, QUERY, Stream, connect, listen
+from streams import ASKED, BUFFER, END, QUERY, Stream, connect, listen
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -64,29 +64,26 @@ class Pipeline:
         and last byte."""
         self.unit += 1
         size = size or self.block
-        length = size.to_bytes(4, "little")
         self.reports, self.missing = {}, set(blocks)
         start = time.perf_counter()
         threads = [threading.Thread(target=self._receive, args=(stream, size)) for stream in self.outputs[1:]]
         for thread in threads:
             thread.start()
-        sending = None
-        if len(blocks) > 64:  # more than may lie unread on the way in: sent while the blocks come out
-            sending = threading.Thread(target=self._send, args=(blocks, length))
-            sending.start()
-        else:
-            self._send(blocks, length)
+        self._ask(blocks, size)
         self._receive(self.outputs[0], size)
-        for thread in [*threads, *([sending] if sending else [])]:
+        for thread in threads:
             thread.join()
         if self.missing:
             raise ValueError(f"blocks {sorted(self.missing)[:5]} have not come")
         return time.perf_counter() - start
 
-    def _send(self, blocks: range, length: bytes) -> None:
-        for turn, number in enumerate(blocks):
-            self.inputs[turn % len(self.inputs)].send(QUERY, self.unit, number, length)
-        for stream in self.inputs:
+    def _ask(self, blocks: range, size: int) -> None:
+        """Each copy of the first filter is asked for its share, in one frame."""
+        copies = len(self.inputs)
+        for first, stream in enumerate(self.inputs):
+            share = blocks[first::copies]
+            if share:
+                stream.send(QUERY, self.unit, share.start, ASKED.pack(size, len(share), share.step))
             stream.send(END, self.unit)
 
     def _receive(self, stream: Stream, size: int) -> None:

@@ -6,12 +6,16 @@ consumer acknowledges each buffer the other way when it starts to process it.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+import threading
 
 HEADER = struct.Struct("=BxxxIII")  # kind, unit of work, number, length
+ASKED = struct.Struct("=III")  # the bytes of a query: size of a block, how many blocks, how far apart their numbers
 BUFFER, END, QUERY, ACK = 1, 2, 3, 4
 HOST = "127.0.0.1"
+AHEAD = 2  # buffers that a consumer may have and not have begun to process, where producers choose by demand
 
 
 class Ended(Exception):
@@ -59,40 +63,43 @@ class Stream:
     def acknowledge(self) -> None:
         self.sock.sendall(bytes((ACK,)))
 
-    def take_acknowledgements(self) -> None:
-        """Those that are there already; waits for none."""
-        try:
-            self.unacknowledged -= len(self.sock.recv(4096, socket.MSG_DONTWAIT))
-        except BlockingIOError:
-            pass
-
-    def end(self) -> None:
-        """No more frames will come from here. Acknowledgements are read to their end: what lies unread at a close would
-        reset the connection."""
-        self.sock.shutdown(socket.SHUT_WR)
-        while self.sock.recv(4096):
-            pass
-        self.sock.close()
-
 
 class Outputs:
     """A logical stream to all copies of the next filter: who gets a buffer is decided here."""
 
     def __init__(self, streams: list[Stream], schedule: str) -> None:
-        self.streams, self.demand = streams, schedule == "demand"
+        self.streams = streams
         self._turn = 0
+        self._acknowledged = threading.Condition()
+        self._threads = []
+        if schedule == "demand":
+            take = self._take_acknowledgements
+            self._threads = [threading.Thread(target=take, args=(stream,), daemon=True) for stream in streams]
+            for thread in self._threads:
+                thread.start()
 
     def choose(self) -> Stream:
-        """Round robin: the next. Demand driven: the one with the fewest buffers that it has not begun to process."""
+        """Round robin: the next. Demand driven: the one with the fewest buffers that it has not begun to process, once
+        there is one with fewer than AHEAD. Without that bound a fast producer would deal out everything at once."""
         self._turn = (self._turn + 1) % len(self.streams)
-        if not self.demand:
-            return self.streams[self._turn]
-        for stream in self.streams:
-            stream.take_acknowledgements()
         waiting = self.streams[self._turn :] + self.streams[: self._turn]
-        chosen = min(waiting, key=lambda stream: stream.unacknowledged)
-        chosen.unacknowledged += 1
+        if not self._threads:
+            return waiting[0]
+        with self._acknowledged:
+            self._acknowledged.wait_for(lambda: any(stream.unacknowledged < AHEAD for stream in waiting))
+            chosen = min(waiting, key=lambda stream: stream.unacknowledged)
+            chosen.unacknowledged += 1
         return chosen
+
+    def _take_acknowledgements(self, stream: Stream) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := stream.sock.recv(4096):
+                with self._acknowledged:
+                    stream.unacknowledged -= len(data)
+                    self._acknowledged.notify()
+        with self._acknowledged:  # to a consumer that is gone the next buffer fails, and nobody waits for it
+            stream.unacknowledged = 0
+            self._acknowledged.notify()
 
     def write(self, unit: int, number: int, data: bytes | memoryview) -> None:
         self.choose().send(BUFFER, unit, number, data)
@@ -101,6 +108,18 @@ class Outputs:
         """The marker behind the last buffer of a unit of work, to every copy. `report`: microseconds of computing."""
         for stream in self.streams:
             stream.send(END, unit, report, bytes((copy,)))
+
+    def close(self) -> None:
+        """No more frames will come from here. What comes back is read to its end: a close with unread bytes would
+        reset the connection."""
+        for stream in self.streams:
+            stream.sock.shutdown(socket.SHUT_WR)
+        for thread in self._threads:
+            thread.join()
+        for stream in self.streams:
+            while stream.sock.recv(4096):
+                pass
+            stream.sock.close()
 
 
 def listen() -> socket.socket:

@@ -58,10 +58,6 @@ class Copy:
                 self.filter.finalize()
                 self.outputs.end(unit, int(self.filter.busy * 1e6), self.order["copy"])
 
-    def close(self) -> None:
-        for stream in self.outputs.streams:
-            stream.end()
-
 
 def main() -> None:
     order = json.loads(sys.argv[1])
@@ -75,7 +71,7 @@ def main() -> None:
     copy.serve(streams[0])
     for thread in threads:
         thread.join()
-    copy.close()
+    copy.outputs.close()
 
 
 if __name__ == "__main__":

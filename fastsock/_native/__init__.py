@@ -26,6 +26,7 @@ MODULES = {
     "leaving",
     "queue",
     "reports",
+    "sessions",
     "shim",
     "sockets",
     "telling",

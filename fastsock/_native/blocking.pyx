@@ -45,15 +45,16 @@ cdef fail(Endpoint endpoint, int64_t result):
     PyErr_SetFromErrno(OSError)
 
 
-cdef int wait(Endpoint endpoint, int what, int64_t deadline) except -1:
-    """Polls, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises."""
-    cdef bint ready
+cdef int wait(Endpoint endpoint, int what, int64_t deadline, bint polled=False) except -1:
+    """Polls, unless the caller has, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises."""
+    cdef bint ready = False
     cdef int event
     cdef fs_news *news
     if 0 <= deadline <= fs_now():
         return 0  # the caller has just tried
-    with nogil:
-        ready = fs_spin(&endpoint.c, what)
+    if not polled:
+        with nogil:
+            ready = fs_spin(&endpoint.c, what)
     if ready:
         return 1
     PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
@@ -91,7 +92,7 @@ cdef run_out(bint quiet):
 # ---- receiving -----------------------------------------------------------------------------------------------
 
 
-cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags, bint final) noexcept:
+cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags, int final) noexcept:
     cdef int64_t got
     if fs_is_attached(&endpoint.c) and room <= UNGUARDED:
         return fs_try_receive(&endpoint.c, into, room, flags, final)
@@ -116,14 +117,17 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
     return got
 
 
-cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize_t room, int flags) except -1:
-    """One receive call. Bytes received; USE_KERNEL when the kernel path is decided and the call would sleep."""
+cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize_t room, int flags, bint polled=False) except -1:
+    """One receive call, of which the caller may have `polled`. Bytes received; USE_KERNEL when the kernel path is decided and the
+    call would sleep."""
     cdef int64_t got, deadline = -1
     cdef Py_ssize_t filled = 0
     cdef bint whole, quiet = False, waited = False, slept
+    cdef int look
     cdef fs_call call
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
+    look = FS_FINAL if timeout == 0 else FS_NOT_FINAL
     whole = flags & MSG_WAITALL and timeout < 0
     flags &= ~MSG_WAITALL
     if not fs_begin(&endpoint.c, &call):
@@ -141,7 +145,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                 if got == -EINTR:
                     continue
             else:
-                got = try_once(endpoint, into + filled, room - filled, flags, timeout == 0 or waited)
+                got = try_once(endpoint, into + filled, room - filled, flags, look)
             if got > 0 and flags & MSG_PEEK:
                 if not whole or got == room or not more_to_peek(endpoint):
                     return got
@@ -166,15 +170,17 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                 return USE_KERNEL
             if not waited:
                 timeout = fs_call_timeout(&endpoint.c, FS_RECEIVE, timeout, &quiet)
+                look = FS_FINAL if timeout == 0 else FS_IF_TOLD
                 if timeout == 0:
                     continue
                 waited = True
                 deadline = fs_deadline(timeout)
             try:
-                if not wait(endpoint, FS_RECEIVE, deadline):
+                if not wait(endpoint, FS_RECEIVE, deadline, polled):
                     if filled:
                         return filled
                     run_out(quiet)
+                polled = False
             except BaseException:
                 if filled:
                     return filled  # as the kernel does: what came before the signal is delivered
@@ -197,13 +203,13 @@ cdef int readable_within(Endpoint endpoint, int64_t timeout) except -1:
     decided. What an error is the next receive tells. Raises what a signal handler raises."""
     cdef char byte
     cdef int64_t got, deadline = fs_deadline(timeout)
-    cdef bint waited = timeout == 0
+    cdef int look = FS_FINAL if timeout == 0 else FS_NOT_FINAL
     cdef fs_call call
     if not fs_begin(&endpoint.c, &call):
         return USE_KERNEL
     try:
         while not fs_load_relaxed(&endpoint.c.stands.pending_error):
-            got = try_once(endpoint, &byte, 1, MSG_PEEK, waited)
+            got = try_once(endpoint, &byte, 1, MSG_PEEK, look)
             if got < 0 and got != -EAGAIN and got != FS_VIOLATED:
                 fs_note_error(&endpoint.c, <uint32_t>-got)
             if got != -EAGAIN:
@@ -212,7 +218,7 @@ cdef int readable_within(Endpoint endpoint, int64_t timeout) except -1:
                 return USE_KERNEL
             if not wait(endpoint, FS_RECEIVE, deadline):
                 return False
-            waited = True
+            look = FS_IF_TOLD
         return True
     finally:
         endpoint.end(&call)
@@ -222,6 +228,7 @@ cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, in
     """None: USE_KERNEL."""
     cdef bytes data
     cdef Py_ssize_t got, room = size
+    cdef bint polled = False
     cdef fs_call call
     if fs_is_attached(&endpoint.c) and fs_receives_on_ring(&endpoint.c) and not flags & MSG_WAITALL:
         if not fs_begin(&endpoint.c, &call):
@@ -231,14 +238,14 @@ cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, in
             if room == 0 and not flags & MSG_DONTWAIT and timeout != 0:
                 # Nothing there yet: wait first, so that the bytes object gets its right size.
                 with nogil:
-                    fs_spin(&endpoint.c, FS_RECEIVE)
+                    polled = not fs_spin(&endpoint.c, FS_RECEIVE)
                 room = fs_available(&endpoint.c.vi, size)
         finally:
             endpoint.end(&call)
         if room == 0:
             room = size if size < UNGUARDED else UNGUARDED
     data = PyBytes_FromStringAndSize(NULL, room)
-    got = receive(endpoint, timeout, PyBytes_AS_STRING(data), room, flags)
+    got = receive(endpoint, timeout, PyBytes_AS_STRING(data), room, flags, polled)
     if got == USE_KERNEL:
         return None
     if flags & MSG_TRUNC:

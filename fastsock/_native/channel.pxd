@@ -3,6 +3,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from fastsock._native.core cimport fs_connection, fs_set
 from fastsock._native.core_ring cimport fs_counters
 
 
@@ -29,10 +30,17 @@ cdef extern from "channel/thread.h" nogil:
     void fs_stop_thread()
     void fs_fork_is_over()
     int fs_start_thread_again()
+    int fs_forks_under_way()
+    void fs_wake_loops()
 
 
 cdef extern from "channel/requests.h" nogil:
     void fs_ask_for_byte(void *memory, int side, const unsigned char *id)
+
+
+cdef extern from "channel/sets.h" nogil:
+    void fs_seat(fs_set *, fs_connection *)
+    void fs_tend(fs_set *)
 
 
 cdef extern from "channel/seen.h" nogil:

@@ -23,7 +23,7 @@ def parked() -> int:
     """How many regions the seekers of this process keep for their next connection."""
 
 def drop_parked() -> bool:
-    """Gives back all parked regions with their descriptors. Whether there were any."""
+    """Gives back all parked regions. Whether there were any."""
 
 # ---- descriptors out of the program's way
 
@@ -52,6 +52,9 @@ def fork_is_over() -> None:
 
 def start_again() -> None:
     """Starts the thread if a fork has stopped or delayed it, and no fork is under way. OSError as `ensure_thread`."""
+
+def wake_loops() -> None:
+    """The loops of this process start the thread again, each with its next turn."""
 
 def after_fork_in_child() -> None:
     """What the parent published is the parent's, and so is its epoll, and what it has parked."""

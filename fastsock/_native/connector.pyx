@@ -74,7 +74,7 @@ def parked():
 
 
 def drop_parked():
-    """Gives back all parked regions with their descriptors. Whether there were any."""
+    """Gives back all parked regions. Whether there were any."""
     return fs_drop_kits()
 
 
@@ -122,6 +122,11 @@ def fork_is_over():
 def start_again():
     """Starts the thread if a fork has stopped or delayed it, and no fork is under way."""
     check(fs_start_thread_again())
+
+
+def wake_loops():
+    """The loops of this process start the thread again, each with its next turn."""
+    fs_wake_loops()
 
 
 def after_fork_in_child():

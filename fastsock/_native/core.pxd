@@ -28,6 +28,23 @@ cdef extern from "waiter/news.h" nogil:
     void fs_tell_of_number()
 
 
+cdef extern from "waiter/set.h" nogil:
+    enum: FS_HINTS
+
+    struct fs_set:
+        int epoll
+
+    fs_set *fs_new_set(int *failed)
+    void fs_end_set(fs_set *)
+    void fs_put_member(fs_set *, uint32_t place, void *member)
+    void *fs_member_at(const fs_set *, uint32_t place)
+    bint fs_fall_asleep(fs_set *)
+    void fs_rise(fs_set *)
+    void fs_clear_set(fs_set *)
+    bint fs_is_hinted(const fs_set *)
+    int fs_take_hints(fs_set *, uint32_t *places, int room)
+
+
 cdef extern from "registry/memory.h" nogil:
     fs_side *fs_new_side()
     void fs_free_block(void *memory, size_t size)
@@ -79,7 +96,6 @@ cdef extern from "connection/connection.h" nogil:
         uint32_t send_limit
         fs_vi vi
         fs_side *own
-        int wake_fd
         fs_word32 recv_sleepers
         fs_word32 send_sleepers
         bint recyclable
@@ -143,12 +159,17 @@ cdef extern from "connection/move.h" nogil:
         uint32_t combine_limit
         bint combine_when_full
 
-    int fs_attach(fs_connection *, void *memory, size_t size, int side, int wake_fd, int peer_fd, const fs_manner *,
-                  const char **wrong)
+    int fs_attach(fs_connection *, void *memory, size_t size, int side, const fs_manner *, const char **wrong)
     int fs_expose(fs_connection *)
     bint fs_is_told_exposed(const fs_connection *)
     void fs_await_doorbell_byte(fs_connection *)
     void fs_point_to(fs_connection *, int fd)
+
+
+cdef extern from "connection/seat.h" nogil:
+    int fs_take_seat(fs_connection *, fs_set *)
+    void fs_leave_seat(fs_connection *, fs_set *)
+    uint32_t fs_seat_of(const fs_connection *)
 
 
 cdef extern from "connection/ringing.h" nogil:
@@ -158,8 +179,9 @@ cdef extern from "connection/ringing.h" nogil:
 
 cdef extern from "connection/receive.h" nogil:
     enum: FS_RECEIVE_FLAGS
+    enum: FS_NOT_FINAL, FS_FINAL, FS_IF_TOLD
     bint fs_nap_for_more(fs_connection *)
-    int64_t fs_try_receive(fs_connection *, char *into, size_t room, int flags, bint final)
+    int64_t fs_try_receive(fs_connection *, char *into, size_t room, int flags, int final)
     int fs_put_oob_inline(fs_connection *, bint inline)
 
 

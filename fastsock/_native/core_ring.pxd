@@ -12,6 +12,7 @@ cdef extern from "base/atomics.h" nogil:
 
     uint32_t fs_load_relaxed(fs_word32 *)
     uint64_t fs_load_relaxed64 "fs_load_relaxed"(fs_word64 *)
+    void fs_count(fs_word64 *, uint64_t)
     uint32_t fs_load_sc(fs_word32 *)
     uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
     void fs_store_relaxed(fs_word32 *, uint32_t)
@@ -114,4 +115,5 @@ cdef extern from "ring/doorbell.h" nogil:
     int fs_waiting(fs_vi *)
     size_t fs_available(fs_vi *, size_t)
     bint fs_readable(fs_vi *)
-    void fs_disarm_receiver(fs_vi *)
+    void fs_disarm_receiver(fs_vi *, uint32_t how)
+    enum: FS_SET_ASLEEP

@@ -11,7 +11,7 @@ cdef class Endpoint:
     cdef fs_connection c
     cdef readonly set descriptors
     cdef fs_course course  # how it stands with its peer until its path is decided
-    cdef public object session  # told how many operations there were, when the endpoint ends
+    cdef public object session  # what is known of the service's sessions, which this one adds to when it ends; or None
     cdef public object queue  # the completion queue of the loop that drives it, or None
     cdef readonly int bridge
 

@@ -37,11 +37,11 @@ class Endpoint:
     def operations(self) -> int:
         """Operations through the facade, ever."""
     session: Any
-    """Its `note` is called with the number of operations when the endpoint ends; None: nobody's."""
+    """What is known of the sessions of this one's service (fastsock._native.sessions.Sessions): its `note` is called when the
+    endpoint ends. None: nothing."""
     queue: Any
-    """The completion queue of the loop that drives the endpoint, or None: has `watch_eventfd(fd)` and
-    `ignore_eventfd(fd)`, which are called before the endpoint attaches and when it has not, and `keep_late(eventfd,
-    data)`."""
+    """The completion queue of the loop that drives the endpoint, or None: has `admit(endpoint)` and
+    `dismiss(endpoint)`, which are called before the endpoint attaches and when it has not, and `keep_late(place, data)`."""
     # state
     @property
     def attached(self) -> bool:

@@ -19,7 +19,7 @@ cdef int keep_parcel(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, obj
     ends."""
     cdef int outcome = fs_take_returned(c, leaver, parcel)
     if outcome == FS_IN_KERNEL:
-        queue.keep_late(c.wake_fd, _os.pread(parcel.fd, <size_t>parcel.size, 0))
+        queue.keep_late(fs_seat_of(c), _os.pread(parcel.fd, <size_t>parcel.size, 0))
         fs_change_leaving(leaver, FS_EV_OUT)
     return outcome
 

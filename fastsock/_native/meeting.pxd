@@ -1,7 +1,7 @@
 # What Cython sees of how two ends find each other (core/meeting). What each does, and who has to have the GIL for it (the front
 # end's lock), stands in the headers themselves.
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from fastsock._native.core cimport fs_connection, fs_manner
 from fastsock._native.core_ring cimport fs_word32
@@ -12,7 +12,7 @@ cdef extern from "wire/reasons.h" nogil:
         FS_REASON_NONE, FS_REASON_FEW, FS_REASON_SEEKING, FS_REASON_EXCLUDED, FS_REASON_REMOTE, FS_REASON_PEER, FS_REASON_UNTRUSTED
         FS_REASON_NAME, FS_REASON_REFUSED, FS_REASON_OPTION, FS_REASON_POLLED, FS_REASON_DETACHED, FS_REASON_BACK
         FS_REASON_OVERRIDDEN, FS_REASON_HANDED_OUT, FS_REASON_FORKED, FS_REASON_MEMORY_CAP, FS_REASON_RESOURCES, FS_REASON_ENDING
-        FS_REASON_VIOLATION, FS_REASONS
+        FS_REASON_VIOLATION, FS_REASON_VERSION, FS_REASON_UNPAID, FS_REASONS
 
 
 cdef extern from "meeting/kits.h" nogil:
@@ -25,8 +25,8 @@ cdef extern from "meeting/kits.h" nogil:
         unsigned char id[16]
 
     struct fs_watcher:
-        int (*watch)(void *whose, int fd) noexcept
-        void (*ignore)(void *whose, int fd) noexcept
+        int (*watch)(void *whose, fs_connection *) noexcept
+        void (*ignore)(void *whose, fs_connection *) noexcept
         void *whose
 
     size_t fs_memory_used()
@@ -39,7 +39,7 @@ cdef extern from "meeting/kits.h" nogil:
 
 cdef extern from "meeting/course.h" nogil:
     enum:  # struct fs_course.state: written by fs_proceed only
-        FS_DECIDED, FS_CONNECTING, FS_FEW_OPERATIONS
+        FS_DECIDED, FS_CONNECTING, FS_FEW_OPERATIONS, FS_ANSWER_LATER, FS_THREAD_LATER
     enum: FS_CE_CONNECT, FS_CE_CONNECTED, FS_CE_START, FS_CE_PUT_OFF, FS_CE_STAY
 
     struct fs_course:
@@ -59,14 +59,22 @@ cdef extern from "meeting/course.h" nogil:
     const char *fs_course_name(int state)
 
     struct fs_paths_of_process "fs_paths":
-        int64_t by_reason[20]
+        int64_t by_reason[22]
         int64_t ring
     fs_paths_of_process fs_paths
 
     void fs_note_reason(fs_course *, fs_connection *, int reason)
     void fs_count_opened(int reason)
     void fs_count_changed(int before, int now)
-    void fs_open_course(fs_course *, fs_connection *, int64_t operations)
+    void fs_open_course(fs_course *, fs_connection *, int64_t operations, int reason)
+
+
+cdef extern from "meeting/sessions.h" nogil:
+    struct fs_sessions:
+        int64_t later
+
+    void fs_note_session(fs_sessions *, int64_t operations, int sought, uint64_t calls, uint64_t messages)
+    int fs_what_was_sought(const fs_course *)
 
 
 cdef extern from "meeting/search.h" nogil:

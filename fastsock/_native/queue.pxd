@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-from fastsock._native.core cimport fs_habit
+from fastsock._native.core cimport fs_habit, fs_set
 from fastsock._native.endpoint cimport Endpoint
 
 
@@ -27,12 +27,11 @@ cdef class CompletionQueue:
     cdef object call_soon
     cdef object turn_method
     cdef object context
-    cdef readonly int epoll
+    cdef fs_set *set        # NULL: no connection has been attached yet
     cdef Driven inside      # whose context is the current one, during a sweep
     cdef object ready       # the loop's deque of callbacks that are ready
     cdef list hot
     cdef list seen          # transports that had something when the queue last looked
-    cdef dict by_eventfd    # eventfd -> transport on the ring
     cdef readonly set begun  # transports with an endpoint
     cdef bint scheduled
     cdef bint stale         # `hot` holds transports that are not hot any more
@@ -43,14 +42,18 @@ cdef class CompletionQueue:
     cdef int64_t writes     # on the ring, ever: tells whether a protocol answered from its callback
     cdef int64_t quiet_since  # monotonic ns; 0: something came with the last sweep
     cdef int64_t left_at
+    cdef int64_t spun       # ns that this wait has polled
     cdef int64_t budget     # ns that this wait, which began at quiet_since, may poll
 
-    cdef int make_epoll(self) except -1
+    cdef int make_set(self) except -1
     cdef int enter(self, Driven transport) except -1
     cdef void leave(self, Driven transport) noexcept
     cdef int heat(self, Driven transport) except -1
+    cdef int order_turn(self) except -1
     cdef void cool(self, Driven transport) noexcept
     cdef int watch(self, Driven transport) except -1
+    cdef int take_hints(self, list woken) except -1
+    cdef int rest(self) except -1
     cdef bint sweep_all(self) except -1
     cdef int step_into(self, Driven transport) except -1
     cdef int step_out(self) except -1

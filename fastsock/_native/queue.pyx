@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
 """The completion queue of one loop: it polls hot connections natively, delivers what came in batches, and leaves quiet
-ones, armed, to the loop's epoll.
+ones, armed, to its event set.
 
 It knows of a transport what `Driven` says. What is read, sent and told is the transport's.
 """
@@ -8,6 +8,7 @@ It knows of a transport what `Driven` says. What is read, sent and told is the t
 from libc.stdint cimport int64_t, uint32_t
 from cpython.object cimport PyObject
 
+from fastsock._native.channel cimport fs_seat, fs_tend
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, totals
@@ -22,41 +23,18 @@ cdef extern from "Python.h":
     int PyContext_Exit(object) except -1
     Py_ssize_t PyObject_Size(object) except -1
 
-cdef extern from *:
-    """
-    #include <sys/epoll.h>
-    /* Edge-triggered: each write to an eventfd is an event, and nobody has to read it. */
-    static inline int fs_watch_eventfd(int epoll, int fd) {
-        struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.fd = fd}};
-        return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
-    }
-    static inline int fs_unwatch_eventfd(int epoll, int fd) { return epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL); }
-    /* The eventfds rung since the last call, at most 64. */
-    static inline int fs_rung_eventfds(int epoll, int rung[64]) {
-        struct epoll_event events[64];
-        int n = epoll_wait(epoll, events, 64, 0);
-        for (int i = 0; i < n; i++) rung[i] = events[i].data.fd;
-        return n;
-    }
-    """
-    int fs_watch_eventfd(int, int) nogil
-    int fs_unwatch_eventfd(int, int) nogil
-    int fs_rung_eventfds(int, int *) nogil
-    int epoll_create1(int) nogil
-    int EPOLL_CLOEXEC
-    int errno
-    enum: EEXIST
-
 cdef enum:
     SWEEPS_PER_LOOK = 4  # at the clock
-    LOOKS = 16           # between two looks at the clock while nothing comes
+    LOOKS = 16           # between two looks at the clock, and at the hints, while nothing comes
+    HINTS = 256          # taken at a time,
+    TAKES = 64           # and so often before the loop goes on: a peer may make up hints without end
     ANSWER_LOOKS = 100   # at a connection whose protocol has just answered: one or two microseconds
 
 cdef enum:  # nanoseconds
     SLICE = 200_000      # of one turn of the queue while protocols answer from their callbacks
     SPIN = 20_000        # of one turn while nothing comes, before the loop looks at its other descriptors
     LOOP_WORKS = 8_000   # between two turns: the loop had other things to do
-    COOL = 1_000_000     # after which a quiet connection among busy ones is armed and left to epoll
+    COOL = 1_000_000     # after which a quiet connection among busy ones is armed and left to the event set
 
 
 cdef double PROBE = 0.5  # seconds between two questions whether a half-closed peer, whose end is no news, is still there
@@ -88,7 +66,7 @@ cdef class Driven:
         raise NotImplementedError
 
     cdef bint arm(self) except -1:
-        """Says that we sleep until our eventfd is rung. True if something is there already."""
+        """Says that we wait until our event set is told. True if something is there already."""
         raise NotImplementedError
 
     cdef int keep_late(self, bytes data) except -1:
@@ -114,8 +92,9 @@ cdef class CompletionQueue:
     """Polls the hot connections of one loop and delivers what came; arms the quiet ones.
 
     While something is hot, `turn` is a callback of every turn of the loop. It never keeps the loop for longer than SLICE
-    and it sleeps never: with nothing to deliver for the polling budget, all are armed and the loop's own epoll waits for
-    the eventfds, which are members of one epoll descriptor that the loop watches.
+    and it sleeps never: with nothing to deliver for the polling budget, all are armed and the event set sleeps, whose
+    descriptor the loop watches. While it comes in every turn the set is awake: a peer that posts to an armed connection leaves a
+    hint, which costs it no system call, and the queue takes the hints with each look.
 
     It delivers where a selector would: behind the callbacks that were ready when it looked. If none is ready, what it sees
     is delivered at once. Otherwise it notes who has something (`seen`) and delivers to these in its next turn, when the
@@ -127,65 +106,70 @@ cdef class CompletionQueue:
         self.call_soon = loop.call_soon
         self.turn_method = self.turn
         self.context = _contextvars.Context()
-        self.epoll = -1
         self.ready = ready_callbacks(loop)
         self.hot = []
         self.seen = []
-        self.by_eventfd = {}
         self.begun = set()
         self.watched = set()
         fs_take_up_polling(&self.habit)
 
     def __dealloc__(self):
-        if self.epoll >= 0:
-            sys_close(self.epoll)
+        if self.set != NULL:
+            fs_end_set(self.set)
 
     # ---- members -----------------------------------------------------------------------------------------
 
-    def watch_eventfd(self, int fd):
-        """An endpoint of this queue is about to attach, and will sleep on this eventfd. What can fail comes before it
-        consents: OSError without a descriptor for the queue's epoll, or if that takes no more."""
-        if self.epoll < 0:
-            self.make_epoll()
-        if fs_watch_eventfd(self.epoll, fd) < 0 and errno != EEXIST:
-            raise OSError(errno, _os.strerror(errno))
+    @property
+    def epoll(self):
+        return self.set.epoll if self.set != NULL else -1
 
-    def keep_late(self, int eventfd, bytes data not None):
-        """Of the endpoint that sleeps on this eventfd and leaves the ring: bytes that are not in the kernel's queue again."""
-        cdef Driven transport = self.by_eventfd[eventfd]
+    def admit(self, Endpoint endpoint not None):
+        """An endpoint of this queue is about to attach, and gets a place in the event set. What can fail comes before it
+        consents: OSError without descriptors for the set, or if that takes no more."""
+        cdef int failed
+        if self.set == NULL:
+            self.make_set()
+        failed = fs_take_seat(&endpoint.c, self.set)
+        if failed:
+            raise OSError(-failed, _os.strerror(-failed))
+
+    def keep_late(self, uint32_t place, bytes data not None):
+        """Of the endpoint that has this place and leaves the ring: bytes that are not in the kernel's queue again."""
+        cdef Driven transport = <Driven>fs_member_at(self.set, place)
         transport.keep_late(data)
 
-    def ignore_eventfd(self, int fd):
-        """The endpoint has not attached, or goes. (The peer has the eventfd too, so closing it here would not do.)"""
-        if self.epoll >= 0:
-            fs_unwatch_eventfd(self.epoll, fd)
+    def dismiss(self, Endpoint endpoint not None):
+        """The endpoint has not attached, or goes."""
+        if self.set != NULL:
+            fs_leave_seat(&endpoint.c, self.set)
 
-    cdef int make_epoll(self) except -1:
-        cdef int epoll = epoll_create1(EPOLL_CLOEXEC)
-        if epoll < 0:
-            raise OSError(errno, _os.strerror(errno))
+    cdef int make_set(self) except -1:
+        cdef int failed
+        cdef fs_set *made = fs_new_set(&failed)
+        if made == NULL:
+            raise OSError(-failed, _os.strerror(-failed))
         try:
-            self.loop.add_reader(epoll, self.wake)
+            self.loop.add_reader(made.epoll, self.wake)
         except BaseException:
-            sys_close(epoll)
+            fs_end_set(made)
             raise
-        self.epoll = epoll
+        self.set = made
         return 0
 
     cdef int enter(self, Driven transport) except -1:
-        """The transport's endpoint has been attached, and `watch_eventfd` was called for it."""
-        self.by_eventfd[transport.endpoint.c.wake_fd] = transport
+        """The transport's endpoint has been attached, and `admit` was called for it."""
+        fs_put_member(self.set, fs_seat_of(&transport.endpoint.c), <void *>transport)  # `begun` keeps it until it leaves
+        fs_seat(self.set, &transport.endpoint.c)
         self.heat(transport)
         return 0
 
     cdef void leave(self, Driven transport) noexcept:
         """The transport's endpoint is about to end."""
-        self.begun.discard(transport)
         self.watched.discard(transport)
         self.cool(transport)
-        if transport.endpoint is not None and fs_is_attached(&transport.endpoint.c):
-            self.by_eventfd.pop(transport.endpoint.c.wake_fd, None)
-            self.ignore_eventfd(transport.endpoint.c.wake_fd)
+        if transport.endpoint is not None and self.set != NULL:
+            fs_leave_seat(&transport.endpoint.c, self.set)
+        self.begun.discard(transport)
 
     cdef int heat(self, Driven transport) except -1:
         """Polls the transport from the next turn on."""
@@ -193,9 +177,14 @@ cdef class CompletionQueue:
         if not transport.hot:
             transport.hot = True
             self.hot.append(transport)
+        return self.order_turn()
+
+    cdef int order_turn(self) except -1:
         if not self.scheduled and not self.closed:
             self.scheduled = True
             self.quiet_since = 0
+            if self.set != NULL:
+                fs_rise(self.set)
             self.call_soon(self.turn_method, context=self.context)
         return 0
 
@@ -212,10 +201,10 @@ cdef class CompletionQueue:
         self.closed = True
         if self.probe_timer is not None:
             self.probe_timer.cancel()
-        if self.epoll >= 0:
-            self.loop.remove_reader(self.epoll)
-            sys_close(self.epoll)
-            self.epoll = -1
+        if self.set != NULL:
+            self.loop.remove_reader(self.set.epoll)
+            fs_end_set(self.set)
+            self.set = NULL
 
     # ---- half-closed peers -------------------------------------------------------------------------------
 
@@ -244,26 +233,52 @@ cdef class CompletionQueue:
     # ---- turns -------------------------------------------------------------------------------------------
 
     def wake(self):
-        """The loop's callback for the epoll descriptor: eventfds were rung."""
-        cdef int rung[64]
-        cdef int n, i
-        cdef Driven transport
+        """The loop's callback for the event set's descriptor: somebody has told it."""
         cdef bint ordered = self.scheduled
         cdef list woken = []
-        n = fs_rung_eventfds(self.epoll, rung)
-        if n > 0 and not self.hot and self.quiet_since:  # before heat() begins a new wait
+        fs_rise(self.set)
+        fs_clear_set(self.set)
+        if not self.hot and self.quiet_since and fs_is_hinted(self.set):  # before heat() begins a new wait
             fs_learn(&self.habit, &totals, self.quiet_since, self.budget > 0, False)
-        for i in range(n):
-            transport = self.by_eventfd.get(rung[i])
-            if transport is not None:
-                fs_disarm_receiver(&transport.endpoint.c.vi)
-                self.heat(transport)
-                woken.append(transport)
+        self.take_hints(woken)
         self.quiet_since = 0
         if PyObject_Size(self.ready) <= self.scheduled:  # nothing but our own turn
             self.sweep_all()
         elif not ordered:
             self.seen = woken  # behind what is ready: that is where heat() has put the turn
+        if not self.scheduled:
+            self.rest()
+
+    cdef int take_hints(self, list woken) except -1:
+        """Polls those that the event set has hints of, and that were armed; `woken` gets them too, unless it is None."""
+        cdef uint32_t places[HINTS]
+        cdef int n, i, takes
+        cdef Driven transport
+        fs_tend(self.set)
+        for takes in range(TAKES):
+            n = fs_take_hints(self.set, places, HINTS)
+            if n == 0:
+                return 0
+            for i in range(n):
+                member = fs_member_at(self.set, places[i])
+                if member == NULL:
+                    continue
+                transport = <Driven>member
+                if not transport.hot:
+                    fs_disarm_receiver(&transport.endpoint.c.vi, FS_SET_ASLEEP)
+                    self.heat(transport)
+                    if woken is not None:
+                        woken.append(transport)
+
+    cdef int rest(self) except -1:
+        """Nothing is hot: the event set sleeps, unless it has hints by now."""
+        cdef int takes
+        for takes in range(2):
+            if self.set == NULL or self.scheduled or not fs_fall_asleep(self.set):
+                return 0
+            self.take_hints(None)
+        self.order_turn()  # hints come and come: the loop does its other work in between
+        return 0
 
     def turn(self):
         """The queue's callback in a turn of the loop."""
@@ -280,8 +295,11 @@ cdef class CompletionQueue:
                 now = fs_now()
                 if not self.quiet_since:
                     self.quiet_since = now
+                    self.spun = 0
                     self.budget = fs_may_poll(&self.habit, now, self.peer_processor())
                 if now - self.quiet_since >= self.budget:
+                    fs_count(&totals.poll_unpaid_ns, self.spun)
+                    self.spun = 0
                     self.arm_all()
                 elif not loop_works and loop_is_idle(self) and (
                         self.spin(min(now + SPIN, self.quiet_since + self.budget))):
@@ -291,6 +309,8 @@ cdef class CompletionQueue:
             if self.scheduled:
                 self.left_at = fs_now()
                 self.call_soon(self.turn_method, context=self.context)
+            else:
+                self.rest()
 
     cdef bint sweep_all(self) except -1:
         """Delivers what was seen before; then sweeps until nothing comes, or the loop has something to do, or the slice is
@@ -364,9 +384,12 @@ cdef class CompletionQueue:
         return False
 
     cdef int look(self, int64_t now) except -1:
-        """One look at each hot connection: who has something is `seen`."""
+        """One look at the hints and at each hot connection: who has something is `seen`."""
         cdef Driven transport
-        cdef bint several = len(self.hot) > 1
+        cdef bint several
+        if self.set != NULL and fs_is_hinted(self.set):
+            self.take_hints(None)
+        several = len(self.hot) > 1
         self.drop_cooled()
         self.seen = []
         for member in self.hot:
@@ -410,6 +433,7 @@ cdef class CompletionQueue:
         cdef Py_ssize_t i, n = 0
         cdef bint found = False, shares = True
         cdef int look
+        cdef int64_t began = fs_now(), now = began
         self.drop_cooled()
         for transport in self.hot[:64]:
             members[n] = <PyObject *>transport  # borrowed: `hot` keeps them, and only this thread changes it
@@ -417,7 +441,13 @@ cdef class CompletionQueue:
         if n == 0:
             return False
         with nogil:
-            while not found and fs_now() < until:
+            while not found:
+                now = fs_now()
+                if now >= until:
+                    break
+                if fs_is_hinted(self.set):
+                    found = True
+                    break
                 shares = fs_shares_processor(processor_of_peer(<Driven>members[0]))
                 for look in range(1 if shares else LOOKS):
                     for i in range(n):
@@ -429,6 +459,10 @@ cdef class CompletionQueue:
                     fs_pause()
                 if shares and not found:
                     sched_yield()
+        now = min(now, until)
+        if now > began:
+            fs_count(&totals.poll_ns, now - began)
+            self.spun += now - began
         return found
 
     cdef int arm_all(self) except -1:

@@ -15,9 +15,12 @@ def may_move(sock: Any) -> bool:
 
 class ShimFactory:
     """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
-    socket object that the connection is made of, if the program has it."""
+    socket object that the connection is made of, if the program has it. `port`: that it is made to; None: the connections are
+    accepted, all by one service."""
 
-    def __new__(cls, origin: Origin, protocol_factory: Callable[[], Any], sock: Any = None) -> ShimFactory: ...
+    def __new__(
+        cls, origin: Origin, protocol_factory: Callable[[], Any], sock: Any = None, port: Any = None
+    ) -> ShimFactory: ...
     def __call__(self) -> Shim: ...
 
 async def made_above(connecting: Coroutine[Any, Any, tuple[Any, Any]]) -> tuple[Transport, Any]:

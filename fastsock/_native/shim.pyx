@@ -15,7 +15,8 @@ from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.telling cimport Below, Origin, ask_to_keep_open, call_protocol, deliver, fatal, is_buffered
 from fastsock._native.telling cimport run_in_context, tell_updated
 from fastsock._native.transport cimport Transport
-from fastsock._native.vi cimport count_beginning, endpoint_at, may_begin
+from fastsock._native.sessions cimport Sessions, sessions_with
+from fastsock._native.vi cimport count_beginning, endpoint_at, may_begin, may_look_later
 
 import _socket
 
@@ -32,9 +33,9 @@ cdef extern from *:
     object fs_new(object, object)
 
 
-cdef Shim new_shim(Origin origin, protocol, Transport transport, sock):
+cdef Shim new_shim(Origin origin, protocol, Transport transport, sock, session):
     """Made with the connection, or for a `transport` whose protocol became one of the other kind. `sock`: the socket object
-    that the connection is made of, if there is one."""
+    that the connection is made of, if there is one. `session`: what is known of the service's sessions, or None."""
     cdef bint buffered = is_buffered(protocol)
     cdef Shim shim = origin.policy.BufferedShim() if buffered else Shim.__new__(Shim)
     shim.origin = origin
@@ -42,6 +43,7 @@ cdef Shim new_shim(Origin origin, protocol, Transport transport, sock):
     shim.transport = transport
     shim.buffered = buffered
     shim.sock = sock
+    shim.session = session
     return shim
 
 
@@ -55,6 +57,7 @@ cdef class Shim(Below):
     cdef object protocol              # the program's, as the factory made it
     cdef Transport transport
     cdef object sock
+    cdef object session
 
     def __cinit__(self):
         pass  # (no pickling: a shim without a transport is of no use)
@@ -72,7 +75,7 @@ cdef class Shim(Below):
 
     cdef int replace(self, protocol) except -1:
         cdef Transport transport = self.transport
-        transport.shim = new_shim(self.origin, protocol, transport, None)
+        transport.shim = new_shim(self.origin, protocol, transport, None, None)
         transport.lower.set_protocol(transport.shim)
         return 0
 
@@ -87,9 +90,9 @@ cdef class Shim(Below):
             if endpoint is not None or self.origin.stdlib and overrides_data_calls(self.origin, sock):
                 begin_with(transport, sock, endpoint)
             else:
-                transport.acts_at = count_beginning()
+                begin_without(transport, self.session)
         else:
-            transport.acts_at = count_beginning()
+            begin_without(transport, self.session)
         if transport.kernel_because is not None:
             transport.stay_on_kernel(transport.kernel_because)
         run_in_context(transport, self.protocol.connection_made, transport)
@@ -104,6 +107,9 @@ cdef class Shim(Below):
         if transport.entered and transport.reading:
             drain(transport)
         transport.closing = transport.lost = True
+        if transport.endpoint is None and transport.session is not None:
+            transport.session.note(transport.operations)
+        transport.session = None
         transport.end_endpoint()
         transport.drop_backlog()
         if transport.clients is not None:
@@ -247,6 +253,15 @@ cdef bint overrides_data_calls(Origin origin, sock) except -1:
     return False
 
 
+cdef int begin_without(Transport transport, session) except -1:
+    """A connection that gets an endpoint only when it proves busy."""
+    transport.session = session
+    transport.acts_at = count_beginning(session)
+    if may_look_later(transport.acts_at):
+        transport.last_standing = transport.origin.policy.UNPAID
+    return 0
+
+
 cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
     """A connection that is made of a socket object with an endpoint, or of one whose class has data calls of its own."""
     cdef object stays = None, error = None
@@ -254,7 +269,7 @@ cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
         stays = transport.origin.policy.OVERRIDDEN
     elif fs_is_attached(&endpoint.c):
         try:
-            transport.origin.queue.watch_eventfd(endpoint.c.wake_fd)
+            transport.origin.queue.admit(endpoint)
         except OSError as failure:  # without a descriptor for the queue the ring cannot be waited for
             stays, error = transport.origin.policy.RESOURCES, failure
     if stays is None:
@@ -263,7 +278,7 @@ cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
             sock._endpoint = None
         return transport.take_over(endpoint)
     if endpoint is None:
-        transport.acts_at = count_beginning()
+        begin_without(transport, None)
     elif not transport.origin.policy.leave(endpoint, stays) and error is not None:
         # The object stays on the ring. The loop's transport would read past it if it has the number only.
         if not transport.origin.stdlib:
@@ -304,19 +319,22 @@ cpdef Origin origin_of(loop, new_origin):
 @cython.freelist(16)
 cdef class ShimFactory:
     """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
-    socket object that the connection is made of, if the program has it."""
+    socket object that the connection is made of, if the program has it. `port`: that it is made to; None: the connections are
+    accepted, all by one service."""
 
     cdef Origin origin
     cdef object protocol_factory
     cdef object sock
+    cdef Sessions session
 
-    def __cinit__(self, Origin origin not None, protocol_factory, sock=None):
+    def __cinit__(self, Origin origin not None, protocol_factory, sock=None, port=None):
         self.origin = origin
         self.protocol_factory = protocol_factory
         self.sock = sock
+        self.session = sessions_with(port) if type(port) is int and 0 < port < 65536 else Sessions()
 
     def __call__(self):
-        return new_shim(self.origin, self.protocol_factory(), None, self.sock)
+        return new_shim(self.origin, self.protocol_factory(), None, self.sock, self.session)
 
 
 async def made_above(connecting):
@@ -334,16 +352,25 @@ def connecting(original, secured, new_origin):
         if not may_begin():
             return original(self, protocol_factory, host, port, **options)
         if not options:
-            return made_above(original(self, ShimFactory(origin_of(self, new_origin), protocol_factory), host, port))
+            factory = ShimFactory(origin_of(self, new_origin), protocol_factory, None, port)
+            return made_above(original(self, factory, host, port))
         if options.get("ssl"):
             return secured(self, protocol_factory, host, port, **options)
-        factory = ShimFactory(origin_of(self, new_origin), protocol_factory, options.get("sock"))
+        factory = ShimFactory(origin_of(self, new_origin), protocol_factory, options.get("sock"), port)
         return made_above(original(self, factory, host, port, **options))
 
     return create_connection
 
 
 # ---- the stdlib's loops: all stream connections are made by one method ----------------------------------------
+
+
+cdef Sessions sessions_of(server):
+    """What is known of the sessions that a server of a stdlib loop has accepted."""
+    found = getattr(server, "_fastsock_sessions", None)
+    if found is None:
+        found = server._fastsock_sessions = Sessions()
+    return found
 
 
 def making_of_socket(original, new_origin):
@@ -355,11 +382,12 @@ def making_of_socket(original, new_origin):
         cdef Transport transport
         if not may_move(sock):
             return original(self, sock, protocol, *arguments, **options)
-        shim = new_shim(origin_of(self, new_origin), protocol, None, sock)
+        server = options.get("server")
+        shim = new_shim(origin_of(self, new_origin), protocol, None, sock, None if server is None else sessions_of(server))
         lower = original(self, sock, shim, *arguments, **options)
         transport = shim.above(lower)
         # From Python 3.13 on a server knows its transports, and can close them: ours, from now on.
-        clients = getattr(options.get("server"), "_clients", None)
+        clients = getattr(server, "_clients", None)
         if clients is not None:
             clients.discard(lower)
             clients.add(transport)

@@ -24,9 +24,9 @@ def may_move(self: socket) -> bool:
 def new_endpoint(self: socket) -> Endpoint | None:
     """Gives the socket an endpoint and returns it; None if it has one, or its connection may not move."""
 
-def begin_connecting(self: socket) -> None:
-    """A connect is under way, or it is not known whether the socket is connected: it gets its endpoint if its connection may
-    move."""
+def begin_connecting(self: socket, address: Any = None) -> None:
+    """A connect to `address` is under way, or, without one, it is not known whether the socket is connected: it gets its endpoint if
+    its connection may move."""
 
 def connect(self: socket, address: _Address, /) -> None:
     """As socket.connect."""

@@ -13,6 +13,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
+from fastsock._native.sessions cimport Sessions, sessions_with
 from fastsock._native.vi cimport begin_undecided, begin_when_connected, find, may_begin
 
 import _socket
@@ -142,13 +143,28 @@ cpdef Endpoint new_endpoint(self):
     return endpoint
 
 
-cdef int begin(self, address) except -1:
-    """The socket is connected to `address`."""
+cdef int begin(self, address, service) except -1:
+    """The socket is connected to `address`. `service`: its listener's sessions; None: this end has connected."""
     endpoint = new_endpoint(self)
     if endpoint is not None:
+        endpoint.session = service_at(address) if service is None else service
         begin_undecided(endpoint)
         note_peer(endpoint, address)
     return 0
+
+
+cdef inline service_at(address):
+    """What is known of the sessions with the service at an address, or None."""
+    if type(address) is tuple and len(<tuple>address) > 1 and type((<tuple>address)[1]) is int:
+        return sessions_with((<tuple>address)[1])
+    return None
+
+
+cdef inline service_of(Endpoint listener):
+    """What is known of the sessions that a listener has accepted, or None."""
+    if listener is not None and listener.session is None:
+        listener.session = Sessions()
+    return None if listener is None else listener.session
 
 
 cdef inline int note_peer(Endpoint endpoint, address) except -1:
@@ -159,10 +175,11 @@ cdef inline int note_peer(Endpoint endpoint, address) except -1:
     return 0
 
 
-cpdef begin_connecting(self):
-    """A connect is under way, or it is not known whether the socket is connected."""
+cpdef begin_connecting(self, address=None):
+    """A connect to `address` is under way, or, without one, it is not known whether the socket is connected."""
     endpoint = new_endpoint(self)
     if endpoint is not None:
+        endpoint.session = service_at(address)
         begin_when_connected(endpoint)
 
 
@@ -179,17 +196,17 @@ def connect(self, address, /):
     try:
         kernel_connect(self, address)
     except BlockingIOError:
-        begin_connecting(self)
+        begin_connecting(self, address)
         raise
-    begin(self, address)
+    begin(self, address, None)
 
 
 cdef int try_connect(self, address) except -1:
     cdef int error = kernel_connect_ex(self, address)
     if error == 0 or error == EISCONN:
-        begin(self, address if error == 0 else None)
+        begin(self, address if error == 0 else None, None)
     elif error == EINPROGRESS:
-        begin_connecting(self)
+        begin_connecting(self, address)
     return error
 
 
@@ -299,7 +316,7 @@ def accept(self):
     if default_timeout() is None and kernel_timeout(self):
         kernel_setblocking(sock, True)
     note_timeout(sock)
-    begin(sock, address)
+    begin(sock, address, service_of(endpoint))
     return sock, address
 
 

@@ -39,6 +39,7 @@ cdef class Carried(Driven):
     # the connection
     cdef readonly int64_t operations
     cdef int64_t acts_at              # operations, from which on there is something to do beside counting them
+    cdef object session               # what is known of the service's sessions, or None
     cdef bint entered                 # the queue has it
     # receiving
     cdef bint reading                 # as pause_reading and resume_reading left it

@@ -80,7 +80,7 @@ cdef class Carried(Driven):
             self.origin.policy.decide(self.endpoint, reason)
         else:
             if self.acts_at != INT64_MAX:
-                self.origin.policy.counted_as(reason)
+                self.origin.policy.counted_as(self.last_standing, reason)
             self.last_standing = (False, False, False, reason)
         self.acts_at = INT64_MAX
         return 0

@@ -11,12 +11,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 
 from fastsock._native.carrying cimport deliver_late, end_sending, pause_protocol_if_full, post, receive, send_backlog
-from fastsock._native.channel cimport FS_MEETING_WAITING
+from fastsock._native.channel cimport FS_MEETING_WAITING, fs_seat
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.telling cimport HIGH_WATER, Carried, is_buffered, receives_on_ring
-from fastsock._native.vi cimport acts_again_at, note_connected, operate
+from fastsock._native.vi cimport acts_again_at, is_asked_here, note_connected, operate
 
 from asyncio import Transport as _AsyncioTransport
 
@@ -87,7 +87,9 @@ cdef class Transport(Carried):
         """The connection has proved busy: gives it an endpoint, unless it is none that could move."""
         self.acts_at = INT64_MAX
         self.write_to_lower = self.lower.write
-        self.drive(self.origin.policy.begin(self, self.operations))
+        self.drive(self.origin.policy.begin(self, self.operations, self.last_standing))
+        if self.endpoint is not None:
+            self.endpoint.session = self.session
         return 0
 
     cdef int drive(self, Endpoint endpoint) except -1:
@@ -105,7 +107,7 @@ cdef class Transport(Carried):
 
     cdef int take_over(self, Endpoint endpoint) except -1:
         """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on. (If it has
-        attached, the queue watches its eventfd by now.)"""
+        attached, it has a seat in the queue's event set by now.)"""
         self.operations = endpoint.course.operations
         self.drive(endpoint)
         if fs_is_attached(&endpoint.c):
@@ -155,10 +157,13 @@ cdef class Transport(Carried):
         return receive(self, self.lower_ended) or any
 
     cdef bint arm(self) except -1:
-        if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended, self.backlog_size != 0):
+        if not is_asked_here(self.endpoint):
+            return True
+        fs_seat(self.origin.queue.set, &self.endpoint.c)
+        if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended and not self.closing, self.backlog_size != 0):
             # That look has taken the credits, so fs_credit_returned sees none that came just before it.
             self.credit = self.backlog_size != 0
-            fs_disarm_receiver(&self.endpoint.c.vi)
+            fs_disarm_receiver(&self.endpoint.c.vi, FS_SET_ASLEEP)
             return True
         return False
 

@@ -2,21 +2,24 @@
 
 from libc.stdint cimport INT64_MAX, int64_t
 
-from fastsock._native.channel cimport FS_MEETING_WAITING
+from fastsock._native.channel cimport FS_MEETING_WAITING, fs_forks_under_way
 from fastsock._native.core cimport fs_is_in_kernel
 from fastsock._native.core_ring cimport fs_load_relaxed
 from fastsock._native.endpoint cimport Endpoint, totals
-from fastsock._native.meeting cimport fs_is_searching, fs_is_undecided
+from fastsock._native.meeting cimport FS_ANSWER_LATER, FS_THREAD_LATER, fs_is_searching, fs_is_undecided
 
 cdef Endpoint endpoint_at(object fd)
 cpdef find(int fd)
 cdef bint may_begin() except -1
-cdef int64_t count_beginning() except -1
+cdef int64_t count_beginning(object session) except -1
 cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
 cdef int take_step(Endpoint endpoint) except -1
 cdef int note_connected(Endpoint endpoint) except -1
 cdef object error_of(int failed)
+
+
+cdef bint may_look_later(int64_t after) noexcept
 
 
 cdef inline bint is_undecided(Endpoint endpoint) noexcept:
@@ -40,3 +43,14 @@ cdef inline int operate(Endpoint endpoint) except -1:
             else fs_load_relaxed(endpoint.course.arrival) != FS_MEETING_WAITING):
         return take_step(endpoint)
     return 0
+
+
+cdef inline bint is_asked_here(Endpoint endpoint) except -1:
+    """Before a set sleeps, which the connection thread may have to be asked to tell: in a forked child that is this process's
+    from now on, and behind a fork it runs again. False while another fork is under way."""
+    if endpoint.course.state == FS_ANSWER_LATER or endpoint.course.state == FS_THREAD_LATER:
+        if fs_forks_under_way():
+            return False
+        if endpoint.course.operations >= endpoint.course.next:  # (else there is no thread to be had for a while)
+            take_step(endpoint)
+    return True

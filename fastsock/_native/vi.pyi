@@ -15,8 +15,8 @@ def name_reasons(texts: Iterable[str]) -> None:
 def path_counts() -> tuple[int, dict[str, int]]:
     """Connections of this process, connected plus accepted, by their path: on the ring, and on kernel TCP by reason."""
 
-def count_as(reason: str) -> None:
-    """A connection that has just been opened, and has no endpoint, stays on kernel TCP for another reason."""
+def count_as(before: str, reason: str) -> None:
+    """A connection that was counted as opened for the reason `before`, and has no endpoint, stays on kernel TCP for another one."""
 
 def find(fd: int) -> Endpoint | None:
     """The endpoint that `fd` belongs to in this process, by number or as a dup of a known connection. OSError if
@@ -77,8 +77,8 @@ def begin_undecided(endpoint: Endpoint) -> None:
 def begin_when_connected(endpoint: Endpoint) -> None:
     """A connect is under way: the undecided time begins with the first operation after it."""
 
-def begin_search(endpoint: Endpoint, operations: int) -> None:
-    """The next operation starts the search of a connection that was counted as opened before, and has made so many."""
+def begin_search(endpoint: Endpoint, operations: int, reason: str) -> None:
+    """The next operation starts the search of a connection that was counted as opened before, for `reason`, and has made so many."""
 
 def decide(endpoint: Endpoint, reason: str) -> None:
     """The connection stays on kernel TCP for `reason`. Nothing happens if it is on the ring already."""

@@ -14,6 +14,7 @@ from fastsock._native.endpoint cimport (
 from fastsock._native.front cimport note_process
 from fastsock._native.meeting cimport *
 from fastsock._native.reports cimport counts
+from fastsock._native.sessions cimport Sessions
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
@@ -105,8 +106,8 @@ cdef void count_child(int by) noexcept with gil:
         fs_count_child(endpoint.c.own, by)
     for endpoint in by_inode.values():
         fs_count_child(endpoint.c.own, by)
-    if by > 0:
-        fs_tell_of_number()  # who sleeps looks now and then from here on: the child may take its wakeup and be killed
+        if by > 0 and (fs_load_sc(&endpoint.c.recv_sleepers) or fs_load_sc(&endpoint.c.send_sleepers)):
+            fs_wake_own(&endpoint.c)  # who sleeps looks now and then from here on: the child may be killed in a turn
 
 
 if fs_watch_forks(count_child):
@@ -151,7 +152,7 @@ REASONS = {
     "OPTION": FS_REASON_OPTION, "POLLED": FS_REASON_POLLED, "DETACHED": FS_REASON_DETACHED, "BACK": FS_REASON_BACK,
     "OVERRIDDEN": FS_REASON_OVERRIDDEN, "HANDED_OUT": FS_REASON_HANDED_OUT, "FORKED": FS_REASON_FORKED,
     "MEMORY_CAP": FS_REASON_MEMORY_CAP, "RESOURCES": FS_REASON_RESOURCES, "ENDING": FS_REASON_ENDING,
-    "VIOLATION": FS_REASON_VIOLATION,
+    "VIOLATION": FS_REASON_VIOLATION, "VERSION": FS_REASON_VERSION, "UNPAID": FS_REASON_UNPAID,
 }
 cdef dict reason_numbers = {}
 
@@ -179,9 +180,9 @@ def path_counts():
     }
 
 
-def count_as(reason):
-    """A connection that has just been opened, and has no endpoint, stays on kernel TCP for another reason."""
-    fs_count_changed(FS_REASON_FEW, reason_numbers[reason])
+def count_as(before, reason):
+    """A connection that was counted as opened for the reason `before`, and has no endpoint, stays on kernel TCP for another one."""
+    fs_count_changed(reason_numbers[before], reason_numbers[reason])
 
 
 def set_poll_budget(int microseconds):
@@ -235,30 +236,51 @@ cdef bint may_begin() except -1:
     return enabled
 
 
-cdef int64_t count_beginning() except -1:
-    """Counts a connection as opened. After how many operations it shall look for its peer; INT64_MAX: never."""
+cdef int64_t count_beginning(session) except -1:
+    """Counts a connection as opened. After how many operations it shall look for its peer; INT64_MAX: never. `session`: what is
+    known of its service, Sessions or None."""
+    cdef int64_t after
     if not may_begin():
         return INT64_MAX
-    fs_count_opened(FS_REASON_FEW)
+    after = begins_after(session)
+    fs_count_opened(reason_before(after))
+    return after
+
+
+cdef inline int64_t begins_after(session):
+    """After how many operations a connection of this service shall look for its peer. (With `move_after` 0 at once, whatever is
+    known.)"""
+    if operations_before and type(session) is Sessions and (<Sessions>session).sessions.later > operations_before:
+        return (<Sessions>session).sessions.later
     return operations_before
+
+
+cdef bint may_look_later(int64_t after) noexcept:
+    """Whether a connection that shall look for its peer after so many operations does so later than the settings say."""
+    return operations_before < after < INT64_MAX
+
+
+cdef inline int reason_before(int64_t after) noexcept:
+    """Why a connection is on kernel TCP that shall look for its peer after so many operations."""
+    return FS_REASON_UNPAID if after > operations_before else FS_REASON_FEW
 
 
 cpdef begin_undecided(Endpoint endpoint):
     """Starts the undecided time of a connected endpoint. A one-shot ends before anything is looked up for it."""
-    cdef int64_t after = count_beginning()
+    cdef int64_t after = count_beginning(endpoint.session)
     if after == INT64_MAX:
         return
     fs_store_relaxed(&endpoint.c.locality, FS_LOCALITY_UNKNOWN)
-    fs_open_course(&endpoint.course, &endpoint.c, after)
-    if meets_at_once and identify(endpoint):
+    fs_open_course(&endpoint.course, &endpoint.c, after, reason_before(after))
+    if meets_at_once and after == operations_before and identify(endpoint):
         start(endpoint)  # so that the other end's first operation finds the name
 
 
-def begin_search(Endpoint endpoint not None, int64_t operations):
-    """The next operation starts the search of a connection that was counted as opened before, and has proved busy since by
-    so many operations."""
+def begin_search(Endpoint endpoint not None, int64_t operations, reason not None):
+    """The next operation starts the search of a connection that was counted as opened before, for `reason`, and has proved busy
+    since by so many operations."""
     endpoint.course.operations = operations
-    fs_open_course(&endpoint.course, &endpoint.c, 0)
+    fs_open_course(&endpoint.course, &endpoint.c, 0, reason_numbers[reason])
 
 
 cpdef begin_when_connected(Endpoint endpoint):
@@ -317,9 +339,6 @@ cdef int start(Endpoint endpoint) except -1:
         raise
     if isinstance(plan, str):
         decide(endpoint, plan)
-    elif isinstance(plan, int):
-        if fs_proceed(&endpoint.course, FS_CE_PUT_OFF):
-            endpoint.course.next = plan
     else:
         name, publishes = plan
         failed = fs_begin_search(&endpoint.course, name, len(name), publishes)
@@ -366,8 +385,8 @@ cdef int advance(Endpoint endpoint) except -1:
     if endpoint.queue is None:
         fs_take_step(&endpoint.course, &endpoint.c, NULL, &outcome)
         return tell(endpoint, &outcome)
-    asked = [endpoint.queue, None]
-    watcher.watch, watcher.ignore, watcher.whose = watch_eventfd, ignore_eventfd, <void *>asked
+    asked = [endpoint, None]
+    watcher.watch, watcher.ignore, watcher.whose = take_seat, leave_seat, <void *>asked
     fs_take_step(&endpoint.course, &endpoint.c, &watcher, &outcome)
     tell(endpoint, &outcome)
     if asked[1] is not None:
@@ -375,11 +394,11 @@ cdef int advance(Endpoint endpoint) except -1:
     return 0
 
 
-cdef int watch_eventfd(void *whose, int fd) noexcept:
-    """The loop's queue shall know of the eventfd before the endpoint attaches."""
+cdef int take_seat(void *whose, fs_connection *c) noexcept:
+    """The loop's queue shall know of the endpoint before it attaches."""
     asked = <list>whose
     try:
-        asked[0].watch_eventfd(fd)
+        asked[0].queue.admit(asked[0])
     except OSError as error:
         return -(error.errno or EAGAIN)
     except MemoryError:
@@ -390,8 +409,9 @@ cdef int watch_eventfd(void *whose, int fd) noexcept:
     return 0
 
 
-cdef void ignore_eventfd(void *whose, int fd) noexcept:
-    (<list>whose)[0].ignore_eventfd(fd)
+cdef void leave_seat(void *whose, fs_connection *c) noexcept:
+    endpoint = (<list>whose)[0]
+    endpoint.queue.dismiss(endpoint)
 
 
 cdef int tell(Endpoint endpoint, fs_upshot *outcome) except -1:

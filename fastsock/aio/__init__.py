@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio  # noqa: F401 - before the modules of this layer: under patch() its import asks for them, whole
 import sys
 from typing import TYPE_CHECKING, Any
 

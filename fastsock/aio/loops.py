@@ -65,9 +65,9 @@ def methods_for(base: Any) -> dict[str, Callable[..., Any]]:
 def _wrappers_for(base: Any) -> dict[str, Callable[[Any], Any]]:
     if issubclass(base, asyncio.BaseEventLoop):
         return selector.WRAPPERS
-    from fastsock.aio import uv  # imports uvloop
+    from fastsock.aio import uv
 
-    return uv.WRAPPERS
+    return uv.wrappers()
 
 
 _own_methods: dict[Any, Any] = {}  # wrapped method -> the loop's own

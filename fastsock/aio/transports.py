@@ -33,6 +33,12 @@ OVERRIDDEN = rendezvous.Reason.OVERRIDDEN
 RESOURCES = rendezvous.Reason.RESOURCES
 HANDED_OUT = rendezvous.Reason.HANDED_OUT
 ENDING = rendezvous.Reason.ENDING
+UNPAID = (False, False, False, rendezvous.Reason.UNPAID)
+"""How a connection stands whose service's sessions are too short, or otherwise such that no move has paid there."""
+
+Standing = tuple[bool, bool, bool, str]
+"""As `Endpoint.standing`."""
+
 PLAIN_SOCKETS = (facade.socket, facade.socket.__mro__[1])
 """The classes of sockets without data calls of a program's own: the facade's and the stdlib's."""
 
@@ -140,15 +146,15 @@ def close_queue(loop: Any) -> None:
 # ---- what the native transport asks -------------------------------------------------------------------------
 
 
-def begin(transport: Transport, operations: int) -> Endpoint | None:
-    """The endpoint of a connection that has proved busy. None if it is being closed."""
+def begin(transport: Transport, operations: int, standing: Standing | None) -> Endpoint | None:
+    """The endpoint of a connection that has proved busy and stands as path_of takes it. None if it is being closed."""
     sock = transport.lower.get_extra_info("socket")
     fd = sock.fileno() if sock is not None and sock.family in _INTERNET else -1
     if fd < 0:
         return None
     endpoint = Endpoint(fd)
     endpoint.adopt(fd)
-    vi.begin_search(endpoint, operations)
+    vi.begin_search(endpoint, operations, path_of(standing).reason)
     return endpoint
 
 
@@ -157,9 +163,9 @@ def decide(endpoint: Endpoint, reason: str) -> None:
     vi.decide(endpoint, reason)
 
 
-def counted_as(reason: str) -> None:
+def counted_as(standing: Standing | None, reason: str) -> None:
     """A connection that has just been opened stays on kernel TCP."""
-    vi.count_as(reason)
+    vi.count_as(path_of(standing).reason, reason)
 
 
 def leave(endpoint: Endpoint, reason: str) -> bool:
@@ -169,7 +175,7 @@ def leave(endpoint: Endpoint, reason: str) -> bool:
     return rendezvous.leave(endpoint)
 
 
-def path_of(standing: tuple[bool, bool, bool, str] | None) -> Path:
+def path_of(standing: Standing | None) -> Path:
     """The path of a transport's connection, from where its endpoint stands; None: it has none."""
     return rendezvous.path_from(standing or (False, False, False, rendezvous.Reason.FEW))
 

@@ -1,13 +1,14 @@
-"""uvloop: connections are made natively, inside the methods that a program calls."""
+"""uvloop: connections are made natively, inside the methods that a program calls.
+
+This module does not import uvloop before it is whole: under `patch()` that import asks for `wrappers`."""
 
 from __future__ import annotations
 
+import functools
 import ssl as tls
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
-
-from uvloop.loop import PseudoSocket, SSLProtocol  # type: ignore[attr-defined]
 
 from fastsock import config, facade
 from fastsock._native.shim import ShimFactory, connecting, made_above, origin_of
@@ -15,16 +16,21 @@ from fastsock.aio.transports import Transport, hand_out, new_origin, path_behind
 from fastsock.observability import Path
 from fastsock.thread import ensure_thread
 
-__all__ = ["WRAPPERS"]
+__all__ = ["wrappers"]
 
 _Kernel: Any = facade.socket.__mro__[1]
 
 
-class _ShownSocket(PseudoSocket):  # type: ignore[misc]
-    """The socket of a transport on uvloop. Who asks for its descriptor's number takes the connection off the ring."""
+class _Shown:
+    """The socket of a transport on uvloop, above uvloop's own class of those. Who asks for its descriptor's number
+    takes the connection off the ring."""
+
+    family: int
+    type: int
+    proto: int
 
     def __init__(self, sock: Any, transport: Transport) -> None:
-        super().__init__(sock.family, sock.type, sock.proto, sock.fileno())
+        super().__init__(sock.family, sock.type, sock.proto, sock.fileno())  # type: ignore[call-arg]
         self._own = sock
         self._transport = weakref.ref(transport)
         self._peer: Any = None
@@ -32,16 +38,16 @@ class _ShownSocket(PseudoSocket):  # type: ignore[misc]
 
     def fileno(self) -> int:
         hand_out(self._transport)
-        return super().fileno()  # type: ignore[no-any-return]
+        return super().fileno()  # type: ignore[misc,no-any-return]
 
     def dup(self) -> Any:
         hand_out(self._transport)
-        return super().dup()
+        return super().dup()  # type: ignore[misc]
 
     def _bare(self) -> Any:
         """As uvloop makes a socket object for one question, and detaches it again. But not of the facade's class, which
         would take the connection for one that came from elsewhere."""
-        return _Kernel(self.family, self.type, self.proto, super().fileno())
+        return _Kernel(self.family, self.type, self.proto, super().fileno())  # type: ignore[misc]
 
     def getpeername(self) -> Any:
         if self._peer is None:
@@ -74,9 +80,6 @@ def _asked(bare: Any, question: Callable[..., Any], *args: Any, **kwargs: Any) -
         bare.detach()
 
 
-shown_as[PseudoSocket] = _ShownSocket
-
-
 class _Tls:
     """TLS above our transport: uvloop's SSL protocol, with the arguments that a method was given."""
 
@@ -91,6 +94,8 @@ class _Tls:
 
     def protocol(self, above: Any, waiter: Any = None, call_connection_made: bool = True) -> Any:
         """An SSL protocol below the program's protocol `above`."""
+        from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
+
         return SSLProtocol(
             self.loop,
             above,
@@ -227,10 +232,15 @@ def _wrap_start_tls(original: Any) -> Any:
     return start_tls
 
 
-WRAPPERS: dict[str, Callable[[Any], Any]] = {
-    "create_connection": _wrap_create_connection,
-    "connect_accepted_socket": _wrap_connect_accepted_socket,
-    "create_server": _wrap_create_server,
-    "start_tls": _wrap_start_tls,
-}
-"""What is replaced in uvloop.Loop."""
+@functools.cache
+def wrappers() -> dict[str, Callable[[Any], Any]]:
+    """What is replaced in uvloop.Loop. Its transports show sockets of ours from now on."""
+    from uvloop.loop import PseudoSocket  # type: ignore[attr-defined]
+
+    shown_as[PseudoSocket] = type("_ShownSocket", (_Shown, PseudoSocket), {"__doc__": _Shown.__doc__})
+    return {
+        "create_connection": _wrap_create_connection,
+        "connect_accepted_socket": _wrap_connect_accepted_socket,
+        "create_server": _wrap_create_server,
+        "start_tls": _wrap_start_tls,
+    }

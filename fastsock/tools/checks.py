@@ -334,6 +334,10 @@ def running() -> Findings:
     moved = sum(end.path == "ring" for end in ends)
     says = f"{len(processes)} processes of yours use fastsock, with {len(ends)} connection ends, {moved} on the ring"
     yield Finding(OK, "running", says, "fastsock ss shows them" if processes else "")
+    others = [str(process.pid) for process in processes if process.protocol != looking.VERSION]
+    if others:
+        says = f"{len(others)} of them speak another version of the protocol: {', '.join(others)}"
+        yield Finding(WARN, "running", says, advice_for(Reason.VERSION))
 
 
 def busy(seconds: float) -> float:

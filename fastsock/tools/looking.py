@@ -8,6 +8,7 @@ stopped is left out.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import select
@@ -33,7 +34,7 @@ from fastsock._native.connector import (
 from fastsock._native.reports import COUNTERS
 from fastsock.rendezvous import REASONS
 
-__all__ = ["COUNTERS", "Connection", "Process", "look"]
+__all__ = ["COUNTERS", "VERSION", "Connection", "Process", "look"]
 
 _socket = stdlib.SocketType  # the kernel's, whatever is patched
 
@@ -46,7 +47,9 @@ SENDS, RECEIVES, EXPOSED, DRIVEN, ASLEEP, WAITS, LEFT = FLAGS
 MARKS = {EXPOSED: "polled", DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", LEFT: "left"}
 PATIENCE = 0.5
 """Seconds in which the processes have to answer, all together."""
-PREFIX = f"@fastsock/{VERSION}/ask/"
+SO_PASSRIGHTS = 83
+"""Linux 6.16: a socket can refuse descriptors. A stranger may send some whose last close takes for ever."""
+PREFIX = "@fastsock/ask/"
 SCM_CREDENTIALS = 2
 TCP_STATES = {
     1: "ESTAB",
@@ -94,6 +97,8 @@ class Process:
 
     pid: int
     command: str
+    protocol: int
+    """The version of the protocol that it speaks. Of one that speaks another than ours nothing below is known."""
     gone: Mapping[str, int]
     """Counters of its connections that have ended."""
     names: int
@@ -111,6 +116,7 @@ class _Answers:
 
     name: bytes
     pid: int = 0
+    protocol: int = VERSION
     process: tuple[int, ...] | None = None
     roll: dict[int, int] = attrs.field(factory=dict)
     ring: dict[int, tuple[int, ...]] = attrs.field(factory=dict)
@@ -132,10 +138,12 @@ def names(pids: set[int] | None = None) -> list[bytes]:
 def _sockets(pid: int) -> Iterator[str]:
     folder = f"/proc/{pid}/fd"
     try:
-        for fd in os.listdir(folder):
-            yield os.readlink(f"{folder}/{fd}")
+        descriptors = os.listdir(folder)
     except OSError:
-        pass  # gone, or another user's: the rest of its descriptors may be, too
+        return  # gone, or another user's
+    for fd in descriptors:
+        with contextlib.suppress(OSError):  # closed since; the others are there
+            yield os.readlink(f"{folder}/{fd}")
 
 
 def look(pids: set[int] | None = None, patience: float = PATIENCE) -> list[Process]:
@@ -143,12 +151,13 @@ def look(pids: set[int] | None = None, patience: float = PATIENCE) -> list[Proce
     asker = _socket(stdlib.AF_UNIX, stdlib.SOCK_DGRAM | stdlib.SOCK_CLOEXEC | stdlib.SOCK_NONBLOCK)
     try:
         asker.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_PASSCRED, 1)
+        with contextlib.suppress(OSError):
+            asker.setsockopt(stdlib.SOL_SOCKET, SO_PASSRIGHTS, 0)
         asker.bind(b"")  # the kernel gives it an abstract name
         answers = _ask(asker, pids, patience)
     finally:
         asker.close()
-    whole = [one for one in answers if one.process is not None and (pids is None or one.pid in pids)]
-    return _processes(whole)
+    return _processes([one for one in answers if pids is None or one.pid in pids])
 
 
 def _ask(asker: stdlib.SocketType, pids: set[int] | None, patience: float) -> list[_Answers]:
@@ -172,7 +181,12 @@ def _ask(asker: stdlib.SocketType, pids: set[int] | None, patience: float) -> li
         if len(data) < SEEN.size or flags & stdlib.MSG_TRUNC or user not in (os.geteuid(), 0):
             continue
         magic, tag, kind, following, count, protocol = SEEN.unpack_from(data)
-        if magic != SEEN_MAGIC or protocol != VERSION or waiting.get(tag, (None,))[0] != kind:
+        if magic != SEEN_MAGIC or waiting.get(tag, (None,))[0] != kind:
+            continue
+        if protocol != VERSION:  # the records are not ours to read
+            del waiting[tag]
+            asked[tag].pid, asked[tag].protocol = pid, protocol
+            asked[tag].open.clear()
             continue
         if not _take(asked[tag], pid, kind, count, data[SEEN.size :]):
             continue
@@ -283,15 +297,16 @@ def _processes(answers: list[_Answers]) -> list[Process]:
             if inode in kernel:
                 owners[kernel[inode].local, kernel[inode].peer] = one.pid
     processes = []
+    count = len(COUNTERS)
     for one in answers:
-        assert one.process is not None
-        count = len(COUNTERS)
+        told = one.process if one.process is not None else (0,) * (count + 2)  # of another version
         processes.append(
             Process(
                 pid=one.pid,
                 command=command_of(one.pid),
-                gone=dict(zip(COUNTERS, one.process[:count], strict=True)),
-                names=one.process[count + 1],
+                protocol=one.protocol,
+                gone=dict(zip(COUNTERS, told[:count], strict=True)),
+                names=told[count + 1],
                 connections=tuple(sorted(_connections(one, kernel, owners), key=lambda each: each.inode)),
             )
         )

@@ -37,7 +37,7 @@ def table(processes: Sequence[looking.Process]) -> list[str]:
         return ["no fastsock process of yours in this network namespace"]
     rows = [HEADINGS, *(row(process, each) for process in processes for each in process.connections)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADINGS))]
-    lines = [f"{process.pid}  {process.command[:LONGEST]}" for process in processes]
+    lines = [f"{process.pid}  {process.command[:LONGEST]}{_version(process)}" for process in processes]
     for cells in rows if len(rows) > 1 else ():
         padded = [
             cell.rjust(width) if heading in RIGHT else cell.ljust(width)
@@ -45,6 +45,13 @@ def table(processes: Sequence[looking.Process]) -> list[str]:
         ]
         lines.append("  ".join(padded).rstrip())
     return lines
+
+
+def _version(process: looking.Process) -> str:
+    """What is said of a process whose answers cannot be read."""
+    if process.protocol == looking.VERSION:
+        return ""
+    return f"  (version {process.protocol} of the protocol, not {looking.VERSION}: its own fastsock ss shows more)"
 
 
 def row(process: looking.Process, end: looking.Connection) -> tuple[str, ...]:

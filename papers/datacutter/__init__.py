@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from papers.datacutter.guarantees import DR, RING, TCP, latency_at_rate, rate_at_latency
+from papers.datacutter.guarantees import DR, RING, TCP, bound, latency_at_rate, rate_at_latency
 from papers.figures import Figure, Line, Panel, Plan, Sample, Start, Take, Versus
-from papers.lines import KERNEL, KERNEL_ONE, apart, command, pair, roles, run_program
+from papers.lines import KERNEL, KERNEL_ONE, apart, command, cpus, pair, pingpong, roles, run_program, stream
 
 SIZES = {"full": (4, 16, 64, 256, 1024, 4096, 16384, 65536), "quick": (4, 1024, 65536), "least": (4,)}
 BLOCKS = {
@@ -21,14 +21,6 @@ IMAGE = {"full": 16 << 20, "quick": 16 << 20, "least": 256 << 10}
 PROGRAM = "papers.datacutter.visualize"
 MICROSCOPE = 18.0  # ns for a byte: the computing of the Virtual Microscope
 TCP_SHARE = 1.15  # the paper's 18 ns against the 15.7 ns that its TCP took for a byte
-
-
-def pingpong(size: Any) -> dict[str, Any]:
-    return {"loop": "pingpong", "size": size, "nodelay": True}
-
-
-def stream(size: Any) -> dict[str, Any]:
-    return {"loop": "stream", "size": size, "block": max(32, min(4096, (8 << 20) // size))}
 
 
 FIG19 = Figure(
@@ -48,9 +40,8 @@ FIG19 = Figure(
     ),
     shows="The curves from which the block sizes of the next figures follow.",
     versus=(Versus("fastsock", KERNEL), Versus("fastsock", KERNEL_ONE)),
-    slower="On one CPU the kernel's receiver finds the message in the cache of the processor that wrote it, and"
-    " nobody is woken"
-    " on another; from some size on, two copies between two processors take longer than that.",
+    slower="On one CPU the kernel's receiver finds the message in the cache of the processor that wrote it, and nobody"
+    " is woken on another; from some size on, two copies between two processors take longer than that.",
 )
 
 
@@ -62,13 +53,13 @@ def own_cost(seconds: float) -> float:
     return 1e9 / sample["bytes_per_second"]
 
 
-def sweep(way: str, nanoseconds: Callable[[Plan], float]) -> Start:
+def sweep(way: str, nanoseconds: Callable[[Plan], float], *more: Any) -> Start:
     def start(stack: ExitStack, plan: Plan) -> Take:
         cost = nanoseconds(plan)
 
         def once(x: Any) -> Sample:
             words = ("sweep", "--block", x, "--nanoseconds", cost, "--image", IMAGE[plan.size],
-                     "--seconds", plan.seconds)  # fmt: skip
+                     "--seconds", plan.seconds, *more)  # fmt: skip
             return {**run_program(command(way, PROGRAM, *words)), "nanoseconds": cost}
 
         return once
@@ -76,20 +67,25 @@ def sweep(way: str, nanoseconds: Callable[[Plan], float]) -> Start:
     return start
 
 
-def guarantees(name: str, title: str, nanoseconds: Callable[[Plan], float], **kw: Any) -> Figure:
+def guarantees(name: str, title: str, lines: tuple[Line, ...], **kw: Any) -> Figure:
+    """`lines`: fastsock's, and kernel TCP's, by whose block "fastsock" without DR has to go."""
+    tcp = lines[1].name
     return Figure(
         name=name,
         paper="datacutter",
         title=title,
         xlabel="block size, bytes",
         xs=BLOCKS,
-        lines=(Line(RING, sweep("fastsock", nanoseconds)), Line(TCP, sweep("plain", nanoseconds))),
+        lines=lines,
         panels=(
             Panel("updates", "complete updates/s", lower_is_better=False),
             Panel("latency", "s for a partial update"),
-            Panel("rate", "s for a partial update", derive=latency_at_rate, xlabel="guaranteed complete updates/s"),
             Panel(
-                "guaranteed", "complete updates/s", lower_is_better=False, derive=rate_at_latency,
+                "rate", "s for a partial update", derive=partial(latency_at_rate, tcp=tcp),
+                xlabel="guaranteed complete updates/s",
+            ),
+            Panel(
+                "guaranteed", "complete updates/s", lower_is_better=False, derive=partial(rate_at_latency, tcp=tcp),
                 xlabel="guaranteed latency of a partial update, us",
             ),
         ),
@@ -99,51 +95,84 @@ def guarantees(name: str, title: str, nanoseconds: Callable[[Plan], float], **kw
     )  # fmt: skip
 
 
+def four_processes(nanoseconds: Callable[[Plan], float]) -> tuple[Line, ...]:
+    return Line(RING, sweep("fastsock", nanoseconds)), Line(TCP, sweep("plain", nanoseconds))
+
+
+def two_processes(nanoseconds: Callable[[Plan], float]) -> tuple[Line, ...]:
+    """A repository and the client: two processes, with a CPU each on kernel TCP as they had a node each."""
+    two = ("--filters", 1)
+    return (
+        Line(RING, sweep("fastsock", nanoseconds, *two)),
+        Line(KERNEL, sweep("plain", nanoseconds, *two, "--cpus", *cpus(0), *cpus(1))),
+        Line(KERNEL_ONE, sweep("plain", nanoseconds, *two, "--cpus", *cpus(1), *cpus(1))),
+    )
+
+
+def nothing(plan: Plan) -> float:
+    return 0.0
+
+
 SLOWER = (
     "Four processes share two CPUs here, where the paper had a node for each filter. While an image passes through,"
-    " nobody can"
-    " poll: all four want a processor, each hand-over is a wakeup by the kernel, and large blocks are copied twice"
-    " on either"
-    " path. A block that is passed on alone pays for three wakeups and a move's rest."
+    " nobody can poll: all four want a processor, each hand-over is a wakeup by the kernel, and large blocks are"
+    " copied twice on either path. A block that is passed on alone pays for three wakeups and a move's rest."
 )
+
+NO_COMPUTATION = (
+    ("updates at a latency limit (fig. 26)", "over 6 times TCP's without repartitioning, over 8 times with it"),
+    ("latency at an update rate (fig. 24)", "over 3.5 times better without, over 10 times with it"),
+    ("TCP", "no more than 3.25 complete updates/s; drops out at 100 us"),
+)
+
+
+def no_computation(tcp: str) -> tuple[Versus, ...]:
+    return (
+        Versus(DR, tcp, goal=6, keys=("guaranteed",)),
+        Versus(RING, tcp, keys=("guaranteed",)),
+        Versus(DR, tcp, goal=10, keys=("rate",)),
+        Versus(RING, tcp, keys=("updates", "latency")),
+    )
+
 
 FIG24 = guarantees(
     "fig24-26",
     "DataCutter figs 24 and 26: no computation",
-    lambda plan: 0.0,
-    said=(
-        ("updates at a latency limit (fig. 26)", "over 6 times TCP's without repartitioning, over 8 times with it"),
-        ("latency at an update rate (fig. 24)", "over 3.5 times better without, over 10 times with it"),
-        ("TCP", "no more than 3.25 complete updates/s; drops out at 100 us"),
-    ),
+    four_processes(nothing),
+    said=NO_COMPUTATION,
     shows="Block sizes are chosen from each path's measured curve (the first two panels).",
-    versus=(
-        Versus(DR, TCP, goal=6, keys=("guaranteed",)),
-        Versus(RING, TCP, keys=("guaranteed",)),
-        Versus(DR, TCP, goal=10, keys=("rate",)),
-        Versus(RING, TCP, keys=("updates", "latency")),
-    ),
+    versus=no_computation(TCP),
     slower=SLOWER,
+    conclusion=bound,
+)
+FIG24_APART = guarantees(
+    "fig24-26-apart",
+    "DataCutter figs 24 and 26 with a CPU each: a repository and the client",
+    two_processes(nothing),
+    said=NO_COMPUTATION,
+    shows="The same with two processes, so that on two CPUs each has its own, as each filter had a node in the paper.",
+    versus=(*no_computation(KERNEL), Versus(DR, KERNEL_ONE, keys=("guaranteed", "rate"))),
+    slower="On one CPU no hand-over is a wakeup of another processor, and the second copy finds the data in the cache"
+    " of the first.",
 )
 FIG25 = guarantees(
     "fig25-27",
     "DataCutter figs 25 and 27: 18 ns of computation for a byte",
-    lambda plan: MICROSCOPE,
+    four_processes(lambda plan: MICROSCOPE),
     said=(
         ("updates at a latency limit (fig. 27)", "up to 4 times TCP's"),
         ("latency at an update rate (fig. 25)", "over 4 times better without repartitioning, over 12 with it"),
         ("with a generous limit", "both alike: computing is the bottleneck"),
     ),
     shows="18 ns are the paper's, of a machine on which TCP took 15.7 ns for a byte. Here they are many times what"
-    " either path"
-    " takes, so computing bounds both.",
+    " either path takes, so computing bounds both.",
     versus=(Versus(DR, TCP, keys=("guaranteed", "rate")), Versus(RING, TCP, keys=("updates", "latency"))),
     slower=SLOWER,
 )
 FIG25B = guarantees(
     "fig25-27-own",
     "DataCutter figs 25 and 27, with 1.15 times what kernel TCP takes here for a byte",
-    lambda plan: TCP_SHARE * own_cost(plan.seconds),
+    four_processes(lambda plan: TCP_SHARE * own_cost(plan.seconds)),
     said=(("the same figures", "the paper's 18 ns are 1.15 times its TCP's 15.7 ns"),),
     shows="The computation of the paper in the proportion that it had to the network.",
     versus=(Versus(DR, TCP, keys=("guaranteed", "rate")), Versus(RING, TCP, keys=("updates", "latency"))),
@@ -233,22 +262,21 @@ FIG31 = Figure(
         ("block for a perfect pipeline", "16 KB with TCP, 2 KB with SocketVIA"),
         ("time wasted with SocketVIA", "8 times less"),
     ),
-    shows="Round robin gives the slow copy as much as the others, on any path; who waits for it waits as long."
-    " Demand driven"
-    " scheduling sends it less. The block sizes are the paper's; kernel TCP today bears 2 KiB too. Computing (180 ns"
-    " for a"
-    " byte) is waited for, since three nodes do not fit on two CPUs.",
+    shows="Round robin gives the slow copy as much as the others, on any path; who waits for it waits as long. Demand"
+    " driven scheduling deals a copy two buffers ahead, and so sends it less. The block sizes are the paper's; kernel"
+    " TCP today bears 2 KiB too. Computing (180 ns for a byte) is waited for, since three nodes do not fit on two"
+    " CPUs.",
     versus=(
         Versus("fastsock, round robin, 2 KiB", "kernel TCP, round robin, 16 KiB"),
         Versus("fastsock, round robin, 2 KiB", "kernel TCP, round robin, 2 KiB"),
         Versus("fastsock, demand driven, 2 KiB", "kernel TCP, demand driven, 2 KiB"),
+        Versus("fastsock, demand driven, 2 KiB", "kernel TCP, round robin, 16 KiB"),
     ),
     slower="The slow copy's computing decides, and it is the same on both paths; what is left is how a wakeup falls"
-    " among five"
-    " processes on two CPUs.",
+    " among five processes on two CPUs.",
     log_x=False,
     runs=2,
     quick_runs=1,
 )
 
-FIGURES = (FIG19, FIG24, FIG25, FIG25B, FIG28, FIG29, FIG31)
+FIGURES = (FIG19, FIG24, FIG24_APART, FIG25, FIG25B, FIG28, FIG29, FIG31)

@@ -1,12 +1,13 @@
 """The paper's guarantee experiments, from what each path does at each block size.
 
-"TCP" chooses its block by its own curve, "fastsock" gets the block that TCP chose, and "fastsock with DR" (data
-repartitioning) chooses by its own.
+Kernel TCP chooses its block by its own curve, "fastsock" gets the block that TCP chose, and "fastsock with DR" (data
+repartitioning) chooses by its own. So does any other line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from statistics import median
 
 from papers.figures import Samples, Table
@@ -25,30 +26,46 @@ def curve(samples: Samples, line: str) -> Curve:
     }
 
 
-def spaced(values: Iterable[float]) -> list[float]:
-    """Guarantees from the least to the greatest of these, at equal ratios, rounded to three digits."""
+def bound(samples: Samples) -> str:
+    """How much faster a path could be that costs nothing, where the programs keep all processors busy."""
+    at_most = {}
+    for block, taken in samples.get(TCP, {}).items():
+        user, system = (sum(one.get(kind, 0.0) for one in taken) for kind in ("user", "system"))
+        if user > 0 and system > 0:
+            at_most[block] = (user + system) / user
+    if not at_most:
+        return ""
+    told = ", ".join(f"{ratio:.1f} at {block}" for block, ratio in at_most.items())
+    return (
+        "**At best:** where all processors are busy, a path that costs nothing at all leaves a complete update the user"
+        " time of these programs. By the CPU time of kernel TCP's processes, such a path would be so many times faster"
+        f" at the same block size: {told}."
+    )
+
+
+def spaced(values: Iterable[float], hardest: Iterable[float]) -> list[float]:
+    """Guarantees from the least to the greatest of these, at equal ratios, and the hardest that each line can give."""
     low, high = min(values := list(values)), max(values)
-    if low == high:
-        return [float(f"{low:.3g}")]
-    return [float(f"{low * (high / low) ** (n / (POINTS - 1)):.3g}") for n in range(POINTS)]
+    points = [low * (high / low) ** (n / (POINTS - 1)) for n in range(POINTS)]
+    return sorted({float(f"{point:.3g}") for point in (*points, *hardest)})
 
 
-def latency_at_rate(samples: Samples) -> Table:
+def latency_at_rate(samples: Samples, tcp: str = TCP) -> Table:
     """Figs 24, 25: the latency of a partial update where so many complete updates a second are guaranteed."""
-    tcp, ring = curve(samples, TCP), curve(samples, RING)
-    table: Table = {TCP: {}, RING: {}, DR: {}}
-    if not tcp or not ring:
+    curves = {line: curve(samples, line) for line in samples}
+    table: Table = {tcp: {}, RING: {}, DR: {}, **{line: {} for line in samples}}
+    if not all(curves.values()):
         return table
-    for rate in spaced([point[0] for point in (*tcp.values(), *ring.values())]):
+    rates = [[updates for updates, _ in points.values()] for points in curves.values()]
+    for rate in spaced(chain(*rates), map(max, rates)):
         x = f"{rate:g}"
-        block = least_latency(tcp, rate)
-        if block is not None:
-            table[TCP][x] = [tcp[block][1]]
-            if ring[block][0] >= rate * ROUNDED:
-                table[RING][x] = [ring[block][1]]
-        own = least_latency(ring, rate)
-        if own is not None:
-            table[DR][x] = [ring[own][1]]
+        for line, points in curves.items():
+            block = least_latency(points, rate)
+            if block is None:
+                continue
+            table[DR if line == RING else line][x] = [points[block][1]]
+            if line == tcp and curves[RING][block][0] >= rate * ROUNDED:
+                table[RING][x] = [curves[RING][block][1]]
     return table
 
 
@@ -57,21 +74,22 @@ def least_latency(of: Curve, rate: float) -> str | None:
     return min(able, key=lambda block: of[block][1], default=None)
 
 
-def rate_at_latency(samples: Samples) -> Table:
+def rate_at_latency(samples: Samples, tcp: str = TCP) -> Table:
     """Figs 26, 27: complete updates a second where a partial update may take so long at most (microseconds)."""
-    tcp, ring = curve(samples, TCP), curve(samples, RING)
-    table: Table = {TCP: {}, RING: {}, DR: {}}
-    if not tcp or not ring:
+    curves = {line: curve(samples, line) for line in samples}
+    table: Table = {tcp: {}, RING: {}, DR: {}, **{line: {} for line in samples}}
+    if not all(curves.values()):
         return table
-    for latency in spaced([point[1] * 1e6 for point in (*tcp.values(), *ring.values())]):
-        x = f"{latency:.0f}"
-        block = best_rate(tcp, latency)
-        if block is not None:
-            table[TCP][x] = [tcp[block][0]]
-            table[RING][x] = [ring[block][0]]
-        own = best_rate(ring, latency)
-        if own is not None:
-            table[DR][x] = [ring[own][0]]
+    latencies = [[seconds * 1e6 for _, seconds in points.values()] for points in curves.values()]
+    for latency in spaced(chain(*latencies), map(min, latencies)):
+        x = f"{latency:g}"
+        for line, points in curves.items():
+            block = best_rate(points, latency)
+            if block is None:
+                continue
+            table[DR if line == RING else line][x] = [points[block][0]]
+            if line == tcp:
+                table[RING][x] = [curves[RING][block][0]]
     return table
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from papers.figures import Figure, Line, Panel, Plan, Sample, Samples, Start, Table, Take, Versus
-from papers.lines import KERNEL, KERNEL_ONE, RING, command, pair, run_program
+from papers.lines import KERNEL, KERNEL_ONE, RING, command, free, pair, pingpong, roles, run_program
 
 SIZES = {
     "full": (4, 64, 1024, 4096, 16384, 65536, 262144, 1 << 20),
@@ -14,10 +14,6 @@ SIZES = {
     "least": (4,),
 }
 MESSAGES = {"full": (4, 64, 1024, 4096, 16384, 32768), "quick": (4, 1024, 32768), "least": (4,)}
-
-
-def pingpong(size: Any) -> dict[str, Any]:
-    return {"loop": "pingpong", "size": size, "nodelay": True}
 
 
 def bandwidth(samples: Samples) -> Table:
@@ -34,7 +30,7 @@ FIG10 = Figure(
     title="GRIM fig. 8.10 and table 8.1: the sockets interface",
     xlabel="block size, bytes",
     xs=SIZES,
-    lines=pair(pingpong),
+    lines=(*pair(pingpong), Line("fastsock, cut at 4 KiB", roles(lambda: free({"chunk_size": 4096}), pingpong))),
     panels=(
         Panel("half_round_trip", "latency, s"),
         Panel("bandwidth", "bytes/s of a block there and back", lower_is_better=False, derive=bandwidth),
@@ -45,20 +41,18 @@ FIG10 = Figure(
         ("a dip", "from 64 KB on, where GRIM begins to fragment"),
     ),
     shows="A block goes there and comes back whole. Where a message is larger than a descriptor (32 KiB) it is cut"
-    " into several,"
-    " which overlap its two copies.",
+    " into several, which overlap its two copies.",
     versus=(Versus(RING, KERNEL), Versus(RING, KERNEL_ONE)),
-    slower="On one CPU a block is still in the cache when the other end reads it; two processors fetch every line"
-    " from each"
-    " other.",
+    slower="On one CPU a block is still in the cache when the other end reads it; two processors fetch every line from"
+    " each other.",
 )
 
 CONNECTIONS, PLAIN, MULTICAST = "fastsock, N connections", "kernel TCP, N connections", "kernel IP multicast"
 PANELS = (Panel("injection", "s to inject a message"), Panel("replies", "s until all have replied"))
 SLOWER = (
     "One sender and N receivers are more processes than CPUs: each receiver has to be woken, and the sender cannot"
-    " poll for all"
-    " of them at once. It waits for the replies in order, so it polls for one while the others need its processor."
+    " poll for all of them at once. It waits for the replies in order, so it polls for one while the others need its"
+    " processor."
 )
 
 
@@ -94,8 +88,7 @@ def to_many(name: str, title: str, xlabel: str, xs: dict[str, tuple[Any, ...]], 
             ("groups of 2 and 3, of 4 to 7", "alike for large messages: trees of the same depth"),
         ),
         shows="Kernel multicast is unreliable and bounded by a datagram; it is here for what one injection can save."
-        " Multicast"
-        " groups on the ring are not built: their line would stand beside these three.",
+        " Multicast groups on the ring are not built: their line would stand beside these three.",
         versus=(Versus(CONNECTIONS, PLAIN), Versus(CONNECTIONS, MULTICAST)),
         slower=SLOWER,
         log_x="count" in fixed,

@@ -8,20 +8,16 @@ from typing import Any
 from bench.role_process import Setup
 from papers.figures import Figure, Line, Panel, Start, Versus
 from papers.ftp import ftp_lines
-from papers.lines import KERNEL, KERNEL_ONE, RING, apart, free, roles, together
+from papers.lines import KERNEL, KERNEL_ONE, RING, apart, free, pingpong, roles, stream, together
 from papers.raw import raw
 
 SIZES = {"full": (4, 16, 64, 256, 1024, 4096, 16384, 32768), "quick": (4, 64, 1024, 16384), "least": (4, 2048)}
 STREAMED = {"full": (4, 16, 64, 256, 1024, 2048, 4096, 16384, 32768), "quick": (16, 256, 2048, 32768), "least": (64,)}
-ARGUMENTS = {"full": (0, 256, 512, 1024, 2048, 3072, 4096), "quick": (0, 1024, 4096), "least": (0,)}
+ARGUMENTS = {"full": (0, 512, 1024, 2048, 4096), "quick": (0, 1024, 4096), "least": (0,)}
 
 UNCOMBINED = {"combine": False, "combine_when_full": False}
 SINGLE = {**UNCOMBINED, "window": 1, "ack_threshold": 1}
 FLOWCTRL = {**UNCOMBINED, "delayed_ack": False}
-
-
-def pingpong(size: Any, nodelay: bool = True) -> dict[str, Any]:
-    return {"loop": "pingpong", "size": size, "nodelay": nodelay}
 
 
 def combined_pingpong(size: Any) -> dict[str, Any]:
@@ -30,10 +26,6 @@ def combined_pingpong(size: Any) -> dict[str, Any]:
 
 def handled(size: Any) -> dict[str, Any]:
     return {"loop": "papers.sovia.loops:handled", "size": size}
-
-
-def stream(size: Any) -> dict[str, Any]:
-    return {"loop": "stream", "size": size, "block": max(32, min(4096, (8 << 20) // size))}
 
 
 def with_settings(settings: dict[str, Any], order: Callable[[Any], dict[str, Any]]) -> Start:
@@ -63,18 +55,15 @@ FIG6A = Figure(
         ("TCP, 4 B", "55 us"),
     ),
     shows="The layer's own cost is the distance between the raw ring and the single-threaded line. A handler thread"
-    " costs a"
-    " wakeup of a thread and a turn of the interpreter's lock for each message. Combining costs a ping-pong nothing:"
-    " an open"
-    " descriptor is claimed by a receiver that has nothing else, so there is no timer.",
+    " costs a wakeup of a thread and a turn of the interpreter's lock for each message. Combining costs a ping-pong"
+    " nothing: an open descriptor is claimed by a receiver that has nothing else, so there is no timer.",
     versus=(
         Versus("fastsock, single-threaded", KERNEL),
         Versus("fastsock, single-threaded", KERNEL_ONE),
         Versus("fastsock, handler thread", KERNEL),
     ),
     slower="With a handler thread, each message wakes a second thread of the same process, as it does in the paper;"
-    " the wakeup is"
-    " the kernel's again.",
+    " the wakeup is the kernel's again.",
 )
 
 FIG6B = Figure(
@@ -101,8 +90,7 @@ FIG6B = Figure(
         ("COMBINE", "ahead of DACKS below 2 KB"),
     ),
     shows="With one descriptor each send waits for the acknowledgement of the one before. Credits overlap the two"
-    " copies;"
-    " delayed ACKs save cache lines that travel back; combining saves descriptors where sends are small.",
+    " copies; delayed ACKs save cache lines that travel back; combining saves descriptors where sends are small.",
     versus=(Versus("+ combining (default)", KERNEL), Versus("+ combining (default)", KERNEL_ONE)),
     slower="w = 1 is not a way to run fastsock: it is the paper's starting point.",
 )
@@ -124,9 +112,8 @@ TABLE1 = Figure(
         ("SOVIA on cLAN", "573 and 532 Mbit/s"),
         ("local copy (ramdisk)", "611 and 538 Mbit/s"),
     ),
-    shows="A blocking FTP server, a thread for each session, and ftplib; files in memory (/dev/shm). The local copy"
-    " is the"
-    " bound: the same read and write loop without a network between them.",
+    shows="A blocking FTP server, a thread for each session, and ftplib; files in memory (/dev/shm). The local copy is"
+    " the bound: the same read and write loop without a network between them.",
     versus=(Versus(RING, "kernel TCP"),),
     slower="Short transfers: the data connection is new for each file and pays for its move to the ring.",
     runs=3,
@@ -169,10 +156,8 @@ FIG7 = Figure(
         *(Versus(f"{system}, fastsock", f"{system}, kernel TCP, one CPU") for system in RPC_SYSTEMS),
     ),
     slower="On one CPU nobody is woken on another processor, and a call is bound by the system's own Python code,"
-    " which then"
-    " finds its data in one cache. rpyc polls its descriptor before each receive, so its connections stay on kernel"
-    " TCP, on"
-    " any number of CPUs.",
+    " which then finds its data in one cache. rpyc polls its descriptor before each receive;"
+    " where that keeps its connections on kernel TCP, the page says so below.",
     log_x=False,
 )
 

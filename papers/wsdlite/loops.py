@@ -50,8 +50,7 @@ def drive_costs(address: Address, order: Order, role: Role) -> Report:
             raise BenchError("more came back than was sent")
     streamed = drive_stream(address, order)
     return {
-        "half_round_trip": elapsed / count / 2, "pingpong_cpu": used / both, "count": count,
-        "mb_per_cpu_second_pingpong": 2e-6 * count * size / max(used, 1e-3), **streamed, **path,
+        "half_round_trip": elapsed / count / 2, "pingpong_cpu": used / both, "count": count, **streamed, **path,
     }  # fmt: skip
 
 

@@ -56,6 +56,37 @@ def test_many_connections_at_once_at_the_usual_limit(loop_kind: str) -> None:
         assert program.wait() == 0
 
 
+BY_SELECT = """
+import asyncio, resource, selectors
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+async def echo(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+
+async def main():
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    for _ in range(100):
+        writer.write(b"x" * 300)
+        assert await reader.readexactly(300) == b"x" * 300
+    say(fastsock.path_of(writer).path)
+    writer.close()
+
+fastsock.patch(move_after=0, meeting_ms=1000)
+asyncio.SelectorEventLoop(selectors.SelectSelector()).run_until_complete(main())
+"""
+
+
+def test_a_loop_that_waits_with_select_has_a_queue_at_a_high_limit() -> None:
+    """Our share of the numbers begins behind FD_SETSIZE then, which select takes no number from."""
+    with running(BY_SELECT) as program:
+        assert program.line(40) == "ring"
+        assert program.wait() == 0
+
+
 def refuse_queues(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the loop has no descriptor for a completion queue."""
     add_reader = type(world.loop).add_reader

@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Callable
 
-from pairs import Pair, payload, poll_mask, raises_errno, read_exactly, read_to_eof
+from pairs import SECONDS, Pair, payload, poll_mask, raises_errno, read_exactly, read_to_eof
 
 from differential.processes import Gate, forked
 
@@ -36,6 +36,23 @@ def test_the_child_uses_what_the_parent_closes(pair: Pair) -> None:
             assert read_exactly(far, len(b"message %d" % number)) == b"message %d" % number
         far.shutdown(socket.SHUT_WR)
         assert far.recv(1) == b""
+
+
+def test_a_number_becomes_readable_that_is_handed_out_when_a_child_of_the_peer_has_ended(pair: Pair) -> None:
+    """On the ring the peer is asked for that. The child was, as its parent may have let go of the connection."""
+    near, far = pair
+
+    def send() -> None:
+        near.sendall(b"child")
+        near.close()
+
+    with forked(without(far, send)):
+        assert read_exactly(far, 5) == b"child"
+    near.sendall(b"parent")
+    poll = select.poll()
+    poll.register(far, select.POLLIN)
+    assert poll.poll(SECONDS * 1000)
+    assert read_exactly(far, 6) == b"parent"
 
 
 def test_the_child_gets_what_was_under_way_at_the_fork(pair: Pair) -> None:

@@ -6,7 +6,9 @@ import socket
 import threading
 
 import pytest
-from pairs import SECONDS, Pair, deadline, read_exactly
+from pairs import SECONDS, Pair, Task, deadline, path_of, read_exactly, socket_class
+
+import fastsock
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +61,29 @@ def test_out_of_line_and_not_read(pair: Pair) -> None:
         pair.near.sendall(b"cd")
         assert read_exactly(pair.far, 4) == b"abcd"
         answer(pair)
+
+
+@pytest.mark.parametrize("urgent", [1, 2])
+@pytest.mark.parametrize("on_ring", [False, True], ids=["kernel", "ring"])
+def test_readiness_of_a_number_that_is_handed_out_behind_an_urgent_byte(on_ring: bool, urgent: int) -> None:
+    """Nothing was received before, and what the urgent bytes are counted by makes nothing readable."""
+    settings = fastsock.configure(move_after=0, meeting_ms=2000) if on_ring else contextlib.nullcontext()
+    with settings, socket_class(on_ring)() as listener, socket_class(on_ring)() as near:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        near.connect(listener.getsockname())
+        with listener.accept()[0] as far:
+            sends = Task(lambda: near.sendall(b"ab"))
+            far.sendall(b".")
+            sends.result()
+            assert near.recv(1) == b"."
+            for _ in range(urgent):
+                near.send(b"!", socket.MSG_OOB)
+            near.sendall(b"cd")
+            assert path_of(near) == path_of(far) == ("ring" if on_ring else "tcp")
+            poll = select.poll()
+            poll.register(far, select.POLLIN)
+            assert poll.poll(SECONDS * 1000)
 
 
 def test_readiness_afterwards(pair: Pair) -> None:

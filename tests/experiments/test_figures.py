@@ -13,7 +13,7 @@ import pytest
 
 from bench.process import RunFailed
 from papers.catalogue import FIGURES, PAPERS, chosen
-from papers.datacutter.guarantees import latency_at_rate, rate_at_latency
+from papers.datacutter.guarantees import bound, latency_at_rate, rate_at_latency
 from papers.figures import Line, Plan, values
 from papers.measure import measure
 from papers.page import page
@@ -42,8 +42,7 @@ def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_pat
         xs = [str(x) for x in figure.xs["least"]]
         for line in figure.lines:
             if not line.name.startswith(UNAVAILABLE or " "):
-                expected = [x for x, real in zip(xs, figure.xs["least"], strict=True) if not line.skip(real)]
-                assert list(document["samples"][line.name]) == expected
+                assert list(document["samples"][line.name]) == xs
         for panel in figure.panels:
             shown = values(document["samples"], panel)
             assert any(by_x for by_x in shown.values()), panel.key
@@ -73,6 +72,32 @@ def test_the_page_tells_what_is_slower_and_what_has_no_figures():
     assert "Not measured yet: `./dev papers sovia-fig6a`" in text
 
 
+def test_a_headline_tells_the_best_ratio_and_the_worst_where_the_goal_is_for_all_x():
+    figure = chosen(["wsdlite-fig4-7"])[0]
+
+    def at(rate):
+        return [{"mb_per_cpu_second": rate}]
+
+    samples = {"fastsock": {"4": at(9.0), "64": at(40.0)}, "kernel TCP, a CPU each": {"4": at(10.0), "64": at(10.0)}}
+    document = {"samples": samples, "caption": "a machine", "problems": {}}
+    text = page(PAPERS, {figure.full_name: document})
+    assert "| 1 everywhere | 0.90 (at 4) | 0.90 to 4.00 |" in text
+    best = attrs.evolve(figure, versus=tuple(attrs.evolve(versus, everywhere=False) for versus in figure.versus))
+    papers = [attrs.evolve(PAPERS[-1], figures=(best,))]
+    assert "| 1 | 4.00 (at 64) | 0.90 to 4.00 |" in page(papers, {figure.full_name: document})
+
+
+def test_the_page_names_lines_whose_connections_stayed_on_kernel_tcp():
+    figure = chosen(["sovia-fig7"])[0]
+    samples = {
+        "thriftpy2, fastsock": {"0": [{"seconds": 1.0, "connections_moved": 1}]},
+        "rpyc, fastsock": {"0": [{"seconds": 1.0, "connections_moved": 0}]},
+        "rpyc, kernel TCP": {"0": [{"seconds": 1.0}]},
+    }
+    text = page(PAPERS, {figure.full_name: {"samples": samples, "caption": "a machine", "problems": {}}})
+    assert "All connections stayed on kernel TCP in: rpyc, fastsock." in text
+
+
 def test_guarantees_choose_blocks_from_each_paths_own_curve():
     """Kernel TCP meets a latency of 100 us with small blocks only; fastsock with large ones, if it may choose."""
 
@@ -90,6 +115,21 @@ def test_guarantees_choose_blocks_from_each_paths_own_curve():
     assert table["fastsock"]["10"] == table["fastsock with DR"]["10"] == [25e-6]
     assert "200" not in table["kernel TCP"]
     assert table["fastsock with DR"]["200"] == [100e-6]
+
+
+def test_each_line_has_the_hardest_guarantee_that_it_can_keep():
+    samples = {
+        "kernel TCP": {"1024": [{"updates": 10.0, "latency": 123e-6}], "65536": [{"updates": 77.0, "latency": 400e-6}]},
+        "fastsock": {"1024": [{"updates": 60.0, "latency": 25e-6}], "65536": [{"updates": 200.0, "latency": 90e-6}]},
+    }
+    assert rate_at_latency(samples)["kernel TCP"]["123"] == [10.0]
+    assert latency_at_rate(samples)["kernel TCP"]["77"] == [400e-6]
+
+
+def test_a_path_that_costs_nothing_leaves_the_user_time():
+    taken = [{"user": 0.01, "system": 0.02}, {"user": 0.01, "system": 0.04}]
+    assert "same block size: 4.0 at 1024." in bound({"kernel TCP": {"1024": taken}})
+    assert bound({"kernel TCP": {"1024": [{"updates": 1.0}]}}) == ""
 
 
 def test_prototype_says_where_a_single_copy_is_ahead():

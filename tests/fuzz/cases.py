@@ -45,7 +45,7 @@ def fds(rng: random.Random) -> list[str]:
 
 def hello(rng: random.Random) -> Action:
     """What is sent to a name that the program published: mostly one lie."""
-    said: dict[str, Any] = {"fds": ["sealed", "eventfd", "eventfd"]}
+    said: dict[str, Any] = {"fds": ["sealed"]}
     for _ in range(rng.choice([0, 1, 1, 2])):
         lie = rng.choice(["field", "raw", "fds", "header", "size"])
         if lie == "field":
@@ -64,7 +64,7 @@ def hello(rng: random.Random) -> Action:
 def request(rng: random.Random) -> Action:
     """A datagram for the connection thread."""
     side = rng.choice(["right", "right", "right", "other", "third"])
-    return ["request", side, rng.choice([17, 17, 17, 0, 1, 16, 18, 400]), fds(rng) if rng.random() < 0.6 else []]
+    return ["request", side, rng.choice([32, 32, 32, 0, 1, 17, 31, 33, 400]), fds(rng) if rng.random() < 0.6 else []]
 
 
 def post(rng: random.Random) -> Action:

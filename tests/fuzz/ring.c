@@ -90,7 +90,7 @@ static struct room *room_for(int w, int c) {
     check(start != MAP_FAILED, "mmap");
     check(mprotect(start + 4096, room->size, PROT_READ | PROT_WRITE) == 0, "mprotect");
     room->memory = start + 4096;
-    size_t used = fs_arena_offset(fs_slots(windows[w]), windows[w] * chunks[c], 2);
+    size_t used = fs_halves_end(fs_slots(windows[w])) + 2 * (size_t)fs_arena(windows[w], chunks[c]);
     ASAN_POISON_MEMORY_REGION(room->memory + used, room->size - used);
     return room;
 }
@@ -135,7 +135,7 @@ static void write_region(uint8_t kind, uint8_t a, uint32_t value) {
     case 6: atomic_store(hot[a % (sizeof hot / sizeof *hot)], value); break;
     case 7: /* any word but the header's */
         atomic_store((fs_word32 *)(void *)((char *)victim.region + FS_LINE +
-                                           value % (fs_arena_offset(victim.mask + 1, 0, 0) - FS_LINE) / 4 * 4),
+                                           value % (fs_halves_end(victim.mask + 1) - FS_LINE) / 4 * 4),
                      number_near(consumed, a, value));
         break;
     case 8: /* a commit word of any kind */
@@ -158,8 +158,8 @@ static void attach_to_rewritten_header(struct room *room, uint8_t which, uint32_
     *header = value;
     const char *wrong = fs_vi_attach(&probe, room->memory, room->size, which >> 7);
     if (!wrong) {
-        size_t top = (size_t)(probe.tx_arena - (unsigned char *)room->memory) + probe.arena;
-        check(top <= room->size && (size_t)(probe.rx_arena - (unsigned char *)room->memory) + probe.arena <= room->size,
+        size_t top = (size_t)(probe.tx_arena - (unsigned char *)room->memory) + probe.arena + probe.tx_gap;
+        check(top <= room->size && (size_t)(probe.rx_arena - (unsigned char *)room->memory) + probe.rx_span <= room->size,
               "attached beyond the region");
     }
     *header = before;
@@ -175,7 +175,7 @@ static void look(uint8_t a) {
     check(view.length && view.length <= victim.chunk, "a view of %u bytes", view.length);
     check(view.payload == line ? view.length <= FS_INLINE
                                : view.payload >= victim.rx_arena &&
-                                     view.payload + view.length <= victim.rx_arena + victim.arena,
+                                     view.payload + view.length <= victim.rx_arena + victim.rx_span,
           "a view outside of the arena");
 }
 
@@ -209,7 +209,7 @@ static void be_the_victim(uint8_t kind, uint8_t a) {
     }
     case 1: fs_take_credits(&victim, &own.sender); break;
     case 2: fs_acknowledge(&victim, &own.receiver); break;
-    case 3: if (!fs_arm_receiver(&victim)) fs_disarm_receiver(&victim); break;
+    case 3: if (!fs_arm_receiver(&victim, FS_ASLEEP)) fs_disarm_receiver(&victim, FS_ASLEEP); break;
     case 4: (void)fs_arm_sender(&victim, &own.sender, FS_WAITS); break;
     case 5: (void)fs_answer_sender(&victim, &own.receiver, a & 1 ? FS_PLUGGED : 0); break;
     case 6: (void)fs_hush(&victim, &own.receiver); break;
@@ -228,7 +228,7 @@ static void be_the_victim(uint8_t kind, uint8_t a) {
 }
 
 static void connect_anew(struct room *room, int w, int c) {
-    memset(room->memory, 0, fs_arena_offset(fs_slots(windows[w]), 0, 0));
+    memset(room->memory, 0, fs_halves_end(fs_slots(windows[w])));
     fs_region_format(room->memory, windows[w], chunks[c], (const unsigned char *)"0123456789abcdef");
     check(!fs_vi_attach(&victim, room->memory, room->size, 0), "the victim cannot attach");
     check(!fs_vi_attach(&peer, room->memory, room->size, 1), "the peer cannot attach");

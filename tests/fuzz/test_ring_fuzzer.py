@@ -14,7 +14,7 @@ FLAGS = ["-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-saniti
 
 FAULTS = {
     "no fault": None,
-    "offset not checked": ("offset <= vi->arena && view->length <= vi->arena - offset", "1"),
+    "offset not checked": ("offset <= vi->rx_span && view->length <= vi->rx_span - offset", "1"),
     "length read twice": (
         "    return 1;\n}\n\n/* Whether a desc",
         "    view->length = FS_COMMIT_LEN(fs_load_acquire(&d->commit));\n    return 1;\n}\n\n/* Whether a desc",

@@ -174,13 +174,13 @@ class Attack:
 
     def post(self, length: int, lies: dict[str, Any]) -> None:
         peer = self.peer
-        if peer.region is None or not peer.eventfds or peer.region.size < Region.size_of(peer.window, peer.chunk):
+        if peer.region is None or peer.region.size < Region.size_of(peer.window, peer.chunk):
             return
         widths = {"seq": 32, "length": 16, "type": 8, "state": 8, "offset": 32, "ack": 32}
         peer.post(b"x" * min(length, peer.chunk), **{name: self.value(v, widths[name]) for name, v in lies.items()})
 
     def wake(self) -> None:
-        if self.peer.eventfds:
+        if self.peer.region is not None:
             self.peer.wake()
 
     def scribble(self, seed: int, times: int) -> None:
@@ -207,9 +207,9 @@ class Attack:
         if self.peer.region is None or self.peer.region.size < 4096:
             return
         token = self.peer.region[f"asks{1 - self.peer.side}"]
-        text = (self.peer.id + bytes([side]) + bytes(400))[:length]
+        text = (self.peer.request(side) + bytes(400))[:length]
         with KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.connect(f"\0fastsock/{hostile.VERSION}/ask/{token:016x}")
+            sender.connect(f"{hostile.ASK_NAME}{token:016x}")
             if fds:
                 socket.send_fds(sender, [text], fds, socket.MSG_DONTWAIT)
             else:
@@ -221,14 +221,14 @@ class Attack:
             os.ftruncate(fd, length)
             if sealed:
                 fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
-            self.say(1 - self.peer.side, 17, [fd])
+            self.say(1 - self.peer.side, hostile.REQUEST.size, [fd])
         finally:
             os.close(fd)
 
     def leave(self) -> None:
         """Steps of a peer that leaves."""
         self.set("theirs", "ready", LEFT)
-        self.request("right", 17, [])
+        self.request("right", hostile.REQUEST.size, [])
 
     def go_back(self, distance: int) -> None:
         self.set("mine", "fin", ["back", distance])

@@ -37,12 +37,12 @@ __attribute__((noreturn)) static void be_holder(struct end *e, uint64_t random) 
         if (what == 0) fs_try_receive(&e->c, byte, sizeof byte, MSG_PEEK, 1);
         if (what == 1) wait_for(e, FS_RECEIVE, soon, 1);
         if (what == 2) wait_for(e, FS_SEND, soon, 1);
-        if (what == 3 && fs_is_attached(&e->c)) fs_answer_ask(&e->c);
+        if (what == 3 && fs_is_attached(&e->c)) fs_answer_ask(&e->c, -1);
         if (what == 4) fs_plug_if_full(&e->c);
         end_call(e, &call);
     }
     close_end(e, 1);
-    _exit(0);
+    end_at_once(0);
 }
 
 static void hold(struct end *e, uint64_t random) {
@@ -74,7 +74,6 @@ static void happen(const struct event *event, uint64_t *random) {
     case ATTACH:
         if (the->driven[event->side]) {
             fs_swap_if32(&the->wants_attach[event->side], NOT_WANTED, WANTED);
-            wake(e->wake_fd);
             while (fs_load_sc(&the->wants_attach[event->side]) == WANTED) usleep(200); /* one at a time, as with one lock */
             break;
         }
@@ -116,19 +115,15 @@ static void happen(const struct event *event, uint64_t *random) {
     }
 }
 
-static uint64_t received_so_far(void) {
-    return fs_load_relaxed(&the->lanes[0].received) + fs_load_relaxed(&the->lanes[1].received);
-}
-
 /* The ends of this process, from their threads' start to their end. */
 static void run_ends(int first, int last, uint64_t random) {
     struct worker workers[4 * MAX_THREADS] = {0};
-    int count = 0, of_side[2] = {0, 0};
+    int count = 0, of_side[2] = {0, 0}, failed = 0;
     for (int s = first; s <= last; s++) {
         struct end *e = &ends[s];
         *e = (struct end){.lock = &locks[the->one_lock ? 0 : s], .memory = the->memory, .size = the->size, .side = s};
-        e->wake_fd = fcntl(the->eventfds[s], F_DUPFD_CLOEXEC, 3);
-        e->peer_fd = fcntl(the->eventfds[!s], F_DUPFD_CLOEXEC, 3);
+        if (the->driven[s]) e->set = fs_new_set(&failed);
+        check(!failed, "no event set: %s", strerror(-failed));
         fs_store_sc(&exposed[s], 0);
         fs_store_sc(&moving[s], 0);
         check(open_end(e, the->lines[s]) == 0, "opening");
@@ -160,8 +155,7 @@ static void run_ends(int first, int last, uint64_t random) {
             end_process(&holder, 0);
         }
         fs_add_counters(&the->counters, &ends[s].totals, 0);
-        close(ends[s].wake_fd);
-        close(ends[s].peer_fd);
+        if (ends[s].set) fs_end_set(ends[s].set);
     }
 }
 
@@ -253,7 +247,6 @@ static void run_connection(uint64_t *random) {
     the->memory = make_region(the->window, the->chunk, &the->size);
     connect_pair(the->lines);
     for (int s = 0; s < 2; s++) {
-        the->eventfds[s] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         setsockopt(the->lines[s], SOL_SOCKET, SO_RCVTIMEO, &blocked, sizeof blocked);
         setsockopt(the->lines[s], SOL_SOCKET, SO_SNDTIMEO, &blocked, sizeof blocked);
         if (the->urgent == URGENT_INLINE) setsockopt(the->lines[s], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one);
@@ -280,8 +273,6 @@ static void run_connection(uint64_t *random) {
         if (fs_load_sc(&lane->sum_sent) != fs_load_sc(&lane->sum_received)) lose("lane %d carried other bytes", s);
     }
     munmap(the->memory, the->size);
-    close(the->eventfds[0]);
-    close(the->eventfds[1]);
 }
 
 static void run_round(uint64_t random) {

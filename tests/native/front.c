@@ -39,7 +39,6 @@ struct end {
     struct end *peer;
     int number, exposes;
     struct mapping *map;
-    int eventfds[2]; /* the one of each side */
     uint32_t largest;
     uint64_t sent; /* by its sender, once that is over */
     fs_word32 attached;
@@ -85,8 +84,7 @@ static void attach(struct end *end) {
     struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 512, .combine_when_full = 1};
     const char *wrong = NULL;
     take_front();
-    int failed = fs_attach(&end->c, end->map->memory, end->map->size, end->number, end->eventfds[end->number],
-                           end->eventfds[!end->number], &manner, &wrong);
+    int failed = fs_attach(&end->c, end->map->memory, end->map->size, end->number, &manner, &wrong);
     drop_front();
     check(!failed, "attaching: %s", wrong ? wrong : strerror(-failed));
     fs_store_relaxed(&end->attached, 1);
@@ -101,7 +99,7 @@ static void expose(struct end *end) {
     drop_front();
     if (!asks) return;
     enter(end->peer, &call);
-    fs_answer_ask(&end->peer->c);
+    fs_answer_ask(&end->peer->c, -1);
     leave(end->peer, &call);
     fs_await_doorbell_byte(&end->c);
 }
@@ -188,7 +186,7 @@ static struct fs_counters run_round(uint64_t *random) {
     struct mapping map = map_guarded(window, chunk);
     struct end *ends = calloc(2, sizeof *ends);
     struct fs_counters totals = {0};
-    int fds[2], eventfds[2] = {eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    int fds[2];
     format_region(&map, window, chunk);
     connect_ends(fds);
     fs_poll_ns = below(random, 2) * 20000;
@@ -197,7 +195,7 @@ static struct fs_counters run_round(uint64_t *random) {
     for (int i = 0; i < 2; i++) {
         struct end *end = &ends[i];
         *end = (struct end){.peer = &ends[!i], .number = i, .exposes = (int)below(random, 3), .map = &map,
-                            .eventfds = {eventfds[0], eventfds[1]}, .largest = 1 + below(random, LARGEST),
+                            .largest = 1 + below(random, LARGEST),
                             .seed = {next_random(random), next_random(random)}};
         check(fs_open_connection(&end->c, fds[i], fs_inode(fds[i])) == 0, "no connection");
     }
@@ -215,7 +213,6 @@ static struct fs_counters run_round(uint64_t *random) {
         check(fs_end_call(c, &call) == FS_RELEASE, "somebody has it");
         fs_free_own(c);
         fs_note_detached(c);
-        close(eventfds[i]);
     }
     drop_front();
     check(totals.bytes_sent == totals.bytes_received && totals.bytes_sent, "the counters do not fit");
@@ -235,7 +232,7 @@ static void count_signal(int number) {
 static void break_pipe(void) {
     struct mapping map = map_guarded(4, 1024);
     struct fs_counters totals = {0};
-    struct end end = {.map = &map, .eventfds = {-1, -1}};
+    struct end end = {.map = &map};
     struct fs_call call;
     int fds[2];
     signal(SIGPIPE, count_signal);
@@ -270,8 +267,7 @@ static void break_pipe(void) {
 static void sleep_late(int attaches) {
     struct mapping map = map_guarded(4, 1024);
     struct fs_counters totals = {0};
-    int wakes = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    struct end end = {.map = &map, .eventfds = {wakes, -1}};
+    struct end end = {.map = &map};
     struct fs_call call;
     char byte;
     int fds[2];
@@ -287,7 +283,6 @@ static void sleep_late(int attaches) {
     fs_let_go_of(&end.c, &totals);
     fs_abandon_number(&end.c);
     close(fds[0]);
-    drain(wakes);
     struct fs_news *news = fs_join_news();
     drop_front();
     for (int what = FS_RECEIVE; what <= FS_SEND; what++)
@@ -300,7 +295,6 @@ static void sleep_late(int attaches) {
     fs_note_detached(&end.c);
     drop_front();
     close(fds[1]);
-    close(wakes);
     munmap(map.start, map.length);
 }
 

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "channel/requests.h"
+#include "channel/sets.h"
 #include "channel/thread.h"
 #include "connection/turns.h"
 #include "registry/forks.h"
@@ -24,7 +25,8 @@ struct end {
     pthread_mutex_t *lock; /* the front end's */
     void *memory;
     size_t size;
-    int side, wake_fd, peer_fd; /* -1: not ours any more */
+    int side;
+    struct fs_set *set;         /* of the loop that drives it; NULL: none does */
     int asked;                  /* the connection thread answers its peer */
     fs_word32 open;
     int bridged;
@@ -137,15 +139,18 @@ static int attach_end(struct end *e, const struct fs_manner *manner) {
     enter(e);
     int failed = e->asked ? 0 : fs_expect_asks(&e->c, e->side, ((struct fs_region *)e->memory)->id);
     e->asked |= !failed;
-    if (!failed) failed = fs_attach(&e->c, e->memory, e->size, e->side, e->wake_fd, e->peer_fd, manner, &wrong);
+    if (!failed && e->set) failed = FS_MIN(fs_take_seat(&e->c, e->set), 0);
+    if (!failed) failed = fs_attach(&e->c, e->memory, e->size, e->side, manner, &wrong);
     if (!failed) fs_answer_asks(e->memory, e->side);
+    if (e->set && failed) fs_leave_seat(&e->c, e->set);
+    if (e->set && !failed) fs_put_member(e->set, fs_seat_of(&e->c), e);
     leave();
     check(failed != -EINVAL || !wrong, "attaching: %s", wrong);
     return failed;
 }
 
 /* The descriptor's number is handed out to whoever polls it. */
-static void expose_end(struct end *e) {
+static inline void expose_end(struct end *e) {
     struct fs_call call;
     if (!begin_call(e, &call)) return;
     enter(e);
@@ -295,10 +300,10 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
             c->vi.violation ? c->vi.violation : "none");
     if (!own || !fs_own32(&c->is.attached)) return;
     const struct fs_half *tx = c->vi.tx, *rx = c->vi.rx;
-    fprintf(stderr, "  moved %#x, holders %u, sleeps %u, turns %#x %#x %#x, late %d %d, watchers %u %u\n",
-            fs_own32(&own->moved), fs_own32(&own->holders), fs_own32(&own->sleeps), fs_own32(&own->sender.lock.word),
+    fprintf(stderr, "  moved %#x, holders %u, turns %#x %#x %#x, late %d %d, sleepers %u %u, bells %u %u\n",
+            fs_own32(&own->moved), fs_own32(&own->holders), fs_own32(&own->sender.lock.word),
             fs_own32(&own->receiver.lock.word), fs_own32(&own->leaver.lock.word), c->late, c->late_sending,
-            fs_own32(&c->recv_watchers), fs_own32(&c->send_watchers));
+            fs_own32(&c->recv_sleepers), fs_own32(&c->send_sleepers), fs_own32(&c->vi.rx->bell), fs_own32(&c->vi.tx->credit_bell));
     fprintf(stderr, "  sends: switch_at %" PRIu64 ", fin %#" PRIx64 ", posted %u, credited %u, acked %u, seen %u,"
             " credit_wait %u, rung %u, heard %u, unsent %u, doorbell %u, ringing %u, ready %u, settled %u, returned %u,"
             " plugs %d\n", fs_load_relaxed((fs_word64 *)&tx->switch_at), fs_load_relaxed((fs_word64 *)&tx->fin),
@@ -319,6 +324,7 @@ static inline pid_t fork_holder(void) {
     fs_announce_fork(0);
     check(child >= 0, "fork: %m");
     if (child == 0) {
+        forget_threads();
         fs_own_pid = (uint32_t)getpid();
         fs_forget_blocks_after_fork();
         fs_forget_news();

@@ -28,6 +28,23 @@
 
 static uint64_t current_round; /* what to run again, for reports */
 
+/* Ends the process. At _exit ThreadSanitizer looks for threads that nobody has joined, and makes its report the status:
+ * a process that gives up has some, and a forked child takes its parent's for its own. */
+__attribute__((noreturn)) static inline void end_at_once(int status) {
+    syscall(SYS_exit_group, status);
+    __builtin_unreachable();
+}
+
+/* In a forked child: ThreadSanitizer leaves a child alone whose parent has threads, but not if they have ended and are
+ * yet to be joined. What those did would race with the child, which has memory of its own. */
+static inline void forget_threads(void) {
+#ifdef __SANITIZE_THREAD__
+    void AnnotateIgnoreReadsBegin(const char *file, int line), AnnotateIgnoreWritesBegin(const char *file, int line);
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
+}
+
 __attribute__((format(printf, 2, 0))) static void report(const char *what, const char *format, va_list arguments) {
     fprintf(stderr, "%s in round 0x%016" PRIx64 ": ", what, current_round);
     vfprintf(stderr, format, arguments);
@@ -39,7 +56,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
     va_start(arguments, format);
     report("FAILED", format, arguments);
     va_end(arguments);
-    _exit(1);
+    end_at_once(1);
 }
 
 #define check(condition, ...) ((condition) ? (void)0 : fail(__VA_ARGS__))
@@ -147,15 +164,25 @@ static inline int readable_now(int fd) {
     return syscall(SYS_ppoll, &poll, 1, &nothing, NULL, 0) > 0;
 }
 
-/* Sleeps until one of two descriptors has an event. False when PATIENCE is over. */
-static inline int sleep_on(int fd, int other) {
-    struct pollfd fds[2] = {{fd, POLLIN, 0}, {other, POLLIN, 0}};
+/* Until a thread sleeps in the kernel: several looks in a row, as it may sleep for a moment on its way there. */
+static inline void await_sleep(pid_t thread) {
+    char path[64], text[512], *state = NULL;
     double until = seconds_now() + PATIENCE;
-    do {
-        struct timespec second = {1, 0};
-        if (syscall(SYS_ppoll, fds, 2, &second, NULL, 0) > 0) return 1;
-    } while (seconds_now() < until);
-    return 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", thread);
+    for (int looks = 0; looks < 5; looks++) {
+        usleep(2000);
+        FILE *stat = fopen(path, "r");
+        check(stat && fgets(text, sizeof text, stat) && (state = strrchr(text, ')')), "%s: %m", path);
+        fclose(stat);
+        if (state[2] != 'S') looks = -1;
+        check(seconds_now() < until, "%d does not sleep", thread);
+    }
+}
+
+static inline int open_descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++) count += fcntl(fd, F_GETFD) >= 0;
+    return count;
 }
 
 #endif

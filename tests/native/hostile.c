@@ -20,6 +20,7 @@ static const char *const violations[] = {
     "region shorter than its header",          "region without the magic number",
     "region of another version",               "window out of range",
     "chunk size out of range",                 "region of the wrong size",
+    "region of another kind of socket",
 };
 enum { VIOLATIONS = sizeof violations / sizeof *violations };
 static uint64_t seen[VIOLATIONS], operations;
@@ -86,8 +87,8 @@ static void scribble(struct peer *peer) {
         break;
     case 10:
         if (peer->rewrites_header) {
-            /* version, window, slots or chunk */
-            fs_word32 *word = (fs_word32 *)((char *)peer->vi.region + 8 + 4 * below(random, 4));
+            /* version, window, slots, chunk, arena or kind */
+            fs_word32 *word = (fs_word32 *)((char *)peer->vi.region + 8 + 4 * below(random, 6));
             uint32_t old = fs_load_relaxed(word);
             fs_store_relaxed(word, one_in(random, 2) ? (uint32_t)next_random(random) : below(random, 40000));
             sched_yield();
@@ -159,7 +160,7 @@ static void look(struct victim *victim, uint64_t *random) {
         check(view.length && view.length <= vi->chunk, "a view of %u bytes", view.length);
         const unsigned char *past = view.payload + view.length;
         check(view.payload == line ? view.length <= FS_INLINE
-                                   : view.payload >= vi->rx_arena && past <= vi->rx_arena + vi->arena,
+                                   : view.payload >= vi->rx_arena && past <= vi->rx_arena + vi->rx_span,
               "a view outside of the arena");
     }
 }
@@ -187,7 +188,7 @@ static void operate(struct victim *victim, uint64_t *random, const char *data) {
     case 0: end(victim); break;
     case 1: if (fs_take_credits(vi, &victim->own.sender) < 0) reset_after(victim); break;
     case 2: fs_acknowledge(vi, &victim->own.receiver); break;
-    case 3: if (!fs_arm_receiver(vi)) fs_disarm_receiver(vi); break;
+    case 3: if (!fs_arm_receiver(vi, FS_ASLEEP)) fs_disarm_receiver(vi, FS_ASLEEP); break;
     case 4: if (fs_arm_sender(vi, &victim->own.sender, FS_WAITS) && vi->violation) reset_after(victim); break;
     case 5: (void)fs_answer_sender(vi, &victim->own.receiver, below(random, 2) ? FS_PLUGGED : 0); break;
     case 6: (void)fs_hush(vi, &victim->own.receiver); break;
@@ -207,9 +208,9 @@ static void attach(struct mapping *map, uint32_t window, uint32_t chunk) {
         note_violation(wrong);
         return;
     }
-    size_t top = (size_t)(probe.tx_arena - (unsigned char *)map->memory) + probe.arena;
+    size_t top = (size_t)(probe.tx_arena - (unsigned char *)map->memory) + probe.arena + probe.tx_gap;
     check(top <= map->size && fs_region_size(probe.window, probe.chunk) == map->size &&
-              fs_slots(probe.window) == probe.mask + 1 && probe.arena == probe.window * probe.chunk,
+              fs_slots(probe.window) == probe.mask + 1 && probe.arena == fs_arena(probe.window, probe.chunk),
           "attached to window %u chunk %u instead of %u %u", probe.window, probe.chunk, window, chunk);
 }
 
@@ -224,7 +225,7 @@ static void run_round(uint64_t *random, const char *data) {
     format_region(&map, window, chunk);
     check(!fs_vi_attach(&victim->vi, map.memory, map.size, 0), "the victim cannot attach");
     check(!fs_vi_attach(&peer.vi, map.memory, map.size, 1), "the peer cannot attach");
-    size_t used = fs_arena_offset(fs_slots(window), window * chunk, 2);
+    size_t used = fs_halves_end(fs_slots(window)) + 2 * (size_t)fs_arena(window, chunk);
     ASAN_POISON_MEMORY_REGION((char *)map.memory + used, map.size - used);
     victim->vi.own = &victim->own;
     victim->vi.ack_threshold = window == 1 ? 1 : 1 + below(random, window - 1);

@@ -5,13 +5,15 @@
  * in the core's table of calls, and stays a zombie while the next holder works. */
 #include "pair.h"
 
+#include "waiter/bell.h"
+
 #include <signal.h>
 
-static int dies_at = -1; /* writing to this descriptor kills this process */
+static fs_word32 *dies_at; /* waking who sleeps on this word kills this process */
 
-static ssize_t write_or_die(int fd, const void *data, size_t length) {
-    if (fd == dies_at) kill(getpid(), SIGKILL);
-    return write(fd, data, length);
+static int wake_or_die(void *word, int what, uint32_t value, const struct timespec *time) {
+    if (what == FUTEX_WAKE && word == dies_at) kill(getpid(), SIGKILL);
+    return (int)syscall(SYS_futex, word, what, value, time, NULL, 0);
 }
 
 static int dies_in_line = -1; /* asking how much waits kills this process, where urgent bytes are in line (1) or are not (0) */
@@ -45,7 +47,7 @@ static void reap(void) { check(waitpid(-1, NULL, 0) > 0, "waitpid: %m"); }
 /* Half of what waits, by a child that dies as it wakes the sender: its wish for a plug to be taken out is cleared by then. */
 static void receive_half(void) {
     char bytes[WINDOW / 2 * CHUNK];
-    dies_at = ends[1].c.peer_fd;
+    dies_at = &ends[0].c.vi.tx->credit_bell;
     fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1);
 }
 
@@ -61,7 +63,7 @@ static void kill_who_answers_a_plug(void) {
     check(poll(&polled, 1, 0) == 0, "a full ring is called writable");
     check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == CHUNK, "receiving");
     check(poll(&polled, 1, 0) == 0, "the plug goes before a third of the window is free");
-    fs_arm_sender(&ends[0].c.vi, &ends[0].c.own->sender, FS_WAITS); /* another thread of this end sleeps on its eventfd */
+    fs_arm_sender(&ends[0].c.vi, &ends[0].c.own->sender, FS_WAITS); /* another thread of this end sleeps on the bell */
     be_killed(receive_half);
     check(!fs_peer_credit_wait(&ends[1].c.vi), "the child has not answered");
     check(fs_try_receive(&ends[1].c, bytes, 1, MSG_PEEK, 1) == 1, "what the child had not read");
@@ -106,10 +108,83 @@ static void kill_who_counts_by_place(int in_line) {
     close_ends();
 }
 
+/* A thread that sleeps on a bell of the second end, and looks at nothing by itself. */
+struct sleeper {
+    pthread_t thread;
+    fs_word32 *bell;
+    uint32_t heard;
+    fs_word32 id, woken;
+};
+
+static void *sleep_on_bell(void *argument) {
+    struct sleeper *me = argument;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL); /* (one that comes for the process, and is ignored, would have it look again) */
+    fs_store_sc(&me->id, (uint32_t)syscall(SYS_gettid));
+    fs_store_sc(&me->woken, (uint32_t)fs_sleep_on(me->bell, me->heard, (int64_t)(PATIENCE * 1e9)));
+    return NULL;
+}
+
+static void put_to_sleep(struct sleeper *s) {
+    *s = (struct sleeper){.bell = &ends[1].c.vi.rx->bell};
+    s->heard = fs_hear_bell(s->bell);
+    check(!fs_arm_receiver(&ends[1].c.vi, FS_ASLEEP), "there is something to receive");
+    check(pthread_create(&s->thread, NULL, sleep_on_bell, s) == 0, "no thread");
+    while (!fs_load_sc(&s->id)) usleep(100);
+    await_sleep((pid_t)fs_load_sc(&s->id));
+}
+
+static void post_and_die(void) {
+    dies_at = &ends[0].c.vi.tx->bell;
+    fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL);
+}
+
+/* The peer's thread sleeps, and nobody says so any more. Of the dead one's side the other holder only sleeps too, for the other
+ * direction: it looks now and then, and mends what was left. */
+static void kill_who_wakes(void) {
+    struct sleeper sleeper;
+    open_ends();
+    move_ends();
+    put_to_sleep(&sleeper);
+    be_killed(post_and_die);
+    check(!(fs_load_sc(&ends[1].c.vi.rx->doorbell) & FS_ASLEEP), "the child has not found the sleeper");
+    check(!fs_load_sc(&sleeper.woken), "the child has woken the sleeper");
+    int64_t deadline = fs_now() + (int64_t)(PATIENCE * 1e9);
+    while (!fs_load_sc(&sleeper.woken)) check(fs_sleep(&ends[0].c, FS_RECEIVE, deadline, NULL) != 0, "nobody wakes the sleeper");
+    pthread_join(sleeper.thread, NULL);
+    check(fs_own32(&sleeper.woken) == 1, "the sleeper was never woken");
+    reap();
+    close_ends();
+}
+
+/* Of two processes that sleep on one bell one is killed: the other one is woken all the same. */
+static void kill_who_sleeps(void) {
+    struct sleeper sleeper;
+    open_ends();
+    move_ends();
+    pid_t child = fork_holder();
+    if (child == 0) {
+        for (int s = 0; s < 2; s++) fs_inherit(&ends[s].c);
+        while (fs_sleep(&ends[1].c, FS_RECEIVE, -1, NULL) >= 0) {}
+        _exit(1);
+    }
+    double until = seconds_now() + PATIENCE;
+    while (!(fs_load_sc(&ends[1].c.vi.rx->doorbell) & FS_ASLEEP)) check(seconds_now() < until, "the child does not sleep");
+    await_sleep(child);
+    put_to_sleep(&sleeper);
+    check(kill(child, SIGKILL) == 0, "kill: %m");
+    reap();
+    check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
+    pthread_join(sleeper.thread, NULL);
+    check(fs_own32(&sleeper.woken) == 1, "the sleeper was never woken");
+    close_ends();
+}
+
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random;
-    fs_system.write = write_or_die;
+    fs_system.futex = wake_or_die;
     become_front_end();
     fs_watch_forks(count_child);
     alarm(60);
@@ -118,7 +193,10 @@ int main(int count, char **arguments) {
         kill_who_answers_a_plug();
         kill_who_counts_by_place(0);
         kill_who_counts_by_place(1);
+        kill_who_wakes();
+        kill_who_sleeps();
     }
-    printf("%u rounds, %u killed in the middle of a turn\n", rounds.done, 3 * rounds.done);
+    printf("%u rounds, %u killed in the middle of a turn, %u asleep\n", rounds.done,
+           4 * rounds.done, rounds.done);
     return 0;
 }

@@ -37,14 +37,15 @@ const struct number layout[] = {
     CONSTANT(FS_INLINED), CONSTANT(FS_SEALED), CONSTANT(FS_OPEN), CONSTANT(FS_FIN), CONSTANT(FS_RESET),
     CONSTANT(FS_BACK), CONSTANT(FS_NOT_YET), CONSTANT(FS_READY), CONSTANT(FS_LEFT),
     CONSTANT(FS_ASLEEP), CONSTANT(FS_EXPOSED), CONSTANT(FS_GONE), CONSTANT(FS_WAITS), CONSTANT(FS_PLUGGED),
-    CONSTANT(FS_HURRY), CONSTANT(FS_EDGES),
+    CONSTANT(FS_HURRY), CONSTANT(FS_EDGES), CONSTANT(FS_SET_ASLEEP), CONSTANT(FS_SET_WAITS),
     SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor), SIZE(fs_hello),
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
-    FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, id), FIELD(fs_region, wakeup),
-    FIELD(fs_region, done), FIELD(fs_region, asks),
+    FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_region, id), FIELD(fs_region, wakeup),
+    FIELD(fs_region, done), FIELD(fs_region, asks), FIELD(fs_region, set),
     FIELD(fs_half, fin), FIELD(fs_half, switch_at), FIELD(fs_half, credit_wait), FIELD(fs_half, rung), FIELD(fs_half, ringing),
     FIELD(fs_half, processor), FIELD(fs_half, acked), FIELD(fs_half, doorbell), FIELD(fs_half, heard),
-    FIELD(fs_half, ready), FIELD(fs_half, finack), FIELD(fs_half, limit), FIELD(fs_half, seen),
+    FIELD(fs_half, ready), FIELD(fs_half, finack), FIELD(fs_half, limit), FIELD(fs_half, bell), FIELD(fs_half, credit_bell),
+    FIELD(fs_half, seen),
     FIELD(fs_descriptor, commit), FIELD(fs_descriptor, ack), FIELD(fs_descriptor, offset),
     FIELD(fs_descriptor, inlined),
     {NULL, 0},
@@ -57,7 +58,10 @@ uint64_t commit_word(uint32_t sequence, uint32_t length, uint32_t type, uint32_t
 uint32_t slots(uint32_t window) { return fs_slots(window); }
 size_t region_size(uint32_t window, uint32_t chunk) { return fs_region_size(window, chunk); }
 size_t half_size(uint32_t of_slots) { return fs_half_size(of_slots); }
-size_t arena_offset(uint32_t of_slots, uint32_t arena, int half) { return fs_arena_offset(of_slots, arena, half); }
+size_t arena_offset(uint32_t of_slots, int half) { return fs_arena_offset(of_slots, half); }
+uint32_t near(uint32_t of_slots) { return fs_near(of_slots); }
+uint32_t arena(uint32_t window, uint32_t chunk) { return fs_arena(window, chunk); }
+uint32_t gap(uint32_t window, uint32_t chunk, int half) { return fs_gap(window, chunk, half); }
 void format(void *memory, uint32_t window, uint32_t chunk, const unsigned char *id) {
     fs_region_format(memory, window, chunk, id);
 }
@@ -120,9 +124,9 @@ int end_readable(struct end *end) { return fs_readable(&end->vi); }
 int end_writable(struct end *end) { return fs_writable(&end->vi, &end->own.sender); }
 int end_left_unread(struct end *end) { return fs_left_unread(&end->vi); }
 size_t end_available(struct end *end, size_t enough) { return fs_available(&end->vi, enough); }
-int end_arm_receiver(struct end *end) { return fs_arm_receiver(&end->vi); }
-void end_disarm_receiver(struct end *end) { fs_disarm_receiver(&end->vi); }
-int end_wakes_receiver(struct end *end) { return fs_wakes_receiver(&end->vi, &end->own.sender); }
+int end_arm_receiver(struct end *end) { return fs_arm_receiver(&end->vi, FS_ASLEEP); }
+void end_disarm_receiver(struct end *end) { fs_disarm_receiver(&end->vi, FS_ASLEEP); }
+int end_wakes_receiver(struct end *end) { return (int)fs_wakes_receiver(&end->vi, &end->own.sender); }
 int end_arm_sender(struct end *end, uint32_t how) { return fs_arm_sender(&end->vi, &end->own.sender, how); }
 uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi, &end->own.receiver, 0); }
 int end_count_ring(struct end *end) { return fs_count_ring(&end->vi, &end->own.sender); }

@@ -210,7 +210,7 @@ static void run_fork(void) {
         check(fs_end_call(&the->c, &inner) == FS_NOTHING_MORE, "one call more is inside");
         check(fs_end_call(&the->c, &call) == FS_END_LAST_CALL, "another thread's call is inside");
         check(!fs_others_have(&the->c) && fs_end_call(&the->c, &call) == FS_RELEASE, "somebody has it");
-        _exit(0);
+        end_at_once(0);
     }
     check(waitpid(child, &status, 0) == child && status == 0, "the child has failed");
     end(&inner);

@@ -1,5 +1,5 @@
 /* An end that a loop drives (core/connection/drive.h), as an event loop's transport does it: one thread reads and writes the kernel
- * connection itself, polls the ring, and sleeps on the eventfd and the descriptor. It is both the sender and the receiver of its
+ * connection itself, polls the ring, and sleeps on its event set and the descriptor. It is both the sender and the receiver of its
  * side's lanes. What happens to the end while it is driven is done in that thread too. */
 #ifndef FASTSOCK_TESTS_LOOP_H
 #define FASTSOCK_TESTS_LOOP_H
@@ -184,28 +184,52 @@ static void obey(struct loop *l) {
     if (fs_load_sc(&the->wants_close[e->side])) l->over = 1;
 }
 
+static void take_all_hints(struct end *e) {
+    uint32_t places[FS_HINTS];
+    for (int count; (count = fs_take_hints(e->set, places, FS_HINTS));)
+        for (int i = 0; i < count; i++) {
+            struct end *member = fs_member_at(e->set, places[i]);
+            if (member && member != e) lose("a hint at another one's connection");
+        }
+}
+
 static void sleep_in_loop(struct loop *l) {
     struct end *e = l->me->end;
     int attached = fs_is_attached(&e->c);
+    if (attached) {
+        enter(e);
+        fs_seat(e->set, &e->c);
+        fs_tend(e->set);
+        leave();
+    }
     if (attached && fs_arm_for_loop(&e->c, !l->ended, l->backlog && l->on_ring)) {
-        fs_disarm_receiver(&e->c.vi);
+        fs_disarm_receiver(&e->c.vi, FS_SET_ASLEEP);
         count_step(FOUND_WHEN_ARMED);
         return;
     }
-    struct pollfd fds[2] = {{e->wake_fd, POLLIN, 0}, {l->lower_ended || l->held ? -1 : e->number, POLLIN, 0}};
+    if (fs_fall_asleep(e->set)) {
+        take_all_hints(e);
+        if (attached) fs_disarm_receiver(&e->c.vi, FS_SET_ASLEEP);
+        return;
+    }
+    struct pollfd fds[2] = {{e->set->epoll, POLLIN, 0}, {l->lower_ended || l->held ? -1 : e->number, POLLIN, 0}};
     if (l->backlog && !l->on_ring) fds[1] = (struct pollfd){e->number, (short)(fds[1].fd < 0 ? POLLOUT : POLLIN | POLLOUT), 0};
     double until = seconds_now() + PATIENCE;
     int woken = 0;
     while (!woken && !fs_load_sc(&the->wants_close[e->side]) && fs_load_sc(&the->wants_attach[e->side]) != WANTED) {
         struct timespec nap = {0, 100000000};
         woken = syscall(SYS_ppoll, fds, 2, &nap, NULL, 0) > 0;
+        /* (Behind a half-close the death of the peer is no event: a loop asks now and then.) */
+        if (!woken && l->lower_ended && l->backlog && l->on_ring) woken = fs_probe_driven_peer(&e->c);
         if (!woken && seconds_now() > until) lose("the loop of side %d was never woken", e->side);
     }
     if (attached) {
-        fs_disarm_receiver(&e->c.vi);
+        fs_disarm_receiver(&e->c.vi, FS_SET_ASLEEP);
         count_step(fds[0].revents ? WOKEN_BY_EVENTFD : WOKEN_BY_DESCRIPTOR);
     }
-    if (fds[0].revents) drain(e->wake_fd);
+    fs_rise(e->set);
+    fs_clear_set(e->set);
+    take_all_hints(e);
 }
 
 static int turn_of_loop(struct loop *l) {
@@ -243,6 +267,9 @@ static void *drive_end(void *argument) {
         }
         end_call(e, &call);
     }
+    enter(e);
+    fs_leave_seat(&e->c, e->set);
+    leave();
     if (fs_load_sc(&the->wants_close[e->side])) close_end(e, 1);
     fs_store_sc(&the->wants_attach[e->side], TOO_LATE);
     free(me->buffer);

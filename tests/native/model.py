@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from native.ring import Interference, Region, layout
+from native.ring import Interference, Region, layout, library
 
 SIDES = st.sampled_from([0, 1])
 SIZES = st.one_of(st.integers(1, 64), st.sampled_from([1, 47, 48, 49, 2048, 32768]), st.integers(1, 70_000))
@@ -148,7 +148,7 @@ class Ring(RuleBasedStateMachine):
             if self.exposed:
                 assert (self.bytes_rung[side] > 0) == readable, f"{self.bytes_rung[side]} doorbell bytes"
             assert (end.posted() - end.credited()) % 2**32 <= self.region.window
-            assert end.arena_used() <= self.region.window * self.region.chunk
+            assert end.arena_used() <= library().arena(self.region.window, self.region.chunk)
 
     @invariant()
     def what_was_read_can_be_sent_again(self) -> None:

@@ -12,18 +12,14 @@ static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INIT
 
 /* Both ends of a connection that is on the kernel. */
 static void open_ends(void) {
-    int fds[2], wakes[2] = {eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    int fds[2];
     size_t size;
     void *memory = make_region(WINDOW, CHUNK, &size);
     connect_pair(fds);
     for (int s = 0; s < 2; s++) {
         ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s};
-        ends[s].wake_fd = fcntl(wakes[s], F_DUPFD_CLOEXEC, 3);
-        ends[s].peer_fd = fcntl(wakes[!s], F_DUPFD_CLOEXEC, 3);
         check(open_end(&ends[s], fds[s]) == 0, "opening");
     }
-    close(wakes[0]);
-    close(wakes[1]);
 }
 
 static void attach_ends(void) {
@@ -32,11 +28,7 @@ static void attach_ends(void) {
 }
 
 static void close_ends(void) {
-    for (int s = 0; s < 2; s++) {
-        close_end(&ends[s], 1);
-        close(ends[s].wake_fd);
-        close(ends[s].peer_fd);
-    }
+    for (int s = 0; s < 2; s++) close_end(&ends[s], 1);
     munmap(ends[0].memory, ends[0].size);
 }
 

@@ -21,7 +21,7 @@ CORE = HERE.parent.parent / "core"
 SOURCES = [str(HERE / "library.c"), str(CORE / "ring/lock.c"), str(CORE / "base/system.c")]
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O1", "-g", "-fPIC", "-shared"]
 VIOLATION = -1
-WIDE = {"magic", "asks", "fin", "switch_at", "commit"}
+WIDE = {"magic", "asks", "set", "fin", "switch_at", "commit"}
 """Fields of eight bytes; the others have four."""
 
 ACT = ctypes.CFUNCTYPE(None)
@@ -48,7 +48,10 @@ def library() -> ctypes.CDLL:
         ("slots", u32, u32),
         ("region_size", size, u32, u32),
         ("half_size", size, u32),
-        ("arena_offset", size, u32, u32, ctypes.c_int),
+        ("arena_offset", size, u32, ctypes.c_int),
+        ("near", u32, u32),
+        ("arena", u32, u32, u32),
+        ("gap", u32, u32, u32, ctypes.c_int),
         ("format", None, pointer, u32, u32, ctypes.c_char_p),
         ("recycle", None, pointer, u32),
         ("interfere_once", None, ACT),

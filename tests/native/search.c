@@ -80,13 +80,13 @@ static void operate(int s) {
 /* End 0 seeks, end 1 publishes. */
 static void begin(int s, int fd, const char *name) {
     courses[s] = (struct fs_course){0};
-    ends[s] = (struct end){.lock = &lock, .side = s, .wake_fd = -1, .peer_fd = -1};
+    ends[s] = (struct end){.lock = &lock, .side = s};
     int failed = open_end(&ends[s], fd);
     if (failed && strict) violate("opening: %s", strerror(-failed));
     if (failed) return;
     enter(&ends[s]);
     fs_count_opened(FS_REASON_FEW);
-    fs_open_course(&courses[s], &ends[s].c, 0);
+    fs_open_course(&courses[s], &ends[s].c, 0, FS_REASON_FEW);
     if (!fs_proceed(&courses[s], FS_CE_START)) violate("end %d does not start", s);
     if (fs_proceed(&courses[s], FS_CE_START)) violate("end %d starts twice", s);
     failed = fs_begin_search(&courses[s], name, strlen(name), s == 1);
@@ -279,19 +279,46 @@ static void check_parking(void) {
     leave();
 }
 
+static int no_looks(void *at, size_t length, unsigned char *into) {
+    errno = EAGAIN;
+    return -1;
+}
+
+/* A region counts whole below the cap. At the cap those that are there are looked at, and count what is in memory. */
 static void check_cap(void) {
-    struct fs_kit *kit;
+    struct fs_kit *kits[3];
     int memfd;
     size_t size = fs_region_size(WINDOW, CHUNK);
     enter(&ends[0]);
-    size_t before = fs_memory_used();
-    fs_set_memory_cap((int64_t)(before + size) - 1);
-    check(fs_new_kit(1, WINDOW, CHUNK, &kit, &memfd) == FS_CAP_REACHED, "beyond the cap");
-    fs_set_memory_cap((int64_t)(before + size));
-    check(fs_new_kit(1, WINDOW, CHUNK, &kit, &memfd) == 0 && fs_memory_used() == before + size, "at the cap");
+    check(fs_memory_used() == 0, "%zu bytes count already", fs_memory_used());
+    fs_set_memory_cap((int64_t)size - 1);
+    check(fs_new_kit(1, WINDOW, CHUNK, &kits[0], &memfd) == FS_CAP_REACHED, "beyond the cap");
+    fs_set_memory_cap((int64_t)size);
+    check(fs_new_kit(1, WINDOW, CHUNK, &kits[0], &memfd) == 0 && fs_memory_used() == size, "at the cap");
     close(memfd);
-    fs_discard_kit(kit);
-    check(fs_memory_used() == before, "it counts still");
+
+    fs_set_memory_cap((int64_t)size + 8192);
+    fs_system.mincore = no_looks;
+    check(fs_new_kit(1, WINDOW, CHUNK, &kits[1], &memfd) == FS_CAP_REACHED, "what the kernel does not tell counts whole");
+    fs_system.mincore = mincore;
+    check(fs_new_kit(1, WINDOW, CHUNK, &kits[1], &memfd) == 0, "there is room beside the pages of the first one");
+    close(memfd);
+    check(fs_memory_used() == size + 4096, "a header and a region are %zu bytes", fs_memory_used());
+
+    memset((char *)kits[0]->memory + 4096, 1, size - 4096); /* it grows */
+    check(fs_new_kit(1, WINDOW, CHUNK, &kits[2], &memfd) == FS_CAP_REACHED, "what was looked at does not grow");
+    check(fs_memory_used() == size + 4096, "a region and a header are %zu bytes", fs_memory_used());
+    fs_system.madvise((char *)kits[0]->memory + 4096, size - 4096, MADV_REMOVE);
+    check(fs_new_kit(1, WINDOW, CHUNK, &kits[2], &memfd) == 0, "it does not shrink");
+    close(memfd);
+    check(fs_memory_used() == size + 8192, "two headers and a region are %zu bytes", fs_memory_used());
+
+    for (int i = 0; i < 3; i++) fs_discard_kit(kits[i]);
+    check(fs_memory_used() == 0, "%zu bytes count still", fs_memory_used());
+    fs_set_memory_cap((int64_t)size);
+    check(fs_new_kit(1, WINDOW, CHUNK, &kits[0], &memfd) == 0, "nothing is mapped, and there is no room");
+    close(memfd);
+    fs_discard_kit(kits[0]);
     leave();
 }
 

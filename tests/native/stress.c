@@ -1,10 +1,12 @@
 /* Stress of the ring by threads, for ThreadSanitizer and AddressSanitizer: `stress [seconds [round]]`.
  *
  * In each round two sides share one region, with one to three sending and receiving threads each, which poll or sleep
- * on an eventfd at every step of the ring's protocol. Every byte is verified, both streams come to an end, and a sleep
+ * on a bell at every step of the ring's protocol. Every byte is verified, both streams come to an end, and a sleep
  * that nothing ends is a failure. What connections do around the ring (turns, doorbell bytes, the kernel) is tested on
  * the shipped code by connection.c. */
 #include "harness.h"
+
+#include "waiter/bell.h"
 
 enum { MAX_THREADS = 3 };
 
@@ -25,10 +27,8 @@ struct side {
     struct fs_vi vi;
     struct fs_side own;
     struct lane *out, *in;
-    int wake_fd, peer_fd; /* the eventfd this side sleeps on, and the peer's */
-    int over_fd;          /* readable once the stream's end was taken: the lifeline of this test */
     uint32_t way;
-    fs_word32 slept, recv_sleepers, send_sleepers;
+    fs_word32 slept;
 };
 
 struct worker {
@@ -59,15 +59,15 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
         fprintf(stderr, "side %d: window %u, chunk %u, t %u, way %u\n", s, it->vi.window, it->vi.chunk,
                 it->vi.ack_threshold, it->way);
         fprintf(stderr, "  sends: %" PRIu64 " of %" PRIu64 " bytes, lead %u, posted %u, credited %u, acked %u,"
-                " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, sleepers %u\n", it->out->sent,
+                " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, bell %u\n", it->out->sent,
                 it->out->target, it->out->lead, own->sender.posted, own->sender.credited, fs_load_relaxed(&tx->acked),
                 fs_load_relaxed(&own->receiver.ack_seen), own->sender.head - own->sender.tail, fs_load_relaxed(&tx->credit_wait),
-                fs_load_relaxed(&tx->rung), fs_load_relaxed(&it->send_sleepers));
+                fs_load_relaxed(&tx->rung), fs_load_relaxed(&tx->credit_bell));
         fprintf(stderr, "  receives: consumed %u, acknowledged %u, doorbell %u, heard %u, owed %u, end %d,"
-                " sleepers %u\n",
+                " bell %u\n",
                 fs_load_relaxed(&own->receiver.consumed), fs_load_relaxed(&own->receiver.acknowledged), fs_load_relaxed(&rx->doorbell),
                 fs_load_relaxed(&rx->heard), own->receiver.doorbell_debt, own->receiver.fin_taken != 0,
-                fs_load_relaxed(&it->recv_sleepers));
+                fs_load_relaxed(&rx->bell));
     }
     fail("a %s of side %d was never woken", who, side->vi.side);
 }
@@ -78,7 +78,7 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
 static void ring(struct side *side) {
     uint32_t doorbell = fs_peer_doorbell(&side->vi);
     if (doorbell & FS_ASLEEP && fs_wakes_receiver(&side->vi, &side->own.sender)) {
-        wake(side->peer_fd);
+        fs_ring_bell(&side->vi.tx->bell);
         side->vi.count.doorbells_rung++;
     }
 }
@@ -87,27 +87,13 @@ static void ring(struct side *side) {
 static void serve_sender(struct side *side) {
     fs_acknowledge(&side->vi, &side->own.receiver);
     uint32_t wants = fs_answer_sender(&side->vi, &side->own.receiver, 0);
-    if (wants & FS_WAITS) wake(side->peer_fd);
+    if (wants & FS_WAITS) fs_ring_bell(&side->vi.rx->credit_bell);
 }
 
-/* A wakeup may have been meant for several sleepers of this side, and one has taken it. */
-static void hand_over(struct side *side) {
-    int more = fs_load_sc(&side->recv_sleepers) && fs_arm_receiver(&side->vi);
-    if (fs_load_sc(&side->send_sleepers)) {
-        fs_lock(&side->own.sender.lock, (uint32_t)getpid());
-        more |= fs_arm_sender(&side->vi, &side->own.sender, FS_WAITS);
-        fs_unlock(&side->own.sender.lock);
-    }
-    if (more) wake(side->wake_fd);
-}
-
-static void sleep_unless(int ready, struct side *side, fs_word32 *sleepers, int other_fd, const char *who) {
-    if (!ready) {
-        if (!sleep_on(side->wake_fd, other_fd)) lose(side, who);
-        fs_add_sc(&side->slept, 1);
-        drain(side->wake_fd);
-    }
-    fs_add_sc(sleepers, (uint32_t)-1);
+static void sleep_unless(int ready, struct side *side, fs_word32 *bell, uint32_t heard, const char *who) {
+    if (ready) return;
+    if (!fs_sleep_on(bell, heard, (int64_t)(PATIENCE * 1e9))) lose(side, who);
+    fs_add_sc(&side->slept, 1);
 }
 
 /* ---- sending --------------------------------------------------------------------------------------- */
@@ -116,13 +102,12 @@ static void await_credit(struct worker *me) {
     struct side *side = me->side;
     int spins = one_in(&me->random, 2), ready;
     fs_lock(&side->own.sender.lock, (uint32_t)getpid());
+    uint32_t heard = fs_hear_bell(&side->vi.tx->credit_bell);
     uint32_t credited = side->own.sender.credited;
-    if (!spins) fs_add_sc(&side->send_sleepers, 1);
     ready = fs_arm_sender(&side->vi, &side->own.sender, spins ? FS_HURRY : FS_WAITS);
     fs_unlock(&side->own.sender.lock);
     if (!spins) {
-        sleep_unless(ready, side, &side->send_sleepers, -1, "sender");
-        hand_over(side);
+        sleep_unless(ready, side, &side->vi.tx->credit_bell, heard, "sender");
         return;
     }
     for (int turns = 0; turns < 200 && fs_load_acquire(&side->vi.tx->acked) == credited; turns++) fs_pause();
@@ -184,13 +169,11 @@ static void await_data(struct worker *me) {
         break;
     default:
         fs_lock(&side->own.receiver.lock, (uint32_t)getpid());
+        uint32_t heard = fs_hear_bell(&side->vi.rx->bell);
         serve_sender(side);
-        fs_add_sc(&side->recv_sleepers, 1);
-        int ready = fs_arm_receiver(&side->vi);
+        int ready = fs_arm_receiver(&side->vi, FS_ASLEEP) || side->own.receiver.fin_taken;
         fs_unlock(&side->own.receiver.lock);
-        sleep_unless(ready, side, &side->recv_sleepers, side->over_fd, "receiver");
-        fs_disarm_receiver(&side->vi);
-        hand_over(side);
+        sleep_unless(ready, side, &side->vi.rx->bell, heard, "receiver");
         break;
     }
 }
@@ -210,7 +193,6 @@ static int64_t take(struct side *side, char *into, size_t room, int how, uint64_
         if (end) {
             check(end == side->in->kind, "FIN of the wrong kind");
             side->own.receiver.fin_taken = 1;
-            wake(side->over_fd);
         }
         *over = side->own.receiver.fin_taken != 0;
     }
@@ -282,7 +264,6 @@ static void attach(struct side *side, int number, struct mapping *map, uint64_t 
     side->vi.own = &side->own;
     side->vi.ack_threshold = side->vi.window == 1 ? 1 : 1 + below(random, side->vi.window - 1);
     side->own.sender.ends = calloc(1, fs_ends_size(side->vi.window));
-    side->over_fd = eventfd(0, EFD_NONBLOCK);
     side->way = one_in(random, 2) ? ANY_WAY : below(random, 2);
     if (one_in(random, 8)) side->own.sender.send_limit = 1 + below(random, 100000);
 }
@@ -306,15 +287,13 @@ static void run_round(uint64_t *random) {
     struct side *sides = shown = aligned_alloc(FS_LINE, 2 * sizeof *sides);
     memset(sides, 0, 2 * sizeof *sides);
     struct worker workers[4 * MAX_THREADS];
-    int threads = 0, eventfds[2] = {eventfd(0, EFD_NONBLOCK), eventfd(0, EFD_NONBLOCK)};
+    int threads = 0;
     format_region(&map, window, chunk);
     for (int s = 0; s < 2; s++) {
         plan(&lanes[s], lead, random);
         attach(&sides[s], s, &map, random);
         sides[s].out = &lanes[s];
         sides[s].in = &lanes[!s];
-        sides[s].wake_fd = eventfds[s];
-        sides[s].peer_fd = eventfds[!s];
     }
     for (int s = 0; s < 2; s++) {
         if (sides[s].own.sender.send_limit) sides[!s].vi.ack_threshold = 1; /* a small buffer waits for no others */
@@ -329,8 +308,6 @@ static void run_round(uint64_t *random) {
     for (int s = 0; s < 2; s++) settle(&sides[s], &sides[!s]);
     for (int s = 0; s < 2; s++) {
         tally(&sides[s]);
-        close(sides[s].wake_fd);
-        close(sides[s].over_fd);
         free(sides[s].own.sender.ends);
     }
     free(sides);

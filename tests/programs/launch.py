@@ -26,7 +26,8 @@ PLAIN, FASTSOCK, NATIVE = "plain", "fastsock", "native"
 WAYS = [(PLAIN, PLAIN), (FASTSOCK, FASTSOCK), (FASTSOCK, PLAIN), (PLAIN, FASTSOCK)]
 """How the server and the client are started; the first is what the others have to equal."""
 
-FOREIGN = {"too few operations", "looking for the peer", "peer does not use fastsock"}
+UNPAID = "moves have not paid here"
+FOREIGN = {"too few operations", UNPAID, "looking for the peer", "peer does not use fastsock"}
 """Why a connection to a process without fastsock is on kernel TCP, by how long it lived."""
 
 
@@ -70,9 +71,9 @@ def report(way: str, script: str, *words: object) -> dict[str, Any]:
 
 def until_moved(look: Callable[[], dict[str, Any]], got: dict[str, Any], ring: int) -> dict[str, Any]:
     """Of a client and a server under fastsock: what the client reports, `got` or of a later run. On a busy machine a
-    conversation may be over before its connection has moved."""
+    conversation may be over before its connection has moved. (Or the ends have learned that none of these pays.)"""
     limit = time.monotonic() + DEADLINE
-    while got["paths"]["ring"] < ring and time.monotonic() < limit:
+    while got["paths"]["ring"] < ring and UNPAID not in got["paths"]["tcp"] and time.monotonic() < limit:
         got = look()
     return got
 

@@ -13,6 +13,7 @@ from programs.launch import (
     FOREIGN,
     PLAIN,
     SCRIPTS,
+    UNPAID,
     WAYS,
     Server,
     check_paths,
@@ -56,6 +57,7 @@ class Servers:
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
     started = Servers(tmp_path_factory.mktemp("http"))
+    started.report(FASTSOCK, FASTSOCK)  # first, before they learn that these sessions are too short for a move to pay
     yield started
     for server in started.servers.values():
         server.kill()
@@ -73,11 +75,13 @@ def test_same_answers_on_the_expected_path(servers, server, server_way, client_w
         ours = PLAIN if server == "gunicorn-gevent" else server_way
         if keeps and ours == client_way == FASTSOCK:
             got[name] = until_moved(lambda name=name: again(servers, server_way, client_way)[name], got[name], 1)
+        paths = got[name]["paths"]
+        moves = keeps and not (paths and UNPAID in paths["tcp"])
         assert got[name]["answers"] == expected[name]["answers"]
         assert got[name]["connections"] == expected[name]["connections"]
         if keeps:
             assert got[name]["connections"] == ALIVE[server]
-        check_paths(got[name]["paths"], ours, client_way, ring=1 if keeps else 0)
+        check_paths(got[name]["paths"], ours, client_way, ring=1 if moves else 0)
 
 
 def curl(*words: object) -> bytes:
@@ -118,4 +122,4 @@ def test_servers_end_as_ever(servers):
             stats = server.stats()
             assert set(stats["fallback_reasons"]) <= {*FOREIGN, "ended before it could move"}
             assert stats["connections_tcp"] > 0
-            assert (stats["connections_ring"] >= len(POOLS)) >= (name in ALIVE)
+            assert (stats["connections_ring"] > 0) >= (name in ALIVE)

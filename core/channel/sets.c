@@ -1,0 +1,115 @@
+/* Event sets between two processes.
+ *
+ * The owner of a set sends an offer from its socket for requests to that of the process at the other end: a memfd of one page, and the
+ * eventfd. The name of the socket that it comes from is the kernel's word, so nobody can offer in the name of another process. An offer
+ * may be lost or refused. Then whoever posts asks as for a doorbell byte (requests.h), and the set is told by its own side; and the
+ * owner, who sees that it was told so, offers again, less and less often.
+ *
+ * Responsible for: what is offered to whom and when, and what of others' is kept. Never: waits for a peer, or believes one. */
+#include "channel/sets.h"
+
+#include "channel/regions.h"
+#include "channel/requests.h"
+#include "channel/table.h"
+#include "channel/thread.h"
+
+#define OFFER_NS ((int64_t)10000000) /* between the first two offers of a page; twice as long each time */
+
+/* ---- the owner ------------------------------------------------------------------------------------------------ */
+
+/* 0 or -errno. Never blocks. */
+static int send_offer(const struct fs_page *page, uint32_t set, int memfd, int fd) {
+    struct sockaddr_un address;
+    struct fs_set_offer offer = {
+        .magic = FS_SET_MAGIC, .version = FS_VERSION, .side = page->side, .set = set};
+    union {
+        char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr aligned;
+    } control;
+    int own = fs_ask_socket(), both[2] = {memfd, fd};
+    if (own < 0) return -EBADF;
+    memcpy(offer.id, page->region, sizeof offer.id);
+    struct iovec iov = {&offer, sizeof offer};
+    struct msghdr message = {.msg_name = &address, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
+    message.msg_namelen = fs_ask_address(&address, page->token);
+    memset(&control, 0, sizeof control);
+    struct cmsghdr *next = fs_put_credentials(&message, &control.aligned);
+    fs_put_control(&message, next, SCM_RIGHTS, both, sizeof both);
+    return fs_system.sendmsg(own, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* (An eventfd of its own where the peer may be another user's: who has an eventfd may read it, and another one's wakeup is gone.) */
+static void offer(struct fs_set *set, struct fs_page *page) {
+    int64_t now = fs_now();
+    if (page->offers >= FS_OFFERS || now < page->next_offer || !fs_room()) return;
+    page->next_offer = now + (OFFER_NS << page->offers);
+    page->offers++;
+    fs_retire_page(set, page);
+    int memfd = fs_fill_page(set, page, fs_trusts_any());
+    if (memfd < 0) return;
+    int fd = fs_eventfd_of(set, page);
+    if (fd < 0 || send_offer(page, fs_load_relaxed(&set->id), memfd, fd) < 0) fs_retire_page(set, page);
+    fs_system.close(memfd);
+}
+
+static int is_known(const struct fs_page *page) { return page->memory && fs_load_relaxed(&page->memory->known); }
+
+void fs_seat(struct fs_set *set, struct fs_connection *c) {
+    uint32_t place = fs_seat_of(c);
+    if (!fs_is_own_set(set)) return;
+    /* A name of a set means something to those alone who ask its process: a forked child may have taken that over, and have ended. */
+    if (c->asked_here) fs_say_where_to_ask(c);
+    fs_say_seat(c);
+    /* SYNC: token - pairs with fs_answer_asks. (Its process changes when a forked child takes over, or the thread was given up.) */
+    uint64_t token = fs_load_acquire(&c->vi.region->asks[1 - c->vi.side]);
+    struct fs_page *page = set->places[place].page;
+    if (!token || (page && page->token == token)) return;
+    page = fs_page_for(set, place, token);
+    if (!page) return;
+    memcpy(page->region, c->region_id, sizeof page->region);
+    page->side = (uint32_t)(1 - c->vi.side);
+    if (!page->memory) offer(set, page);
+}
+
+void fs_tend(struct fs_set *set) {
+    if (!fs_load_relaxed(&set->asked) || !fs_is_own_set(set)) return;
+    fs_store_relaxed(&set->asked, 0);
+    for (struct fs_page *page = set->pages; page; page = page->next)
+        if (page->members && !is_known(page)) offer(set, page);
+}
+
+/* ---- who is offered one ----------------------------------------------------------------------------------------- */
+
+/* The token of the socket for requests that a datagram came from; 0: it came from another socket. */
+static uint64_t token_of(const struct fs_asker *asker) {
+    struct sockaddr_un same;
+    unsigned long long token = 0;
+    char name[sizeof same.sun_path + 1] = {0};
+    if (asker->size <= offsetof(struct sockaddr_un, sun_path) + 1 || asker->size > sizeof same) return 0;
+    memcpy(name, asker->address.sun_path + 1, asker->size - offsetof(struct sockaddr_un, sun_path) - 1);
+    if (sscanf(name, FS_ASK_NAME, &token) != 1) return 0;
+    socklen_t size = fs_ask_address(&same, token);
+    return size == asker->size && memcmp(&same, &asker->address, size) == 0 ? token : 0;
+}
+
+static int is_sound(int memfd, int fd) {
+    int flags = fs_system.fcntl(fd, F_GETFL, 0);
+    return fs_is_sealed(memfd) && fs_file_size(memfd) == FS_PAGE_SIZE && flags >= 0 && flags & O_NONBLOCK &&
+           fs_is_eventfd(fd, fs_known_eventfd());
+}
+
+int fs_take_offer(const struct fs_asker *asker, const int descriptors[2]) {
+    uint64_t token = token_of(asker);
+    int size, first = fs_share(&size);
+    if (!token || !is_sound(descriptors[0], descriptors[1]) || !fs_room()) return 0;
+    int fd = fs_system.fcntl(descriptors[1], F_DUPFD_CLOEXEC, first);
+    if (fd < 0) return 0;
+    struct fs_set_page *page = fs_map_sealed(descriptors[0], FS_PAGE_SIZE);
+    if (page && fs_keep_set(token, asker->offer.set, page, fd)) {
+        fs_store_release(&page->known, 1);
+        return 1;
+    }
+    if (page) fs_system.munmap(page, FS_PAGE_SIZE);
+    fs_system.close(fd);
+    return 0;
+}

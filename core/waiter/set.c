@@ -1,0 +1,323 @@
+/* Event sets: how one thread that waits for many connections is told which of them have something.
+ *
+ * A loop has one, with one eventfd. Each connection has a place in it. For each process at the other ends there is a page, which that
+ * process alone shares with this one: a bit for each place, and whether the set sleeps. Who posts sets the bit, and writes to the
+ * eventfd if the set sleeps: mostly one of all who post while it sleeps. So an awake set costs nobody a system call, and one peer process
+ * cannot destroy the hints of another. This side's own threads and forked processes have a page too, `home`.
+ *
+ * The eventfds are edge-triggered members of an epoll, and that is what the loop waits on. Nobody ever reads an eventfd: a program may
+ * close our descriptors and take their numbers, and what is read from a file of the program is gone. (A look with epoll_wait takes
+ * nothing from a file.)
+ *
+ * Responsible for: places, hints, pages as the owner has them, who wakes the owner. Never: sockets and who may have a page
+ * (channel/sets.c), or what a hint means (the loop). */
+#include "waiter/set.h"
+
+#include "base/front.h"
+#include "base/sealed.h"
+#include "base/system.h"
+
+enum { INDEX = FS_SETS - 1 }; /* the bits of an id that say where the set is; the others count uses of that */
+
+static struct fs_set *sets[FS_SETS];
+static int set_count; /* of `sets` that there are, in use or not */
+
+/* ---- one page ----------------------------------------------------------------------------------------------- */
+
+static int is_hinted(struct fs_set_page *page) {
+    uint64_t any = 0;
+    /* SYNC: set asleep - pairs with fs_hint. */
+    for (int i = 0; i < FS_SET_WORDS / 64; i++) any |= fs_load_sc(&page->summary[i]);
+    return any != 0;
+}
+
+/* Takes the hints of one page. (The summary first: a bit that is set in between is found again.) */
+static int take_hints(struct fs_set_page *page, uint32_t *places, int room) {
+    int count = 0;
+    for (uint32_t i = 0; i < FS_SET_WORDS / 64; i++) {
+        /* SYNC: page over - the look is behind the store of fs_retire_page, as who posts looks for `over` behind the hint. */
+        uint64_t words = fs_load_sc(&page->summary[i]) ? fs_exchange_sc(&page->summary[i], 0) : 0;
+        while (words) {
+            uint32_t word = i * 64 + (uint32_t)__builtin_ctzll(words);
+            if (count + 64 > room) { /* the rest with the next call */
+                fs_or_sc(&page->summary[i], words);
+                return count;
+            }
+            words &= words - 1;
+            uint64_t bits = fs_exchange_sc(&page->ready[word], 0);
+            for (; bits; bits &= bits - 1) places[count++] = word * 64 + (uint32_t)__builtin_ctzll(bits);
+        }
+    }
+    return count;
+}
+
+/* For the processes of this side. NULL without memory. */
+static struct fs_set_page *map_home(void) {
+    void *memory = fs_system.mmap(NULL, FS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* ---- the eventfd -------------------------------------------------------------------------------------------- */
+
+/* An eventfd in the set's epoll, or -errno. */
+static int new_eventfd(struct fs_set *set, unsigned start) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    int fd = fs_keep_number(fs_system.eventfd(start, EFD_CLOEXEC | EFD_NONBLOCK), 0);
+    if (fd < 0) return fd;
+    if (fs_system.epoll_ctl(set->epoll, EPOLL_CTL_ADD, fd, &event) == 0) return fd;
+    int failed = -errno;
+    fs_system.close(fd);
+    return failed;
+}
+
+/* The program has closed the set's eventfd, or has taken its number: another one, which is readable. Whoever finds it out, any
+ * thread. */
+static void renew_eventfd(struct fs_set *set, int lost) {
+    int fd = new_eventfd(set, 1);
+    if (fd >= 0 && !fs_swap_if32(&set->fd, (uint32_t)lost, (uint32_t)fd)) fs_system.close(fd); /* another thread has */
+}
+
+static void wake_home(struct fs_set *set, uint32_t place) {
+    int fd = (int)fs_load_relaxed(&set->fd);
+    if (fs_hint(set->home, place, fd) < 0) renew_eventfd(set, fd);
+}
+
+void fs_wake_set(uint64_t name) {
+    struct fs_set *set = sets[fs_set_of(name) & INDEX];
+    /* (A set that has ended meanwhile, or is another loop's by now, gets a hint at nobody.) */
+    if (!name || !set || fs_load_relaxed(&set->id) != fs_set_of(name)) return;
+    fs_store_relaxed(&set->asked, 1);
+    wake_home(set, fs_place_of(name));
+}
+
+/* ---- its beginning and its end --------------------------------------------------------------------------------- */
+
+/* Where a set may be that is not there yet. -1: nowhere. */
+static int find_unused(void) {
+    for (int i = 0; i < set_count; i++)
+        if (!fs_load_relaxed(&sets[i]->id) && sets[i]->process == fs_own_pid) return i;
+    if (set_count == FS_SETS) return -1;
+    struct fs_set *set = fs_system.calloc(1, sizeof *set);
+    struct fs_set_page *home = set ? map_home() : NULL;
+    if (!home) {
+        fs_system.free(set);
+        return -1;
+    }
+    set->home = home;
+    set->process = fs_own_pid;
+    sets[set_count] = set;
+    return set_count++;
+}
+
+struct fs_set *fs_new_set(int *failed) {
+    static uint32_t uses;
+    int index = find_unused();
+    *failed = -ENOMEM;
+    if (index < 0) return NULL;
+    struct fs_set *set = sets[index];
+    memset(set->home, 0, sizeof *set->home);
+    set->sleep = 0;
+    /* Not among our share of the numbers: a loop that waits with select takes none from FD_SETSIZE on. */
+    set->epoll = fs_system.epoll_create1(EPOLL_CLOEXEC);
+    *failed = set->epoll < 0 ? -errno : 0;
+    if (*failed) return NULL;
+    int fd = new_eventfd(set, 0);
+    if (fd < 0) {
+        fs_system.close(set->epoll);
+        *failed = fd;
+        return NULL;
+    }
+    fs_store_relaxed(&set->fd, (uint32_t)fd);
+    fs_store_relaxed(&set->asked, 0);
+    uses = uses % (UINT32_MAX / FS_SETS) + 1;
+    fs_store_relaxed(&set->id, uses * FS_SETS | (uint32_t)index);
+    return set;
+}
+
+static void free_page(struct fs_set *set, struct fs_page *page) {
+    struct fs_page **at = &set->pages;
+    while (*at != page) at = &(*at)->next;
+    *at = page->next;
+    fs_retire_page(set, page);
+    fs_system.free(page);
+}
+
+int fs_is_own_set(const struct fs_set *set) { return set->process == fs_own_pid; }
+
+void fs_end_set(struct fs_set *set) {
+    if (!fs_is_own_set(set)) return; /* what a child has of it goes with the child */
+    fs_store_relaxed(&set->id, 0);
+    while (set->pages) free_page(set, set->pages);
+    int fd = (int)fs_exchange_sc(&set->fd, (uint32_t)-1);
+    fs_close_eventfd(fd);
+    fs_system.close(set->epoll);
+    set->epoll = -1;
+    fs_system.free(set->places);
+    set->places = NULL;
+    set->room = set->used = set->first_free = 0;
+}
+
+/* ---- places --------------------------------------------------------------------------------------------------- */
+
+static int widen(struct fs_set *set) {
+    uint32_t room = set->room ? set->room * 2 : 16;
+    if (set->room == FS_SET_PLACES) return -ENOSPC;
+    struct fs_place *places = fs_system.realloc(set->places, room * sizeof *places);
+    if (!places) return -ENOMEM;
+    set->places = places;
+    set->room = room;
+    return 0;
+}
+
+/* (`first_free` and `next_free` are places plus one; 0: none.) */
+int fs_take_place(struct fs_set *set) {
+    uint32_t place = set->first_free;
+    if (!fs_is_own_set(set)) return -EBADF;
+    if (place) {
+        place -= 1;
+        set->first_free = set->places[place].next_free;
+    } else {
+        int failed = set->used < set->room ? 0 : widen(set);
+        if (failed) return failed;
+        place = set->used++;
+    }
+    set->places[place] = (struct fs_place){NULL, NULL, 0};
+    return (int)place;
+}
+
+/* Nobody is in it. It stays for a while, since its process may come again, and would have to be told of another one. */
+static void leave_page(struct fs_set *set, struct fs_page *page) {
+    int idle = 0;
+    struct fs_page *oldest = NULL;
+    if (!page || --page->members) return;
+    for (struct fs_page *p = set->pages; p; p = p->next)
+        if (!p->members) {
+            idle++;
+            oldest = p; /* new ones stand first */
+        }
+    if (idle > FS_IDLE_PAGES) free_page(set, oldest);
+}
+
+void fs_give_place(struct fs_set *set, uint32_t place) {
+    if (!fs_is_own_set(set)) return;
+    struct fs_page *page = set->places[place].page;
+    set->places[place] = (struct fs_place){NULL, NULL, set->first_free};
+    set->first_free = place + 1;
+    leave_page(set, page);
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------------------------- */
+
+static void say_whether_asleep(struct fs_set *set, uint32_t sleep) {
+    fs_store_sc(&set->home->asleep, sleep);
+    for (struct fs_page *page = set->pages; page; page = page->next)
+        if (page->memory) fs_store_sc(&page->memory->asleep, sleep);
+    set->sleep = sleep;
+}
+
+/* In a forked child the words are the parent's, who sleeps or not. */
+int fs_fall_asleep(struct fs_set *set) {
+    if (!fs_is_own_set(set)) return 0;
+    /* SYNC: set asleep - pairs with fs_hint. */
+    set->sleeps += 1 + (set->sleeps == UINT32_MAX); /* (0 is no sleep's number) */
+    say_whether_asleep(set, set->sleeps);
+    if (!fs_is_hinted(set)) return 0;
+    say_whether_asleep(set, 0);
+    return 1;
+}
+
+void fs_rise(struct fs_set *set) {
+    if (set->sleep && fs_is_own_set(set)) say_whether_asleep(set, 0);
+}
+
+void fs_clear_set(struct fs_set *set) {
+    struct epoll_event events[16];
+    while (fs_system.epoll_wait(set->epoll, events, 16, 0) == 16) {}
+}
+
+int fs_is_hinted(const struct fs_set *set) {
+    if (is_hinted(set->home)) return 1;
+    for (struct fs_page *page = set->pages; page; page = page->next)
+        if (page->memory && is_hinted(page->memory)) return 1;
+    return 0;
+}
+
+int fs_take_hints(struct fs_set *set, uint32_t *places, int room) {
+    if (!fs_is_own_set(set)) return 0;
+    int count = take_hints(set->home, places, room);
+    struct fs_page *page = set->pages, *last = NULL;
+    for (; page && count + 64 <= room; page = page->next) {
+        if (page->memory) count += take_hints(page->memory, places + count, room - count);
+        last = page;
+    }
+    if (page && last) { /* the others come first with the next call: one of these may be full again by then */
+        struct fs_page *end = page;
+        while (end->next) end = end->next;
+        end->next = set->pages;
+        set->pages = page;
+        last->next = NULL;
+    }
+    return count;
+}
+
+/* ---- pages ---------------------------------------------------------------------------------------------------- */
+
+struct fs_page *fs_page_for(struct fs_set *set, uint32_t place, uint64_t token) {
+    struct fs_page *before = set->places[place].page, *page = set->pages;
+    if (before && before->token == token) return before;
+    while (page && page->token != token) page = page->next;
+    if (!page) {
+        page = fs_system.calloc(1, sizeof *page);
+        if (!page) return NULL;
+        page->token = token;
+        page->fd = -1;
+        page->next = set->pages;
+        set->pages = page;
+    }
+    page->members++;
+    set->places[place].page = page;
+    leave_page(set, before);
+    return page;
+}
+
+void fs_retire_page(struct fs_set *set, struct fs_page *page) {
+    struct fs_set_page *memory = page->memory;
+    uint32_t places[FS_HINTS];
+    int count;
+    if (!memory) return;
+    page->memory = NULL;
+    /* SYNC: page over - pairs with fs_tell_set. */
+    fs_store_sc(&memory->over, 1);
+    while ((count = take_hints(memory, places, FS_HINTS)))
+        for (int i = 0; i < count; i++) wake_home(set, places[i]);
+    fs_system.munmap(memory, FS_PAGE_SIZE);
+    if (page->fd >= 0) fs_close_eventfd(page->fd);
+    page->fd = -1;
+}
+
+int fs_fill_page(struct fs_set *set, struct fs_page *page, int fd_too) {
+    int failed = 0;
+    int memfd = fs_sealed_memory("fastsock-set", FS_PAGE_SIZE);
+    if (memfd < 0) return memfd;
+    if (fd_too) page->fd = new_eventfd(set, 0);
+    if (fd_too && page->fd < 0) failed = page->fd;
+    if (!failed && !(page->memory = fs_map_sealed(memfd, FS_PAGE_SIZE))) failed = -ENOMEM;
+    if (!failed) {
+        fs_store_sc(&page->memory->asleep, set->sleep);
+        return memfd;
+    }
+    if (page->fd >= 0) fs_close_eventfd(page->fd);
+    page->fd = -1;
+    fs_system.close(memfd);
+    return failed;
+}
+
+int fs_eventfd_of(struct fs_set *set, const struct fs_page *page) {
+    if (page->fd >= 0) return page->fd;
+    int fd = (int)fs_load_relaxed(&set->fd);
+    if (!fs_is_our_eventfd(fd)) {
+        renew_eventfd(set, fd);
+        fd = (int)fs_load_relaxed(&set->fd);
+    }
+    return fs_is_our_eventfd(fd) ? fd : -1;
+}

@@ -1,0 +1,273 @@
+/* Memory orders of the handshakes by which nobody sleeps too long, under C11's weak memory: every execution, by Relacy.
+ *
+ * The models in Promela are sequentially consistent. Here the same few steps are made with the orders that the core gives them, and a load
+ * gives any value that C11 permits, with two exceptions: no load sees a store that its own thread has yet to enable (load buffering), and a
+ * sequentially consistent load sees all that was sequentially consistent and earlier in the execution. So
+ * nothing is shown of weaker orders of the bell itself. What the kernel does to a futex's queue, to an eventfd and to a socket is done under a lock of its own, as there.
+ *
+ *     bell     a sleeper and a poster: core/ring/doorbell.h, core/waiter/bell.c. (Credits are the same: acked, credit_wait, credit_bell.)
+ *     told     a sleeper and the connection thread: core/waiter/lifelines.c, core/connection/wait.c
+ *     watched  a sleeper and who ends the watch: fs_end_watching, fs_is_watched
+ *     set      the owner of an event set and a process that posts: core/waiter/set.c, fs_hint in set.h
+ *     over     the owner gives a page up, and a process posts there: fs_retire_page, fs_tell_set
+ *
+ * Built by models/run, with -DTEST=bell. Negative controls (-D), each a step that is weaker, or at another place, than in the core:
+ *     bell     COMMIT=release, LOOK=acquire, ARM=acq_rel, READY=acquire: of the two writes and two looks any one;
+ *              HEAR_LATE: the bell is heard behind the look
+ *     told     TOLD_BEHIND: the bell before the count; COUNTED_BEHIND: the sleeper counts itself behind its look; SLEEPERS=acquire
+ *     watched  PRESENT_BEHIND: the bells before the word; COUNTED_BEHIND, SLEEPERS=acquire
+ *     set      SUMMARY=acq_rel, LOOK=acquire at the poster; ASLEEP=release, READY=acquire at the owner; SUMMARY_FIRST
+ *     over     SUMMARY=acq_rel, LOOK=acquire, OVER=release, READY=relaxed */
+#include <relacy/relacy.hpp>
+
+#ifndef COMMIT
+#define COMMIT seq_cst /* fs_post: the commit word */
+#endif
+#ifndef LOOK
+#define LOOK seq_cst /* fs_peer_doorbell; fs_hint: asleep; fs_tell_set: over */
+#endif
+#ifndef ARM
+#define ARM seq_cst /* fs_arm_receiver: ASLEEP */
+#endif
+#ifndef READY
+#define READY seq_cst /* fs_waiting; is_hinted, take_hints */
+#endif
+#ifndef HEAR
+#define HEAR seq_cst /* fs_hear_bell */
+#endif
+#ifndef RING
+#define RING seq_cst /* fs_ring_bell */
+#endif
+#ifndef SLEEPERS
+#define SLEEPERS seq_cst /* wake, of lifelines.c */
+#endif
+#ifndef SUMMARY
+#define SUMMARY seq_cst /* fs_hint: the last bit */
+#endif
+#ifndef ASLEEP
+#define ASLEEP seq_cst /* fs_fall_asleep */
+#endif
+#ifndef OVER
+#define OVER seq_cst /* fs_retire_page */
+#endif
+#define ORDER(name) ORDER_(name)
+#define ORDER_(name) rl::mo_##name
+
+typedef rl::atomic<unsigned> word;
+
+/* A word that one thread sleeps on, and the kernel's queue of it. */
+struct futex {
+    word bell;
+    rl::mutex queue;
+    bool sleeps;
+    void begin() {
+        bell.store(0, rl::mo_relaxed, $);
+        sleeps = false;
+    }
+    unsigned hear() { return bell.load(ORDER(HEAR), $); }
+    bool sleep_on(unsigned heard) { /* FUTEX_WAIT. Whether it would sleep */
+        queue.lock($);
+        bool same = bell.load(rl::mo_relaxed, $) == heard;
+        if (same) sleeps = true;
+        queue.unlock($);
+        return same;
+    }
+    void ring() {
+        bell.fetch_add(1, ORDER(RING), $);
+        queue.lock($); /* FUTEX_WAKE */
+        sleeps = false;
+        queue.unlock($);
+    }
+};
+
+struct bell : rl::test_suite<bell, 2> {
+    futex f;
+    word commit, doorbell;
+    rl::var<unsigned> payload;
+    void before() {
+        f.begin();
+        commit.store(0, rl::mo_relaxed, $);
+        doorbell.store(0, rl::mo_relaxed, $);
+        payload($) = 0;
+    }
+    void thread(unsigned me) {
+        if (me == 0) { /* fs_post, fs_wakes_receiver */
+            payload($) = 1;
+            commit.store(1, ORDER(COMMIT), $);
+            if (doorbell.load(ORDER(LOOK), $) & 1)
+                if (doorbell.fetch_and(~1u, rl::mo_seq_cst, $) & 1) f.ring();
+            return;
+        }
+#ifndef HEAR_LATE
+        unsigned heard = f.hear();
+#endif
+        doorbell.fetch_or(1, ORDER(ARM), $);
+        unsigned there = commit.load(ORDER(READY), $);
+#ifdef HEAR_LATE
+        unsigned heard = f.hear();
+#endif
+        if (there) RL_ASSERT(payload($) == 1);
+        else f.sleep_on(heard);
+    }
+    void after() { RL_ASSERT(!f.sleeps); } /* the poster has ended: who sleeps now sleeps for ever */
+};
+
+struct told : rl::test_suite<told, 2> {
+    futex f;
+    word count, sleepers;
+    rl::mutex kernel;
+    bool over;
+    void before() {
+        f.begin();
+        count.store(0, rl::mo_relaxed, $);
+        sleepers.store(0, rl::mo_relaxed, $);
+        over = false;
+    }
+    void thread(unsigned me) {
+        if (me == 0) { /* the lifeline ends; fs_note_event: tell */
+            kernel.lock($);
+            over = true;
+            kernel.unlock($);
+#ifndef TOLD_BEHIND
+            count.fetch_add(1, rl::mo_seq_cst, $);
+#endif
+            if (sleepers.load(ORDER(SLEEPERS), $)) f.ring();
+#ifdef TOLD_BEHIND
+            count.fetch_add(1, rl::mo_seq_cst, $);
+#endif
+            return;
+        }
+        unsigned looked = count.load(rl::mo_seq_cst, $); /* fs_take_stream */
+        kernel.lock($);
+        bool ended = over;
+        kernel.unlock($);
+        if (ended) return;
+        unsigned heard = f.hear();
+#ifdef COUNTED_BEHIND
+        unsigned seen = count.load(rl::mo_seq_cst, $);
+        sleepers.fetch_add(1, rl::mo_seq_cst, $);
+#else
+        sleepers.fetch_add(1, rl::mo_seq_cst, $); /* sleep_to_receive */
+        unsigned seen = count.load(rl::mo_seq_cst, $);
+#endif
+        if (seen == looked) f.sleep_on(heard);
+    }
+    void after() { RL_ASSERT(!f.sleeps); }
+};
+
+struct watched : rl::test_suite<watched, 2> {
+    futex f;
+    word present, sleepers;
+    void before() {
+        f.begin();
+        present.store(1, rl::mo_relaxed, $);
+        sleepers.store(0, rl::mo_relaxed, $);
+    }
+    void thread(unsigned me) {
+        if (me == 0) { /* fs_end_watching */
+#ifndef PRESENT_BEHIND
+            present.store(0, rl::mo_seq_cst, $);
+#endif
+            if (sleepers.load(ORDER(SLEEPERS), $)) f.ring();
+#ifdef PRESENT_BEHIND
+            present.store(0, rl::mo_seq_cst, $);
+#endif
+            return;
+        }
+        unsigned heard = f.hear();
+#ifdef COUNTED_BEHIND
+        unsigned watches = present.load(rl::mo_seq_cst, $);
+        sleepers.fetch_add(1, rl::mo_seq_cst, $);
+#else
+        sleepers.fetch_add(1, rl::mo_seq_cst, $); /* sleep_to_receive */
+        unsigned watches = present.load(rl::mo_seq_cst, $);
+#endif
+        if (watches) f.sleep_on(heard); /* else it looks by itself */
+    }
+    void after() { RL_ASSERT(!f.sleeps); }
+};
+
+struct set : rl::test_suite<set, 2> {
+    word ready, summary, asleep;
+    rl::mutex kernel;
+    bool rung, sleeps;
+    unsigned taken;
+    void before() {
+        ready.store(0, rl::mo_relaxed, $);
+        summary.store(0, rl::mo_relaxed, $);
+        asleep.store(0, rl::mo_relaxed, $);
+        rung = sleeps = false;
+        taken = 0;
+    }
+    void hint(unsigned place) { /* fs_hint */
+#ifndef SUMMARY_FIRST
+        ready.fetch_or(1u << place, rl::mo_seq_cst, $);
+#endif
+        summary.fetch_or(1, ORDER(SUMMARY), $);
+#ifdef SUMMARY_FIRST
+        ready.fetch_or(1u << place, rl::mo_seq_cst, $);
+#endif
+        unsigned sleep = asleep.load(ORDER(LOOK), $);
+        if (!sleep) return;
+        kernel.lock($);
+        rung = true;
+        kernel.unlock($);
+        asleep.compare_exchange_strong(sleep, 0, rl::mo_seq_cst, $);
+    }
+    void take() { /* take_hints */
+        if (summary.load(rl::mo_seq_cst, $) && summary.exchange(0, rl::mo_seq_cst, $)) taken |= ready.exchange(0, rl::mo_seq_cst, $);
+    }
+    void thread(unsigned me) {
+        if (me == 0) {
+            hint(0);
+            hint(1);
+            return;
+        }
+        take();
+        asleep.store(1, ORDER(ASLEEP), $); /* fs_fall_asleep */
+        if (summary.load(ORDER(READY), $)) {
+            asleep.store(0, rl::mo_seq_cst, $);
+            take();
+        } else {
+            sleeps = true;
+        }
+    }
+    /* What was not taken is found with the next look, for which an owner that sleeps has to be woken. */
+    void after() {
+        unsigned left = ready.load(rl::mo_relaxed, $);
+        RL_ASSERT((taken | left) == 3);
+        RL_ASSERT(!left || summary.load(rl::mo_relaxed, $));
+        RL_ASSERT(!left || !sleeps || rung);
+    }
+};
+
+struct over : rl::test_suite<over, 2> {
+    word ready, summary, gone;
+    unsigned taken;
+    bool told_otherwise;
+    void before() {
+        ready.store(0, rl::mo_relaxed, $);
+        summary.store(0, rl::mo_relaxed, $);
+        gone.store(0, rl::mo_relaxed, $);
+        taken = 0;
+        told_otherwise = false;
+    }
+    void thread(unsigned me) {
+        if (me == 0) { /* fs_tell_set */
+            ready.fetch_or(1, rl::mo_seq_cst, $);
+            summary.fetch_or(1, ORDER(SUMMARY), $);
+            told_otherwise = gone.load(ORDER(LOOK), $) != 0;
+            return;
+        }
+        gone.store(1, ORDER(OVER), $); /* fs_retire_page */
+        if (summary.load(ORDER(READY), $) && summary.exchange(0, rl::mo_seq_cst, $)) taken = ready.exchange(0, rl::mo_seq_cst, $);
+    }
+    void after() { RL_ASSERT(taken || told_otherwise); }
+};
+
+int main() {
+    rl::test_params how;
+    how.search_type = rl::sched_full;
+    how.output_history = false;
+    return rl::simulate<TEST>(how) ? 0 : 1;
+}

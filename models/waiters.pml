@@ -1,0 +1,416 @@
+/* Sleeping on a futex word, and waking: no wakeup is lost, whoever is killed, late or closed.
+ *
+ * Theory. Threads of one side sleep for data on the word `bell` of the region. A sleeper hears the bell (reads the word), says ASLEEP, and
+ * then looks: at the ring, and at whether something was told of the kernel connection. Then it sleeps, and the kernel lets it only if the word is what
+ * it has heard (FUTEX_WAIT). Who has something to tell makes that true first, then rings the bell (counts the word up), then wakes all who sleep on it.
+ * A poster does so only if it finds ASLEEP, which it takes away in the same step. All others do so always, and leave ASLEEP as it is:
+ * the connection thread, who closes the number, a holder that mends a dead one's turn. So all sleepers wake and look for
+ * themselves, none has to pass a wakeup on, and none that wakes takes ASLEEP away, which may be another one's.
+ *
+ * The kernel connection is watched by the connection thread, edge-triggered. It counts the event in the connection (`told`), and rings
+ * the bell then, if it finds a sleeper of its process counted. A sleeper counts itself before it reads `told`. A receiver looks at the kernel only if that count is another one than at its last look that found nothing. It joins the
+ * watch behind that look, before its first sleep. That is not too late: epoll_ctl reports what is there already when a descriptor is added.
+ *
+ * The other direction, senders that sleep on `credit_bell` for credits, is the same with other names.
+ *
+ * Two threads receive, of one process or (TWO) of two. Two processes hold the posting side, and each posts once. Then each lives on and is
+ * silent, or closes. The lifeline ends when the last one has closed or is dead. Who has received perhaps goes on, and receiver 1 may give up
+ * whenever it sleeps (its time is up); receiver 0 never does. EVENTS: the kernel connection tells of something that is nothing to a
+ * sleeper. DEATH: poster 0 may be killed at any step; ALL_DIE: then poster 1 too. RECEIVER_DIES: the process of receiver 1 may.
+ * CLOSE: another thread closes the number in the first receiving process. LOST: the program closes the descriptors of the
+ * connection thread there, and what the thread has not taken is lost (one poster only).
+ *
+ * Checked: nobody sleeps for ever while there is something for him: a message, the end of the lifeline, the end of his number. One message may
+ * lie there: its poster was killed before it had told, another process holds the posting side, and none of that has had a turn
+ * since. That send has neither been nor not been, as when a process is killed in the kernel's send. No fairness is assumed but
+ * that who can go on does so at some time.
+ *
+ * Negative controls (-D):
+ *   BIT_AFTER_LOOK      ASLEEP is said after the look at the ring
+ *   BELL_AFTER_LOOK     the bell is heard after the looks
+ *   WAKE_BEFORE_BUMP    who wakes does so before he counts the word up
+ *   WAKE_ONE            one sleeper is woken, not all
+ *   WOKEN_DISARMS       a sleeper that wakes, or whose time is up, takes ASLEEP away
+ *   NO_MEND             (DEATH) who inherits a turn does not ring the bell
+ *   TOLD_OUTSIDE        (DEATH) a poster gives back the turn before it looks for ASLEEP
+ *   EVENTS_AFTER_PEEK   (EVENTS) the count is read after the look at the kernel
+ *   END_NOTED           a look at the kernel is noted also if it found something: the other sleeper does not find it
+ *   NOTED_UNSEEN        what was told is noted as looked after by who did not look, since there was something in the ring
+ *   BELL_BEFORE_COUNT   the connection thread rings the bell before it counts the event
+ *   COUNTED_LATE        a sleeper counts itself when it has looked at what was told
+ *   EDGES_ALONE         the watch would tell of changes only: the end came between the look at the kernel and the join
+ *   CLOSE_UNCOUNTED     (CLOSE) who closes the number rings the bell, and counts nothing
+ *   QUIET_LOSS          (LOST) the watch ends without a word
+ *   LOSS_TOLD_FIRST     (LOST) who ends the watch tells the sleepers before they can see that nobody watches
+ */
+#define SLEEPERS 2
+#ifdef LOST
+#define HOLDERS 1                         /* so that there are not too many states */
+#else
+#define HOLDERS 2
+#endif
+
+#ifdef TWO
+#define HOMES 2
+#define home me
+#else
+#define HOMES 1
+#define home 0
+#endif
+
+/* The region. */
+bool rung[SLEEPERS];                      /* `bell` has been counted up since this sleeper noted it: all that a word can tell */
+bool asleep;                              /* FS_ASLEEP */
+byte in_ring;                             /* descriptors that are posted and not taken */
+
+/* The kernel. */
+bool queued[SLEEPERS];                    /* on the futex's queue */
+bool lifeline_over;
+bool watched[HOMES], due[HOMES];          /* in the thread's epoll; it has an event that the thread has not taken */
+
+/* Each receiving process. */
+byte told[HOMES], looked[HOMES];
+byte sleepers[HOMES];                     /* recv_sleepers */
+bool joined[HOMES];                       /* fs_is_watched: the turn of the watcher that the connection has joined is the present one */
+bool no_watcher;                          /* in process 0: fs_end_watching */
+bool number_gone[HOMES];
+bool home_dead[HOMES];
+
+/* The posting side: the turn to send, and who is alive. */
+#define NOBODY 9
+byte turn = NOBODY;
+byte taker = NOBODY;                      /* who has the turn to receive */
+byte open = HOLDERS;
+bool closed[HOLDERS], dead[HOLDERS];
+
+#define turn_is_dead_ones (turn != NOBODY && dead[turn])
+#define something_for(it) (lifeline_over || number_gone[it] || (in_ring > 0 && !turn_is_dead_ones))
+
+/* fs_ring_bell: FUTEX_WAKE. */
+inline wake() {
+#ifdef WAKE_ONE
+    atomic {
+        if
+        :: queued[0] -> queued[0] = false
+        :: queued[1] -> queued[1] = false
+        :: else
+        fi
+    }
+#else
+    atomic { queued[0] = false; queued[1] = false }
+#endif
+}
+
+inline ring_bell() {
+#ifdef WAKE_BEFORE_BUMP
+    wake();
+    atomic { rung[0] = true; rung[1] = true }
+#else
+    atomic { rung[0] = true; rung[1] = true };
+    wake()
+#endif
+}
+
+/* fs_join_watch: EPOLL_CTL_ADD */
+inline join_watch() {
+    watched[home] = true;
+    joined[home] = true;
+#ifndef EDGES_ALONE
+    due[home] = lifeline_over
+#endif
+}
+
+inline end_lifeline() {
+    lifeline_over = true;
+    due[0] = watched[0];
+#ifdef TWO
+    due[1] = watched[1]
+#endif
+}
+
+/* The kernel closes what a process had open. Atomic, by the caller. */
+inline close_one(who) {
+    closed[who] = true;
+    open--;
+    if
+    :: open == 0 -> end_lifeline()
+    :: else
+    fi
+}
+
+/* The turn to receive, of both sleepers. */
+inline take_turn() {
+    if
+    :: atomic { taker == NOBODY -> taker = me }
+#ifdef RECEIVER_DIES
+    :: atomic { taker == 1 && home_dead[1] -> taker = me }
+#endif
+    fi
+}
+
+/* fs_is_watched, fs_join_watch */
+inline join() {
+    if
+    :: atomic { !joined[home] && !no_watcher -> join_watch() }
+    :: atomic { !joined[home] && no_watcher -> bounded = true }
+    :: joined[home]
+    fi
+}
+
+/* MSG_PEEK, if something was told since the last look that found nothing (FS_IF_TOLD). */
+inline look_in_kernel() {
+#ifdef EVENTS_AFTER_PEEK
+    over = lifeline_over;
+    count = told[home];
+#else
+    count = told[home];
+    if
+    :: count != looked[home] || !joined[home] -> over = lifeline_over
+    :: else
+    fi;
+#endif
+    atomic {
+        if
+#ifndef END_NOTED
+        :: over
+#endif
+        :: else -> looked[home] = count
+        fi;
+        count = 0
+    }
+}
+
+proctype sleeper(byte me) {
+    byte count;
+    bool over, ready, bounded;
+    {
+        do
+        ::  take_turn();                  /* fs_try_receive */
+            if
+            :: number_gone[home] -> taker = NOBODY; break
+            :: else
+            fi;
+            if
+            :: atomic { in_ring > 0 -> in_ring--; ready = true }
+            :: else ->
+                look_in_kernel();
+                if                        /* the end of the stream: looked at after the kernel's */
+                :: atomic { over -> over = false; ready = true };
+                    if
+                    :: atomic { in_ring == 0 -> taker = NOBODY; break }
+                    :: atomic { in_ring > 0 -> in_ring-- }
+                    fi
+                :: atomic { !over }
+                fi
+            fi;
+            if
+            :: atomic { ready -> ready = false; taker = NOBODY };
+                if
+                :: break                  /* the program has enough */
+                :: true
+                fi
+            :: atomic { !ready ->
+                    taker = NOBODY
+                };
+                take_turn();              /* sleep_to_receive, sleep_for_bytes */
+#ifndef COUNTED_LATE
+                sleepers[home]++;
+#endif
+#ifndef BELL_AFTER_LOOK
+                rung[me] = false;         /* fs_hear_bell */
+#endif
+#ifdef BIT_AFTER_LOOK
+                ready = in_ring > 0;
+                asleep = true;
+#else
+                asleep = true;            /* fs_arm_receiver */
+                ready = in_ring > 0;
+#endif
+                join();                   /* is_told */
+#ifdef NOTED_UNSEEN
+                atomic {
+                    if
+                    :: ready -> looked[home] = told[home]
+                    :: else
+                    fi
+                };
+#endif
+                ready = ready || told[home] != looked[home];
+#ifdef COUNTED_LATE
+                sleepers[home]++;
+#endif
+#ifdef BELL_AFTER_LOOK
+                rung[me] = false;
+#endif
+                taker = NOBODY;
+                if
+                :: atomic { ready -> ready = false; bounded = false; sleepers[home]-- }
+                :: atomic { !ready -> queued[me] = !rung[me] };           /* sleep_on_bell: FUTEX_WAIT */
+                    if
+                    :: atomic { !queued[me] -> bounded = false; sleepers[home]-- }
+                    :: atomic { me == 1 -> queued[me] = false; sleepers[home]-- };        /* its time is up */
+#ifdef WOKEN_DISARMS
+                        asleep = false;
+#endif
+                        break
+#ifdef LOST
+                    :: atomic { bounded -> queued[me] = false; bounded = false; sleepers[home]-- }       /* nobody watches: it looks by itself */
+#endif
+                    :: atomic { timeout && !something_for(home) -> queued[me] = false; sleepers[home]--; break }       /* rightly for ever */
+                    fi;
+#ifdef WOKEN_DISARMS
+                    asleep = false
+#endif
+                fi
+            fi
+        od
+    }
+#ifdef RECEIVER_DIES
+    unless { home_dead[home] }
+#endif
+    ;
+    atomic { over = false; ready = false; bounded = false; count = 0; rung[me] = false; queued[me] = false }
+}
+
+proctype poster(byte me) {
+    {
+        /* fs_try_send: fs_take_turn_to_send; fs_mend_sending, which ends with fs_tell_peer */
+        if
+        :: atomic { turn == NOBODY -> turn = me }
+        :: atomic { turn_is_dead_ones -> turn = me };
+#ifndef NO_MEND
+            ring_bell()
+#endif
+        fi;
+        in_ring++;                        /* fs_post: the commit word */
+#ifdef TOLD_OUTSIDE
+        turn = NOBODY;
+#endif
+        if                                /* fs_peer_doorbell, fs_wakes_receiver */
+        :: atomic { asleep -> asleep = false }; ring_bell()
+        :: else
+        fi;
+#ifndef TOLD_OUTSIDE
+        turn = NOBODY;
+#endif
+        if
+        :: atomic { close_one(me) }       /* the program ends or closes; the ring's FIN, a message more, is left out */
+        :: true                           /* it lives on, and is silent */
+        fi
+    }
+#ifdef DEATH
+    unless { dead[me] }
+#endif
+}
+
+/* connection_thread of thread.c; fs_note_event, tell */
+proctype connection_thread(byte me) {
+end:
+    {
+end_idle:
+        do
+        :: atomic { due[me] -> due[me] = false };
+#ifdef BELL_BEFORE_COUNT
+            ring_bell();
+            told[me]++
+#else
+            told[me]++;
+            if
+            :: sleepers[me] > 0 -> ring_bell()
+            :: else
+            fi
+#endif
+        od
+    }
+#ifdef RECEIVER_DIES
+    unless { home_dead[me] }
+#endif
+}
+
+#ifdef CLOSE
+active proctype closer() {
+    atomic { taker == NOBODY -> number_gone[0] = true; joined[0] = false; watched[0] = false; due[0] = false };       /* fs_point_to */
+#ifndef CLOSE_UNCOUNTED
+    told[0]++;                            /* fs_wake_own */
+#endif
+    ring_bell()
+}
+#endif
+
+/* A byte comes on the kernel connection, or an urgent one: an event behind which there is nothing for a sleeper. */
+proctype stranger() {
+    atomic {
+        due[0] = due[0] || watched[0];
+#ifdef TWO
+        due[1] = due[1] || watched[1]
+#endif
+    }
+}
+
+/* The thread's epoll is gone, with what it had not taken. The thread, or who gives it up, ends its watch; perhaps another begins. */
+proctype loser() {
+    atomic { watched[0] = false; due[0] = false };
+#ifdef LOSS_TOLD_FIRST
+    told[0]++;
+    ring_bell();
+    atomic { no_watcher = true; joined[0] = false };
+#else
+    atomic { no_watcher = true; joined[0] = false };        /* fs_end_watching */
+#ifndef QUIET_LOSS
+    told[0]++;
+    if
+    :: sleepers[0] > 0 -> ring_bell()
+    :: else
+    fi;
+#endif
+#endif
+    if
+    :: no_watcher = false                 /* fs_begin_watching */
+    :: true
+    fi
+}
+
+/* The posters are alike: 0 is the first that dies. */
+proctype killer() {
+    if
+    :: atomic { !closed[0] -> dead[0] = true; close_one(0) }
+    :: closed[0]
+    fi;
+#ifdef ALL_DIE
+    if
+    :: atomic { !closed[1] -> dead[1] = true; close_one(1) }
+    :: closed[1]
+    fi
+#endif
+}
+
+proctype killer_of_receiver() {
+    home_dead[1] = true
+}
+
+init {
+    atomic {
+        run sleeper(0);
+        run sleeper(1);
+        run poster(0);
+#ifndef LOST
+        run poster(1);
+#endif
+        run connection_thread(0);
+#ifdef TWO
+        run connection_thread(1);
+#endif
+#ifdef DEATH
+        run killer();
+#endif
+#ifdef RECEIVER_DIES
+        run killer_of_receiver();
+#endif
+#ifdef EVENTS
+        run stranger();
+#endif
+#ifdef LOST
+        run loser()
+#endif
+    }
+}

@@ -1,0 +1,527 @@
+/* What becomes of the connection thread, of forks and of the program's calls while a stranger holds a thread in a call:
+ * `strangers [seconds]`.
+ *
+ * The core asks the system by a table, and this program puts its own functions there: a call of the connection thread, or of a
+ * thread that drops what strangers sent, stands still until the test lets it go on. Run under ThreadSanitizer and
+ * AddressSanitizer, as memory may be given back only when no thread is at it. */
+#pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than this needs */
+#include "frontend.h"
+
+#include <sys/un.h>
+
+#include "channel/dropping.h"
+#include "channel/names.h"
+#include "channel/table.h"
+#include "meeting/search.h"
+
+enum { LIMIT = 1024, STRANGER = 12345, MOST_SECONDS = 60, NEVER = 20000 /* us that what must not happen is waited for */ };
+
+enum role { PROGRAM = 0, CONNECTION_THREAD, DROPPER, ALL_PASS };
+
+enum call { START, RECVMSG, SEND, CLOSE }; /* START: before the first one */
+
+static __thread enum role role;
+static struct fs_system real;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct end ends[2];
+static fs_word32 next_role;                  /* of threads that are made from here on */
+static fs_word32 no_threads;                 /* the system makes none */
+static fs_word32 holds, held_call, stands;   /* such a call of this role's threads stands still; one does now */
+static fs_word32 stood;                      /* how many have */
+static fs_word32 seen_user;                  /* whom the kernel names at the other end of a unix socket, and to a look; 0: the real one */
+static fs_word32 old_kernel;                 /* no socket refuses descriptors */
+static fs_word32 control, control_closed_by; /* the descriptor that was connected to a name, plus one; role plus one */
+
+#define until(condition, ...) \
+    do { \
+        double until_ = seconds_now() + PATIENCE; \
+        while (!(condition)) { \
+            check(seconds_now() < until_, __VA_ARGS__); \
+            usleep(500); \
+        } \
+    } while (0)
+
+/* ---- the calls ----------------------------------------------------------------------------------------------- */
+
+struct start {
+    void *(*body)(void *);
+    void *argument;
+    enum role role;
+};
+
+static void stand_still(enum call call) {
+    if (role == PROGRAM || (uint32_t)role != fs_load_sc(&holds) || (uint32_t)call != fs_load_sc(&held_call)) return;
+    fs_add_sc(&stands, 1);
+    fs_add_sc(&stood, 1);
+    while (fs_load_sc(&holds)) usleep(200);
+    fs_add_sc(&stands, (uint32_t)-1);
+}
+
+static void *run_in_role(void *given) {
+    struct start start = *(struct start *)given;
+    free(given);
+    role = start.role;
+    stand_still(START);
+    return start.body(start.argument);
+}
+
+static int create_in_role(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument) {
+    if (fs_load_sc(&no_threads)) return EAGAIN;
+    struct start *start = malloc(sizeof *start);
+    *start = (struct start){body, argument, (enum role)fs_load_sc(&next_role)};
+    int failed = real.pthread_create(thread, how, run_in_role, start);
+    if (failed) free(start);
+    return failed;
+}
+
+static ssize_t held_recvmsg(int fd, struct msghdr *message, int flags) {
+    stand_still(RECVMSG);
+    ssize_t got = real.recvmsg(fd, message, flags);
+    struct cmsghdr *c = got >= 0 && flags & MSG_PEEK && fs_load_sc(&seen_user) ? CMSG_FIRSTHDR(message) : NULL;
+    if (c && c->cmsg_type == SCM_CREDENTIALS) ((struct ucred *)CMSG_DATA(c))->uid = fs_load_sc(&seen_user);
+    return got;
+}
+
+static ssize_t held_send(int fd, const void *data, size_t length, int flags) {
+    stand_still(SEND);
+    return real.send(fd, data, length, flags);
+}
+
+static int held_close(int fd) {
+    if ((uint32_t)fd + 1 == fs_load_sc(&control)) fs_store_sc(&control_closed_by, (uint32_t)role + 1);
+    stand_still(CLOSE);
+    return real.close(fd);
+}
+
+static int told_getsockopt(int fd, int level, int option, void *value, socklen_t *size) {
+    if (option == 83 && level == SOL_SOCKET && fs_load_sc(&old_kernel)) {
+        errno = ENOPROTOOPT;
+        return -1;
+    }
+    int result = real.getsockopt(fd, level, option, value, size);
+    if (option == SO_PEERCRED && level == SOL_SOCKET && fs_load_sc(&seen_user)) ((struct ucred *)value)->uid = fs_load_sc(&seen_user);
+    return result;
+}
+
+static int noted_connect(int fd, const struct sockaddr *to, socklen_t size) {
+    int result = real.connect(fd, to, size);
+    if (result == 0 && to->sa_family == AF_UNIX) fs_store_sc(&control, (uint32_t)fd + 1);
+    return result;
+}
+
+static void hold(enum role which, enum call call) {
+    fs_store_sc(&held_call, (uint32_t)call);
+    fs_store_sc(&holds, (uint32_t)which);
+}
+
+static void release(void) {
+    fs_store_sc(&holds, 0);
+    until(!fs_load_sc(&stands), "it stands still");
+}
+
+/* ---- the program ---------------------------------------------------------------------------------------------- */
+
+static void enter_front(void) { take_again(&lock); }
+static void leave_front(void) { let_go(); }
+
+static uint64_t publish(const char *name, int fd) {
+    uint64_t handle;
+    int failed;
+    enter_front();
+    until((failed = fs_publish(name, strlen(name), fd, NULL, &handle)) != FS_TOO_MANY_NAMES && failed != FS_NO_THREAD,
+          "no name can be published");
+    leave_front();
+    check(failed == 0, "publishing: %s", strerror(-failed));
+    return handle;
+}
+
+static void withdraw(uint64_t handle) {
+    fs_word32 *arrival;
+    enter_front();
+    fs_withdraw(handle, &arrival);
+    leave_front();
+}
+
+/* Somebody at a name. */
+static int visit(const char *name) {
+    struct sockaddr_un address;
+    socklen_t size = fs_abstract_address(&address, name, strlen(name));
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    check(fd >= 0 && connect(fd, (struct sockaddr *)&address, size) == 0, "visiting: %m");
+    return fd;
+}
+
+static int is_sent_away(int fd, char why) {
+    char said;
+    return recv(fd, &said, 1, 0) == 1 && said == why;
+}
+
+static int start_thread(void) {
+    enter_front();
+    int failed = fs_start_thread_again();
+    leave_front();
+    return failed;
+}
+
+static int count_descriptors(void) {
+    int count = 0;
+    for (int i = 0; i < LIMIT; i++) count += fcntl(i, F_GETFD) >= 0;
+    return count;
+}
+
+/* As a front end does it: the parent goes on, and the child publishes a name of its own. (ThreadSanitizer has no new threads in a
+ * forked child: there the child finds the table free, and no more.) */
+static void fork_and_publish(int fd) {
+    int status;
+    enter_front();
+    pid_t child = fork_holder();
+    if (child == 0) {
+        pthread_mutex_init(&lock, NULL);
+        lock_of_thread = NULL;
+        alarm(MOST_SECONDS);
+        fs_store_sc(&holds, 0);
+#ifdef __SANITIZE_THREAD__
+        fs_drop_parked();
+        end_at_once(0);
+#endif
+        uint64_t handle = publish("fastsock/test/child", fd);
+        int visitor = visit("fastsock/test/child");
+        check(send(visitor, "?", 1, 0) == 1 && is_sent_away(visitor, 'v'), "the child's visitor is not answered");
+        withdraw(handle);
+        end_at_once(0);
+    }
+    leave_front();
+    check(waitpid(child, &status, 0) == child && status == 0, "the child ended with %#x", (unsigned)status);
+}
+
+/* ---- the thread is held with a visitor --------------------------------------------------------------------------- */
+
+static void hold_with_visitor(void) {
+    int fds[2], visitor;
+    connect_pair(fds);
+    uint64_t handle = publish("fastsock/test/a", fds[1]);
+    hold(CONNECTION_THREAD, RECVMSG);
+    visitor = visit("fastsock/test/a");
+    check(send(visitor, "?", 1, 0) == 1, "send: %m");
+    until(fs_load_sc(&stands), "the thread does not come to the visitor");
+    fork_and_publish(fds[1]);
+    check(start_thread() == FS_NO_THREAD, "a second thread runs");
+    fork_and_publish(fds[1]);
+    /* It keeps off the table until a fork is over. */
+    enter_front();
+    fs_stop_thread();
+    leave_front();
+    release();
+    usleep(NEVER);
+    fs_take_table();
+    check(fs_load_relaxed(&fs_table.meetings[handle & 0xffff].state) == FS_MEETING_WAITING, "it does not keep off");
+    fs_unlock_table();
+    enter_front();
+    fs_fork_is_over();
+    leave_front();
+    check(is_sent_away(visitor, 'v'), "the visitor is not answered");
+    until(start_thread() == 0, "no thread is started again");
+    withdraw(handle);
+    close(visitor);
+    handle = publish("fastsock/test/a", fds[1]);
+    visitor = visit("fastsock/test/a");
+    check(send(visitor, "?", 1, 0) == 1 && is_sent_away(visitor, 'v'), "the next thread answers nobody");
+    withdraw(handle);
+    close(visitor);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* ---- the thread is held while it answers ------------------------------------------------------------------------- */
+
+struct pair {
+    struct end ends[2];
+    void *memory;
+    size_t size;
+};
+
+static struct pair *make_pair(void) {
+    static const struct fs_manner manner = {4, 8192, 1};
+    struct pair *pair = calloc(1, sizeof *pair);
+    int fds[2];
+    connect_pair(fds);
+    pair->memory = make_region(8, 4096, &pair->size);
+    for (int s = 0; s < 2; s++) {
+        struct end *e = &pair->ends[s];
+        *e = (struct end){.lock = &lock, .memory = pair->memory, .size = pair->size, .side = s};
+        check(open_end(e, fds[s]) == 0 && attach_end(e, &manner) == 0, "no pair");
+    }
+    return pair;
+}
+
+/* End 1 posts, end 0 hands its number out, and asks for the doorbell byte that is missing. */
+static void ask(struct pair *pair) {
+    struct fs_call call;
+    check(begin_call(&pair->ends[1], &call), "it has ended");
+    check(fs_try_send(&pair->ends[1].c, "posted", 6, MSG_NOSIGNAL) == 6, "not sent");
+    end_call(&pair->ends[1], &call);
+    check(begin_call(&pair->ends[0], &call), "it has ended");
+    enter_front();
+    int lacks = fs_expose(&pair->ends[0].c);
+    leave_front();
+    end_call(&pair->ends[0], &call);
+    check(lacks == 1, "no byte is missing: %d", lacks);
+    fs_ask_for_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
+}
+
+static int has_byte(struct pair *pair) { return fs_events_now(pair->ends[0].number, POLLIN); }
+
+static fs_word32 ended;
+
+static void *end_pair(void *given) {
+    struct pair *pair = given;
+    enter_front();
+    for (int s = 0; s < 2; s++) {
+        fs_ignore_asks(&pair->ends[s].c);
+        pair->ends[s].asked = 0;
+    }
+    leave_front();
+    fs_store_sc(&ended, 1);
+    for (int s = 0; s < 2; s++) close_end(&pair->ends[s], 1);
+    munmap(pair->memory, pair->size);
+    memset(pair, 0xee, sizeof *pair);
+    free(pair);
+    return NULL;
+}
+
+/* `lost`: the program closes the thread's descriptors, so that a second one answers meanwhile. Else a fork comes. */
+static void hold_while_answering(int lost) {
+    struct pair *first = make_pair(), *second = make_pair();
+    pthread_t ending;
+    int fds[2], size;
+    connect_pair(fds);
+    fs_store_sc(&ended, 0);
+    hold(CONNECTION_THREAD, SEND); /* the doorbell byte's */
+    ask(first);
+    until(fs_load_sc(&stands), "the thread does not answer");
+    if (lost) {
+        int from = fs_share(&size);
+        for (int i = 0; i < size; i++) close(from + i);
+        enter_front();
+        check(fs_ensure_thread() == 0, "no second thread");
+        leave_front();
+        hold(ALL_PASS, SEND); /* but the first one */
+        ask(second);
+        until(has_byte(second), "the second thread does not answer");
+    } else {
+        fork_and_publish(fds[1]);
+    }
+    check(real.pthread_create(&ending, NULL, end_pair, first) == 0, "no thread");
+    usleep(5 * NEVER);
+    check(!fs_load_sc(&ended), "it ends while it is asked");
+    release();
+    pthread_join(ending, NULL);
+    until(start_thread() == 0, "no thread is started again");
+    if (!lost) ask(second);
+    until(has_byte(second), "the next thread does not answer");
+    fork_and_publish(fds[1]);
+    until(start_thread() == 0, "the first thread has taken the word that the next one shall end");
+    end_pair(second);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* ---- nobody can drop ---------------------------------------------------------------------------------------------- */
+
+/* The parent's threads are not in a forked child, nor is anything held there. It has that so before the front end's handlers run, as
+ * one of them may close a connection. */
+static void fork_beside_droppers(void) {
+    int status, pipes[FS_DROPPERS][2];
+    fs_store_sc(&next_role, DROPPER);
+    hold(DROPPER, CLOSE);
+    for (int i = 0; i < FS_DROPPERS; i++) {
+        check(pipe2(pipes[i], O_CLOEXEC) == 0, "pipe: %m");
+        fs_drop_descriptor(pipes[i][0], 0);
+    }
+    until(fs_load_sc(&stands) == FS_DROPPERS, "they are not held");
+    check(!fs_can_drop(), "more can be dropped");
+    enter_front();
+    fs_stop_thread();
+    fs_announce_fork(1);
+    pid_t child = fork();
+    fs_announce_fork(0);
+    if (child == 0) end_at_once(!fs_can_drop());
+    fs_fork_is_over();
+    leave_front();
+    check(waitpid(child, &status, 0) == child && status == 0, "the child waits for its parent's threads");
+    release();
+    until(fs_can_drop(), "nothing can be dropped");
+    for (int i = 0; i < FS_DROPPERS; i++) close(pipes[i][1]);
+    fs_store_sc(&next_role, CONNECTION_THREAD);
+    until(start_thread() == 0, "no thread is started again");
+}
+
+static int more_can_be_dropped(void) {
+    enter_front();
+    int can = fs_can_drop();
+    leave_front();
+    return can;
+}
+
+/* Visitors whom nobody can send away, as all threads are held or none can be made. */
+static void flood(int none_can_be_made) {
+    int fds[2], visitors[64], count = 0;
+    struct sockaddr_un address;
+    const char *name = "fastsock/test/flood";
+    socklen_t size = fs_abstract_address(&address, name, strlen(name));
+    connect_pair(fds);
+    int before = count_descriptors();
+    uint64_t handle = publish(name, fds[1]);
+    enter_front();
+    fs_take_table();
+    fs_table.meetings[handle & 0xffff].expires = fs_now() + (int64_t)MOST_SECONDS * 1000000000;
+    fs_unlock_table();
+    leave_front();
+    int published = count_descriptors();
+    fs_store_sc(&seen_user, STRANGER);
+    fs_store_sc(&next_role, DROPPER);
+    if (none_can_be_made) fs_store_sc(&no_threads, 1);
+    else hold(DROPPER, CLOSE);
+    /* (The connection thread may be slow to take them.) */
+    double until = seconds_now() + 3 * PATIENCE;
+    for (double last = seconds_now(); count < 64 && (seconds_now() - last < 0.5 || more_can_be_dropped()); usleep(500)) {
+        check(seconds_now() < until, "more can be dropped");
+        visitors[count] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (connect(visitors[count], (struct sockaddr *)&address, size) == 0) {
+            count++;
+            last = seconds_now();
+        } else {
+            close(visitors[count]);
+        }
+    }
+    check(count < 64, "all are let in");
+    int taken = count_descriptors() - published - count;
+    check(taken <= FS_DROPPERS + 1, "%d are taken", taken);
+    fs_store_sc(&no_threads, 0);
+    release();
+    for (int i = 0; i < count; i++) {
+        struct pollfd polled = {visitors[i], POLLIN, 0};
+        check(poll(&polled, 1, (int)PATIENCE * 1000) == 1, "visitor %d of %d waits for ever", i, count);
+        check(is_sent_away(visitors[i], 'u'), "visitor %d of %d is not answered", i, count);
+        close(visitors[i]);
+    }
+    withdraw(handle);
+    until(count_descriptors() == before, "%d descriptors are left", count_descriptors() - before);
+    until(fs_can_drop(), "nothing can be dropped");
+    fs_store_sc(&seen_user, 0);
+    fs_store_sc(&next_role, CONNECTION_THREAD);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* A stranger's message is dropped by a thread that starts late: it takes no other one. */
+static void drop_late(void) {
+    char name[64];
+    struct pair *pair = make_pair();
+    int length = snprintf(name, sizeof name, FS_ASK_NAME, (unsigned long long)fs_ask_token()), before = count_descriptors();
+    struct sockaddr_un address;
+    socklen_t size = fs_abstract_address(&address, name, (size_t)length);
+    int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    union {
+        char space[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr aligned;
+    } came = {.aligned = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))}};
+    struct msghdr message = {.msg_name = &address, .msg_namelen = size, .msg_control = came.space, .msg_controllen = sizeof came};
+    memcpy(CMSG_DATA(&came.aligned), &stranger, sizeof stranger);
+    uint32_t stood_before = fs_load_sc(&stood);
+    fs_store_sc(&seen_user, STRANGER);
+    fs_store_sc(&next_role, DROPPER);
+    hold(DROPPER, START);
+    check(stranger >= 0 && sendmsg(stranger, &message, 0) == 0, "sending: %m");
+    close(stranger);
+    /* (Nobody needs a doorbell byte: that one would get it without being heard.) */
+    uint32_t told = fs_load_sc(&pair->ends[1].c.watch.told);
+    fs_ask_for_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
+    until(fs_load_sc(&stood) - stood_before > 2, "the connection thread waits for ever");
+    check(fs_load_sc(&pair->ends[1].c.watch.told) == told, "it is answered too early");
+    release();
+    until(fs_load_sc(&pair->ends[1].c.watch.told) != told, "the request behind is lost");
+    fs_store_sc(&seen_user, 0);
+    until(count_descriptors() == before, "%d descriptors are left", count_descriptors() - before);
+    fs_store_sc(&next_role, CONNECTION_THREAD);
+    end_pair(pair);
+}
+
+/* ---- the seeker ---------------------------------------------------------------------------------------------------- */
+
+/* Another user holds the name. The seeker's call closes nothing that may have something in it. */
+static void seek_at_stranger(int old) {
+    const char *name = "fastsock/test/held";
+    struct fs_course course = {0};
+    struct fs_upshot upshot;
+    struct fs_call call;
+    struct sockaddr_un address;
+    socklen_t size = fs_abstract_address(&address, name, strlen(name));
+    int fds[2], holder = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    check(holder >= 0 && bind(holder, (struct sockaddr *)&address, size) == 0 && listen(holder, 4) == 0, "holding: %m");
+    connect_pair(fds);
+    fs_store_sc(&seen_user, STRANGER);
+    fs_store_sc(&old_kernel, (uint32_t)old);
+    fs_store_sc(&next_role, DROPPER);
+    fs_store_sc(&control, 0);
+    fs_store_sc(&control_closed_by, 0);
+    ends[0] = (struct end){.lock = &lock};
+    check(open_end(&ends[0], fds[0]) == 0, "no end");
+    enter_front();
+    fs_count_opened(FS_REASON_FEW);
+    fs_open_course(&course, &ends[0].c, 0, FS_REASON_FEW);
+    check(fs_proceed(&course, FS_CE_START) && fs_begin_search(&course, name, strlen(name), 0) == 0, "no search");
+    for (course.operations = 1; course.state != FS_DECIDED; course.operations++) {
+        check(course.operations < 10000 && fs_begin(&ends[0].c, &call), "nothing is decided");
+        fs_take_step(&course, &ends[0].c, NULL, &upshot);
+        after_call(&ends[0], &call);
+    }
+    check(course.reason == FS_REASON_UNTRUSTED, "reason %d", course.reason);
+    leave_front();
+    until(fs_load_sc(&control_closed_by), "nobody closes it");
+    int passes = 1;
+    socklen_t n = sizeof passes;
+    int refuses = !old && getsockopt(holder, SOL_SOCKET, 83, &passes, &n) == 0;
+    check(fs_load_sc(&control_closed_by) == 1 + (uint32_t)(refuses ? PROGRAM : DROPPER), "closed by %u", fs_load_sc(&control_closed_by));
+    fs_store_sc(&seen_user, 0);
+    fs_store_sc(&old_kernel, 0);
+    fs_store_sc(&next_role, CONNECTION_THREAD);
+    close_end(&ends[0], 1);
+    close(fds[1]);
+    close(holder);
+}
+
+int main(int count, char **arguments) {
+    struct rounds rounds = begin_rounds(count, arguments);
+    uint64_t random;
+    struct fs_terms terms = {.window = 8, .chunk = 4096, .manner = {4, 1024, 1}, .memory_cap = 1 << 30, .patience = 200000000};
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = LIMIT;
+    check(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit: %m");
+    alarm(MOST_SECONDS * 2);
+    signal(SIGPIPE, SIG_IGN);
+    real = fs_system;
+    fs_system.pthread_create = create_in_role;
+    fs_system.recvmsg = held_recvmsg;
+    fs_system.send = held_send;
+    fs_system.close = held_close;
+    fs_system.getsockopt = told_getsockopt;
+    fs_system.connect = noted_connect;
+    fs_store_sc(&next_role, CONNECTION_THREAD);
+    become_front_end();
+    fs_put_terms(&terms);
+    while (next_round(&rounds, &random)) {
+        hold_with_visitor();
+        hold_while_answering(0);
+        hold_while_answering(1);
+        fork_beside_droppers();
+        flood(0);
+        flood(1);
+        drop_late();
+        seek_at_stranger(0);
+        seek_at_stranger(1);
+    }
+    printf("%u rounds, %u calls stood still\n", rounds.done, fs_load_sc(&stood));
+    return 0;
+}

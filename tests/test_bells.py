@@ -1,0 +1,221 @@
+"""Threads that sleep on the ring: what it costs to sleep and to wake, and that they hear of everything else too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket as stdlib
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from differential.processes import forked
+from pairs import Pair, Task, read_exactly, until_asleep
+
+COUNTED = (
+    *("poll", "ppoll", "read", "write", "recv", "recvfrom", "recvmsg", "send", "sendto", "sendmsg"),
+    *("fcntl", "ioctl", "setsockopt", "epoll_ctl", "eventfd", "nanosleep", "sched_yield"),
+)
+"""What a sleep and a wakeup could be made of, but for the one call that is: functions of the C library."""
+
+COUNTER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+static unsigned long counts[64], wakes, sleeps;
+static const char *names[64];
+#define COUNT(index, name) \\
+    long name(long a, long b, long c, long d, long e, long f) { \\
+        static long (*real)(long, long, long, long, long, long); \\
+        if (!real) real = dlsym(RTLD_NEXT, #name); \\
+        names[index] = #name; \\
+        __atomic_add_fetch(&counts[index], 1, __ATOMIC_RELAXED); \\
+        return (long)(int)real(a, b, c, d, e, f); \\
+    }
+%s
+long syscall(long number, long a, long b, long c, long d, long e, long f) {
+    static long (*real)(long, long, long, long, long, long, long);
+    if (!real) real = dlsym(RTLD_NEXT, "syscall");
+    if (number == SYS_futex) __atomic_add_fetch(b == FUTEX_WAKE ? &wakes : &sleeps, 1, __ATOMIC_RELAXED);
+    return real(number, a, b, c, d, e, f);
+}
+unsigned long counted(const char *name) {
+    if (name[0] == 'W') return wakes;
+    if (name[0] == 'S') return sleeps;
+    for (int i = 0; i < 64; i++) {
+        const char *a = names[i], *b = name;
+        while (a && *a && *a == *b) a++, b++;
+        if (a && *a == *b) return counts[i];
+    }
+    return 0;
+}
+"""
+
+PROGRAM = """
+import ctypes, os, sys, time
+import fastsock
+fastsock.patch()
+more = 20  # round trips, once one direction is on the ring
+import socket
+names = sys.argv[2].split(",")
+counted = ctypes.CDLL(sys.argv[1]).counted
+counted.restype = ctypes.c_ulong
+rounds = int(sys.argv[3])
+listener = socket.create_server(("127.0.0.1", 0))
+if os.fork() == 0:
+    listener.close()
+    here = socket.create_connection(("127.0.0.1", int(os.read(int(sys.argv[4]), 100))))
+    while (first := here.recv(4)) == b"more":
+        here.sendall(b"pong")
+    assert first == b"last"
+    for _ in range(rounds):
+        assert (got := here.recv(4)) == b"ping", got
+        here.sendall(b"pong")
+    assert here.recv(4) == b""
+    os._exit(0)
+os.write(int(sys.argv[5]), str(listener.getsockname()[1]).encode())
+here, _ = listener.accept()
+def go(count):
+    for _ in range(count):
+        here.sendall(b"ping")
+        assert (got := here.recv(4)) == b"pong", got
+until = time.monotonic() + 20
+while fastsock.path_of(here).path != "ring" or (more := more - 1):
+    assert time.monotonic() < until, fastsock.path_of(here)
+    here.sendall(b"more")
+    assert here.recv(4) == b"pong"
+here.sendall(b"last")
+before = [counted(name.encode()) for name in names]
+go(rounds)
+print(*[counted(name.encode()) - then for name, then in zip(names, before)])
+here.close()
+os.wait()
+"""
+ROUNDS = 300
+
+
+def test_a_round_trip_is_one_call_to_wake_and_one_to_sleep(tmp_path: Path) -> None:
+    """Polling is off, and both ends block: no look at the kernel connection, no eventfd."""
+    source, library = tmp_path / "counter.c", tmp_path / "counter.so"
+    source.write_text(COUNTER % "\n".join(f"COUNT({number}, {name})" for number, name in enumerate(COUNTED)))
+    subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source, "-ldl"], check=True, timeout=60)
+    names = ("Wakes", "Sleeps", *COUNTED)
+    here, there = os.pipe()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(library), ",".join(names), str(ROUNDS), str(here), str(there)],
+        env={**os.environ, "LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0", "FASTSOCK_MOVE_AFTER": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        pass_fds=(here, there),
+    )
+    os.close(here)
+    os.close(there)
+    assert done.returncode == 0, done.stderr
+    made = dict(zip(names, map(int, done.stdout.split()), strict=True))
+    wakes, sleeps = made.pop("Wakes"), made.pop("Sleeps")
+    # (One that is awake when something comes needs neither.)
+    assert wakes <= ROUNDS * 1.05
+    assert sleeps <= ROUNDS * 1.05
+    assert wakes + sleeps > ROUNDS / 4
+    others = {name: count for name, count in made.items() if count}
+    assert sum(others.values()) <= ROUNDS / 20, others
+
+
+@pytest.fixture
+def kind() -> str:
+    """Of `pair`."""
+    return "ring"
+
+
+pytestmark = pytest.mark.usefixtures("bounded")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_all_threads_of_one_call_hear_of_the_end(pair: Pair, threads: int) -> None:
+    near, far = pair
+    receivers = [Task(near.recv, 1).until_asleep() for _ in range(threads)]
+    far.shutdown(stdlib.SHUT_WR)
+    assert [receiver.result() for receiver in receivers] == [b""] * threads
+
+
+def test_each_of_several_threads_gets_its_byte(pair: Pair) -> None:
+    near, far = pair
+    receivers = [Task(near.recv, 1).until_asleep() for _ in range(4)]
+    for _ in range(4):
+        far.sendall(b"x")
+    assert [receiver.result() for receiver in receivers] == [b"x"] * 4
+
+
+def test_one_that_runs_out_of_time_leaves_the_others_asleep(pair: Pair) -> None:
+    near, far = pair
+    patient = Task(near.recv, 1).until_asleep()
+    near.settimeout(0.05)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            near.recv(1)
+    patient.until_asleep()
+    far.sendall(b"x")
+    assert patient.result() == b"x"
+
+
+def test_threads_that_sleep_hear_of_a_shutdown_by_another_one(pair: Pair) -> None:
+    near, _ = pair
+    receiver = Task(near.recv, 1).until_asleep()
+    near.shutdown(stdlib.SHUT_RD)
+    assert receiver.result() == b""
+
+
+def test_a_signal_ends_no_sleep_but_runs_its_handler(pair: Pair) -> None:
+    near, far = pair
+    ran = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: ran.set())
+    try:
+        main = threading.main_thread().native_id
+
+        def act() -> None:
+            until_asleep(os.getpid(), main)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert ran.wait(10)
+            until_asleep(os.getpid(), main)
+            far.sendall(b"x")
+
+        helper = Task(act)
+        assert read_exactly(near, 1) == b"x"
+        helper.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("what", ["bytes", "end", "reset"])
+def test_threads_sleep_on_without_our_descriptors(pair: Pair, what: str) -> None:
+    """The program closes all that it does not know, the connection thread's among them."""
+
+    def child() -> None:
+        keep = max(near.fileno(), far.fileno(), asked.fileno(), told.fileno())
+        far.close()
+        receiver = Task(near.recv, 1).until_asleep()
+        os.closerange(keep + 1, 1 << 16)
+        told.send(b"!")
+        assert receiver.result() == (b"x" if what == "bytes" else b"")
+        told.send(b"!")
+
+    near, far = pair
+    asked, told = stdlib.socketpair()
+    asked.settimeout(20)
+    with asked, told, forked(child):
+        near.close()
+        assert asked.recv(1) == b"!"
+        if what == "bytes":
+            far.sendall(b"x")
+        elif what == "end":
+            far.shutdown(stdlib.SHUT_WR)
+        else:
+            far.close()
+        assert asked.recv(1) == b"!"

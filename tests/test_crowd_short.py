@@ -1,0 +1,176 @@
+"""Connections that are set up while a process has few descriptors or little memory left, from any step on: each of them
+works, on kernel TCP if need be."""
+
+
+import pytest
+from crowd import report_of, running, serving
+from pairs import SECONDS
+
+pytestmark = pytest.mark.usefixtures("bounded")
+
+
+# ---- descriptors
+
+LOWER = """
+import resource
+LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)
+STEPS = [(step, free) for step in range(10) for free in (0, 1, 2, 3, 4, 5, 7, 10, 20)]
+
+def lower(free):
+    '''Leaves so many descriptors to the process.'''
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + free, LIMITS[1]))
+
+def restore():
+    resource.setrlimit(resource.RLIMIT_NOFILE, LIMITS)
+"""
+SHORT_CLIENT = (
+    LOWER
+    + """
+kept, moved = [], 0
+for step, free in STEPS:
+    sock = connected(int(sys.argv[1]), sys.argv[2] == "True")
+    converse(sock, step)
+    lower(free)
+    converse(sock, 15)
+    restore()
+    moved += is_on_ring(sock)
+    kept.append(sock)
+    for sock in random.sample(kept, min(3, len(kept))):
+        converse(sock, 1)
+    if len(kept) > 20:
+        kept.pop(random.randrange(len(kept))).close()
+for sock in kept:
+    sock.close()
+say(moved)
+"""
+)
+SHORT_SERVER = (
+    LOWER
+    + """
+def answer(sock, step, free):
+    with sock:
+        for number in range(step + 1):
+            sock.sendall(answer_to(*parse(sock)))
+        lower(free)
+        answer_all(sock)
+        restore()
+
+def parse(sock):
+    size, answer, _ = parsed(read_all(sock, REQUEST.size))
+    return read_all(sock, size), answer
+
+with listening() as listener:
+    say(listener.getsockname()[1])
+    for step, free in STEPS:
+        answer(listener.accept()[0], step, free)
+say("ended")
+"""
+)
+CALLERS = (
+    LOWER
+    + """
+moved = 0
+for _ in STEPS:
+    with connected(int(sys.argv[1]), sys.argv[2] == "True") as sock:
+        converse(sock, 25)
+        moved += is_on_ring(sock)
+say(moved)
+"""
+)
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_client_whose_limit_is_lowered(path: str, kind: str, publishes: bool) -> None:
+    with serving(path, kind) as server, running(SHORT_CLIENT, path, server.line(), publishes) as client:
+        moved = int(client.line(3 * SECONDS))
+        assert client.wait() == 0
+        assert report_of(server)["threads"] > 0, "the server lives"
+    assert (moved > 0) == (path == "fastsock")
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_a_server_whose_limit_is_lowered(path: str, publishes: bool) -> None:
+    with running(SHORT_SERVER, path) as server, running(CALLERS, path, server.line(), publishes) as callers:
+        moved = int(callers.line(3 * SECONDS))
+        assert callers.wait() == 0
+        assert server.line() == "ended"
+    assert (moved > 0) == (path == "fastsock")
+
+
+# ---- memory
+
+MEMORY = """
+import resource
+STEPS = [(step, spare) for step in range(0, 10, 3) for spare in (0, 300, 1000, 2100, 3000, 5000, 20_000)]
+
+def limit_memory(spare):
+    '''So many KiB of address space more than now.'''
+    with open("/proc/self/statm") as statm:
+        used = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (spare << 10), resource.RLIM_INFINITY))
+"""
+SMALL_CLIENTS = (
+    MEMORY
+    + """
+def client(step, spare):
+    sock = connected(int(sys.argv[1]), sys.argv[2] == "True")
+    converse(sock, step)
+    limit_memory(spare)
+    for _ in range(30):
+        ask(sock)
+    os.write(moved, bytes([is_on_ring(sock)]))
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    ask(sock, 100_000, 100_000)
+    sock.close()
+
+here, moved = os.pipe()
+for step, spare in STEPS:
+    ended_well(forked(client, step, spare))
+say(sum(os.read(here, len(STEPS))))
+"""
+)
+SMALL_SERVERS = (
+    MEMORY
+    + """
+def serve_one(listener, step, spare):
+    sock = listener.accept()[0]
+    while head := read_all(sock, REQUEST.size):
+        size, answer, _ = parsed(head)
+        sock.sendall(answer_to(read_all(sock, size), answer))
+        step -= 1
+        if step == -1:
+            limit_memory(spare)
+    sock.close()
+
+moved = 0
+for step, spare in STEPS:
+    with listening() as listener:
+        port = listener.getsockname()[1]
+        pid = forked(serve_one, listener, step, spare)
+    with connected(port, sys.argv[1] == "True") as sock:
+        for _ in range(40):
+            ask(sock)
+        moved += is_on_ring(sock)
+    ended_well(pid)
+say(moved)
+"""
+)
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_clients_without_memory(path: str, publishes: bool) -> None:
+    with serving(path) as server, running(SMALL_CLIENTS, path, server.line(), publishes) as clients:
+        moved = int(clients.line(3 * SECONDS))
+        assert clients.wait() == 0
+    assert (moved > 0) == (path == "fastsock")
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_servers_without_memory(path: str, publishes: bool) -> None:
+    with running(SMALL_SERVERS, path, publishes) as program:
+        moved = int(program.line(3 * SECONDS))
+        assert program.wait() == 0
+    assert (moved > 0) == (path == "fastsock")

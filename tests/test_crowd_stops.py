@@ -1,0 +1,348 @@
+"""Processes that are stopped or killed at each step of setting up a connection, or while they hold something of it:
+the others go on meanwhile, and afterwards."""
+
+
+import pytest
+from crowd import PEER, excess, may_trace, report_of, running, scaled, serving
+from pairs import SECONDS, eventually
+
+needs_tracing = pytest.mark.skipif(not may_trace(), reason="this kernel lets no process trace its child")
+
+
+pytestmark = pytest.mark.usefixtures("bounded")
+
+
+BEFORE = """
+def gated(function, *arguments):
+    wait, gate = os.pipe()
+    def run():
+        os.close(gate)
+        os.read(wait, 1)
+        function(*arguments)
+    return forked(run), gate
+
+def client(port, below, rounds):
+    with connected(port, below) as sock:
+        converse(sock, rounds)
+        os.write(moved, bytes([is_on_ring(sock)]))
+
+def to_others(number):
+    ask(others[number % len(others)])
+
+here, moved = os.pipe()
+"""
+
+STOPPED_CLIENTS = (
+    BEFORE
+    + """
+port, count = int(sys.argv[1]), int(sys.argv[2])
+children = [gated(client, port, number % 2 == 0, 12) for number in range(count)]
+others = [connected(port) for _ in range(10)]
+for sock in others:
+    settle(sock)
+
+def at_stop(number):
+    to_others(number)
+    if random.random() < 0.02:
+        time.sleep(0.02)
+
+for pid, gate in children:
+    assert step(pid, gate, at_stop) == 0
+say(sum(os.read(here, count)))
+"""
+)
+
+STOPPED_SERVER = (
+    BEFORE
+    + """
+count = int(sys.argv[1])
+listener = listening()
+port = listener.getsockname()[1]
+
+def server():
+    threads = [threading.Thread(target=answer_and_close, args=(listener.accept()[0],)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+def clients():
+    listener.close()
+    children = [forked(client, port, number % 2 == 0, 12) for number in range(count)]
+    ended_well(*children)
+    os.write(well, b"!")
+    told()  # who is traced is the only child that may end
+
+def at_stop(number):
+    time.sleep(random.choice([0] * 20 + [0.01]))
+
+answered, well = os.pipe()
+pid, gate = gated(server)
+talking = forked(clients)
+listener.close()
+assert step(pid, gate, at_stop) == 0
+assert os.read(answered, 1)
+say(sum(os.read(here, count)))
+os.kill(talking, signal.SIGKILL)
+"""
+)
+
+KILLED_CLIENTS = (
+    BEFORE
+    + """
+port, count, below = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
+children = [gated(client, port, below, 12) for _ in range(count)]
+others = [connected(port) for _ in range(10)]
+for sock in others:
+    settle(sock)
+counted = []
+
+def killed_at(last):
+    def at_stop(number):
+        to_others(number)
+        if number == last:
+            os.kill(pid, signal.SIGKILL)
+    return at_stop
+
+for place, (pid, gate) in enumerate(children):
+    if place == 0:
+        assert step(pid, gate, counted.append) == 0
+    else:
+        assert step(pid, gate, killed_at(place * len(counted) // count)) in (0, -signal.SIGKILL)
+    for number in range(len(others)):
+        to_others(number)
+with connected(port, below) as sock:
+    settle(sock)
+for sock in others:
+    sock.close()
+say("all answered")
+told()
+"""
+)
+
+KILLED_SERVERS = (
+    BEFORE
+    + """
+count = int(sys.argv[1])
+
+def caller(port):
+    with contextlib.suppress(ConnectionError, AssertionError):
+        client(port, None, 12)
+
+def server(listener):
+    answer_and_close(listener.accept()[0])
+
+length = 0
+for place in range(count):
+    with listening() as listener:
+        port = listener.getsockname()[1]
+        pid, gate = gated(server, listener)
+    def call():
+        caller(port)
+        os.write(well, b"!")
+        signal.pause()
+    answered, well = os.pipe()
+    calling = forked(call)
+    os.close(well)
+    def at_stop(number):
+        global length
+        if place == 0:
+            length = number
+        elif number == place * length // count:
+            os.kill(pid, signal.SIGKILL)
+    assert step(pid, gate, at_stop) in (0, -signal.SIGKILL)
+    assert os.read(answered, 1), place
+    os.close(answered)
+    os.kill(calling, signal.SIGKILL)
+    ended(calling)
+say("all told")
+"""
+)
+
+STRUCK = (
+    BEFORE
+    + """
+port, rounds = int(sys.argv[1]), int(sys.argv[2])
+def come_and_go():
+    os.close(run)
+    while not select.select([on], [], [], 0)[0]:
+        client(port, random.random() < 0.5, random.randrange(1, 20))
+on, run = os.pipe()
+pids = [forked(come_and_go) for _ in range(3)]
+def drain():
+    while os.read(here, 1 << 16):
+        pass
+threading.Thread(target=drain, daemon=True).start()
+others = [connected(port) for _ in range(10)]
+for sock in others:
+    settle(sock)
+for number in range(rounds):
+    time.sleep(random.random() * 0.004)
+    pid = random.choice(pids)
+    os.kill(pid, signal.SIGSTOP)
+    to_others(number)
+    if number % 20 == 0:
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGCONT)
+os.close(run)
+ended_well(*pids)
+say("all answered")
+"""
+)
+
+
+@needs_tracing
+def test_a_client_stopped_at_each_step(path: str) -> None:
+    """It looks for its peer, or is looked for. Each time that it stands still, others are answered by its server, and
+    in the end it is."""
+    with serving(path) as server, running(STOPPED_CLIENTS, path, server.line(), scaled(4)) as clients:
+        moved = int(clients.line(3 * SECONDS))
+        assert clients.wait() == 0
+    assert (moved > 0) == (path == "fastsock")
+
+
+@needs_tracing
+def test_a_server_stopped_at_each_step(path: str) -> None:
+    with running(STOPPED_SERVER, path, scaled(4)) as program:
+        moved = int(program.line(3 * SECONDS))
+        assert program.wait() == 0
+    assert (moved > 0) == (path == "fastsock")
+
+
+@needs_tracing
+@pytest.mark.parametrize("publishes", [True, False])
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_clients_killed_at_each_step(path: str, kind: str, publishes: bool) -> None:
+    """From the call of connect to the end of the connection. Others are answered, and nothing of the dead is left."""
+    with serving(path, kind) as server:
+        port, before = server.line(), report_of(server)
+        with running(KILLED_CLIENTS, path, port, scaled(16), publishes) as clients:
+            assert clients.line(3 * SECONDS) == "all answered"
+            eventually(lambda: excess(before, report_of(server)), {})
+            clients.tell()
+            assert clients.wait() == 0
+
+
+@needs_tracing
+def test_servers_killed_at_each_step(path: str) -> None:
+    """Their clients hear of it."""
+    with running(KILLED_SERVERS, path, scaled(16)) as program:
+        assert program.line(3 * SECONDS) == "all told"
+        assert program.wait() == 0
+
+
+def test_clients_stopped_at_any_time(path: str) -> None:
+    """Between system calls, too."""
+    with serving(path) as server, running(STRUCK, path, server.line(), scaled(200)) as program:
+        assert program.line(3 * SECONDS) == "all answered"
+        assert program.wait() == 0
+
+
+# ---- killed while it holds something
+
+HELD_TURN = """
+count, kind = int(sys.argv[1]), sys.argv[2]
+message = request(b"no answer", 0)
+sock = joined(0)
+settle(sock)
+
+def operate(wait, gate):
+    os.close(gate)
+    os.read(wait, 1)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    if kind == "send":
+        sock.sendall(message)
+    else:
+        sock.recv(4, socket.MSG_PEEK)
+    os.kill(os.getpid(), signal.SIGUSR2)
+
+def killed_after(instructions):
+    if kind == "receive":
+        sock.sendall(request(b"asked", 100))
+        select.select([sock], [], [], SECONDS)
+    wait, gate = os.pipe()
+    done = step_in(forked(operate, wait, gate), gate, instructions)
+    os.close(wait)
+    os.close(gate)
+    if kind == "receive":
+        assert read_all(sock, 100) == answer_to(b"asked", 100)
+    ask(sock)
+    return done
+
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+places = killed_after(None)
+part = len(places) // count
+for number in range(count):
+    killed_after(places[number * part + random.randrange(part)])
+converse(sock, 20)
+sock.close()
+say(len(places))
+"""
+
+
+@needs_tracing
+@pytest.mark.parametrize("operation", ["send", "receive"])
+def test_a_child_killed_in_the_middle_of_an_operation(path: str, operation: str) -> None:
+    """After any of its instructions: with a turn, perhaps, and with half a message posted. Another holder of the
+    connection goes on, and the stream is whole."""
+    with running(HELD_TURN, path, scaled(12), operation) as holder, running(PEER, path, holder.line()) as peer:
+        assert int(holder.line(3 * SECONDS)) > 100
+        assert holder.wait() == 0
+        assert peer.line() == "ended"
+
+
+FULL = """
+port = int(sys.argv[1])
+def want():
+    socks = [connected(port) for _ in range(5)]
+    for sock in socks:
+        settle(sock)
+    # One is answered with more than its connection holds, others wait for something, have ended, or are idle.
+    socks[0].sendall(request(b"much", 4 << 20))
+    socks[1].sendall(request(b"later", 32, 1000))
+    socks[2].close()
+    socks[3].sendall(REQUEST.pack(1000, 32, 0))
+    os.write(here, b"!")
+    time.sleep(4 * SECONDS)
+
+def kept():
+    for _ in range(3):
+        with connected(port) as sock:
+            settle(sock)
+    os.write(here, b"!")
+    time.sleep(4 * SECONDS)
+
+others = [connected(port) for _ in range(10)]
+for sock in others:
+    settle(sock)
+for _ in range(int(sys.argv[2])):
+    wait, here = os.pipe()
+    pids = [forked(want) for _ in range(4)] + [forked(kept) for _ in range(4)]
+    for _ in pids:
+        assert os.read(wait, 1)
+    time.sleep(0.01)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for sock in others:
+        converse(sock, 3)
+    assert [ended(pid) for pid in pids] == [-signal.SIGKILL] * len(pids)
+    with connected(port) as sock:
+        settle(sock)
+for sock in others:
+    sock.close()
+say("all answered")
+told()
+"""
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio", "uvloop"])
+def test_clients_killed_with_what_they_hold(path: str, kind: str) -> None:
+    """A ring that is full, a place among those that are to be woken, regions kept for a next connection."""
+    with serving(path, kind) as server:
+        port, before = server.line(), report_of(server)
+        with running(FULL, path, port, scaled(3)) as clients:
+            assert clients.line(3 * SECONDS) == "all answered"
+            eventually(lambda: excess(before, report_of(server)), {})
+            clients.tell()
+            assert clients.wait() == 0

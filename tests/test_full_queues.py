@@ -1,0 +1,214 @@
+"""The queue of a connection thread is full: requests find no room, and what they were for happens all the same.
+
+A stranger may fill it, with anything; and so may peers, while the process is stopped or starved. And a loop is told by
+that thread although a fork has stopped it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from aio.kit import LOOPS
+from pairs import SECONDS, KernelSocket, deadline
+from processes import Program, running
+from strangers import asked_at, stopped
+
+import fastsock
+
+OTHERS = {
+    "anything": b"no request",
+    "offers": struct.pack("=QII16sII", int.from_bytes(b"fs-set01", "little"), 3, 0, bytes(16), 1, 0),
+}
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    with deadline(60):
+        yield
+
+
+@contextlib.contextmanager
+def full(program: Program, said: str) -> Iterator[None]:
+    """Stands still meanwhile, and its queue is full of this."""
+    with KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, stopped(program):
+        other.setblocking(False)
+        other.connect(asked_at(program))
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                other.send(OTHERS[said])
+        yield
+
+
+ASLEEP_OF_ONE = """
+    import asyncio
+    async def main():
+        got = asyncio.get_running_loop().create_future()
+        async def echo(reader, writer):
+            while (data := await reader.read(100)) == b"move":
+                writer.write(data)
+            got.set_result(data)
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        say(server.sockets[0].getsockname()[1])
+        say((await got).decode())
+    fastsock.patch(move_after=0)
+    with fastsock.configure(poll_us=0):
+        fastsock.new_event_loop(sys.argv[1]).run_until_complete(main())
+"""
+
+WITHOUT_PAGES = """
+    import ctypes
+    SET_ASLEEP = 16
+    sock = fastsock.socket()
+    sock.settimeout(SECONDS)
+    sock.connect(("127.0.0.1", int(sys.argv[1])))
+    endpoint = fastsock._native.vi.find(sock.fileno())
+    def move():
+        sock.sendall(b"move")
+        return sock.recv(4, socket.MSG_WAITALL) == b"move" and endpoint.attached and endpoint.describe()["switched_at"]
+    until(move, "the move")
+    until(lambda: endpoint.describe()["peer_doorbell"] & SET_ASLEEP, "the loop is armed")
+    time.sleep(0.3)  # (it is about to sleep then; should it not yet, nothing is asked, and nothing is tried here)
+    for name in os.listdir("/proc/self/fd"):  # it has the page, and cannot wake anybody by it
+        if os.path.exists(f"/proc/self/fd/{name}") and os.readlink(f"/proc/self/fd/{name}") == "anon_inode:[eventfd]":
+            ctypes.CDLL(None).close(int(name))
+    say("ready")
+    told()
+    sock.sendall(b"told")
+    say("sent")
+    told()
+"""
+
+
+@pytest.mark.parametrize("said", OTHERS)
+@pytest.mark.parametrize("loop_kind", LOOPS)
+def test_a_loop_is_told_although_others_fill_the_queue_of_its_thread(loop_kind: str, said: str) -> None:
+    """Who has no page asks its connection thread, and finds no room for that. Whatever the queue was full of."""
+    with running(ASLEEP_OF_ONE, loop_kind) as server, running(WITHOUT_PAGES, server.line()) as client:
+        assert client.line() == "ready"
+        with full(server, said):
+            client.tell()
+            assert client.line() == "sent"
+        assert server.line() == "told"
+
+
+SENDS_AT_ONCE = """
+    with fastsock.configure(meeting_ms=2000), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        say(listener.getsockname()[1])
+        sock, _ = listener.accept()
+        sock.settimeout(SECONDS)
+        sock.sendall(b"something")
+        assert sock.recv(1) == b"."
+        say(fastsock.path_of(sock).path)
+        told()
+"""
+
+
+@pytest.mark.parametrize("said", OTHERS)
+def test_a_number_that_is_handed_out_becomes_readable(said: str) -> None:
+    """What waits in the ring was posted without a doorbell byte, and the peer is asked for one."""
+    with running(SENDS_AT_ONCE) as server, fastsock.configure(move_after=0, meeting_ms=2000), fastsock.socket() as sock:
+        sock.settimeout(SECONDS)
+        sock.connect(("127.0.0.1", int(server.line())))
+        sock.sendall(b".")
+        assert server.line() == "ring"
+        poll = select.poll()
+        with full(server, said):
+            poll.register(sock, select.POLLIN)
+        assert poll.poll(SECONDS * 1000)
+        assert sock.recv(100) == b"something"
+        server.tell()
+
+
+FORKS = """
+    import asyncio, types
+    import fastsock.forks
+    # As from Python 3.12 on: the interpreter warns of threads that it finds when the fork is over.
+    fastsock.forks.sys = types.SimpleNamespace(version_info=(3, 12))
+    async def main():
+        got = asyncio.get_running_loop().create_future()
+        async def echo(reader, writer):
+            while (data := await reader.read(100)) == b"move":
+                writer.write(data)
+            got.set_result(data)
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        say(server.sockets[0].getsockname()[1])
+        await asyncio.get_running_loop().run_in_executor(None, told)
+        def fork():
+            pid = os.fork()
+            if not pid:
+                os._exit(0)
+            os.waitpid(pid, 0)
+        if sys.argv[2] == "loop":
+            fork()
+        else:
+            await asyncio.get_running_loop().run_in_executor(None, fork)
+        say("forked")
+        say((await got).decode())
+    with fastsock.configure(poll_us=0, move_after=0):
+        fastsock.new_event_loop(sys.argv[1]).run_until_complete(main())
+"""
+
+
+@pytest.mark.parametrize("thread", ["loop", "another"])
+@pytest.mark.parametrize("loop_kind", LOOPS)
+def test_a_loop_is_told_by_its_thread_although_a_fork_has_stopped_that(loop_kind: str, thread: str) -> None:
+    """The loop sleeps, and no call on a connection starts the thread again."""
+    with running(FORKS, loop_kind, thread) as server, running(WITHOUT_PAGES, server.line()) as client:
+        assert client.line() == "ready"
+        server.tell()
+        assert server.line() == "forked"
+        client.tell()
+        assert client.line() == "sent"
+        assert server.line() == "told"
+
+
+INHERITED = """
+    import asyncio
+    async def main(sock):
+        got = asyncio.get_running_loop().create_future()
+        class Echo(asyncio.Protocol):
+            def connection_made(self, transport):
+                self.transport = transport
+            def data_received(self, data):
+                self.transport.write(data) if data == b"move" else got.set_result(data)
+        await asyncio.get_running_loop().connect_accepted_socket(Echo, sock)
+        say((await got).decode())
+    with fastsock.configure(poll_us=0, move_after=0), fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        say(listener.getsockname()[1])
+        sock, _ = listener.accept()
+        sock.settimeout(0.3)
+        while True:
+            try:
+                sock.sendall(sock.recv(100))
+            except TimeoutError:
+                if fastsock.path_of(sock).path == "ring":
+                    break
+        sock.setblocking(False)
+        pid = os.fork()
+        if not pid:
+            try:
+                sock.recv(1)
+            except BlockingIOError:
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        fastsock.new_event_loop(sys.argv[1]).run_until_complete(main(sock))
+"""
+
+
+@pytest.mark.parametrize("loop_kind", LOOPS)
+def test_a_loop_is_told_by_its_thread_although_a_child_has_answered_in_its_place(loop_kind: str) -> None:
+    """The child was killed, and its socket for requests is gone."""
+    with running(INHERITED, loop_kind) as server, running(WITHOUT_PAGES, server.line()) as client:
+        assert client.line() == "ready"
+        client.tell()
+        assert client.line() == "sent"
+        assert server.line() == "told"
