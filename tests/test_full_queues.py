@@ -44,9 +44,9 @@ def full(program: Program, said: str) -> Iterator[None]:
         yield
 
 
-ASLEEP_OF_ONE = """
+SERVES = """
     import asyncio
-    async def main():
+    async def serve():
         got = asyncio.get_running_loop().create_future()
         async def echo(reader, writer):
             while (data := await reader.read(100)) == b"move":
@@ -54,6 +54,13 @@ ASLEEP_OF_ONE = """
             got.set_result(data)
         server = await asyncio.start_server(echo, "127.0.0.1", 0)
         say(server.sockets[0].getsockname()[1])
+        return server, got
+"""
+"""`serve` echoes until something else comes, which it gives (with the server, that it goes on listening)."""
+
+ASLEEP_OF_ONE = f"""{SERVES}
+    async def main():
+        server, got = await serve()
         say((await got).decode())
     fastsock.patch(move_after=0)
     with fastsock.configure(poll_us=0):
@@ -126,19 +133,13 @@ def test_a_number_that_is_handed_out_becomes_readable(said: str) -> None:
         server.tell()
 
 
-FORKS = """
-    import asyncio, types
+FORKS = f"""{SERVES}
+    import types
     import fastsock.forks
     # As from Python 3.12 on: the interpreter warns of threads that it finds when the fork is over.
     fastsock.forks.sys = types.SimpleNamespace(version_info=(3, 12))
     async def main():
-        got = asyncio.get_running_loop().create_future()
-        async def echo(reader, writer):
-            while (data := await reader.read(100)) == b"move":
-                writer.write(data)
-            got.set_result(data)
-        server = await asyncio.start_server(echo, "127.0.0.1", 0)
-        say(server.sockets[0].getsockname()[1])
+        server, got = await serve()
         await asyncio.get_running_loop().run_in_executor(None, told)
         def fork():
             pid = os.fork()

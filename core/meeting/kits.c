@@ -218,8 +218,7 @@ void fs_release_kit(struct fs_kit *kit, int recyclable) {
         return;
     }
     leave_memory(kit);
-    count_parked(kit->size, 0);
-    give_back_memory(fs_park(kit->memory, kit->size, kit->id));
+    count_parked(kit->size, fs_park(kit->memory, kit->size, kit->id));
     fs_system.free(kit);
 }
 

@@ -50,10 +50,15 @@ def spaced(values: Iterable[float], hardest: Iterable[float]) -> list[float]:
     return sorted({float(f"{point:.3g}") for point in (*points, *hardest)})
 
 
+def measured(samples: Samples, tcp: str) -> tuple[dict[str, Curve], Table]:
+    """The curve of each line, and the table that is made of them, empty as yet."""
+    curves = {line: curve(samples, line) for line in samples}
+    return curves, {tcp: {}, RING: {}, DR: {}, **{line: {} for line in samples}}
+
+
 def latency_at_rate(samples: Samples, tcp: str = TCP) -> Table:
     """Figs 24, 25: the latency of a partial update where so many complete updates a second are guaranteed."""
-    curves = {line: curve(samples, line) for line in samples}
-    table: Table = {tcp: {}, RING: {}, DR: {}, **{line: {} for line in samples}}
+    curves, table = measured(samples, tcp)
     if not all(curves.values()):
         return table
     rates = [[updates for updates, _ in points.values()] for points in curves.values()]
@@ -76,8 +81,7 @@ def least_latency(of: Curve, rate: float) -> str | None:
 
 def rate_at_latency(samples: Samples, tcp: str = TCP) -> Table:
     """Figs 26, 27: complete updates a second where a partial update may take so long at most (microseconds)."""
-    curves = {line: curve(samples, line) for line in samples}
-    table: Table = {tcp: {}, RING: {}, DR: {}, **{line: {} for line in samples}}
+    curves, table = measured(samples, tcp)
     if not all(curves.values()):
         return table
     latencies = [[seconds * 1e6 for _, seconds in points.values()] for points in curves.values()]

@@ -11,16 +11,22 @@ import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
 from fastsock._native.queue import CompletionQueue
 
-MANY = """
+LIMITED = """
 import asyncio, resource
-from aio.kit import World
 
-resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+def limit(numbers):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (numbers, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 async def echo(reader, writer):
     while data := await reader.read(65536):
         writer.write(data)
     writer.close()
+"""
+
+MANY = f"""{LIMITED}
+from aio.kit import World
+
+limit(1024)
 
 async def client(reader, writer):
     rounds = 0
@@ -56,15 +62,10 @@ def test_many_connections_at_once_at_the_usual_limit(loop_kind: str) -> None:
         assert program.wait() == 0
 
 
-BY_SELECT = """
-import asyncio, resource, selectors
+BY_SELECT = f"""{LIMITED}
+import selectors
 
-resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-
-async def echo(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.close()
+limit(8192)
 
 async def main():
     server = await asyncio.start_server(echo, "127.0.0.1", 0)

@@ -17,8 +17,8 @@ DIFFERENCES = (
         tcp=r"far reads: all, then (EAGAIN|ECONNRESET)|far has read: poll (?!blocked)\S+",
         here=r"far reads: all, then eof|far has read: poll blocked",
         reason="In the kernel a poll of another thread keeps a closed socket open until it returns. What a "
-        "close ends here is the connection, which knows of receives and sends, but not of polls. (As far reads, the ACK of "
-        "near's FIN wakes that poll, which looks at whatever file has the number by then, or at none.)",
+        "close ends here is the connection, which knows of receives and sends, but not of polls. (As far reads, the "
+        "ACK of near's FIN wakes that poll, which looks at whatever file has the number by then, or at none.)",
     ),
     Difference(
         name="a poller does not see that a killed peer had bytes unread",
