@@ -241,8 +241,8 @@ static enum fs_outcome give_back(struct fs_connection *c, struct fs_parcel *parc
 static void let_peer_leave(struct fs_connection *c) {
     /* SYNC: left - pairs with take_back. */
     if (fs_swap_if32(&c->vi.tx->ready, FS_READY, FS_TOO_LATE) ||
-        fs_swap_if32(&c->vi.tx->ready, FS_NOT_YET, FS_TOO_LATE))
-        return;
+        fs_swap_if32(&c->vi.tx->ready, FS_NOT_YET, FS_TOO_LATE) || fs_load_sc(&c->vi.tx->ready) != FS_LEFT)
+        return; /* (It may have been told before: by a sender that went on in the kernel.) */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && !fs_leaver_ended(c) && fs_now() <= deadline) fs_nap();
     /* Whatever has ended the wait: a parcel that comes from here on is not sent any more, as it would come behind

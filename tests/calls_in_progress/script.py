@@ -20,8 +20,9 @@ from .ends import End, Remote, remote_end
 FULL, WAITING = 8_000_000, 5
 """Bytes: more than a connection holds; some."""
 
-SENDALL, RING_SENDALL, LEAVING_SENDALL = 700_000, 1_500_000, 12_000_000
-"""Bytes of a `sendall` in progress: more than the buffers of the path hold beside what fills them."""
+SENDALL, RING_SENDALL, LEAVING_SENDALL = 700_000, 6_000_000, 12_000_000
+"""Bytes of a `sendall` in progress: more than the buffers of the path hold beside what fills them. (Where the
+peer of a ring does not read for a while, the kernel's are before it too.)"""
 
 MEETING = 4.0
 """Seconds for two ends to meet; they give up after 2."""
