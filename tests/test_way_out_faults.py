@@ -490,6 +490,6 @@ def test_a_bridge_needs_no_lock_of_the_allocator() -> None:
             say("crossed")
     """
     with spawned(program, MALLOC_ARENA_MAX="1") as process:
-        assert process.line() == "compiled"
+        assert process.line(40) == "compiled"  # it compiles
         for _ in range(10):
             assert process.line() == "crossed"
