@@ -81,6 +81,13 @@ def test_a_peer_that_reads_after_something_else_that_comes_behind_the_send(pair:
     assert reader.result() == payload(MUCH, 4)
 
 
+def test_a_timeout_that_is_shorter_than_the_peers_pause(pair: Pair) -> None:
+    near, far = pair
+    near.settimeout(0.6)
+    near.sendall(payload(MUCH, 8))
+    assert read_exactly(far, MUCH) == payload(MUCH, 8)
+
+
 def test_a_transport_that_closes_with_a_backlog_and_a_peer_that_sends() -> None:
     """A closing transport reads no more. Its peer's send ends all the same, and then it reads."""
     program = f"""

@@ -295,19 +295,24 @@ static int look_after_peer(struct fs_connection *c, struct fs_sender *sender, in
 }
 
 /* The kernel's buffers hold some megabytes more than the ring, so there are programs that come through on TCP and would wait for
- * ever here (docs/leaving.md). A sender that gets no credits goes on in the kernel, as a leaver's does: what it posted is read
- * first. How long it may sleep before it has to look again; 0: it has gone. In a turn to send. */
-static int64_t relieve(struct fs_connection *c, struct fs_sender *sender) {
+ * ever here, or run out of time (docs/leaving.md). A sender that gets no credits goes on in the kernel, as a leaver's does: what it
+ * posted is read first. A look at whether it is time for that. In a turn to send. */
+static void relieve(struct fs_connection *c, struct fs_sender *sender, struct sleep *s) {
     int64_t now = fs_now(), patience = fs_load_relaxed(&c->vi.rx->credit_wait) & FS_WAITS ? STUCK : STARVED;
     uint32_t credited = fs_load_relaxed(&sender->credited);
     if (!c->starved_since || c->starved_at != credited) {
         c->starved_since = now;
         c->starved_at = credited;
     }
-    int64_t left = c->starved_since + patience - now;
-    if (left > 0) return left;
-    fs_go_back_sending(c, sender, 0);
-    return 0;
+    int64_t waited = now - c->starved_since;
+    if (s->rest >= 0) /* half of the time that it has, but for those that have next to none */
+        patience = FS_MIN(patience, FS_MAX((waited + s->rest) / 2, STUCK));
+    if (waited < patience) {
+        look_after(s, patience - waited);
+    } else {
+        fs_go_back_sending(c, sender, 0);
+        s->ready = 1;
+    }
 }
 
 /* How long a sender sleeps behind a half-close, where the peer's end is no event of the kernel connection by itself. */
@@ -332,11 +337,7 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
             c->send_looked = told;
             s->ready = look_after_peer(c, sender, half_closed);
         }
-        if (!s->ready) {
-            int64_t left = relieve(c, sender);
-            s->ready = !left;
-            look_after(s, left);
-        }
+        if (!s->ready) relieve(c, sender, s);
         if (!watched) look_after(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
         if (!s->ready && half_closed) look_after(s, probe_interval(c));
         if (!s->ready) fs_leave_byte(c, sender); /* behind the look at its process: one that has ended since answers the byte */
