@@ -4,14 +4,14 @@
  * too, if something happens to the kernel connection meanwhile (waiter/lifelines.h). What comes and goes through the
  * kernel alone is waited for on its descriptor.
  *
- * Responsible for: that no wakeup is lost, that a sender waits for nobody who does not read, and that what a wait has learned is
- * kept. Never: receives or sends the program's bytes, or sleeps with a turn. */
+ * Responsible for: that no wakeup is lost, and that what a wait has learned is kept. Never: receives or sends the
+ * program's bytes, or sleeps with a turn. */
 #include "connection/wait.h"
 
 #include "connection/hear.h"
-#include "connection/leavers_peer.h"
 #include "connection/lifeline.h"
 #include "connection/receive.h"
+#include "connection/relief.h"
 #include "connection/ringing.h"
 #include "connection/state.h"
 #include "connection/turns.h"
@@ -29,10 +29,6 @@
 #define DEAF_INTERVAL ((int64_t)2000000)         /* looks of a sleeper that nothing wakes */
 #define BEHIND_INTERVAL ((int64_t)20000000)      /* looks of a receiver for whom something lies in the ring, behind bytes of the kernel
                                                   * that have not come: an urgent one makes no descriptor readable */
-
-/* Nanoseconds without a credit after which a sender goes on in the kernel: */
-#define STUCK ((int64_t)50000000)     /* where the peer waits for credits too, which we do not give, */
-#define STARVED ((int64_t)1000000000) /* and where it does not read, for whatever reason */
 
 /* ---- what waits go by --------------------------------------------------------------------------------------- */
 
@@ -294,27 +290,6 @@ static int look_after_peer(struct fs_connection *c, struct fs_sender *sender, in
     return fs_is_gone(c);
 }
 
-/* The kernel's buffers hold some megabytes more than the ring, so there are programs that come through on TCP and would wait for
- * ever here, or run out of time (docs/leaving.md). A sender that gets no credits goes on in the kernel, as a leaver's does: what it
- * posted is read first. A look at whether it is time for that. In a turn to send. */
-static void relieve(struct fs_connection *c, struct fs_sender *sender, struct sleep *s) {
-    int64_t now = fs_now(), patience = fs_load_relaxed(&c->vi.rx->credit_wait) & FS_WAITS ? STUCK : STARVED;
-    uint32_t credited = fs_load_relaxed(&sender->credited);
-    if (!c->starved_since || c->starved_at != credited) {
-        c->starved_since = now;
-        c->starved_at = credited;
-    }
-    int64_t waited = now - c->starved_since;
-    if (s->rest >= 0) /* half of the time that it has, but for those that have next to none */
-        patience = FS_MIN(patience, FS_MAX((waited + s->rest) / 2, STUCK));
-    if (waited < patience) {
-        look_after(s, patience - waited);
-    } else {
-        fs_go_back_sending(c, sender, 0);
-        s->ready = 1;
-    }
-}
-
 /* How long a sender sleeps behind a half-close, where the peer's end is no event of the kernel connection by itself. */
 static int64_t probe_interval(struct fs_connection *c) {
     return fs_watch_process(&c->watch, c->peer_process) == FS_PROCESS_LIVES ? CHILDREN_INTERVAL : PROBE_INTERVAL;
@@ -337,7 +312,11 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
             c->send_looked = told;
             s->ready = look_after_peer(c, sender, half_closed);
         }
-        if (!s->ready) relieve(c, sender, s);
+        if (!s->ready) {
+            int64_t look = fs_relieve(c, sender, fs_peer_credit_wait(&c->vi), s->rest);
+            if (look) look_after(s, look);
+            else s->ready = 1;
+        }
         if (!watched) look_after(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
         if (!s->ready && half_closed) look_after(s, probe_interval(c));
         if (!s->ready) fs_leave_byte(c, sender); /* behind the look at its process: one that has ended since answers the byte */

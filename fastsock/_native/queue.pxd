@@ -38,6 +38,8 @@ cdef class CompletionQueue:
     cdef bint closed
     cdef set watched        # transports with a backlog whose lifeline has ended: nothing would tell of the peer's death
     cdef object probe_timer
+    cdef set stuck          # transports with a backlog that the event set has: it does not tell of a peer that never reads
+    cdef object relief_timer
     cdef fs_habit habit
     cdef int64_t writes     # on the ring, ever: tells whether a protocol answered from its callback
     cdef int64_t quiet_since  # monotonic ns; 0: something came with the last sweep
@@ -51,6 +53,7 @@ cdef class CompletionQueue:
     cdef int heat(self, Driven transport) except -1
     cdef int order_turn(self) except -1
     cdef void cool(self, Driven transport) noexcept
+    cdef bint leave_to_set(self, Driven transport) except -1
     cdef int watch(self, Driven transport) except -1
     cdef int take_hints(self, list woken) except -1
     cdef int rest(self) except -1

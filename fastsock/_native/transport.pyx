@@ -190,12 +190,9 @@ cdef class Transport(Carried):
         if self.closing or self.reading:
             return
         self.reading = True
-        if self.late is not None:
-            late, self.late = self.late, None
-            deliver_late(self, late)
-            if not self.reading or self.closing:
-                return
-        if not receives_on_ring(self) and not self.lower.is_reading():
+        if self.late is not None:  # (A protocol may not be called from here: one that stops again would not know it.)
+            self.origin.loop.call_soon(self.deliver_kept, context=self.origin.queue.context)
+        elif not receives_on_ring(self) and not self.lower.is_reading():
             self.lower.resume_reading()
         if self.entered:
             self.origin.queue.heat(self)
@@ -203,7 +200,7 @@ cdef class Transport(Carried):
     def deliver_kept(self):
         """The loop's callback for bytes that wait in `late`, and hold the kernel's back."""
         if self.lower is None or self.late is None or not self.reading:
-            return  # (resume_reading delivers them)
+            return  # (resume_reading comes back to it)
         deliver_late(self, b"")
         if self.reading and not self.closing and not self.lower.is_reading():
             self.lower.resume_reading()

@@ -1,0 +1,27 @@
+/* A sender that gets no credits goes on in the kernel.
+ *
+ * The kernel's buffers hold some megabytes more than the ring. So there are programs that come through on TCP and would wait for
+ * ever on the ring, or run out of time: two that both send before they receive, or a peer that receives only after something else
+ * that the sender does behind its send. Nobody has to answer for this way, and what was posted is read first: it is a leaver's
+ * own direction (leave.c), without its other one.
+ *
+ * Responsible for: when it is time for that. Never: waits, or decides who waits. */
+#include "connection/relief.h"
+
+#include "connection/leavers_peer.h"
+#include "connection/state.h"
+
+int64_t fs_relieve(struct fs_connection *c, struct fs_sender *sender, uint32_t waits, int64_t rest) {
+    int64_t now = fs_now(), patience = waits & (FS_WAITS | FS_SET_WAITS) ? FS_STUCK : FS_STARVED;
+    uint32_t credited = fs_load_relaxed(&sender->credited);
+    if (!c->starved_since || c->starved_at != credited) {
+        c->starved_since = now;
+        c->starved_at = credited;
+    }
+    int64_t waited = now - c->starved_since;
+    if (rest >= 0) /* half of the time that it has, but for those that have next to none */
+        patience = FS_MIN(patience, FS_MAX((waited + rest) / 2, FS_STUCK));
+    if (waited < patience) return patience - waited;
+    fs_go_back_sending(c, sender, 0);
+    return 0;
+}
