@@ -1,14 +1,16 @@
 """Passing on: descriptors that somebody is about to use who knows nothing of the ring.
 
-Another process (`SCM_RIGHTS`, `subprocess`, `exec`, `multiprocessing`), or C code in this one (a file object on the
-number, pyOpenSSL). A moved connection goes back to the kernel first (rendezvous.leave), and one that has not moved
-stays there. The socket object may go on using it.
+Another process (`SCM_RIGHTS`, `subprocess`, `exec`, `multiprocessing`, the shell of `os.system`), or C code in this one
+(a file object on the number, pyOpenSSL, `os.splice`, what writes to a number from a signal handler). A moved connection
+goes back to the kernel first (rendezvous.leave), and one that has not moved stays there. The socket object may go on
+using it.
 """
 
 from __future__ import annotations
 
 import _posixsubprocess
 import errno
+import functools
 import os
 import socket as stdlib
 import sys
@@ -21,7 +23,8 @@ from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
 
 __all__ = [
-    "execv", "execve", "fork_exec", "leave", "leave_rights", "posix_spawn", "posix_spawnp", "unwatch", "watch",
+    "execv", "execve", "fork_exec", "leave", "leave_rights", "posix_spawn", "posix_spawnp", "splice",
+    "unwatch", "watch",
 ]  # fmt: skip
 
 _tracked = vi.tracked()
@@ -107,12 +110,77 @@ def posix_spawnp(path: Any, argv: Any, env: Any, /, **how: Any) -> int:
     return _posix_spawnp(path, argv, env, **how)
 
 
+def _leave_system() -> None:
+    """os.system is about to start a shell, which inherits descriptors."""
+    leave(_inheritable())
+
+
 # ---- C code in this process --------------------------------------------------------------------------------
 
 
-def _leave_file(fd: int) -> None:
-    """A file object (open, os.fdopen, io.FileIO) is being made on a number, and will read and write it raw."""
+def _leave_raw(fd: int) -> None:
+    """A file object (open, os.fdopen, io.FileIO) is being made on a number, or what has one already will read and write
+    this connection by it."""
     leave((fd,))
+
+
+_splice: Callable[..., int] | None = getattr(os, "splice", None)
+
+
+def splice(src: Any, dst: Any, *rest: Any, **how: Any) -> int:
+    """As os.splice, where there is one."""
+    assert _splice is not None
+    if _tracked:
+        leave(fd for fd in (src, dst) if isinstance(fd, int))
+    return _splice(src, dst, *rest, **how)
+
+
+def _number_of(file: Any) -> int | None:
+    """The descriptor that a function takes which writes to files or numbers; None if it is neither."""
+    try:
+        number = file if isinstance(file, int) else file.fileno()
+    except Exception:  # the function itself says what is wrong with it
+        return None
+    return number if isinstance(number, int) else None
+
+
+def _writing_raw(original: Callable[..., Any], at: int, name: str) -> Callable[..., Any]:
+    """A function that writes, now or from a signal handler, to the number of its argument `name`, in place `at`."""
+
+    def function(*arguments: Any, **named: Any) -> Any:
+        if _tracked:
+            number = _number_of(arguments[at] if at < len(arguments) else named.get(name))
+            leave(() if number is None else (number,))
+        return original(*arguments, **named)
+
+    functools.update_wrapper(function, original)
+    function.fastsock_original = original  # type: ignore[attr-defined]
+    return function
+
+
+_WRITING: dict[str, dict[str, tuple[int, str]]] = {
+    "signal": {"set_wakeup_fd": (0, "fd")},
+    "faulthandler": {
+        "enable": (0, "file"),
+        "register": (1, "file"),
+        "dump_traceback": (0, "file"),
+        "dump_traceback_later": (2, "file"),
+    },
+}
+"""Modules, functions of theirs that write to a descriptor without asking Python, and which argument it is."""
+
+
+def _wrap_writing(module: ModuleType) -> None:
+    for name, (at, argument) in _WRITING[module.__name__].items():
+        original = getattr(module, name, None)
+        if original is not None and not hasattr(original, "fastsock_original"):
+            setattr(module, name, _writing_raw(original, at, argument))
+
+
+def _unwrap_writing(module: ModuleType) -> None:
+    for name in _WRITING[module.__name__]:
+        function = getattr(module, name, None)
+        setattr(module, name, getattr(function, "fastsock_original", function))
 
 
 def _wrapped(init: Callable[..., None]) -> Callable[..., None]:
@@ -150,20 +218,21 @@ _WATCHED: dict[str, tuple[Callable[[ModuleType], None], Callable[[ModuleType], N
     "OpenSSL.SSL": (_wrap_openssl, _unwrap_openssl),
     "multiprocessing.reduction": (_teach_pickling, None),
     "multiprocessing.connection": (messages.keep, messages.let_be),
+    **dict.fromkeys(_WRITING, (_wrap_writing, _unwrap_writing)),
 }
 """Modules that take descriptors, with what is done when they are there and undone with unpatch()."""
 
 
 def watch() -> None:
     """With patch(): from now on, modules and file objects that take a descriptor take it as it should be."""
-    descriptors.watch_files(_leave_file)
+    descriptors.watch_raw(_leave_raw, _leave_system)
     for name, (begin, _) in _WATCHED.items():
         when_imported(name, begin)
 
 
 def unwatch() -> None:
     """With unpatch(): the end of it."""
-    descriptors.watch_files(None)
+    descriptors.watch_raw(None, None)
     for name, (_, end) in _WATCHED.items():
         forget(name)
         if name in sys.modules and end is not None:

@@ -61,6 +61,7 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     (os, "execve", passing.execve),
     (os, "posix_spawn", passing.posix_spawn),
     (os, "posix_spawnp", passing.posix_spawnp),
+    *(((os, "splice", passing.splice),) if hasattr(os, "splice") else ()),
     (_posixsubprocess, "fork_exec", passing.fork_exec),
     *(((subprocess, "_fork_exec", passing.fork_exec),) if hasattr(subprocess, "_fork_exec") else ()),  # from 3.11 on
 )

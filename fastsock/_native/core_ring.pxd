@@ -39,7 +39,7 @@ cdef extern from "base/system.h" nogil:
     enum: POLLOUT
     enum: EAGAIN, EINTR, EINVAL, ECONNRESET, EISCONN, EINPROGRESS, ENOTCONN, ENOMEM, EMFILE, ENFILE
     enum: MSG_PEEK, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_TRUNC, MSG_WAITALL, MSG_OOB
-    enum: F_GETFD, F_GETFL, O_NONBLOCK, F_DUPFD_CLOEXEC
+    enum: F_GETFD, F_GETFL, O_NONBLOCK, F_DUPFD, F_DUPFD_CLOEXEC
 
 
 cdef extern from "base/share.h" nogil:

@@ -37,7 +37,8 @@ def dup(fd: int, /) -> int:
     """As os.dup: the new descriptor belongs to the same endpoint."""
 
 def dup2(fd: int, fd2: int, inheritable: bool = True) -> int:
-    """As os.dup2."""
+    """As os.dup2. A connection that gets a number which somebody has already leaves the ring."""
 
-def watch_files(on_descriptor: Callable[[int], None] | None) -> None:
-    """Has `on_descriptor` called with a connection's descriptor before a file object is made on it; None: no more."""
+def watch_raw(descriptor: Callable[[int], None] | None, system: Callable[[], None] | None) -> None:
+    """Has `descriptor` called with a connection's descriptor before a file object is made on it, a file object's number comes to
+    mean it or C code copies it, and `system` before the shell of os.system inherits descriptors. None: no more."""

@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False, embedsignature=True, embedsignature.format=clinic
-"""Descriptor tracking: the calls of `os` on a descriptor that is a connection of ours, and file objects on one. Every other
-descriptor pays for one look into a dict."""
+"""Descriptor tracking: the calls of `os` on a descriptor that is a connection of ours, and who is about to use one raw. Every
+other descriptor pays for one look into a dict."""
 
+from libc.limits cimport INT_MAX
 from libc.stdint cimport int64_t
 from libc.string cimport strcmp
 from cpython.object cimport PyObject
@@ -9,7 +10,9 @@ from cpython.object cimport PyObject
 from fastsock._native.core cimport (
     FS_RECEIVE, FS_SEND, fs_is_driven, fs_is_exposed, fs_receives_on_ring, fs_sends_on_ring,
 )
-from fastsock._native.core_ring cimport F_GETFL, O_NONBLOCK, sys_fcntl
+from fastsock._native.core_ring cimport (
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, O_NONBLOCK, sys_fcntl,
+)
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.blocking cimport (
     USE_KERNEL, gathered, has_to_tell, readable_within, receive_bytes, receive_scattered, transmit_buffer, undecided,
@@ -157,12 +160,20 @@ def dup(fd, /):
     new = os_dup(fd)
     if endpoint is not None:
         endpoint.adopt(new)
+        if is_standard(new) and on_raw is not None:
+            try:
+                on_raw(fd)
+            except BaseException:
+                close(new)
+                raise
     return new
 
 
 def dup2(fd, fd2, inheritable=True):
     """As os.dup2: fd2's connection, if it was one, loses a descriptor, and fd's gains one."""
     cdef Endpoint endpoint = endpoint_at(fd) if fd in by_descriptor else None
+    if endpoint is not None and on_raw is not None and somebody_has(fd2):
+        on_raw(fd)
     if fd2 != fd:
         forget_number(fd2)
     new = os_dup2(fd, fd2, inheritable)
@@ -171,30 +182,56 @@ def dup2(fd, fd2, inheritable=True):
     return new
 
 
-# ---- file objects on a descriptor ----------------------------------------------------------------------------
+cdef bint is_standard(object fd) except -1:
+    """C code has these numbers for ever, and so have `sys.stdin` and its kin, also while nothing is open there."""
+    return isinstance(fd, int) and 0 <= fd <= 2
+
+
+cdef bint somebody_has(object fd) except -1:
+    """Whether a file object, a socket object or C code may go on using this number, whatever it comes to mean, without asking
+    us: it is open, and no connection of ours."""
+    if is_standard(fd):
+        return True
+    if not isinstance(fd, int) or not 0 <= fd <= INT_MAX or sys_fcntl(fd, F_GETFD) == -1:
+        return False
+    return fd not in by_descriptor or endpoint_at(fd) is None  # (None: C code has closed ours, and the number was taken)
+
+
+# ---- who is about to use a descriptor raw --------------------------------------------------------------------
 
 cdef extern from "Python.h":
     ctypedef int (*audit_hook)(const char *, PyObject *, void *) except -1
     int PySys_AddAuditHook(audit_hook, void *) except -1
 
-cdef object on_file = None
+cdef object on_raw = None
+cdef object on_system = None
 cdef bint hears_audits = False
 
 
 cdef int hear_audit(const char *event, PyObject *arguments, void *nothing) except -1:
-    """io.open, os.fdopen and io.FileIO say `open` before they make a file object on a number."""
-    if on_file is None or not by_descriptor or strcmp(event, b"open") != 0:
+    """Three events that come before what they tell of: `open`, of io.open, os.fdopen and io.FileIO, that make a file object on a
+    number; `fcntl.fcntl`, which may copy one; `os.system`."""
+    if on_raw is None or not by_descriptor:
         return 0
-    path = (<tuple>arguments)[0]
-    if type(path) is int and path in by_descriptor:
-        on_file(path)
+    if event[0] == c"o":
+        if strcmp(event, b"open") == 0:
+            path = (<tuple>arguments)[0]
+            if type(path) is int and path in by_descriptor:
+                on_raw(path)
+        elif strcmp(event, b"os.system") == 0:
+            on_system()
+    elif event[0] == c"f" and strcmp(event, b"fcntl.fcntl") == 0:
+        fd, command = (<tuple>arguments)[:2]
+        if (command == F_DUPFD or command == F_DUPFD_CLOEXEC) and fd in by_descriptor:
+            on_raw(fd)
     return 0
 
 
-def watch_files(on_descriptor):
-    """Has `on_descriptor` called with a connection's descriptor before a file object is made on it; None: no more."""
-    global on_file, hears_audits
-    on_file = on_descriptor
-    if on_file is not None and not hears_audits:
+def watch_raw(descriptor, system):
+    """Has `descriptor` called with a connection's descriptor before a file object is made on it, a file object's number comes to
+    mean it or C code copies it, and `system` before the shell of os.system inherits descriptors. None: no more."""
+    global on_raw, on_system, hears_audits
+    on_raw, on_system = descriptor, system
+    if on_raw is not None and not hears_audits:
         hears_audits = True  # (a hook cannot be taken out again)
         PySys_AddAuditHook(hear_audit, NULL)
