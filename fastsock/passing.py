@@ -23,8 +23,8 @@ from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
 
 __all__ = [
-    "execv", "execve", "fork_exec", "leave", "leave_rights", "posix_spawn", "posix_spawnp", "splice",
-    "unwatch", "watch",
+    "execv", "execve", "fork_exec", "leave", "leave_file", "leave_rights", "leave_streams", "posix_spawn",
+    "posix_spawnp", "splice", "unwatch", "watch",
 ]  # fmt: skip
 
 _tracked = vi.tracked()
@@ -70,13 +70,18 @@ _execv, _execve = os.execv, os.execve
 _posix_spawn, _posix_spawnp = os.posix_spawn, os.posix_spawnp
 
 
+def leave_streams(standard: Sequence[int], close_fds: bool, pass_fds: Iterable[int]) -> None:
+    """Before a program is started that gets these standard streams (-1: ours) and `pass_fds`; and whatever may be
+    inherited, where nothing closes the others."""
+    given = {number if fd == -1 else fd for number, fd in enumerate(standard)}
+    leave(given.union(pass_fds, () if close_fds else _inheritable()))
+
+
 def fork_exec(args: Any, executables: Any, close_fds: bool, pass_fds: Iterable[int], /, *rest: Any) -> int:
     """As _posixsubprocess.fork_exec, which `subprocess` and `multiprocessing` start programs with."""
     if _tracked:
         # cwd, env, then stdin, stdout and stderr, of each pipe the end to read and the end to write; -1: inherited
-        standard = rest[2], rest[5], rest[7]
-        given = {number if fd == -1 else fd for number, fd in enumerate(standard)}
-        leave(given.union(pass_fds, () if close_fds else _inheritable()))
+        leave_streams((rest[2], rest[5], rest[7]), close_fds, pass_fds)
     return _fork_exec(args, executables, close_fds, pass_fds, *rest)
 
 
@@ -144,13 +149,18 @@ def _number_of(file: Any) -> int | None:
     return number if isinstance(number, int) else None
 
 
+def leave_file(file: Any) -> None:
+    """Before C code reads and writes this file or number."""
+    if _tracked:
+        number = _number_of(file)
+        leave(() if number is None else (number,))
+
+
 def _writing_raw(original: Callable[..., Any], at: int, name: str) -> Callable[..., Any]:
     """A function that writes, now or from a signal handler, to the number of its argument `name`, in place `at`."""
 
     def function(*arguments: Any, **named: Any) -> Any:
-        if _tracked:
-            number = _number_of(arguments[at] if at < len(arguments) else named.get(name))
-            leave(() if number is None else (number,))
+        leave_file(arguments[at] if at < len(arguments) else named.get(name))
         return original(*arguments, **named)
 
     functools.update_wrapper(function, original)
@@ -179,8 +189,9 @@ def _wrap_writing(module: ModuleType) -> None:
 
 def _unwrap_writing(module: ModuleType) -> None:
     for name in _WRITING[module.__name__]:
-        function = getattr(module, name, None)
-        setattr(module, name, getattr(function, "fastsock_original", function))
+        original = getattr(getattr(module, name, None), "fastsock_original", None)
+        if original is not None:
+            setattr(module, name, original)
 
 
 def _wrapped(init: Callable[..., None]) -> Callable[..., None]:

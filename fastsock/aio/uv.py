@@ -8,9 +8,10 @@ import functools
 import ssl as tls
 import weakref
 from collections.abc import Callable, Coroutine
+from subprocess import PIPE
 from typing import Any
 
-from fastsock import config, facade
+from fastsock import config, facade, passing
 from fastsock._native.shim import ShimFactory, connecting, made_above, origin_of
 from fastsock.aio.transports import Transport, hand_out, new_origin, path_behind, shown_as
 from fastsock.observability import Path
@@ -232,6 +233,29 @@ def _wrap_start_tls(original: Any) -> Any:
     return start_tls
 
 
+def _wrap_subprocess(original: Any) -> Any:
+    """uvloop starts programs in C, by itself."""
+
+    async def start(self: Any, protocol_factory: Any, *command: Any, **options: Any) -> Any:
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            stream = options.get(name, PIPE)
+            passing.leave_file(number if stream is None else stream)
+        passing.leave_streams((), options.get("close_fds", True), options.get("pass_fds") or ())
+        return await original(self, protocol_factory, *command, **options)
+
+    return start
+
+
+def _wrap_pipe(original: Any) -> Any:
+    """What uvloop takes for a pipe it reads and writes in C."""
+
+    async def connect_pipe(self: Any, protocol_factory: Any, pipe: Any) -> Any:
+        passing.leave_file(pipe)
+        return await original(self, protocol_factory, pipe)
+
+    return connect_pipe
+
+
 @functools.cache
 def wrappers() -> dict[str, Callable[[Any], Any]]:
     """What is replaced in uvloop.Loop. Its transports show sockets of ours from now on."""
@@ -243,4 +267,8 @@ def wrappers() -> dict[str, Callable[[Any], Any]]:
         "connect_accepted_socket": _wrap_connect_accepted_socket,
         "create_server": _wrap_create_server,
         "start_tls": _wrap_start_tls,
+        "subprocess_exec": _wrap_subprocess,
+        "subprocess_shell": _wrap_subprocess,
+        "connect_read_pipe": _wrap_pipe,
+        "connect_write_pipe": _wrap_pipe,
     }
