@@ -48,6 +48,7 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     (os, "read", descriptors.read),
     (os, "write", descriptors.write),
     (os, "readv", descriptors.readv),
+    *(((os, "readinto", descriptors.readinto),) if hasattr(os, "readinto") else ()),  # from 3.14 on
     (os, "writev", descriptors.writev),
     (os, "sendfile", descriptors.sendfile),
     (stdlib, "close", descriptors.close_socket),

@@ -19,6 +19,7 @@ from processes import running
 
 import fastsock
 from fastsock import config, patching
+from fastsock._native import descriptors
 
 ORIGINALS = {(module, name): getattr(module, name) for module, name, _ in patching.TABLE}
 
@@ -379,6 +380,25 @@ def test_os_read_and_write(ring):
     os.set_blocking(near.fileno(), False)
     with pytest.raises(BlockingIOError):
         os.read(near.fileno(), 1)
+
+
+def test_os_readinto(ring):
+    """os.readinto is there from Python 3.14 on; ours behaves so before that too."""
+    readinto = getattr(os, "readinto", descriptors.readinto)
+    assert readinto is descriptors.readinto
+    near, far = ring
+    os.write(near.fileno(), b"by number")
+    buffer = bytearray(100)
+    assert readinto(far.fileno(), memoryview(buffer)[10:]) == 9
+    assert buffer[10:19] == b"by number"
+    near.sendall(b"abcdef")
+    assert [readinto(far.fileno(), memoryview(buffer)[:4]), bytes(buffer[:4])] == [4, b"abcd"]
+    assert [readinto(far.fileno(), memoryview(buffer)[:4]), bytes(buffer[:2])] == [2, b"ef"]
+    os.set_blocking(far.fileno(), False)
+    with pytest.raises(BlockingIOError):
+        readinto(far.fileno(), buffer)
+    near.close()
+    assert readinto(far.fileno(), buffer) == 0
 
 
 def test_os_sendfile(ring, tmp_path):

@@ -12,6 +12,9 @@ def readable(fd: int, timeout: int, /) -> bool | None:
     """Whether a read of `fd` would not block within `timeout` nanoseconds (-1: without end), as `poll` says it; the number
     need not be handed out for this. None: the kernel has to be asked, which is right for this descriptor."""
 
+def readinto(fd: int, buffer: WriteableBuffer, /) -> int:
+    """As os.readinto, which there is from Python 3.14 on."""
+
 def readv(fd: int, buffers: Iterable[WriteableBuffer], /) -> int:
     """As os.readv."""
 

@@ -28,6 +28,7 @@ cdef enum:
 
 cdef object os_read = os.read
 cdef object os_write = os.write
+cdef object os_readinto = getattr(os, "readinto", None)  # from 3.14 on
 cdef object os_readv = os.readv
 cdef object os_writev = os.writev
 cdef object os_sendfile = os.sendfile
@@ -88,6 +89,16 @@ def readv(fd, buffers, /):
         return os_readv(fd, buffers)
     got = receive_scattered(endpoint, descriptor_timeout(endpoint, fd), views, 0)
     return os_readv(fd, buffers) if got == USE_KERNEL else got
+
+
+def readinto(fd, buffer, /):
+    """As os.readinto, where there is one."""
+    cdef Endpoint endpoint = ring_endpoint(fd, FS_RECEIVE)
+    cdef list views = writable_views([buffer]) if endpoint is not None else None
+    if views is None:
+        return os_readinto(fd, buffer)
+    got = receive_scattered(endpoint, descriptor_timeout(endpoint, fd), views, 0)
+    return os_readinto(fd, buffer) if got == USE_KERNEL else got
 
 
 def write(fd, data, /):
