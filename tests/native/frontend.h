@@ -276,7 +276,8 @@ static void connect_pair(int fds[2]) {
 /* A formatted region that a forked child maps at the same place. */
 static void *make_region(uint32_t window, uint32_t chunk, size_t *size) {
     static uint64_t number;
-    unsigned char id[16] = "a native test 16";
+    unsigned char id[16];
+    memcpy(id, "a native test 16", sizeof id);
     *size = fs_region_size(window, chunk);
     int fd = (int)syscall(SYS_memfd_create, "fastsock-test", 1);
     check(fd >= 0 && ftruncate(fd, (off_t)*size) == 0, "memfd: %m");
