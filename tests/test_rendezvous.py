@@ -162,9 +162,10 @@ def test_inherited_listener():
     with KernelSocket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        source = f"sock, _ = fastsock.socket(fileno=int(sys.argv[1])).accept(); {FOLLOWER}"
+        source = f"listener = fastsock.socket(fileno=int(sys.argv[1])); say(0); sock, _ = listener.accept(); {FOLLOWER}"
         passed = running(source, listener.fileno(), pass_fds=[listener.fileno()])
-        with passed, connect(listener.getsockname()[1]) as near:
+        with passed as program, connect(listener.getsockname()[1]) as near:
+            program.line()  # else a slow start is longer than a name is published
             follow(near)
 
 
@@ -175,9 +176,10 @@ def test_inherited_connection():
         listener.listen()
         with connect(listener.getsockname()[1]) as near:
             far, _ = listener.accept()
-            source = f"sock = fastsock.socket(fileno=int(sys.argv[1])); {FOLLOWER}"
-            with running(source, far.fileno(), pass_fds=[far.fileno()]):
+            source = f"sock = fastsock.socket(fileno=int(sys.argv[1])); say(0); {FOLLOWER}"
+            with running(source, far.fileno(), pass_fds=[far.fileno()]) as program:
                 far.close()
+                program.line()  # else a slow start is longer than a name is published
                 follow(near)
 
 
