@@ -156,14 +156,16 @@ def leave_file(file: Any) -> None:
         leave(() if number is None else (number,))
 
 
-def _writing_raw(original: Callable[..., Any], at: int, name: str) -> Callable[..., Any]:
-    """A function that writes, now or from a signal handler, to the number of its argument `name`, in place `at`."""
+def _writing_raw(original: Callable[..., Any], module: str, at: int, name: str) -> Callable[..., Any]:
+    """A function of `module` that writes, now or from a signal handler, to the number of its argument `name`, in place
+    `at`."""
 
     def function(*arguments: Any, **named: Any) -> Any:
         leave_file(arguments[at] if at < len(arguments) else named.get(name))
         return original(*arguments, **named)
 
     functools.update_wrapper(function, original)
+    function.__module__ = module  # (a builtin of `signal` says that it is of `_signal`)
     function.fastsock_original = original  # type: ignore[attr-defined]
     return function
 
@@ -184,7 +186,7 @@ def _wrap_writing(module: ModuleType) -> None:
     for name, (at, argument) in _WRITING[module.__name__].items():
         original = getattr(module, name, None)
         if original is not None and not hasattr(original, "fastsock_original"):
-            setattr(module, name, _writing_raw(original, at, argument))
+            setattr(module, name, _writing_raw(original, module.__name__, at, argument))
 
 
 def _unwrap_writing(module: ModuleType) -> None:

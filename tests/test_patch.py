@@ -2,9 +2,11 @@
 
 import abc
 import copy
+import faulthandler
 import logging
 import os
 import pickle
+import signal
 import socket
 import sys
 import types
@@ -67,6 +69,20 @@ def test_table_is_applied_and_undone():
     fastsock.unpatch()
     assert not fastsock.is_patched()
     assert in_place() == ORIGINALS
+
+
+def test_functions_that_write_to_numbers_are_replaced_and_put_back():
+    originals = {name: getattr(faulthandler, name) for name in ("enable", "register", "dump_traceback")}
+    wakeup = signal.set_wakeup_fd
+    for _ in range(2):
+        fastsock.patch()
+        fastsock.patch()
+        assert signal.set_wakeup_fd is not wakeup
+        assert (signal.set_wakeup_fd.__module__, signal.set_wakeup_fd.__name__) == ("signal", "set_wakeup_fd")
+        assert all(getattr(faulthandler, name) is not original for name, original in originals.items())
+        fastsock.unpatch()
+        assert signal.set_wakeup_fd is wakeup
+        assert all(getattr(faulthandler, name) is original for name, original in originals.items())
 
 
 def test_twice():
