@@ -109,7 +109,7 @@ int fs_switch_reached(struct fs_connection *c) {
 /* The last byte of the kernel's part has been taken. Others who wait have found nothing to read in the ring until now, and the peer
  * has rung for what lies there. Each of them has counted itself in its turn to receive, before it looked. */
 static void tell_of_switch(struct fs_connection *c) {
-    if (fs_load_sc(&c->recv_sleepers) || fs_is_shared(c)) fs_wake_own(c);
+    if (fs_load_sc(&c->recv_sleepers) || fs_is_shared(c) || fs_load_relaxed(&c->seat)) fs_wake_own(c);
 }
 
 /* The kernel's part of the stream has been read. */

@@ -230,6 +230,11 @@ void fs_rise(struct fs_set *set) {
     if (set->sleep && fs_is_own_set(set)) say_whether_asleep(set, 0);
 }
 
+void fs_rouse(struct fs_set *set) {
+    int fd = (int)fs_load_relaxed(&set->fd);
+    if (fs_is_own_set(set) && !fs_ring_eventfd(fd)) renew_eventfd(set, fd);
+}
+
 void fs_clear_set(struct fs_set *set) {
     struct epoll_event events[16];
     while (fs_system.epoll_wait(set->epoll, events, 16, 0) == 16) {}

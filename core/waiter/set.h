@@ -87,6 +87,9 @@ int fs_fall_asleep(struct fs_set *set);
 /* It is awake: who posts makes no system call from now on. */
 void fs_rise(struct fs_set *set);
 
+/* Makes its epoll readable, whether or not it sleeps: for threads of the owner's process that wait for it. */
+void fs_rouse(struct fs_set *set);
+
 /* Makes its epoll unreadable, until somebody writes again. Never touches a file of the program that has taken a number. */
 void fs_clear_set(struct fs_set *set);
 

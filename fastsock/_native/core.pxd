@@ -4,7 +4,7 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from fastsock._native.core_ring cimport fs_counters, fs_leaver, fs_receiver, fs_sender, fs_side, fs_vi, fs_word32
+from fastsock._native.core_ring cimport fs_counters, fs_leaver, fs_receiver, fs_sender, fs_side, fs_vi, fs_word32, fs_word64
 
 
 cdef extern from "waiter/polling.h" nogil:
@@ -15,6 +15,7 @@ cdef extern from "waiter/polling.h" nogil:
     void fs_take_up_polling(fs_habit *habit)
     int64_t fs_may_poll(fs_habit *habit, int64_t now, uint32_t peer_processor)
     bint fs_shares_processor(uint32_t peer_processor)
+    bint fs_crowded(int64_t now)
     void fs_learn(fs_habit *habit, fs_counters *count, int64_t began, bint polled, bint paid)
 
 
@@ -40,6 +41,8 @@ cdef extern from "waiter/set.h" nogil:
     void *fs_member_at(const fs_set *, uint32_t place)
     bint fs_fall_asleep(fs_set *)
     void fs_rise(fs_set *)
+    void fs_rouse(fs_set *)
+    bint fs_is_own_set(const fs_set *)
     void fs_clear_set(fs_set *)
     bint fs_is_hinted(const fs_set *)
     int fs_take_hints(fs_set *, uint32_t *places, int room)
@@ -99,6 +102,7 @@ cdef extern from "connection/connection.h" nogil:
         fs_word32 recv_sleepers
         fs_word32 send_sleepers
         bint recyclable
+        fs_word64 seat
         fs_word32 spun
         fs_word32 send_buffer_before
 
@@ -129,6 +133,7 @@ cdef extern from "connection/state.h" nogil:
     bint fs_receives_on_ring(const fs_connection *)
     bint fs_sends_on_ring(const fs_connection *)
     bint fs_is_out(const fs_connection *)
+    bint fs_is_shared(const fs_connection *)
 
     enum: FS_EV_OUT
     void fs_change_leaving(fs_leaver *, int event)
@@ -203,6 +208,15 @@ cdef extern from "connection/drive.h" nogil:
     bint fs_credit_returned(fs_connection *)
     bint fs_probe_driven_peer(fs_connection *)
     bint fs_arm_for_loop(fs_connection *, bint receives, bint sends)
+
+
+cdef extern from "connection/ready.h" nogil:
+    bint fs_has_bytes(fs_connection *)
+    bint fs_has_bytes_after_all(fs_connection *)
+    bint fs_hides_room(const fs_connection *)
+    bint fs_has_room(fs_connection *)
+    bint fs_may_be_ready(fs_connection *, int events)
+    bint fs_hides_death(const fs_connection *)
 
 
 cdef extern from "connection/wait.h" nogil:

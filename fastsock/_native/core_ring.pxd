@@ -16,6 +16,7 @@ cdef extern from "base/atomics.h" nogil:
     uint32_t fs_load_sc(fs_word32 *)
     uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
     void fs_store_relaxed(fs_word32 *, uint32_t)
+    uint32_t fs_add_sc(fs_word32 *, uint32_t)
     void fs_pause()
 
 

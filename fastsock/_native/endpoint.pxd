@@ -13,6 +13,7 @@ cdef class Endpoint:
     cdef fs_course course  # how it stands with its peer until its path is decided
     cdef public object session  # what is known of the service's sessions, which this one adds to when it ends; or None
     cdef public object queue  # the completion queue of the loop that drives it, or None
+    cdef public object member  # how an event set of the program's selectors has it (members.pyx); or None
     cdef readonly int bridge
 
     cdef int point_to(self, int fd) except -1

@@ -274,6 +274,8 @@ cdef class Endpoint:
         """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor.
         False if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge
         takes the place of the kernel connection."""
+        if self.member is not None:
+            self.member.stand_aside()  # from here on the kernel tells
         return not self.attached or self.finished or self.broken or self.left or leave(self)
 
     # ---- ending ------------------------------------------------------------------------------------------
@@ -407,6 +409,8 @@ cdef int conclude(Endpoint self, fs_call *call) except -1:
 cdef int say_goodbye(Endpoint self) except -1:
     """The connection has ended in this process, and ends on the ring if this is the last holder. For who was told so."""
     fs_end_search(&self.course)
+    if self.member is not None:
+        self.member.part()
     if self.session is not None:
         session, self.session = self.session, None
         note_session(self, session)

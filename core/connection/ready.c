@@ -1,0 +1,40 @@
+/* What a connection on the ring is ready for, as the program's own select, poll and epoll ask it.
+ *
+ * Responsible for: the answer that the kernel would give if the bytes had gone through it: what is said to be readable makes a
+ * receive return, be it with an error, and nothing else is. Never: waits for more than a turn, or says who is to be told. */
+#include "connection/ready.h"
+
+#include "connection/leave.h"
+#include "connection/receive.h"
+#include "connection/turns.h"
+
+/* Whether a receive of one byte would return, which takes nothing: an error that it gets is told once, and is the program's. */
+static int receives(struct fs_connection *c, int final) {
+    char byte;
+    int64_t got = fs_try_receive(c, &byte, 1, MSG_PEEK, final);
+    if (got < 0 && got != -EAGAIN && got != FS_VIOLATED) fs_note_error(c, (uint32_t)-got);
+    return got != -EAGAIN;
+}
+
+int fs_has_bytes(struct fs_connection *c) {
+    int on_ring = fs_receives_on_ring(c);
+    if (on_ring && fs_load_relaxed(&c->own->receiver.fin_taken) == 1) return 1; /* the end stays, until the kernel tells it too */
+    if (!fs_readable(&c->vi)) return 0;
+    if (!on_ring && !fs_switch_reached(c)) return 0;
+    /* An urgent byte is no part of the stream, and BACK and a reset are an end that the kernel tells. */
+    if (!on_ring || fs_load_relaxed(&c->vi.rx->urgent)) return receives(c, FS_NOT_FINAL);
+    if (fs_waiting(&c->vi) || (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) == FS_FIN) return 1;
+    return receives(c, FS_NOT_FINAL);
+}
+
+int fs_has_bytes_after_all(struct fs_connection *c) { return receives(c, FS_FINAL); }
+
+int fs_has_room(struct fs_connection *c) {
+    if (fs_is_gone(c) || fs_load_relaxed(&c->is.shut_sending)) return 1;
+    if (fs_waits_for_leaver(c)) return 0;
+    struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+    if (!sender) return 0; /* a stopped process has it, and no send would go through */
+    int room = !fs_sends_on_ring(c) || fs_writable(&c->vi, sender);
+    fs_end_turn_to_send(c, sender);
+    return room;
+}

@@ -1,0 +1,458 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=True
+"""The class that stands for `select.epoll`: the kernel's epoll, and beside it connections on the ring, which are asked in memory.
+
+The kernel's epoll decides what is registered, and what is an error. A connection becomes a member of the event set if this object
+alone waits for it, level-triggered; of all others the kernel tells, with the help of doorbell bytes.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.object cimport PyObject_TypeCheck
+
+from fastsock._native.core cimport *
+from fastsock._native.core_ring cimport *
+from fastsock._native.endpoint cimport Endpoint, totals
+from fastsock._native.members cimport EventSet, Member
+from fastsock._native.sockets cimport endpoint_in, facade, facade_struct
+from fastsock._native.vi cimport endpoint_at, is_undecided
+
+import _socket
+import math as _math
+import select as _select
+
+cdef extern from "errno.h":
+    int errno
+
+cdef extern from "Python.h":
+    int PyObject_AsFileDescriptor(object) except -1
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int)
+    int epoll_ctl(int, int, int, epoll_event *)
+    int epoll_wait(int, epoll_event *, int, int)
+    enum: EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
+    enum: EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLERR, EPOLLHUP, EPOLLRDHUP
+
+cdef enum:
+    LEVELS = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP  # what memory can answer
+    RETURNS = 16          # from memory alone, at most
+    VAIN = 4              # calls of the kernel's that came to nothing, before there is a nap between two
+    MILLISECOND = 1_000_000
+    KERNEL_NS = 50_000    # without asking the kernel, at most
+    SLICE = 20_000        # ns of polling before the kernel is asked in between
+    PROBE_MS = 500        # between looks at a peer whose death would be no event
+
+cdef uint64_t SET_KEY = 0xffffffff  # no descriptor's
+cdef int default_events = _select.FD_SETSIZE - 1 if hasattr(_select, "FD_SETSIZE") else 1023
+cdef object kernel_fileno = _socket.socket.fileno
+cdef uint64_t keys = 0
+
+
+cdef Endpoint endpoint_behind(object sock):
+    """The endpoint of a socket object of ours whose number says nothing but that; else None."""
+    if not PyObject_TypeCheck(sock, facade_struct) or (type(sock) is not facade and type(sock).fileno is not facade.fileno):
+        return None
+    cdef Endpoint endpoint = endpoint_in(sock)
+    return None if endpoint is None or endpoint.c.listens or fs_is_driven(&endpoint.c) else endpoint
+
+
+def number_of(sock):
+    """The descriptor of a socket object that an `epoll` of this module may wait for, which is not handed out by this; -1: for any
+    other object."""
+    return -1 if endpoint_behind(sock) is None else kernel_fileno(sock)
+
+
+cdef int number_at(object fd) except -1:
+    """As PyObject_AsFileDescriptor, of an object that is registered here."""
+    cdef int number = -1
+    if type(fd) is not int and endpoint_behind(fd) is not None:
+        number = kernel_fileno(fd)
+    return number if number >= 0 else PyObject_AsFileDescriptor(fd)
+
+
+cdef int expose(Endpoint endpoint) except -1:
+    """The kernel shall tell of it."""
+    if fs_is_attached(&endpoint.c) or is_undecided(endpoint):
+        endpoint.expose()
+    return 0
+
+
+cdef int64_t nanoseconds(object timeout) except -2:
+    """-1: for ever."""
+    if timeout is None:
+        return -1
+    if not isinstance(timeout, (int, float)) and not hasattr(timeout, "__index__"):
+        raise TypeError("timeout must be an integer or None")
+    if isinstance(timeout, float) and timeout != timeout:
+        raise ValueError("Invalid value NaN (not a number)")
+    if timeout < 0:
+        return -1
+    if timeout > 2147483:
+        raise OverflowError("timeout is too large")
+    return _math.ceil(timeout * 1000) * MILLISECOND
+
+
+cdef class epoll(EventSet):
+    """As select.epoll. Connections that have moved to the ring are asked in memory, everything else in the kernel."""
+
+    cdef int fd
+    cdef dict numbers       # descriptor -> the member that the program registered by it
+    cdef int returns        # from memory alone, since the kernel was asked
+    cdef int64_t asked      # when that was
+
+    def __cinit__(self, sizehint=-1, flags=0, *, _fd=None):
+        self.fd = -1
+        self.numbers = {}
+        if _fd is not None:
+            self.fd = _fd
+            self.aside = True  # somebody else may have it
+            return
+        if sizehint != -1 and sizehint <= 0:
+            raise ValueError("negative sizehint")
+        if flags & ~EPOLL_CLOEXEC:
+            raise OSError("invalid flags")
+        self.fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.fd < 0:
+            PyErr_SetFromErrno(OSError)
+
+    def __del__(self):
+        self.close()
+
+    @classmethod
+    def fromfd(cls, fd, /):
+        """As select.epoll.fromfd."""
+        return cls(_fd=fd)
+
+    def close(self):
+        """As select.epoll.close."""
+        global errno
+        cdef int fd = self.fd, failed
+        if fd < 0:
+            return
+        self.end_set()
+        self.fd = -1
+        self.numbers.clear()
+        with nogil:
+            failed = sys_close(fd)
+        if failed < 0:
+            PyErr_SetFromErrno(OSError)
+
+    @property
+    def closed(self):
+        return self.fd < 0
+
+    def fileno(self):
+        """As select.epoll.fileno. Whoever asks may wait for the epoll itself, which the kernel alone makes readable."""
+        self.check_open()
+        self.step_aside()
+        return self.fd
+
+    def __enter__(self):
+        self.check_open()
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle 'select.epoll' object")
+
+    cdef int check_open(self) except -1:
+        if self.fd < 0:
+            raise ValueError("I/O operation on closed epoll object")
+        return 0
+
+    # ---- registrations -----------------------------------------------------------------------------------
+
+    def register(self, fd, eventmask=EPOLLIN | EPOLLPRI | EPOLLOUT):
+        """As select.epoll.register."""
+        global keys
+        cdef uint32_t events = eventmask & 0xffffffff
+        cdef int number
+        cdef Endpoint endpoint
+        cdef Member member, before
+        self.check_open()
+        number = number_at(fd)
+        endpoint = endpoint_at(number)
+        if endpoint is None or endpoint.c.listens or fs_is_driven(&endpoint.c):
+            self.control(EPOLL_CTL_ADD, number, events, number)
+            return
+        if not self.may_ask(endpoint, events):
+            self.control(EPOLL_CTL_ADD, number, events, number)
+            expose(endpoint)
+            return
+        keys += 1
+        self.control(EPOLL_CTL_ADD, number, events, keys << 32 | <uint32_t>number)
+        member = Member.__new__(Member)
+        member.endpoint, member.fd, member.key = endpoint, number, keys << 32 | <uint32_t>number
+        member.events = member.masked = events
+        member.owner = <void *>self
+        self.members[member.key] = member
+        self.numbers[number] = member
+        endpoint.member = member
+        if fs_is_attached(&endpoint.c):
+            member.enter()
+
+    def modify(self, fd, eventmask):
+        """As select.epoll.modify."""
+        cdef uint32_t events = eventmask & 0xffffffff, masked
+        cdef int number
+        cdef Member member
+        self.check_open()
+        number = number_at(fd)
+        member = self.member_of(number)
+        if member is None:
+            self.control(EPOLL_CTL_MOD, number, events, number)
+            return
+        masked = events
+        if member.entered and fs_hides_room(&member.endpoint.c):
+            masked &= ~<uint32_t>EPOLLOUT
+        if events & ~<uint32_t>LEVELS:
+            masked = events
+        self.control(EPOLL_CTL_MOD, number, masked, member.key)
+        member.events, member.masked = events, masked
+        if events & ~<uint32_t>LEVELS:
+            member.stand_aside()
+        else:
+            self.attend(member)
+
+    def unregister(self, fd):
+        """As select.epoll.unregister."""
+        cdef int number
+        cdef Member member
+        self.check_open()
+        number = number_at(fd)
+        member = self.member_of(number)
+        self.control(EPOLL_CTL_DEL, number, 0, 0)
+        if member is not None:
+            del self.numbers[number]
+            member.part()
+
+    cdef Member member_of(self, int number):
+        """The member that was registered by this number and has not parted since."""
+        cdef Member member = self.numbers.get(number)
+        if member is not None and member.owner == NULL:
+            del self.numbers[number]
+            return None
+        return member
+
+    cdef bint may_ask(self, Endpoint endpoint, uint32_t events):
+        """Whether the connection may become a member."""
+        return not (self.aside or events & ~<uint32_t>LEVELS or endpoint.member is not None or fs_is_closed(&endpoint.c)
+                    or fs_is_exposed(&endpoint.c) or fs_is_out(&endpoint.c) or fs_is_shared(&endpoint.c)
+                    or not (fs_is_attached(&endpoint.c) or is_undecided(endpoint)))
+
+    cdef int control(self, int what, int number, uint32_t events, uint64_t key) except -1:
+        global errno
+        cdef epoll_event event
+        event.events = events
+        event.data.u64 = key
+        if epoll_ctl(self.fd, what, number, &event) < 0:
+            PyErr_SetFromErrno(OSError)
+        return 0
+
+    cdef int step_aside(self) except -1:
+        """The kernel alone tells, from now on."""
+        cdef Member member
+        self.aside = True
+        for member in list(self.members.values()):
+            member.stand_aside()
+        return 0
+
+    # ---- as its members see it ---------------------------------------------------------------------------
+
+    cdef int watch_set(self, int fd) except -1:
+        return self.control(EPOLL_CTL_ADD, fd, EPOLLIN, SET_KEY)
+
+    cdef int remask(self, Member member) except -1:
+        """(What fails means nothing: the program has closed the number, and the kernel's registration goes or stays as it was.)"""
+        cdef epoll_event event
+        event.events = member.masked
+        event.data.u64 = member.key
+        epoll_ctl(self.fd, EPOLL_CTL_MOD, member.fd, &event)
+        return 0
+
+    # ---- waiting -----------------------------------------------------------------------------------------
+
+    def poll(self, timeout=None, maxevents=-1):
+        """As select.epoll.poll."""
+        cdef int64_t patience
+        cdef int most
+        cdef epoll_event *events
+        self.check_open()
+        patience = nanoseconds(timeout)
+        most = default_events if maxevents == -1 else maxevents
+        if most <= 0:
+            raise ValueError(f"maxevents must be greater than 0, got {most}")
+        events = <epoll_event *>PyMem_RawMalloc(<size_t>most * sizeof(epoll_event))
+        if events == NULL:
+            raise MemoryError
+        try:
+            return self.wait(patience, most, events)
+        finally:
+            PyMem_RawFree(events)
+            if self.sleepers:
+                self.settle()
+
+    cdef list wait(self, int64_t patience, int most, epoll_event *events):
+        cdef int64_t now = fs_now(), began = now, budget = -1
+        cdef int64_t deadline = -1 if patience < 0 else now + patience
+        cdef int vain = 0, n
+        cdef bint uncertain = False, polled = False
+        cdef list found = [], told = []
+        self.waits += 1
+        while True:
+            if self.aside and self.members:
+                self.step_aside()
+            self.take_hints()
+            if self.hot:
+                self.look_at_all(now, found)
+            if found:
+                if polled:
+                    fs_learn(&self.habit, &totals, began, True, True)
+                if patience and self.returns < RETURNS and now - self.asked < KERNEL_NS:
+                    self.returns += 1
+                    return self.tell(found, told, most)
+                self.ask(events, most, found, told)
+                return self.tell(found, told, most)
+            if patience == 0:
+                self.ask(events, most, found, told)
+                if not found and not told and self.set != NULL and fs_is_hinted(self.set):
+                    self.take_hints()  # what came meanwhile
+                    self.look_at_all(now, found)
+                return self.tell(found, told, most)
+            if self.hot and not uncertain:
+                if budget < 0:
+                    budget = 0 if fs_crowded(now) else fs_may_poll(&self.habit, now, self.peer_processor())
+                if now - began < budget and (deadline < 0 or now < deadline):
+                    polled = True
+                    if now - self.asked >= SLICE:
+                        self.ask(events, most, found, told)
+                        if found or told:
+                            return self.tell(found, told, most)
+                    self.spin(now + min(SLICE, budget - (now - began)))
+                    now = fs_now()
+                    continue
+            # Nothing is there. (A member that says twice that something may be, and has nothing, is looked at by the clock.)
+            if self.set != NULL and (not self.arm_all() or fs_fall_asleep(self.set)):
+                if not uncertain:
+                    uncertain = True
+                    continue
+            n = self.sleep(events, deadline, most, uncertain and self.hot)
+            now = fs_now()
+            if n:
+                self.sort(events, n, found, told)
+                if found or told:
+                    if self.set != NULL:
+                        fs_learn(&self.habit, &totals, began, polled, False)
+                    return self.tell(found, told, most)
+                vain += 1
+                if vain > VAIN:
+                    with nogil:
+                        fs_nap()
+            elif deadline >= 0 and now >= deadline:
+                return []
+            uncertain = False
+
+    cdef uint32_t peer_processor(self) noexcept:
+        """1 + the processor that the peer of a hot member last ran on; 0: unknown."""
+        cdef Member member = <Member>self.hot[0]
+        return fs_load_relaxed(&member.endpoint.c.vi.rx.processor) if member.entered else 0
+
+    cdef int ask(self, epoll_event *events, int most, list found, list told) except -1:
+        """Asks the kernel, without waiting."""
+        cdef int n = epoll_wait(self.fd, events, most, 0)
+        if n < 0:
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+            return 0
+        return self.sort(events, n, found, told)
+
+    cdef int sleep(self, epoll_event *events, int64_t deadline, int most, bint briefly) except -1:
+        """Sleeps in the kernel. How many events it has told of; 0 too if it is time to look again."""
+        global errno
+        cdef int n, failed, milliseconds = -1, fd = self.fd
+        cdef int64_t rest
+        if deadline >= 0:
+            rest = deadline - fs_now()
+            milliseconds = 0 if rest <= 0 else <int>((rest + MILLISECOND - 1) / MILLISECOND)
+        if briefly or (self.set != NULL and self.aside and self.members):
+            milliseconds = 1 if milliseconds < 0 else min(milliseconds, 1)
+        elif self.dying:
+            milliseconds = PROBE_MS if milliseconds < 0 else min(milliseconds, PROBE_MS)
+        self.sleepers += 1
+        with nogil:
+            n = epoll_wait(fd, events, most, milliseconds)
+            failed = errno
+        self.sleepers -= 1
+        self.asked, self.returns = fs_now(), 0
+        if self.set != NULL and not self.sleepers:
+            fs_rise(self.set)
+        if self.dying:
+            self.look_at_dying()
+        if n < 0:
+            if failed != EINTR:
+                errno = failed
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+            return 0
+        return n
+
+    cdef int look_at_dying(self) except -1:
+        """Those that wait for credits of a peer that may be dead without an event are looked at again."""
+        cdef Member member
+        for member in list(self.members.values()):
+            if member.entered and member.masked != member.events and not fs_has_ended(&member.endpoint.c) and (
+                    fs_hides_death(&member.endpoint.c)):
+                self.heat(member)
+        return 0
+
+    cdef int sort(self, epoll_event *events, int n, list found, list told) except -1:
+        """What the kernel has told, of members and of others."""
+        cdef int i
+        cdef uint64_t key
+        cdef Member member
+        cdef bint hinted = False
+        cdef uint32_t before
+        self.asked, self.returns = fs_now(), 0
+        for i in range(n):
+            key = events[i].data.u64
+            if key == SET_KEY:
+                hinted = True
+                if self.set != NULL and fs_is_own_set(self.set):
+                    fs_clear_set(self.set)
+                continue
+            member = self.members.get(key) if key > SET_KEY else None
+            if member is None:
+                told.append((<int>(key & 0xffffffff), <object>events[i].events))
+                continue
+            before = member.found if member.listed == self.waits else 0
+            member.verify(events[i].events)
+            member.found |= before
+            if member.found and member.listed != self.waits:
+                member.listed = self.waits
+                found.append(member)
+            self.heat(member)
+        if hinted and not found and not told:
+            self.take_hints()
+            self.look_at_all(self.asked, found)
+        return 0
+
+    cdef list tell(self, list found, list told, int most):
+        """What the program gets: what the kernel has told first, which is asked less often."""
+        cdef Member member
+        cdef list result = told
+        for member in dict.fromkeys(found):
+            if len(result) == most:
+                break
+            result.append((member.fd, member.found & (member.events | EPOLLERR | EPOLLHUP)))
+        if len(self.hot) > 1 and len(result) == most:
+            self.hot.append(self.hot.pop(0))  # others come first with the next call
+        return result

@@ -1,0 +1,6 @@
+from typing import Any
+
+alive: Any
+
+def before_fork() -> None: ...
+def after_fork_in_child() -> None: ...
