@@ -5,6 +5,7 @@
 #include "connection/ready.h"
 
 #include "connection/leave.h"
+#include "connection/lifeline.h"
 #include "connection/receive.h"
 #include "connection/turns.h"
 
@@ -18,23 +19,36 @@ static int receives(struct fs_connection *c, int final) {
 
 int fs_has_bytes(struct fs_connection *c) {
     int on_ring = fs_receives_on_ring(c);
+    uint64_t fin;
+    if (fs_load_relaxed(&c->is.pending_error)) return 1;
     if (on_ring && fs_load_relaxed(&c->own->receiver.fin_taken) == 1) return 1; /* the end stays, until the kernel tells it too */
     if (!fs_readable(&c->vi)) return 0;
     if (!on_ring && !fs_switch_reached(c)) return 0;
-    /* An urgent byte is no part of the stream, and BACK and a reset are an end that the kernel tells. */
-    if (!on_ring || fs_load_relaxed(&c->vi.rx->urgent)) return receives(c, FS_NOT_FINAL);
-    if (fs_waiting(&c->vi) || (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) == FS_FIN) return 1;
+    /* An urgent byte is no part of the stream; behind BACK there may be nothing; and of a reset the kernel tells, by an error that
+     * no look may take away. */
+    fin = fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND;
+    if (on_ring && fs_waiting(&c->vi) && !fs_load_relaxed(&c->vi.rx->urgent)) return 1;
+    if (!fs_waiting(&c->vi) && fin != FS_BACK) return fin == FS_FIN;
     return receives(c, FS_NOT_FINAL);
 }
 
 int fs_has_bytes_after_all(struct fs_connection *c) { return receives(c, FS_FINAL); }
 
+/* The peer has closed with bytes of ours unread: draws the RST that they would have drawn in the kernel, so that it tells of an error.
+ * On the loopback it is there when this returns. */
+static void draw_reset(struct fs_connection *c, struct fs_sender *sender) {
+    if (fs_load_relaxed(&c->vi.tx->seen) == fs_own32(&sender->posted) || fs_lifeline(c) == FS_OVER) return;
+    if (fs_load_sc(&c->vi.tx->doorbell) & FS_GONE) fs_ring(c, sender, FS_GONE);
+}
+
 int fs_has_room(struct fs_connection *c) {
-    if (fs_is_gone(c) || fs_load_relaxed(&c->is.shut_sending)) return 1;
+    if (fs_load_relaxed(&c->is.shut_sending)) return 1;
     if (fs_waits_for_leaver(c)) return 0;
     struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
     if (!sender) return 0; /* a stopped process has it, and no send would go through */
-    int room = !fs_sends_on_ring(c) || fs_writable(&c->vi, sender);
+    int gone = fs_is_gone(c);
+    if (gone && fs_sends_on_ring(c)) draw_reset(c, sender);
+    int room = gone || !fs_sends_on_ring(c) || fs_writable(&c->vi, sender);
     fs_end_turn_to_send(c, sender);
     return room;
 }

@@ -130,6 +130,7 @@ cdef extern from "connection/state.h" nogil:
     bint fs_is_broken(const fs_connection *)
     bint fs_is_nodelay(const fs_connection *)
     bint fs_is_lost(const fs_connection *)
+    bint fs_is_gone(const fs_connection *)
     bint fs_receives_on_ring(const fs_connection *)
     bint fs_sends_on_ring(const fs_connection *)
     bint fs_is_out(const fs_connection *)

@@ -244,9 +244,12 @@ cdef class epoll(EventSet):
 
     cdef bint may_ask(self, Endpoint endpoint, uint32_t events):
         """Whether the connection may become a member."""
-        return not (self.aside or events & ~<uint32_t>LEVELS or endpoint.member is not None or fs_is_closed(&endpoint.c)
-                    or fs_is_exposed(&endpoint.c) or fs_is_out(&endpoint.c) or fs_is_shared(&endpoint.c)
-                    or not (fs_is_attached(&endpoint.c) or is_undecided(endpoint)))
+        cdef fs_connection *c = &endpoint.c
+        if self.aside or events & ~<uint32_t>LEVELS or endpoint.member is not None or endpoint.queue is not None:
+            return False
+        if fs_is_closed(c) or fs_is_exposed(c) or fs_is_out(c) or fs_is_shared(c):
+            return False
+        return fs_is_attached(c) or is_undecided(endpoint)
 
     cdef int control(self, int what, int number, uint32_t events, uint64_t key) except -1:
         global errno
@@ -306,26 +309,28 @@ cdef class epoll(EventSet):
         cdef int vain = 0, n
         cdef bint uncertain = False, polled = False
         cdef list found = [], told = []
+        cdef uint64_t wait
         self.waits += 1
+        wait = self.waits
         while True:
             if self.aside and self.members:
                 self.step_aside()
             self.take_hints()
             if self.hot:
-                self.look_at_all(now, found)
+                self.look_at_all(now, wait, found)
             if found:
                 if polled:
                     fs_learn(&self.habit, &totals, began, True, True)
-                if patience and self.returns < RETURNS and now - self.asked < KERNEL_NS:
+                if patience and not self.asks_kernel and self.returns < RETURNS and now - self.asked < KERNEL_NS:
                     self.returns += 1
                     return self.tell(found, told, most)
-                self.ask(events, most, found, told)
+                self.ask(events, most, wait, found, told)
                 return self.tell(found, told, most)
             if patience == 0:
-                self.ask(events, most, found, told)
+                self.ask(events, most, wait, found, told)
                 if not found and not told and self.set != NULL and fs_is_hinted(self.set):
                     self.take_hints()  # what came meanwhile
-                    self.look_at_all(now, found)
+                    self.look_at_all(now, wait, found)
                 return self.tell(found, told, most)
             if self.hot and not uncertain:
                 if budget < 0:
@@ -333,7 +338,7 @@ cdef class epoll(EventSet):
                 if now - began < budget and (deadline < 0 or now < deadline):
                     polled = True
                     if now - self.asked >= SLICE:
-                        self.ask(events, most, found, told)
+                        self.ask(events, most, wait, found, told)
                         if found or told:
                             return self.tell(found, told, most)
                     self.spin(now + min(SLICE, budget - (now - began)))
@@ -347,7 +352,11 @@ cdef class epoll(EventSet):
             n = self.sleep(events, deadline, most, uncertain and self.hot)
             now = fs_now()
             if n:
-                self.sort(events, n, found, told)
+                self.asks_kernel = False
+                self.sort(events, n, wait, found, told)
+                if found and self.asks_kernel:
+                    told.clear()  # it is told again
+                    self.ask(events, most, wait, found, told)
                 if found or told:
                     if self.set != NULL:
                         fs_learn(&self.habit, &totals, began, polled, False)
@@ -365,7 +374,7 @@ cdef class epoll(EventSet):
         cdef Member member = <Member>self.hot[0]
         return fs_load_relaxed(&member.endpoint.c.vi.rx.processor) if member.entered else 0
 
-    cdef int ask(self, epoll_event *events, int most, list found, list told) except -1:
+    cdef int ask(self, epoll_event *events, int most, uint64_t wait, list found, list told) except -1:
         """Asks the kernel, without waiting."""
         cdef int n = epoll_wait(self.fd, events, most, 0)
         if n < 0:
@@ -373,7 +382,7 @@ cdef class epoll(EventSet):
                 PyErr_SetFromErrno(OSError)
             PyErr_CheckSignals()
             return 0
-        return self.sort(events, n, found, told)
+        return self.sort(events, n, wait, found, told)
 
     cdef int sleep(self, epoll_event *events, int64_t deadline, int most, bint briefly) except -1:
         """Sleeps in the kernel. How many events it has told of; 0 too if it is time to look again."""
@@ -414,7 +423,7 @@ cdef class epoll(EventSet):
                 self.heat(member)
         return 0
 
-    cdef int sort(self, epoll_event *events, int n, list found, list told) except -1:
+    cdef int sort(self, epoll_event *events, int n, uint64_t wait, list found, list told) except -1:
         """What the kernel has told, of members and of others."""
         cdef int i
         cdef uint64_t key
@@ -433,16 +442,16 @@ cdef class epoll(EventSet):
             if member is None:
                 told.append((<int>(key & 0xffffffff), <object>events[i].events))
                 continue
-            before = member.found if member.listed == self.waits else 0
+            before = member.found if member.listed == wait else 0
             member.verify(events[i].events)
             member.found |= before
-            if member.found and member.listed != self.waits:
-                member.listed = self.waits
+            if member.found and member.listed != wait:
+                member.listed = wait
                 found.append(member)
             self.heat(member)
         if hinted and not found and not told:
             self.take_hints()
-            self.look_at_all(self.asked, found)
+            self.look_at_all(self.asked, wait, found)
         return 0
 
     cdef list tell(self, list found, list told, int most):
@@ -452,7 +461,7 @@ cdef class epoll(EventSet):
         for member in dict.fromkeys(found):
             if len(result) == most:
                 break
-            result.append((member.fd, member.found & (member.events | EPOLLERR | EPOLLHUP)))
+            result.append((member.fd, member.found & (member.events | <uint32_t>(EPOLLERR | EPOLLHUP))))
         if len(self.hot) > 1 and len(result) == most:
             self.hot.append(self.hot.pop(0))  # others come first with the next call
         return result

@@ -15,7 +15,9 @@ cdef class Member:
     cdef uint32_t events   # that the program waits for: EPOLLIN, EPOLLOUT, ...
     cdef uint32_t masked   # those of them that the kernel is asked for
     cdef uint32_t found    # what the last look has found
+    cdef bint ended        # the kernel has told of an end, and has to be asked for what is left of it
     cdef uint64_t listed   # the number of the wait that has it among those that are ready
+    cdef bint seated       # it has a place in the set
     cdef bint entered      # attached, and in the set
     cdef bint hot
     cdef int64_t last_event
@@ -39,6 +41,7 @@ cdef class EventSet:
     cdef fs_word32 spinners    # threads that look at members without the GIL, and
     cdef fs_word32 stop        # are to end that
     cdef uint64_t waits        # how many there were
+    cdef bint asks_kernel      # one that the last look has found ready may be so in the kernel too
     cdef bint dying            # a peer may die without an event of the kernel's: look now and then
 
     cdef int make_set(self) except 1
@@ -49,7 +52,7 @@ cdef class EventSet:
     cdef int attend(self, Member member) except -1
     cdef int drop_cooled(self) except -1
     cdef int take_hints(self) except -1
-    cdef int look_at_all(self, int64_t now, list found) except -1
+    cdef int look_at_all(self, int64_t now, uint64_t wait, list found) except -1
     cdef bint spin(self, int64_t until) except -1
     cdef bint arm_all(self) except -1
     cdef int settle(self) except -1

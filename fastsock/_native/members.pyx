@@ -12,7 +12,7 @@ Where a connection cannot be asked in memory any more (a fork, another epoll, a 
 descriptor is exposed, so that doorbell bytes tell of the ring, and the kernel is asked for all of it.
 """
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
 
 from fastsock._native.channel cimport fs_seat, fs_tend
@@ -67,13 +67,14 @@ cdef class Member:
         """The connection is about to attach: takes a place in the set. OSError without."""
         cdef EventSet waiter = <EventSet>self.owner if self.owner != NULL else None
         cdef int failed
-        if waiter is None or fs_load_relaxed64(&self.endpoint.c.seat):
+        if waiter is None or self.seated:
             return
         waiter.make_set()
         waiter.halt()
         failed = fs_take_seat(&self.endpoint.c, waiter.set)
         if failed:
             raise OSError(-failed, "no place in the event set")
+        self.seated = True
 
     def dismiss(self):
         """It has not attached."""
@@ -117,6 +118,7 @@ cdef class Member:
         if self.owner == NULL:
             return
         waiter = <EventSet>self.owner
+        waiter.halt()
         self.give_place()
         self.owner = NULL
         self.entered = False
@@ -128,11 +130,11 @@ cdef class Member:
 
     cdef int give_place(self) except -1:
         cdef EventSet waiter
-        if self.owner != NULL:
+        if self.owner != NULL and self.seated:
             waiter = <EventSet>self.owner
             waiter.halt()
-            if waiter.set != NULL:
-                fs_leave_seat(&self.endpoint.c, waiter.set)
+            fs_leave_seat(&self.endpoint.c, waiter.set)
+            self.seated = False
         return 0
 
     cdef int expose(self) except -1:
@@ -165,6 +167,8 @@ cdef class Member:
                 self.found |= EPOLLIN
             if self.masked != self.events and fs_has_room(c):
                 self.found |= EPOLLOUT
+                if fs_is_gone(c) and self.owner != NULL:  # that has perhaps drawn a reset, which the kernel tells
+                    (<EventSet>self.owner).asks_kernel = True
         finally:
             self.endpoint.end(&call)
         return 0
@@ -177,6 +181,8 @@ cdef class Member:
             self.found = told
             return 0
         self.look()
+        if told & (EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+            self.ended = True
         self.found |= told & ~<uint32_t>(EPOLLIN | EPOLLOUT)
         if told & (EPOLLERR | EPOLLHUP):
             self.found |= self.events & (EPOLLIN | EPOLLOUT)
@@ -306,18 +312,20 @@ cdef class EventSet:
                     self.heat(<Member>member)
         return 0
 
-    cdef int look_at_all(self, int64_t now, list found) except -1:
+    cdef int look_at_all(self, int64_t now, uint64_t wait, list found) except -1:
         """One look at each hot member. `found` gets those that are ready; quiet ones are armed."""
         cdef Member member
         self.drop_cooled()
+        self.asks_kernel = False
         for member in self.hot:
             if not member.hot:
                 continue
             member.look()
             if member.found:
+                self.asks_kernel |= member.ended or ((member.events & EPOLLOUT) != 0 and member.masked == member.events)
                 member.last_event = now
-                if member.listed != self.waits:
-                    member.listed = self.waits
+                if member.listed != wait:
+                    member.listed = wait
                     found.append(member)
             elif now - member.last_event > COOL and member.hot and not member.arm():
                 member.hot = False
