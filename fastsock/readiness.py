@@ -1,7 +1,7 @@
 """Readiness on the ring: what stands for `select.epoll` under `patch()`, with the setting `ready_on_ring`.
 
-A program that waits with `selectors` registers socket objects, and nobody else polls their descriptors. So their numbers are not
-handed out by that, and connections that have moved are asked in memory (`_native/epolls.pyx`).
+A program that waits with `selectors` registers socket objects, and nobody else polls their descriptors. So their
+numbers are not handed out by that, and connections that have moved are asked in memory (`_native/epolls.pyx`).
 """
 
 from __future__ import annotations

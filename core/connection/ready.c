@@ -1,7 +1,8 @@
 /* What a connection on the ring is ready for, as the program's own select, poll and epoll ask it.
  *
- * Responsible for: the answer that the kernel would give if the bytes had gone through it: what is said to be readable makes a
- * receive return, be it with an error, and nothing else is. Never: waits for more than a turn, or says who is to be told. */
+ * Responsible for: the answer that the kernel would give if the bytes had gone through it: what is said to be
+ * readable makes a receive return, be it with an error, and nothing else is. Never: waits for more than a turn, or
+ * says who is to be told. */
 #include "connection/ready.h"
 
 #include "connection/leave.h"
@@ -9,7 +10,8 @@
 #include "connection/receive.h"
 #include "connection/turns.h"
 
-/* Whether a receive of one byte would return, which takes nothing: an error that it gets is told once, and is the program's. */
+/* Whether a receive of one byte would return, which takes nothing: an error that it gets is told once, and is the
+ * program's. */
 static int receives(struct fs_connection *c, int final) {
     char byte;
     int64_t got = fs_try_receive(c, &byte, 1, MSG_PEEK, final);
@@ -21,11 +23,12 @@ int fs_has_bytes(struct fs_connection *c) {
     int on_ring = fs_receives_on_ring(c);
     uint64_t fin;
     if (fs_load_relaxed(&c->is.pending_error)) return 1;
-    if (on_ring && fs_load_relaxed(&c->own->receiver.fin_taken) == 1) return 1; /* the end stays, until the kernel tells it too */
+    /* The end stays, until the kernel tells it too. */
+    if (on_ring && fs_load_relaxed(&c->own->receiver.fin_taken) == 1) return 1;
     if (!fs_readable(&c->vi)) return 0;
     if (!on_ring && !fs_switch_reached(c)) return 0;
-    /* An urgent byte is no part of the stream; behind BACK there may be nothing; and of a reset the kernel tells, by an error that
-     * no look may take away. */
+    /* An urgent byte is no part of the stream; behind BACK there may be nothing; and of a reset the kernel tells,
+     * by an error that no look may take away. */
     fin = fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND;
     if (on_ring && fs_waiting(&c->vi) && !fs_load_relaxed(&c->vi.rx->urgent)) return 1;
     if (!fs_waiting(&c->vi) && fin != FS_BACK) return fin == FS_FIN;
@@ -34,8 +37,8 @@ int fs_has_bytes(struct fs_connection *c) {
 
 int fs_has_bytes_after_all(struct fs_connection *c) { return receives(c, FS_FINAL); }
 
-/* The peer has closed with bytes of ours unread: draws the RST that they would have drawn in the kernel, so that it tells of an error.
- * On the loopback it is there when this returns. */
+/* The peer has closed with bytes of ours unread: draws the RST that they would have drawn in the kernel, so that it
+ * tells of an error. On the loopback it is there when this returns. */
 static void draw_reset(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_load_relaxed(&c->vi.tx->seen) == fs_own32(&sender->posted) || fs_lifeline(c) == FS_OVER) return;
     if (fs_load_sc(&c->vi.tx->doorbell) & FS_GONE) fs_ring(c, sender, FS_GONE);

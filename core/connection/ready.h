@@ -1,17 +1,20 @@
-/* What a connection on the ring is ready for, as the program's own select, poll and epoll ask it. The kernel knows of the rest. */
+/* What a connection on the ring is ready for, as the program's own select, poll and epoll ask it. The kernel knows
+ * of the rest. */
 #ifndef FASTSOCK_READY_H
 #define FASTSOCK_READY_H
 
 #include "connection/drive.h"
 
-/* Whether what lies in the ring, or its end, makes a receive return at once. A kernel that has its own part of the stream unread
- * tells of that itself. Takes the turn to receive where a look at the ring does not decide it. */
+/* Whether what lies in the ring, or its end, makes a receive return at once. A kernel that has its own part of the
+ * stream unread tells of that itself. Takes the turn to receive where a look at the ring does not decide it. */
 int fs_has_bytes(struct fs_connection *c);
 
-/* The same, where the kernel says that its descriptor is readable: doorbell bytes that somebody has left there are taken. */
+/* The same, where the kernel says that its descriptor is readable: doorbell bytes that somebody has left there are
+ * taken. */
 int fs_has_bytes_after_all(struct fs_connection *c);
 
-/* Whether the kernel's POLLOUT says nothing about this side's next send: that goes into the ring, or waits for a leaver. */
+/* Whether the kernel's POLLOUT says nothing about this side's next send: that goes into the ring, or waits for a
+ * leaver. */
 static inline int fs_hides_room(const struct fs_connection *c) {
     return fs_is_attached(c) && (fs_sends_on_ring(c) || fs_waits_for_leaver(c));
 }
@@ -24,7 +27,8 @@ static inline int fs_may_be_ready(struct fs_connection *c, int events) {
     return (events & FS_RECEIVE && fs_readable(&c->vi)) || (events & FS_SEND && fs_credit_returned(c));
 }
 
-/* Whether the death of a peer that credits are awaited from would be no event of the kernel connection: its stream has ended. */
+/* Whether the death of a peer that credits are awaited from would be no event of the kernel connection: its stream
+ * has ended. */
 static inline int fs_hides_death(const struct fs_connection *c) {
     return fs_load_sc((fs_word64 *)&c->vi.rx->fin) != 0 || fs_load_relaxed((fs_word32 *)&c->is.shut_receiving) != 0;
 }

@@ -39,6 +39,8 @@ class Endpoint:
     session: Any
     """What is known of the sessions of this one's service (fastsock._native.sessions.Sessions): its `note` is called when the
     endpoint ends. None: nothing."""
+    member: Any
+    """How an event set of the program's selectors has it (`members.Member`), or None."""
     queue: Any
     """The completion queue of the loop that drives the endpoint, or None: has `admit(endpoint)` and
     `dismiss(endpoint)`, which are called before the endpoint attaches and when it has not, and `keep_late(place, data)`."""

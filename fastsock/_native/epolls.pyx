@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=True
-"""The class that stands for `select.epoll`: the kernel's epoll, and beside it connections on the ring, which are asked in memory.
+"""The class that stands for `select.epoll`: the kernel's epoll, and beside it connections on the ring, which are
+asked in memory.
 
-The kernel's epoll decides what is registered, and what is an error. A connection becomes a member of the event set if this object
-alone waits for it, level-triggered; of all others the kernel tells, with the help of doorbell bytes.
+The kernel's epoll decides what is registered, and what is an error. A connection becomes a member of the event set
+if this object alone waits for it, level-triggered; of all others the kernel tells, with the help of doorbell bytes.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -56,15 +57,17 @@ cdef uint64_t keys = 0
 
 cdef Endpoint endpoint_behind(object sock):
     """The endpoint of a socket object of ours whose number says nothing but that; else None."""
-    if not PyObject_TypeCheck(sock, facade_struct) or (type(sock) is not facade and type(sock).fileno is not facade.fileno):
+    if not PyObject_TypeCheck(sock, facade_struct):
+        return None
+    if type(sock) is not facade and type(sock).fileno is not facade.fileno:
         return None
     cdef Endpoint endpoint = endpoint_in(sock)
     return None if endpoint is None or endpoint.c.listens or fs_is_driven(&endpoint.c) else endpoint
 
 
 def number_of(sock):
-    """The descriptor of a socket object that an `epoll` of this module may wait for, which is not handed out by this; -1: for any
-    other object."""
+    """The descriptor of a socket object that an `epoll` of this module may wait for, which is not handed out by
+    this; -1: for any other object."""
     return -1 if endpoint_behind(sock) is None else kernel_fileno(sock)
 
 
@@ -274,7 +277,8 @@ cdef class epoll(EventSet):
         return self.control(EPOLL_CTL_ADD, fd, EPOLLIN, SET_KEY)
 
     cdef int remask(self, Member member) except -1:
-        """(What fails means nothing: the program has closed the number, and the kernel's registration goes or stays as it was.)"""
+        """(What fails means nothing: the program has closed the number, and the kernel's registration goes or stays
+        as it was.)"""
         cdef epoll_event event
         event.events = member.masked
         event.data.u64 = member.key
@@ -308,7 +312,7 @@ cdef class epoll(EventSet):
         cdef int64_t deadline = -1 if patience < 0 else now + patience
         cdef int vain = 0, n
         cdef bint uncertain = False, polled = False
-        cdef list found = [], told = []
+        cdef list found = [], told = [], again
         cdef uint64_t wait
         self.waits += 1
         wait = self.waits
@@ -344,7 +348,8 @@ cdef class epoll(EventSet):
                     self.spin(now + min(SLICE, budget - (now - began)))
                     now = fs_now()
                     continue
-            # Nothing is there. (A member that says twice that something may be, and has nothing, is looked at by the clock.)
+            # Nothing is there. (A member that says twice that something may be, and has nothing, is looked at by
+            # the clock.)
             if self.set != NULL and (not self.arm_all() or fs_fall_asleep(self.set)):
                 if not uncertain:
                     uncertain = True
@@ -355,8 +360,9 @@ cdef class epoll(EventSet):
                 self.asks_kernel = False
                 self.sort(events, n, wait, found, told)
                 if found and self.asks_kernel:
-                    told.clear()  # it is told again
-                    self.ask(events, most, wait, found, told)
+                    again = []
+                    self.ask(events, most, wait, found, again)
+                    told = list((dict(again) | dict(told)).items())  # (what is told once was told before)
                 if found or told:
                     if self.set != NULL:
                         fs_learn(&self.habit, &totals, began, polled, False)

@@ -1,15 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""Connections on the ring in an event set of the program's selectors: who is asked in memory, and how a sleeper is told.
+"""Connections on the ring in an event set of the program's selectors: who is asked in memory, and how a sleeper is
+told.
 
-An `EventSet` belongs to one object that the program waits with. Its members are connections that were registered there, and that
-nobody else polls. The kernel knows all of them too, and is asked for everything that it can tell: what comes by the kernel, and the
-ends of connections. Memory is asked for the rest. A member that the set does not look at is armed: who posts leaves a hint.
+An `EventSet` belongs to one object that the program waits with. Its members are connections that were registered
+there, and that nobody else polls. The kernel knows all of them too, and is asked for everything that it can tell:
+what comes by the kernel, and the ends of connections. Memory is asked for the rest. A member that the set does not
+look at is armed: who posts leaves a hint.
 
-Any thread may call these, with the GIL. While threads sleep in the kernel the set says that it sleeps, so that peers ring. A thread
-that looks at members without the GIL is stopped (`halt`) before one of them may go.
+Any thread may call these, with the GIL. While threads sleep in the kernel the set says that it sleeps, so that
+peers ring. A thread that looks at members without the GIL is stopped (`halt`) before one of them may go.
 
-Where a connection cannot be asked in memory any more (a fork, another epoll, a file object on the number), it stands aside: its
-descriptor is exposed, so that doorbell bytes tell of the ring, and the kernel is asked for all of it.
+Where a connection cannot be asked in memory any more (a fork, another epoll, a file object on the number), it
+stands aside: its descriptor is exposed, so that doorbell bytes tell of the ring, and the kernel is asked for all of
+it.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -40,8 +43,8 @@ alive = _weakref.WeakSet()
 
 
 def before_fork():
-    """A fork shares the kernel's registrations with the child, and members are nobody's but this process's: from now on all stand
-    aside. Sleepers do that when they wake."""
+    """A fork shares the kernel's registrations with the child, and members are nobody's but this process's: from
+    now on all stand aside. Sleepers do that when they wake."""
     cdef EventSet waiter
     for waiter in list(alive):
         waiter.aside = True
@@ -347,7 +350,8 @@ cdef class EventSet:
                 break
             if member.entered and not fs_has_ended(&member.endpoint.c):
                 looked[n] = &member.endpoint.c
-                wanted[n] = (FS_RECEIVE if member.events & EPOLLIN else 0) | (FS_SEND if member.masked != member.events else 0)
+                wanted[n] = FS_RECEIVE if member.events & EPOLLIN else 0
+                wanted[n] |= FS_SEND if member.masked != member.events else 0
                 n += 1
         if n == 0:
             return False

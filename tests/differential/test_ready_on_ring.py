@@ -1,6 +1,8 @@
-"""An epoll that asks connections on the ring in memory (the setting ``ready_on_ring``) says what the kernel's would say.
+"""An epoll that asks connections on the ring in memory (the setting ``ready_on_ring``) says what the kernel's would
+say.
 
-No descriptor is handed out here: pairs are looked at through ``select.epoll`` and ``selectors`` alone, by their objects.
+No descriptor is handed out here: pairs are looked at through ``select.epoll`` and ``selectors`` alone, by their
+objects.
 """
 
 import contextlib
@@ -200,7 +202,6 @@ def test_all_threads_that_sleep_in_one_epoll_can_be_woken(pair: Pair) -> None:
                     sleeper.join(0.2)
             assert any(not sleeper.is_alive() for sleeper in sleepers)
             far.sendall(b" and more")
-            until(lambda: not any(sleeper.is_alive() for sleeper in sleepers) or epoll.poll(0), "they wake")
             assert [sleeper.result() for sleeper in sleepers] == ["IN"] * 3
             assert read_exactly(near, 14) == b"level and more"
 
@@ -369,10 +370,7 @@ def test_a_fork_beside_a_waiting_epoll(pair: Pair, who: str, asleep: bool) -> No
             status = 1
             with contextlib.suppress(BaseException):
                 signal.alarm(SECONDS)
-                if who != "parent":
-                    status = 0 if news(epoll) == "IN" else 2
-                else:
-                    status = 0
+                status = 0 if who == "parent" or news(epoll) == "IN" else 2
             os._exit(status)
         time.sleep(0.05)
         far.sendall(b"after the fork")
@@ -459,7 +457,7 @@ def test_a_large_stream_both_ways_driven_by_selectors(pair: Pair) -> None:
 def test_any_sequence_ends_as_the_kernel_says(pair: Pair, seed: int) -> None:
     chance = random.Random(seed)
     settle_path(pair)
-    unread = {sock: 0 for sock in pair}
+    unread = dict.fromkeys(pair, 0)
     peer = dict(zip(pair, reversed(tuple(pair)), strict=True))
     ended: set[socket.socket] = set()  # those that have ended their stream
     with contextlib.ExitStack() as stack:
