@@ -213,8 +213,11 @@ def _before_fork() -> None:
 
 def _after_fork_in_parent() -> None:
     error = vi.after_fork_in_parent()
+    members = _members()
     try:
         forks.after_fork_in_parent()
+        if members is not None:
+            members.after_fork_in_parent()
     finally:
         vi.leave_errno(error)
 

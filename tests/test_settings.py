@@ -78,9 +78,9 @@ def test_the_table_of_this_test_is_complete():
 
 def test_defaults():
     assert attrs.asdict(Settings()) == {
-        "enabled": True, "poll_us": 50, "move_after": 8, "move_polled": False, "ready_on_ring": False, "meeting_ms": 0, "window": 32,
-        "ack_threshold": 16, "delayed_ack": True, "chunk_size": 32768, "combine": True, "combine_limit": 2048,
-        "combine_when_full": True, "trust": "user",
+        "enabled": True, "poll_us": 50, "move_after": 8, "move_polled": False, "ready_on_ring": False,
+        "meeting_ms": 0, "window": 32, "ack_threshold": 16, "delayed_ack": True, "chunk_size": 32768,
+        "combine": True, "combine_limit": 2048, "combine_when_full": True, "trust": "user",
         "ports_allowed": (), "ports_excluded": (), "addresses_allowed": (), "addresses_excluded": (),
         "memory_cap": 1 << 32,
     }  # fmt: skip

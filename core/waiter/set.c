@@ -61,13 +61,20 @@ static struct fs_set_page *map_home(void) {
 
 /* An eventfd in the set's epoll, or -errno. */
 static int new_eventfd(struct fs_set *set, unsigned start) {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = FS_SET_EVENT};
     int fd = fs_keep_number(fs_system.eventfd(start, EFD_CLOEXEC | EFD_NONBLOCK), 0);
     if (fd < 0) return fd;
     if (fs_system.epoll_ctl(set->epoll, EPOLL_CTL_ADD, fd, &event) == 0) return fd;
     int failed = -errno;
     fs_system.close(fd);
     return failed;
+}
+
+/* (A peer may have it open for longer.) */
+static void close_eventfd(struct fs_set *set, int fd) {
+    struct epoll_event event = {0};
+    if (!set->has_epoll && fs_is_our_eventfd(fd)) fs_system.epoll_ctl(set->epoll, EPOLL_CTL_DEL, fd, &event);
+    fs_close_eventfd(fd);
 }
 
 /* The program has closed the set's eventfd, or has taken its number: another one, which is readable. Whoever finds it out, any
@@ -110,6 +117,17 @@ static int find_unused(void) {
 }
 
 struct fs_set *fs_new_set(int *failed) {
+    /* Not among our share of the numbers: a loop that waits with select takes none from FD_SETSIZE on. */
+    int epoll = fs_system.epoll_create1(EPOLL_CLOEXEC);
+    *failed = epoll < 0 ? -errno : 0;
+    if (*failed) return NULL;
+    struct fs_set *set = fs_new_set_in(epoll, failed);
+    if (set) set->has_epoll = 1;
+    else fs_system.close(epoll);
+    return set;
+}
+
+struct fs_set *fs_new_set_in(int epoll, int *failed) {
     static uint32_t uses;
     int index = find_unused();
     *failed = -ENOMEM;
@@ -117,16 +135,11 @@ struct fs_set *fs_new_set(int *failed) {
     struct fs_set *set = sets[index];
     memset(set->home, 0, sizeof *set->home);
     set->sleep = 0;
-    /* Not among our share of the numbers: a loop that waits with select takes none from FD_SETSIZE on. */
-    set->epoll = fs_system.epoll_create1(EPOLL_CLOEXEC);
-    *failed = set->epoll < 0 ? -errno : 0;
-    if (*failed) return NULL;
+    set->epoll = epoll;
+    set->has_epoll = 0;
     int fd = new_eventfd(set, 0);
-    if (fd < 0) {
-        fs_system.close(set->epoll);
-        *failed = fd;
-        return NULL;
-    }
+    *failed = fd < 0 ? fd : 0;
+    if (*failed) return NULL;
     fs_store_relaxed(&set->fd, (uint32_t)fd);
     fs_store_relaxed(&set->asked, 0);
     uses = uses % (UINT32_MAX / FS_SETS) + 1;
@@ -149,8 +162,8 @@ void fs_end_set(struct fs_set *set) {
     fs_store_relaxed(&set->id, 0);
     while (set->pages) free_page(set, set->pages);
     int fd = (int)fs_exchange_sc(&set->fd, (uint32_t)-1);
-    fs_close_eventfd(fd);
-    fs_system.close(set->epoll);
+    close_eventfd(set, fd);
+    if (set->has_epoll) fs_system.close(set->epoll);
     set->epoll = -1;
     fs_system.free(set->places);
     set->places = NULL;
@@ -296,7 +309,7 @@ void fs_retire_page(struct fs_set *set, struct fs_page *page) {
     while ((count = take_hints(memory, places, FS_HINTS)))
         for (int i = 0; i < count; i++) wake_home(set, places[i]);
     fs_system.munmap(memory, FS_PAGE_SIZE);
-    if (page->fd >= 0) fs_close_eventfd(page->fd);
+    if (page->fd >= 0) close_eventfd(set, page->fd);
     page->fd = -1;
 }
 
@@ -311,7 +324,7 @@ int fs_fill_page(struct fs_set *set, struct fs_page *page, int fd_too) {
         fs_store_sc(&page->memory->asleep, set->sleep);
         return memfd;
     }
-    if (page->fd >= 0) fs_close_eventfd(page->fd);
+    if (page->fd >= 0) close_eventfd(set, page->fd);
     page->fd = -1;
     fs_system.close(memfd);
     return failed;

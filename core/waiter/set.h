@@ -20,6 +20,7 @@ enum {
     FS_SETS = 4096,      /* of one process, at a time */
     FS_HINTS = 64,       /* that fs_take_hints needs room for, at least */
     FS_OFFERS = 8,       /* of a page to one process, before it is told in another way for good */
+    FS_SET_EVENT = 0x7fffffff, /* by which a set's eventfds are told in an epoll that is not its own: no descriptor's number */
     FS_IDLE_PAGES = 16,  /* of processes that have no connection in the set any more, and may come again */
 };
 
@@ -49,7 +50,8 @@ struct fs_set {
     struct fs_set_page *home; /* for the processes of this side */
     fs_word32 asked;          /* somebody had to tell this side in another way, since fs_tend last looked; relaxed, a hint */
     /* the owner's */
-    int epoll;           /* what the loop waits on: its one kind of member are eventfds, edge-triggered */
+    int epoll;           /* what the owner waits on: the set's eventfds are members, edge-triggered */
+    int has_epoll;       /* it is the set's own, and has no others */
     uint32_t process;    /* in a forked child it is the parent's */
     uint32_t sleep;      /* the number of the sleep that stands in the pages; 0: it is awake */
     uint32_t sleeps;     /* how many there were */
@@ -62,6 +64,10 @@ struct fs_set {
 
 /* A set of which nobody is a member, or NULL and `*failed`: -errno. It is awake. */
 struct fs_set *fs_new_set(int *failed);
+
+/* The same, of which an epoll tells that the owner has and waits on: by FS_SET_EVENT, and once for each time that it is woken. It
+ * stays open until fs_end_set. */
+struct fs_set *fs_new_set_in(int epoll, int *failed);
 
 /* Nobody is a member any more. Hints that still come are lost. */
 void fs_end_set(struct fs_set *set);
@@ -90,7 +96,7 @@ void fs_rise(struct fs_set *set);
 /* Makes its epoll readable, whether or not it sleeps: for threads of the owner's process that wait for it. */
 void fs_rouse(struct fs_set *set);
 
-/* Makes its epoll unreadable, until somebody writes again. Never touches a file of the program that has taken a number. */
+/* Makes its own epoll unreadable, until somebody writes again. Never touches a file of the program that has taken a number. */
 void fs_clear_set(struct fs_set *set);
 
 int fs_is_hinted(const struct fs_set *set); /* no look takes anything; from any thread that keeps the owner from changing it */

@@ -49,7 +49,6 @@ cdef enum:
     SLICE = 20_000        # ns of polling before the kernel is asked in between
     PROBE_MS = 500        # between looks at a peer whose death would be no event
 
-cdef uint64_t SET_KEY = 0xffffffff  # no descriptor's
 cdef int default_events = _select.FD_SETSIZE - 1 if hasattr(_select, "FD_SETSIZE") else 1023
 cdef object kernel_fileno = _socket.socket.fileno
 cdef uint64_t keys = 0
@@ -263,18 +262,10 @@ cdef class epoll(EventSet):
             PyErr_SetFromErrno(OSError)
         return 0
 
-    cdef int step_aside(self) except -1:
-        """The kernel alone tells, from now on."""
-        cdef Member member
-        self.aside = True
-        for member in list(self.members.values()):
-            member.stand_aside()
-        return 0
-
     # ---- as its members see it ---------------------------------------------------------------------------
 
-    cdef int watch_set(self, int fd) except -1:
-        return self.control(EPOLL_CTL_ADD, fd, EPOLLIN, SET_KEY)
+    cdef int kernel_epoll(self) except -1:
+        return self.fd
 
     cdef int remask(self, Member member) except -1:
         """(What fails means nothing: the program has closed the number, and the kernel's registration goes or stays
@@ -439,12 +430,10 @@ cdef class epoll(EventSet):
         self.asked, self.returns = fs_now(), 0
         for i in range(n):
             key = events[i].data.u64
-            if key == SET_KEY:
+            if key == FS_SET_EVENT:
                 hinted = True
-                if self.set != NULL and fs_is_own_set(self.set):
-                    fs_clear_set(self.set)
                 continue
-            member = self.members.get(key) if key > SET_KEY else None
+            member = self.members.get(key) if key > FS_SET_EVENT else None
             if member is None:
                 told.append((<int>(key & 0xffffffff), <object>events[i].events))
                 continue

@@ -45,7 +45,8 @@ cdef class EventSet:
     cdef bint dying            # a peer may die without an event of the kernel's: look now and then
 
     cdef int make_set(self) except 1
-    cdef int watch_set(self, int fd) except -1
+    cdef int kernel_epoll(self) except -1
+    cdef int step_aside(self) except -1
     cdef int remask(self, Member member) except -1
     cdef int halt(self) noexcept
     cdef int heat(self, Member member) except -1

@@ -29,5 +29,8 @@ alive: WeakSet[EventSet]
 def before_fork() -> None:
     """A fork shares the kernel's registrations with the child: from now on all members stand aside."""
 
+def after_fork_in_parent() -> None:
+    """The same for sets that were made meanwhile."""
+
 def after_fork_in_child() -> None:
     """The threads that slept or polled are the parent's."""

@@ -43,19 +43,23 @@ alive = _weakref.WeakSet()
 
 
 def before_fork():
-    """A fork shares the kernel's registrations with the child, and members are nobody's but this process's: from
-    now on all stand aside. Sleepers do that when they wake."""
+    """A fork shares the kernel's registrations with the child, and members are nobody's but this process's: from now on all
+    stand aside, and the kernel tells."""
     cdef EventSet waiter
     for waiter in list(alive):
-        waiter.aside = True
-        if waiter.sleepers and waiter.set != NULL:
-            fs_rouse(waiter.set)
+        waiter.step_aside()
+
+
+def after_fork_in_parent():
+    """(A set that another thread has made while the fork waited for others.)"""
+    before_fork()
 
 
 def after_fork_in_child():
     """The threads that slept or polled are the parent's."""
     cdef EventSet waiter
     for waiter in list(alive):
+        waiter.aside = True
         waiter.sleepers = 0
         fs_store_relaxed(&waiter.spinners, 0)
         fs_store_relaxed(&waiter.stop, 0)
@@ -243,22 +247,25 @@ cdef class EventSet:
         cdef fs_set *made
         if self.set != NULL:
             return 0
-        made = fs_new_set(&failed)
+        made = fs_new_set_in(self.kernel_epoll(), &failed)
         if made == NULL:
             raise OSError(-failed, "no event set")
-        try:
-            self.watch_set(made.epoll)
-        except BaseException:
-            fs_end_set(made)
-            raise
         self.set = made
         if self.sleepers:
             fs_fall_asleep(made)
         return 0
 
-    cdef int watch_set(self, int fd) except -1:
-        """Sleepers shall wake when `fd` is readable."""
+    cdef int kernel_epoll(self) except -1:
+        """The epoll that sleepers wait on."""
         raise NotImplementedError
+
+    cdef int step_aside(self) except -1:
+        """The kernel alone tells, from now on."""
+        cdef Member member
+        self.aside = True
+        for member in list(self.members.values()):
+            member.stand_aside()
+        return 0
 
     cdef int remask(self, Member member) except -1:
         """The kernel is asked for `member.masked` from now on."""
@@ -276,11 +283,10 @@ cdef class EventSet:
     cdef int heat(self, Member member) except -1:
         """Looks at the member from now on."""
         if member.entered and not member.hot:
+            self.drop_cooled()  # (this one, which may be among them still)
             fs_disarm_receiver(&member.endpoint.c.vi, FS_SET_ASLEEP)
             member.hot = True
             member.last_event = fs_now()
-            if self.stale:
-                self.drop_cooled()
             self.hot.append(member)
         return 0
 

@@ -133,6 +133,19 @@ def test_data_wakes_a_sleeper(pair: Pair) -> None:
         assert not is_exposed(near)
 
 
+@pytest.mark.parametrize("pair", ["ring-nopoll"], indirect=True)
+def test_many_sleeps_leave_one_entry_for_a_connection(pair: Pair) -> None:
+    near, far = pair
+    settle_path(pair)
+    with epoll_of(near) as epoll:
+        for _ in range(50):
+            waiting = Task(news, epoll).until_asleep()
+            far.sendall(b"x")
+            assert waiting.result() == "IN"
+            assert near.recv(100) == b"x"
+        assert all(len(looked_at) <= 1 for looked_at in gc.get_referents(epoll) if type(looked_at) is list)
+
+
 def test_room_wakes_a_sleeper(pair: Pair) -> None:
     near, far = pair
     settle_path(pair)
