@@ -231,6 +231,35 @@ static void try_killed_poster(void) {
     fs_end_set(other);
 }
 
+/* A set in an epoll that has other members too: each wakeup is told once, nothing is told after its end, and the epoll stays. */
+static void try_epoll_of_others(void) {
+    struct epoll_event got[4];
+    int failed, epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct fs_set *other = fs_new_set_in(epoll, &failed);
+    check(other && fs_take_place(other) == 0, "a set with a place: %d", failed);
+    uint64_t name = fs_set_name(fs_load_relaxed(&other->id), 0);
+    fs_wake_set(name);
+    check(epoll_wait(epoll, got, 4, 0) == 0, "told of an awake set");
+    check(fs_fall_asleep(other), "asleep with a hint");
+    uint32_t hints[FS_HINTS];
+    check(fs_take_hints(other, hints, FS_HINTS) == 1 && hints[0] == 0, "another hint");
+    check(!fs_fall_asleep(other), "hints at nobody");
+    for (int i = 0; i < 3; i++) {
+        if (i == 1) fs_rouse(other);
+        else fs_wake_set(name);
+        check(epoll_wait(epoll, got, 4, 0) == 1 && got[0].data.u64 == FS_SET_EVENT, "not told");
+        check(epoll_wait(epoll, got, 4, 0) == 0, "told twice");
+        while (fs_take_hints(other, hints, FS_HINTS)) {}
+        check(!fs_fall_asleep(other), "hints at nobody");
+    }
+    int theirs = dup(fs_eventfd_of(other, &(struct fs_page){.fd = -1})); /* as a peer process has it */
+    check(theirs >= 0, "no eventfd: %m");
+    fs_give_place(other, 0);
+    fs_end_set(other);
+    check(write(theirs, &(uint64_t){1}, 8) == 8 && epoll_wait(epoll, got, 4, 0) == 0, "told behind its end");
+    check(close(theirs) == 0 && close(epoll) == 0, "the epoll was closed: %m");
+}
+
 /* As many places as there are, and as many pages of processes that come and go as are kept. */
 static void try_bounds(void) {
     int failed, idle = 0;
@@ -271,6 +300,7 @@ int main(int count, char **arguments) {
         fs_end_set(set);
         try_garbage();
         try_killed_poster();
+        try_epoll_of_others();
         if (one_in(&random, 8)) try_bounds();
         if (before >= 0 && rounds.done > 70) check(open_descriptors() <= before + 2, "descriptors are left open");
         if (rounds.done == 70) before = open_descriptors();
