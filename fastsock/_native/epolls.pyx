@@ -182,12 +182,11 @@ cdef class epoll(EventSet):
         self.check_open()
         number = number_at(fd)
         endpoint = endpoint_at(number)
-        if endpoint is None or endpoint.c.listens or fs_is_driven(&endpoint.c):
+        if endpoint is None or endpoint.c.listens or fs_is_driven(&endpoint.c) or not self.may_ask(endpoint, events):
             self.control(EPOLL_CTL_ADD, number, events, number)
-            return
-        if not self.may_ask(endpoint, events):
-            self.control(EPOLL_CTL_ADD, number, events, number)
-            expose(endpoint)
+            self.numbers.pop(number, None)  # closed meanwhile, but for a duplicate
+            if endpoint is not None and not endpoint.c.listens and not fs_is_driven(&endpoint.c):
+                expose(endpoint)
             return
         keys += 1
         self.control(EPOLL_CTL_ADD, number, events, keys << 32 | <uint32_t>number)
@@ -273,7 +272,8 @@ cdef class epoll(EventSet):
         cdef epoll_event event
         event.events = member.masked
         event.data.u64 = member.key
-        epoll_ctl(self.fd, EPOLL_CTL_MOD, member.fd, &event)
+        if self.numbers.get(member.fd) is member:  # (else another file is registered by that number)
+            epoll_ctl(self.fd, EPOLL_CTL_MOD, member.fd, &event)
         return 0
 
     # ---- waiting -----------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ cdef class epoll(EventSet):
                 self.settle()
 
     cdef list wait(self, int64_t patience, int most, epoll_event *events):
-        cdef int64_t now = fs_now(), began = now, budget = -1
+        cdef int64_t now = fs_now(), began = now, budget = -1, slept
         cdef int64_t deadline = -1 if patience < 0 else now + patience
         cdef int vain = 0, n
         cdef bint uncertain = False, polled = False
@@ -345,8 +345,11 @@ cdef class epoll(EventSet):
                 if not uncertain:
                     uncertain = True
                     continue
+            slept = fs_now()
             n = self.sleep(events, deadline, most, uncertain and self.hot)
             now = fs_now()
+            if now - slept > MILLISECOND:
+                vain = 0
             if n:
                 self.asks_kernel = False
                 self.sort(events, n, wait, found, told)

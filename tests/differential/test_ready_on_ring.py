@@ -336,6 +336,28 @@ def test_a_number_that_is_closed_and_used_again(pair: Pair) -> None:
     assert far.recv(10) == b""
 
 
+def test_a_number_that_is_used_again_while_a_duplicate_lives(pair: Pair) -> None:
+    near, far = pair
+    settle_path(pair)
+    with contextlib.ExitStack() as stack:
+        epoll = stack.enter_context(epoll_of(near, events=ALL))
+        listener = stack.enter_context(type(near)())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        twin = near.dup()
+        near.close()
+        again = stack.enter_context(type(near)())
+        again.connect(listener.getsockname())
+        other = stack.enter_context(listener.accept()[0])
+        epoll.register(again, EPOLLIN)
+        os.close(twin.detach())
+        other.sendall(b"new")
+        assert news(epoll) == "IN"
+        assert again.recv(10) == b"new"
+        assert news(epoll, 0.02) == "none"
+        assert far.recv(10) == b""
+
+
 def test_closing_wakes_nobody_and_takes_the_registration_away(pair: Pair) -> None:
     near, far = pair
     settle_path(pair)
