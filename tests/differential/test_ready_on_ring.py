@@ -345,6 +345,7 @@ def test_a_number_that_is_used_again_while_a_duplicate_lives(pair: Pair) -> None
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
         twin = near.dup()
+        assert news(epoll) == "OUT"
         near.close()
         again = stack.enter_context(type(near)())
         again.connect(listener.getsockname())
