@@ -31,22 +31,26 @@ static inline int fs_share(int *size) {
     return all - *size;
 }
 
-/* Whether the program is far enough from its limit for us to make a descriptor. */
+/* Whether the program is far enough from its limit for us to make a descriptor. `first`: of the share. The kernel gives out the
+ * lowest free number, so a program that comes near takes the first of these numbers before the others. What it had beyond, and has
+ * let go of since but for a few, is seen at the last one. (To ask each of them was half of the system calls of a move.) */
+static inline int fs_room_below(int first) {
+    return first > FS_ROOM && fs_system.fcntl(first - FS_ROOM, F_GETFD, 0) < 0 && fs_system.fcntl(first - 1, F_GETFD, 0) < 0;
+}
+
 static inline int fs_room(void) {
-    int size, first = fs_share(&size);
-    for (int i = 1; i <= FS_ROOM; i++)
-        if (i > first || fs_system.fcntl(first - i, F_GETFD, 0) >= 0) return 0;
-    return 1;
+    int size;
+    return fs_room_below(fs_share(&size));
 }
 
 /* Copies a descriptor into the share: its number, or -errno. -EMFILE: the program is near its limit.
  * -EAGAIN: the share is full, or its upper half for a `passing` descriptor, which serves a meeting. (Names and visitors must
  * leave room for the eventfds of those that meet.) */
 static inline int fs_copy_number(int fd, int passing) {
-    int size, first = fs_share(&size), kept;
-    int room = fs_room();
-    kept = room ? fs_system.fcntl(fd, F_DUPFD_CLOEXEC, first + (passing ? size / 2 : 0)) : -1;
-    return kept >= 0 ? kept : !room ? -EMFILE : errno == EMFILE || errno == EINVAL ? -EAGAIN : -errno;
+    int size, first = fs_share(&size);
+    if (!fs_room_below(first)) return -EMFILE;
+    int kept = fs_system.fcntl(fd, F_DUPFD_CLOEXEC, first + (passing ? size / 2 : 0));
+    return kept >= 0 ? kept : errno == EMFILE || errno == EINVAL ? -EAGAIN : -errno;
 }
 
 /* Moves it there: `fd` is closed, whatever comes of it. A negative `fd` is the failure of the call that made it. */
