@@ -81,6 +81,7 @@ struct fs_connection {
     fs_word32 spun;   /* this wait has polled */
     /* the descriptor as somebody else polls it */
     int plugs;                 /* plugs were sent: TCP_NOTSENT_LOWAT is ours */
+    int receive_buffer_held;   /* it does not grow any more */
     int receive_buffer_grown;  /* by itself, beyond what doorbell bytes need */
     uint32_t held_from;        /* doorbell bytes heard until then */
     int plug_seen;             /* the peer's */

@@ -27,23 +27,30 @@ static char junk[65536]; /* where doorbell bytes go */
 
 /* ---- the kernel's receive buffer --------------------------------------------------------------------------- */
 
+/* (The kernel doubles the size that is set.) */
+static void hold_at(struct fs_connection *c, int size) {
+    fs_set_option(c->fd, SOL_SOCKET, SO_RCVBUF, size / 2);
+    c->receive_buffer_held = 1;
+    c->receive_buffer_grown = 0;
+}
+
 /* A buffer that has not grown yet does not grow any more. One that has grown is not held before the kernel's part of
  * the stream has been read: megabytes of that may lie in the peer's kernel, and would come through the small window a
  * bit at a time, each after the kernel's timer of 200 ms. */
-void fs_keep_receive_buffer(struct fs_connection *c, struct fs_receiver *receiver) {
-    if (fs_option(c->fd, SOL_SOCKET, SO_RCVBUF) <= HELD_BUFFER) fs_hold_receive_buffer(c, receiver);
+void fs_keep_receive_buffer(struct fs_connection *c) {
+    if (c->receive_limit) return; /* the program has set it */
+    int size = fs_option(c->fd, SOL_SOCKET, SO_RCVBUF);
+    if (size <= HELD_BUFFER) hold_at(c, size);
 }
 
 /* It would grow with plugs that are read fast, and so would the next plug; a size that was set does not grow. One that
  * has grown shrinks once the window that it offered is used up. */
-void fs_hold_receive_buffer(struct fs_connection *c, struct fs_receiver *receiver) {
+void fs_hold_receive_buffer(struct fs_connection *c) {
     uint32_t heard = fs_load_relaxed(&c->vi.rx->heard);
-    if (c->receive_limit) return; /* the program has set it */
+    if (c->receive_limit || c->receive_buffer_held) return;
     int size = fs_option(c->fd, SOL_SOCKET, SO_RCVBUF);
     if (size <= HELD_BUFFER || (c->receive_buffer_grown && heard - c->held_from > (uint32_t)size)) {
-        size = FS_MIN(size, HELD_BUFFER);
-        fs_set_option(c->fd, SOL_SOCKET, SO_RCVBUF, size / 2); /* (the kernel doubles it) */
-        c->receive_buffer_grown = 0;
+        hold_at(c, FS_MIN(size, HELD_BUFFER));
         return;
     }
     if (!c->receive_buffer_grown) {
@@ -54,6 +61,7 @@ void fs_hold_receive_buffer(struct fs_connection *c, struct fs_receiver *receive
 }
 
 void fs_free_receive_buffer(struct fs_connection *c) {
+    c->receive_buffer_held = 0;
     if (!c->receive_limit) {
         fs_set_option(c->fd, SOL_SOCKET, SO_RCVBUF, FREED_BUFFER);
         fs_set_option(c->fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, FREED_BUFFER);
@@ -169,7 +177,7 @@ static void hear_doorbell_bytes(struct fs_connection *c, struct fs_receiver *rec
     if (fs_peer_credit_wait(&c->vi) & FS_PLUGGED && fs_waiting(&c->vi))
         return; /* a plug, perhaps a new one: for fs_answer_credit_wait */
     fs_swallow(c, receiver, fs_hush(&c->vi, receiver));
-    if (c->receive_buffer_grown) fs_hold_receive_buffer(c, receiver);
+    if (c->receive_buffer_grown) fs_hold_receive_buffer(c);
 }
 
 void fs_take_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {

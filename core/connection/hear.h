@@ -19,9 +19,9 @@ void fs_hear_all(struct fs_connection *c, struct fs_receiver *receiver);
 void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver);
 
 /* At the attachment: one that has not grown yet does not grow any more. */
-void fs_keep_receive_buffer(struct fs_connection *c, struct fs_receiver *receiver);
+void fs_keep_receive_buffer(struct fs_connection *c);
 /* The kernel's queue is for doorbell bytes now. */
-void fs_hold_receive_buffer(struct fs_connection *c, struct fs_receiver *receiver);
+void fs_hold_receive_buffer(struct fs_connection *c);
 void fs_free_receive_buffer(struct fs_connection *c); /* the kernel's queue is the program's again */
 
 /* Ends a turn to receive, and waits then for what is late. Whether doorbell bytes were taken only then, which may have

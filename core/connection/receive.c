@@ -115,7 +115,7 @@ static void tell_of_switch(struct fs_connection *c) {
 /* The kernel's part of the stream has been read. */
 static void move_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
     fs_change_receiving(receiver, FS_EV_RECEIVE_SWITCHED);
-    fs_hold_receive_buffer(c, receiver);
+    fs_hold_receive_buffer(c);
 }
 
 int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
@@ -125,10 +125,13 @@ int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
         /* Count first, look for the switch then: doorbell bytes only ever follow the switch, so what was
          * counted before an unset switch is the program's. */
         uint64_t here = 0;
-        fs_kernel_waiting(c->fd, &here, &mark);
-        uint64_t left = here;
-        /* SYNC: switch - pairs with fs_switch_sending. */
+        /* SYNC: switch - pairs with fs_switch_sending. (A switch that stands where all has been taken needs no count.) */
         uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+        if (!switch_at || switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken)) {
+            fs_kernel_waiting_behind(c->fd, fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+            switch_at = fs_load_sc(&c->vi.rx->switch_at);
+        }
+        uint64_t left = here;
         if (switch_at) {
             left = switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
             if (left > (uint64_t)1 << 62) {
@@ -145,7 +148,7 @@ int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
             }
             /* Count again: all of it may have come by now, and what was not counted is not read. Recv would pass over
              * an urgent byte in front, and go on behind the switch. */
-            fs_kernel_waiting(c->fd, &here, &mark);
+            fs_kernel_waiting_behind(c->fd, fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
         }
         if (here == 0 || (here == 1 && mark == 0)) {
             if (fs_load_relaxed(&c->is.pending_error))

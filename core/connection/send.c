@@ -179,8 +179,10 @@ int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t len
 void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
     uint64_t sent, received;
     char state;
-    /* Doorbell bytes will need room behind what the peer has not read yet. */
-    if (!(fs_events_now(c->fd, POLLOUT) & POLLOUT) || !fs_tcp_bytes(c->fd, &state, &sent, &received)) return;
+    int acknowledged;
+    if (!fs_tcp_stand(c->fd, &state, &sent, &received, &acknowledged)) return;
+    /* Doorbell bytes will need room behind what the peer has not read yet. (There is room behind what it has acknowledged.) */
+    if (!acknowledged && !(fs_events_now(c->fd, POLLOUT) & POLLOUT)) return;
     if (state != FS_TCP_ESTABLISHED && state != FS_TCP_CLOSE_WAIT)
         return; /* our stream has ended, or the connection: POLLOUT means an error, and a FIN counts as a byte sent */
     fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, 1); /* a doorbell byte waits for no ACK */

@@ -17,6 +17,7 @@
 #endif
 
 enum { /* tcp_info fields by offset (include/uapi/linux/tcp.h; the layout only ever grows) */
+    TCPI_UNACKED = 24,
     TCPI_BYTES_RECEIVED = 128,
     TCPI_NOTSENT_BYTES = 144,
     TCPI_BYTES_SENT = 200,
@@ -38,23 +39,38 @@ static uint32_t word_at(const char *info, int offset) {
     return value;
 }
 
-int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
+int fs_tcp_stand(int fd, char *state, uint64_t *sent, uint64_t *received, int *acknowledged) {
     char info[512];
     socklen_t length = sizeof info;
     if (fs_system.getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 || length < TCPI_NEEDED) return 0;
     *state = info[0];
     *sent = long_at(info, TCPI_BYTES_SENT) - long_at(info, TCPI_BYTES_RETRANS) + word_at(info, TCPI_NOTSENT_BYTES);
     *received = long_at(info, TCPI_BYTES_RECEIVED);
+    *acknowledged = !word_at(info, TCPI_UNACKED) && !word_at(info, TCPI_NOTSENT_BYTES);
     return 1;
 }
 
-int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) {
+int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
+    int acknowledged;
+    return fs_tcp_stand(fd, state, sent, received, &acknowledged);
+}
+
+/* Whether so many bytes are all that has come behind those that were taken. What came between the two looks makes a difference. */
+static int is_all(int fd, uint64_t taken, uint64_t waiting) {
+    uint64_t sent, received;
+    char state;
+    return fs_tcp_bytes(fd, &state, &sent, &received) && state == FS_TCP_ESTABLISHED && received - taken == waiting;
+}
+
+int fs_kernel_waiting_behind(int fd, uint64_t taken, uint64_t *waiting, int64_t *mark) {
     int before = 0, all = 0, after = 0, at_mark = 1;
     while (fs_system.ioctl(fd, FIONREAD, &before) == 0) {
         *waiting = (uint64_t)before;
         *mark = -1;
         /* (FIONREAD says 0 in front of a byte that it stops at, too; but that byte is the mark then.) */
         if (before == 0 && fs_system.ioctl(fd, SIOCATMARK, &at_mark) == 0 && !at_mark) return 1;
+        if (before > 0 && taken != FS_NOT_COUNTED && is_all(fd, taken, (uint64_t)before)) return 1;
+        taken = FS_NOT_COUNTED; /* once is enough */
         if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) return 1;
         fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1);
         fs_system.ioctl(fd, FIONREAD, &all);
@@ -69,6 +85,10 @@ int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) {
         }
     }
     return 0;
+}
+
+int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) {
+    return fs_kernel_waiting_behind(fd, FS_NOT_COUNTED, waiting, mark);
 }
 
 /* ---- whether the other end is open -------------------------------------------------------------------------- */

@@ -26,9 +26,17 @@ enum fs_peer { FS_PEER_UNKNOWN = 0, FS_PEER_OPEN = 1, FS_PEER_CLOSED = 2 };
  * not tell (before Linux 4.19), or it is no TCP socket. */
 int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received);
 
+/* The same, and whether the other end's kernel has acknowledged all that was sent: nothing of it is in the send buffer then. */
+int fs_tcp_stand(int fd, char *state, uint64_t *sent, uint64_t *received, int *acknowledged);
+
 /* Bytes in the kernel's queue, and where among them an urgent byte lies that is not read with the others (-1: nowhere):
  * FIONREAD stops there, so it is asked with SO_OOBINLINE as well, unless nothing can lie there. 0: the kernel does not tell. */
 int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark);
+
+/* The same, if it is known how many bytes were taken since the connection began (FS_NOT_COUNTED: it is not): mostly with fewer calls, as
+ * FIONREAD stops in front of no urgent byte if it tells of all that has come. */
+#define FS_NOT_COUNTED UINT64_MAX
+int fs_kernel_waiting_behind(int fd, uint64_t taken, uint64_t *waiting, int64_t *mark);
 
 /* Whether a process still has the other end of this connection open: sock_diag(7) tells of a socket with its inode, and of one
  * that nobody holds any more without. */
