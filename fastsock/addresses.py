@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import socket as stdlib
 import sys
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-__all__ = ["Address", "canonical", "is_local", "order", "owner"]
+__all__ = ["Address", "End", "canonical", "is_local", "order", "owner", "text"]
 
 Address = IPv4Address | IPv6Address
+
+End = tuple[bytes, int]
+"""A packed address, and a port."""
+
+KEPT = 256
+"""Addresses of which something is known."""
 
 _socket = stdlib.socket  # the kernel's, whatever is patched later
 
 
+@lru_cache(KEPT)
 def canonical(packed: bytes) -> Address:
     """An address as both sides see it: a mapped IPv4 address counts as IPv4."""
     address = ip_address(packed)
     return getattr(address, "ipv4_mapped", None) or address
+
+
+@lru_cache(KEPT)
+def text(packed: bytes) -> str:
+    """An address as it stands in a name."""
+    return str(canonical(packed))
 
 
 def order(end: tuple[Address, int]) -> tuple[int, int, int]:
@@ -40,7 +54,7 @@ def is_local(address: Address) -> bool:
             known = True
         except OSError:
             known = False
-        if len(_local_addresses) > 256:
+        if len(_local_addresses) > KEPT:
             _local_addresses.clear()
         _local_addresses[address] = known
     return known

@@ -164,6 +164,8 @@ class Settings:
 
     def permits(self, addresses: tuple[Any, Any], ports: tuple[int, int]) -> bool:
         """Whether a connection with these two addresses (ipaddress objects) and ports may move."""
+        if not (self.ports_allowed or self.ports_excluded or self.addresses_allowed or self.addresses_excluded):
+            return True
 
         def any_port(ranges: tuple[PortRange, ...]) -> bool:
             return any(low <= port <= high for low, high in ranges for port in ports)

@@ -90,14 +90,11 @@ def _moves_polled(settings: config.Settings) -> bool:
 settings = config.active
 
 
-def start(endpoint: Endpoint) -> str | tuple[bytes, bool]:
-    """A connection is about to look for its peer. The reason why it shall not; or the name that it is found by, and
-    whether this end publishes it."""
+def start(endpoint: Endpoint, own: addresses.End, other: addresses.End) -> str | tuple[bytes, bool]:
+    """A connection between these ends is about to look for its peer. The reason why it shall not; or the name that it
+    is found by, and whether this end publishes it."""
     settings = config.active()
-    try:
-        here, there = ((addresses.canonical(address), port) for address, port in endpoint.ends())
-    except OSError:
-        return Reason.PEER  # reset already
+    here, there = (addresses.canonical(own[0]), own[1]), (addresses.canonical(other[0]), other[1])
     local = addresses.is_local(there[0])
     endpoint.note_local(local)
     if not local:
@@ -106,9 +103,10 @@ def start(endpoint: Endpoint) -> str | tuple[bytes, bool]:
         return Reason.EXCLUDED
     if endpoint.exposed and not _moves_polled(settings):
         return Reason.POLLED
-    first, second = sorted((here, there), key=addresses.order)
-    name = f"fastsock/tcp/{first[0]}:{first[1]}-{second[0]}:{second[1]}"
-    return name.encode(), first == here
+    publishes = addresses.order(here) < addresses.order(there)
+    first, second = (own, other) if publishes else (other, own)
+    name = f"fastsock/tcp/{addresses.text(first[0])}:{first[1]}-{addresses.text(second[0])}:{second[1]}"
+    return name.encode(), publishes
 
 
 def owns_other_end(endpoint: Endpoint, user: int) -> bool:

@@ -127,19 +127,29 @@ static void leave_to_dropper(int fd, char why) {
     else if (count_dropper(0)) start_dropper(drop_all, NULL);
 }
 
-/* Whether closing it cannot block. A memfd is in memory, whoever sent it; what else a believed sender sends may linger. */
-static int is_harmless(int fd, int trusted) {
+/* Whether closing it does not linger. */
+static int is_brief(int fd) {
     struct linger linger = {0, 0};
     socklen_t size = sizeof linger;
+    return fs_system.getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size) == 0 && !linger.l_onoff;
+}
+
+/* Whether closing it cannot block. A memfd is in memory, whoever sent it; what else a believed sender sends may linger. */
+static int is_harmless(int fd, int trusted) {
     int protocol = 0;
     socklen_t n = sizeof protocol;
     if (!trusted || fs_system.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0)
         return fs_system.fcntl(fd, F_GET_SEALS, 0) >= 0 || (trusted && fs_is_our_eventfd(fd));
-    return protocol == IPPROTO_TCP && fs_system.getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size) == 0 && !linger.l_onoff;
+    return protocol == IPPROTO_TCP && is_brief(fd);
 }
 
 void fs_drop_descriptor(int fd, int trusted) {
     if (is_harmless(fd, trusted)) fs_system.close(fd);
+    else leave_to_dropper(fd, 0);
+}
+
+void fs_drop_tcp(int fd, int trusted) {
+    if (trusted && is_brief(fd)) fs_system.close(fd);
     else leave_to_dropper(fd, 0);
 }
 
@@ -247,10 +257,10 @@ void fs_refuse_descriptors(int control) {
 }
 
 /* (It is not shut: a forked child closes its copies, and the parent goes on.) */
-void fs_drop_seeker(int control) {
+void fs_drop_seeker(int control, int trusted) {
     int passes = 1;
     socklen_t size = sizeof passes;
-    if ((fs_system.getsockopt(control, SOL_SOCKET, SO_PASSRIGHTS, &passes, &size) == 0 && !passes) ||
+    if (trusted || (fs_system.getsockopt(control, SOL_SOCKET, SO_PASSRIGHTS, &passes, &size) == 0 && !passes) ||
         fs_is_trusted(fs_user_at(control)))
         fs_system.close(control);
     else leave_to_dropper(control, 0);

@@ -17,6 +17,7 @@ int fs_can_drop(void);
 
 /* Closes a descriptor that came in a message. At once if that cannot block; `trusted`: its sender is believed. */
 void fs_drop_descriptor(int fd, int trusted);
+void fs_drop_tcp(int fd, int trusted); /* the same of what is known as a TCP socket */
 
 /* Sends a visitor away: the letter `why`, and the end. What it said and was not received goes with it. */
 void fs_send_away(int control, char why, int trusted);
@@ -31,7 +32,7 @@ int fs_drop_message(int fd);
 /* The socket of a seeker takes no descriptors, where the kernel can refuse them (Linux 6.16): who holds the name may be a stranger. */
 void fs_refuse_descriptors(int control);
 
-/* Closes the socket of a seeker, with all that lies there unread. */
-void fs_drop_seeker(int control);
+/* Closes the socket of a seeker, with all that lies there unread. `trusted`: it is known that who has the name is believed. */
+void fs_drop_seeker(int control, int trusted);
 
 #endif

@@ -38,14 +38,25 @@ static inline int fs_tcp_end_of(int fd, int remote, struct fs_tcp_end *end) {
     return 1;
 }
 
-/* Whether `fd` is a connected TCP socket; then `*identity` tells which. (UDP sockets have two names, too.) */
-static inline int fs_identify_tcp(int fd, struct fs_tcp_identity *identity) {
+/* Whether a socket is connected; then `*identity` has its two ends, and of its network nothing yet. */
+static inline int fs_ask_ends(int fd, struct fs_tcp_identity *identity) {
+    identity->network = 0;
+    return fs_tcp_end_of(fd, 0, &identity->here) && fs_tcp_end_of(fd, 1, &identity->there);
+}
+
+/* Whether `fd` is a TCP socket; then `*identity` has its network. */
+static inline int fs_ask_network(int fd, struct fs_tcp_identity *identity) {
     int protocol = 0;
     socklen_t n = sizeof protocol;
     if (fs_system.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0 || protocol != IPPROTO_TCP) return 0;
     n = sizeof identity->network;
     if (fs_system.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &identity->network, &n) < 0) identity->network = 0;
-    return fs_tcp_end_of(fd, 0, &identity->here) && fs_tcp_end_of(fd, 1, &identity->there);
+    return 1;
+}
+
+/* Whether `fd` is a connected TCP socket; then `*identity` tells which. (UDP sockets have two names, too.) */
+static inline int fs_identify_tcp(int fd, struct fs_tcp_identity *identity) {
+    return fs_ask_ends(fd, identity) && fs_ask_network(fd, identity);
 }
 
 /* Whether `fd` is the other end of a connection. A network namespace has one connected TCP socket with given names at each

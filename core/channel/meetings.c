@@ -35,41 +35,47 @@ void fs_set_backlog(int length) {
     if (length > (int)fs_load_relaxed(&fs_table.backlog)) fs_store_relaxed(&fs_table.backlog, (uint32_t)length);
 }
 
-int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uint64_t *handle) {
+int fs_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **arrival, uint64_t *handle) {
     struct fs_meeting *meetings = fs_table.meetings;
     struct fs_tcp_identity tcp;
-    int size, found = -1, published = 0;
+    int size, found = -1, published = 0, late = 0;
     int failed = fs_ensure_thread();
     if (failed) return failed;
     if (!fs_can_drop()) return FS_TOO_MANY_NAMES; /* strangers hold all the threads that could send the next one away */
-    if (!fs_identify_tcp(fd, &tcp)) return -ENOTCONN;
+    if (ends) tcp = *ends;
+    if (!(ends ? fs_ask_network(fd, &tcp) : fs_identify_tcp(fd, &tcp))) return -ENOTCONN;
     int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
     if (listener < 0) return listener;
     fs_take_table();
     fs_share(&size);
-    for (int i = 0; i < FS_MEETINGS; i++) published += fs_load_relaxed(&meetings[i].state) == FS_MEETING_WAITING;
-    for (int i = 0; i < FS_MEETINGS; i++) {
-        /* (A quarter of the share: the seekers of this process, and who comes to its names, need numbers too.) */
-        if (fs_load_relaxed(&meetings[i].state) == FS_MEETING_FREE && published < size / 4) {
-            found = i;
-            fs_store_relaxed(&meetings[i].state, FS_MEETING_WAITING);
-            meetings[i].turn++;
-            meetings[i].came.failure = NULL;
-            meetings[i].listener = listener;
-            meetings[i].control = -1;
-            meetings[i].tcp = tcp;
-            meetings[i].expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
-            fs_watch_socket(listener, (uint64_t)meetings[i].turn << 32 | (uint64_t)i);
-            if (arrival) *arrival = &meetings[i].state;
-            break;
-        }
+    for (int i = 0; i < fs_table.used; i++) {
+        enum fs_meeting_state state = (enum fs_meeting_state)fs_load_relaxed(&meetings[i].state);
+        published += state == FS_MEETING_WAITING;
+        if (state == FS_MEETING_FREE && found < 0) found = i;
+    }
+    if (found < 0 && fs_table.used < FS_MEETINGS) found = fs_table.used;
+    /* (A quarter of the share: the seekers of this process, and who comes to its names, need numbers too.) */
+    if (published >= size / 4) found = -1;
+    if (found >= 0) {
+        struct fs_meeting *m = &meetings[found];
+        fs_table.used = FS_MAX(fs_table.used, found + 1);
+        fs_store_relaxed(&m->state, FS_MEETING_WAITING);
+        m->turn++;
+        m->came.failure = NULL;
+        m->listener = listener;
+        m->control = -1;
+        m->tcp = tcp;
+        m->expires = fs_table.last_expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
+        fs_watch_socket(listener, (uint64_t)m->turn << 32 | (uint64_t)found);
+        if (arrival) *arrival = &m->state;
+        late = fs_table.wakes_at > m->expires;
     }
     fs_unlock_table();
     if (found < 0) {
         fs_drop_listener(listener);
         return FS_TOO_MANY_NAMES;
     }
-    fs_poke_thread(); /* to look at the new deadline */
+    if (late) fs_poke_thread(); /* to look at the new deadline */
     *handle = (uint64_t)meetings[found].turn << 32 | (uint64_t)found;
     return 0;
 }
@@ -134,25 +140,30 @@ size_t fs_withdraw(uint64_t handle, fs_word32 **arrival) {
 void fs_close_meeting(struct fs_meeting *m) {
     if (fs_load_relaxed(&m->state) == FS_MEETING_FREE) return; /* closed, or never used: zeros are no descriptors */
     if (m->listener >= 0) fs_drop_listener(m->listener);
-    if (m->control >= 0) fs_drop_control(m->control, fs_is_trusted(m->who.uid));
+    if (m->control >= 0) fs_drop_control(m->control, m->trusted);
     m->listener = m->control = -1;
 }
 
 int fs_next_deadline(void) {
-    int64_t now = fs_now(), first = -1;
+    int64_t now = fs_now(), first = INT64_MAX;
+    int used = 0;
     fs_lock_table();
-    for (int i = 0; i < FS_MEETINGS; i++) {
+    for (int i = 0; i < fs_table.used; i++) {
         struct fs_meeting *m = &fs_table.meetings[i];
+        if (fs_load_relaxed(&m->state) != FS_MEETING_FREE) used = i + 1;
         if (fs_load_relaxed(&m->state) != FS_MEETING_WAITING) continue;
         if (m->expires <= now) {
             fs_close_meeting(m);
             fs_store_relaxed(&m->state, FS_MEETING_EXPIRED); /* FREE when its connection has seen it, or has ended */
-        } else if (first < 0 || m->expires < first) {
+        } else if (m->expires < first) {
             first = m->expires;
         }
     }
+    fs_table.used = used;
+    if (fs_table.last_expires > now) first = FS_MIN(first, fs_table.last_expires);
+    fs_table.wakes_at = first;
     fs_unlock_table();
-    return first < 0 ? -1 : (int)((first - now) / 1000000 + 1);
+    return first == INT64_MAX ? -1 : (int)((first - now) / 1000000 + 1);
 }
 
 /* ---- parked regions --------------------------------------------------------------------------------------- */
@@ -206,7 +217,7 @@ size_t fs_forget_names_after_fork(void) {
     pthread_mutex_init(&fs_table.lock, NULL);
     fs_table.frozen = 0;
     fs_table.answering = NULL; /* of a thread that was given up, and is not here */
-    for (int i = 0; i < FS_MEETINGS; i++) {
+    for (int i = 0; i < fs_table.used; i++) {
         struct fs_meeting *m = &fs_table.meetings[i];
         if (fs_load_relaxed(&m->state) == FS_MEETING_FREE) continue; /* zeros are no descriptors */
         /* The parent has the same sockets: they are not shut, and this is no last close. */
@@ -216,6 +227,6 @@ size_t fs_forget_names_after_fork(void) {
         if (fs_load_relaxed(&m->state) == FS_MEETING_ARRIVED) refuse_arrival(&m->came);
         fs_store_relaxed(&m->state, FS_MEETING_FREE);
     }
-    fs_table.queued = 0;
+    fs_table.queued = fs_table.used = 0;
     return fs_drop_parked();
 }

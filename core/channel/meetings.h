@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <stdint.h>
 
+#include "channel/identity.h"
+
 #include "base/atomics.h"
 
 enum fs_meeting_state {
@@ -37,18 +39,19 @@ void fs_set_trust(int any_user);
 int fs_trusts_any(void);
 
 /* Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root. */
-static inline int fs_is_trusted(uint32_t user) { return user == geteuid() || user == 0; }
+static inline int fs_is_trusted(uint32_t user) { return user == 0 || user == geteuid(); }
 
 /* The bound of the accept queue: the largest backlog any listener asked for. */
 void fs_set_backlog(int length);
 
 enum { FS_TOO_MANY_NAMES = -100002 }; /* of fs_publish: come again later */
 
-/* Publishes an abstract unix name for the connection of the descriptor `fd`, for a while. `*handle` is for it.
+/* Publishes an abstract unix name for the connection of the descriptor `fd`, for a while. `*handle` is for it. `ends`: of that
+ * connection, if the caller has asked for them (fs_ask_ends); NULL: it has not.
  * `arrival`: where the connection keeps what it looks at, the meeting's state as a hint; NULL: nowhere. 0; or
  * -ENOTCONN; or -EADDRINUSE: somebody holds the name; or FS_TOO_MANY_NAMES; or as fs_keep_number or
  * fs_ensure_thread. */
-int fs_publish(const char *name, size_t length, int fd, fs_word32 **arrival, uint64_t *handle);
+int fs_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **arrival, uint64_t *handle);
 
 /* What came through a published name: its state. FS_MEETING_WAITING: nothing yet. Otherwise it is published no longer,
  * and there is no hint any more. FS_MEETING_EXPIRED: unclaimed. */

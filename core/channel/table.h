@@ -22,7 +22,9 @@ struct fs_meeting {
     fs_word32 state;
     uint32_t turn;              /* counts uses of this entry, so that a late event is not taken for a new one's */
     int listener, control;      /* sockets, -1: none. Of an entry that is not free */
-    struct ucred who;           /* is at `control` */
+    struct ucred who;           /* is at `control`, */
+    int trusted;                /* and is believed. */
+    int kept;                   /* `control` lies in our share, and is watched */
     struct fs_tcp_identity tcp; /* the connection, as its other end has to prove it */
     int64_t expires;            /* monotonic ns */
     struct fs_arrival came;
@@ -51,6 +53,10 @@ struct fs_answerer {
 struct fs_table {
     pthread_mutex_t lock;
     struct fs_meeting meetings[FS_MEETINGS];
+    int used; /* entries from here on are free */
+    /* Monotonic ns. The thread looks at the names by itself at `wakes_at`, or sooner; at INT64_MAX: never. The last name was
+     * published until `last_expires`: the thread wakes then whatever has come of it, so that it need not be woken for each name. */
+    int64_t wakes_at, last_expires;
     struct fs_parked_region parked[FS_PARKED];
     int parked_next;
     size_t freed_quietly; /* bytes that the connection thread unmapped; the cap hears of them with the next ones */

@@ -25,7 +25,7 @@ struct brought {
     int cut;    /* descriptors were sent that could not be received, for want of numbers */
     int proven; /* the last one is the other end of the connection */
     int sealed; /* so is the first one */
-    uint32_t user;
+    int trusted; /* the user is believed */
     pid_t process; /* 0: of another PID namespace */
 };
 
@@ -68,18 +68,17 @@ static void examine(struct brought *it, const struct fs_tcp_identity *tcp) {
 }
 
 static void drop_descriptors(const struct brought *it) {
-    int trusted = fs_is_trusted(it->user);
     for (int i = 0; i < it->count; i++) {
         if (i == 0 && it->sealed) fs_system.close(it->descriptors[i]); /* a memfd */
-        else fs_drop_descriptor(it->descriptors[i], trusted);
+        else if (i == it->count - 1 && it->proven) fs_drop_tcp(it->descriptors[i], it->trusted);
+        else fs_drop_descriptor(it->descriptors[i], it->trusted);
     }
 }
 
 /* The one that came is sent away, for a reason of enum fs_why. 0: it has gone. */
 static void refuse(struct fs_meeting *m, int why) {
-    int trusted = fs_is_trusted(m->who.uid);
-    if (why) fs_send_away(m->control, (char)why, trusted);
-    else fs_drop_control(m->control, trusted);
+    if (why) fs_send_away(m->control, (char)why, m->trusted);
+    else fs_drop_control(m->control, m->trusted);
     m->control = -1;
 }
 
@@ -103,7 +102,7 @@ static int judge(struct fs_meeting *m, const struct brought *it) {
     const int *descriptors = it->descriptors;
     /* The last descriptor is the seeker's end of the TCP connection. Without it, whoever came is not the peer: its
      * hello is no violation of the peer's, unless it is of a user who could harm the peer anyway. */
-    if (!it->proven && !fs_is_trusted(it->user)) return FS_WHY_UNTRUSTED;
+    if (!it->proven && !it->trusted) return FS_WHY_UNTRUSTED;
     if (it->size < (int)FS_HELLO_HEAD || hello->magic != FS_MAGIC) return violated(m, "garbage instead of a hello");
     if (hello->version != FS_VERSION) return FS_WHY_OTHER_VERSION; /* whatever else it says */
     if (it->size != (int)sizeof *hello) return violated(m, "garbage instead of a hello");
@@ -151,22 +150,36 @@ static int judge(struct fs_meeting *m, const struct brought *it) {
 
 enum visit { NOBODY, VISITOR, LATER };
 
+/* A visitor has said nothing yet: it is waited for. (Mostly the hello is there when the visitor is, and its socket is closed before
+ * anybody needs its number.) Under the table lock. */
+static void await_hello(struct fs_meeting *m, uint64_t handle) {
+    if (m->kept) return;
+    int kept = fs_copy_number(m->control, 1);
+    if (kept < 0) {
+        give_up_short(m);
+        return;
+    }
+    fs_system.close(m->control); /* (the copy stays) */
+    m->control = kept;
+    m->kept = 1;
+    fs_watch_socket(kept, handle); /* (a hello that has come just now is an event) */
+}
+
 /* Whether a visitor who may be heard is at the name. LATER: nothing more may be taken from strangers now. Under the table lock. */
-static enum visit look_for_visitor(struct fs_meeting *m, uint64_t handle) {
+static enum visit look_for_visitor(struct fs_meeting *m) {
     if (!fs_can_drop()) return LATER;
     while (m->control < 0) {
         int came = fs_system.accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (came < 0 && errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return NOBODY;
-        m->control = came >= 0 ? fs_copy_number(came, 1) : -1;
-        if (m->control < 0) {
-            if (came >= 0) fs_send_away(came, FS_WHY_DESCRIPTORS, fs_is_trusted(fs_user_at(came)));
+        if (came < 0) {
             give_up_short(m);
             return NOBODY;
         }
-        fs_system.close(came); /* (the copy stays) */
-        fs_watch_socket(m->control, handle);
+        m->control = came;
+        m->kept = 0;
         m->who = fs_who_is_at(m->control);
-        if (fs_trusts_any() || fs_is_trusted(m->who.uid)) continue;
+        m->trusted = fs_is_trusted(m->who.uid);
+        if (fs_trusts_any() || m->trusted) continue;
         refuse(m, FS_WHY_UNTRUSTED); /* and nothing of a stranger's is received */
         if (!fs_can_drop()) return LATER;
     }
@@ -212,12 +225,12 @@ int fs_greet(uint64_t handle) {
     if (entry >= FS_MEETINGS) return 0;
     struct fs_meeting *m = &fs_table.meetings[entry];
     fs_lock_table();
-    while (is_waiting(m, handle) && turn == fs_thread_turn() && (visit = look_for_visitor(m, handle)) == VISITOR) {
+    while (is_waiting(m, handle) && turn == fs_thread_turn() && (visit = look_for_visitor(m)) == VISITOR) {
         /* Ours alone meanwhile: whoever withdraws the name does not see it, and this thread is the only one that listens. */
         int control = m->control;
         struct fs_tcp_identity tcp = m->tcp;
         m->control = -1;
-        it.user = m->who.uid;
+        it.trusted = m->trusted;
         it.process = m->who.pid;
         fs_unlock_table();
         receive_hello(control, &it);
@@ -227,10 +240,13 @@ int fs_greet(uint64_t handle) {
         if (turn != fs_thread_turn()) break; /* the numbers may be the program's by now */
         if (is_waiting(m, handle)) {
             m->control = control;
-            if (silent) break;
+            if (silent) {
+                await_hello(m, handle);
+                break;
+            }
             answer(m, &it);
         } else {
-            fs_drop_control(control, fs_is_trusted(it.user));
+            fs_drop_control(control, it.trusted);
         }
         fs_unlock_table();
         drop_descriptors(&it);
@@ -241,12 +257,13 @@ int fs_greet(uint64_t handle) {
 }
 
 int fs_greet_all(void) {
-    int left = 0;
-    for (uint64_t i = 0; i < FS_MEETINGS; i++) {
+    int left = 0, more = 1;
+    for (uint64_t i = 0; more; i++) {
         fs_lock_table();
-        uint64_t handle = (uint64_t)fs_table.meetings[i].turn << 32 | i;
+        more = i < (uint64_t)fs_table.used;
+        uint64_t handle = more ? (uint64_t)fs_table.meetings[i].turn << 32 | i : 0;
         fs_unlock_table();
-        left |= fs_greet(handle);
+        if (more) left |= fs_greet(handle);
     }
     return left;
 }

@@ -23,23 +23,29 @@ enum {
     TURN_OPERATIONS = 64, /* until a connection that waits for its turn to meet comes again; doubled so many times at most: */
     TURN_DOUBLINGS = 8,
     FORKED_PAUSE = 8,     /* operations until one that another process shares looks again */
-    LOOKS = 4,            /* at WAKEUP, for one at what is said on the meeting's socket */
+    LOOKS = 4,            /* at WAKEUP, before the first at what is said on the meeting's socket; doubled so often at most: */
+    LOOK_DOUBLINGS = 4,
     TRY_PAUSE = 256,      /* operations until the connection thread is tried again: a try costs system calls and a warning */
 };
 
 struct fs_search {
     char name[FS_NAME_MAX];
     size_t length;
+    struct fs_tcp_identity ends; /* of the connection, if */
+    int ends_known;
     int stepping;      /* a thread takes a step */
     int published;     /* there is a name, whose handle this is */
     uint64_t handle;
     struct fs_lookup lookup;
     int control;       /* the meeting's socket; -1: none */
-    pid_t peer;        /* the process at its other end */
+    pid_t peer;        /* the process at its other end, */
+    int trusted;       /* which is of a user who is believed */
     struct fs_kit *kit; /* that hello was said with */
     int reused;        /* one that was parked was offered: the next one is new */
     int64_t until;     /* monotonic ns that an answer is waited for */
     int looks, meetings, turns;
+    int looks_next;    /* at what is said on the meeting's socket */
+    int began;         /* it has looked for the name, or is about to */
 };
 
 static struct fs_terms terms;
@@ -53,7 +59,7 @@ void fs_put_terms(const struct fs_terms *given) {
 /* ---- its end ------------------------------------------------------------------------------------------------ */
 
 static void close_control(struct fs_search *s) {
-    if (s->control >= 0) fs_drop_seeker(s->control);
+    if (s->control >= 0) fs_drop_seeker(s->control, s->trusted);
     s->control = -1;
 }
 
@@ -190,7 +196,8 @@ static int move(struct step *at, struct fs_kit *kit) {
 
 static int publish(struct step *at) {
     struct fs_search *s = at->search;
-    int failed = fs_publish(s->name, s->length, at->c->fd, terms.waits ? NULL : &at->course->arrival, &s->handle);
+    int failed = fs_publish(s->name, s->length, at->c->fd, s->ends_known ? &s->ends : NULL,
+                            terms.waits ? NULL : &at->course->arrival, &s->handle);
     if (failed == FS_TOO_MANY_NAMES || failed == FS_NO_THREAD || failed == -EAGAIN) {
         wait_its_turn(at);
         return 0;
@@ -264,11 +271,19 @@ static int say_hello(struct step *at) {
     if (is_gone(failed)) come_again(at, FS_REASON_PEER);
     else if (failed) return failed;
     else if (!is_over(at)) fs_proceed(at->course, FS_CE_HELLO);
+    s->looks = 0;
+    s->looks_next = LOOKS;
     return 0;
 }
 
 static int seek(struct step *at) {
     struct fs_search *s = at->search;
+    /* This is the end that connected, mostly, as it has the larger port. It comes to as many operations before the other one, which
+     * publishes when the next message has come: to look now would be in vain. */
+    if (!s->began && !terms.waits) {
+        s->began = 1;
+        return 0;
+    }
     int found = fs_look_up(&s->lookup, at->course->operations, &at->course->next);
     if (found == -EAGAIN) {
         wait_its_turn(at);
@@ -282,11 +297,13 @@ static int seek(struct step *at) {
     struct ucred who;
     socklen_t size = sizeof who;
     s->control = fs_take_found(&s->lookup);
+    s->trusted = 0;
     s->until = fs_now() + terms.patience;
     if (fs_system.getsockopt(s->control, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0) return -errno;
     s->peer = who.pid;
     /* Under trust="any" a stranger may hold the name. A hello brings things that are for the other end only. */
-    if (fs_is_trusted(who.uid)) return say_hello(at);
+    s->trusted = fs_is_trusted(who.uid);
+    if (s->trusted) return say_hello(at);
     if (!fs_trusts_any()) {
         stay(at, FS_REASON_UNTRUSTED);
     } else if (!is_over(at) && fs_proceed(at->course, FS_CE_DOUBT)) {
@@ -314,7 +331,8 @@ static int await_wakeup(struct step *at) {
         s->kit = NULL;
         return move(at, kit);
     }
-    if (++s->looks % LOOKS) return 0;
+    if (++s->looks < s->looks_next) return 0;
+    s->looks_next += FS_MIN(s->looks, LOOKS << LOOK_DOUBLINGS);
     ssize_t got = fs_system.recv(s->control, &answer, 1, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         if (fs_now() >= s->until) stay(at, FS_REASON_PEER);
@@ -411,13 +429,15 @@ void fs_leave_doubt(struct fs_course *course, struct fs_connection *c, struct fs
     if (course->state == FS_DOUBTING) take_turn(course, c, NULL, outcome, look_again);
 }
 
-int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes) {
+int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends) {
     if (course->state != FS_STARTING) return 0;
     if (length > FS_NAME_MAX) return -ENAMETOOLONG;
     struct fs_search *s = fs_system.calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
     memcpy(s->name, name, length);
     s->length = length;
+    if (ends) s->ends = *ends;
+    s->ends_known = ends != NULL;
     s->control = -1;
     fs_begin_lookup(&s->lookup, s->name, length, terms.patience);
     course->search = s;

@@ -42,9 +42,10 @@ struct fs_upshot {
     char name[FS_NAME_MAX + 1];
 };
 
-/* The end that publishes `name`, or looks it up, begins to search: from its next step on. The course is FS_STARTING. 0, or
+/* The end that publishes `name`, or looks it up, begins to search: from its next step on. The course is FS_STARTING. `ends`: as
+ * fs_publish. 0, or
  * -ENOMEM, -ENAMETOOLONG; and nothing happens if another thread has decided otherwise. */
-int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes);
+int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends);
 
 /* The next step of an undecided connection. The caller is inside (fs_begin) and knows which socket it is (fs_identify). States
  * that are the front end's, and those in which another thread is at it, pass. */

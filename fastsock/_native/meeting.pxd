@@ -1,7 +1,7 @@
 # What Cython sees of how two ends find each other (core/meeting). What each does, and who has to have the GIL for it (the front
 # end's lock), stands in the headers themselves.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 from fastsock._native.core cimport fs_connection, fs_manner
 from fastsock._native.core_ring cimport fs_word32
@@ -77,6 +77,18 @@ cdef extern from "meeting/sessions.h" nogil:
     int fs_what_was_sought(const fs_course *)
 
 
+cdef extern from "channel/identity.h" nogil:
+    struct fs_tcp_end:
+        unsigned char address[16]
+        uint16_t port
+
+    struct fs_tcp_identity:
+        fs_tcp_end here
+        fs_tcp_end there
+
+    bint fs_ask_ends(int fd, fs_tcp_identity *)
+
+
 cdef extern from "meeting/search.h" nogil:
     struct fs_terms:
         int window
@@ -99,7 +111,7 @@ cdef extern from "meeting/search.h" nogil:
         char *name
 
     void fs_put_terms(const fs_terms *)
-    int fs_begin_search(fs_course *, const char *name, size_t length, bint publishes)
+    int fs_begin_search(fs_course *, const char *name, size_t length, bint publishes, const fs_tcp_identity *ends)
     void fs_take_step(fs_course *, fs_connection *, const fs_watcher *, fs_upshot *)
     void fs_leave_doubt(fs_course *, fs_connection *, fs_upshot *)
     void fs_judge_doubt(fs_course *, fs_connection *, bint believed, fs_upshot *)

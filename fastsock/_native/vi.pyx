@@ -21,6 +21,9 @@ cdef extern from "pythread.h":
 
 import os as _os
 
+cdef extern from "arpa/inet.h" nogil:
+    uint32_t ntohs(uint32_t)
+
 cdef extern from "errno.h":
     int errno
     enum: ECANCELED
@@ -203,7 +206,7 @@ cdef int64_t meeting_ns = 0  # that the operations of one connection may wait fo
 
 
 def install_policy(module):
-    """What this module asks: `settings()`, which puts the settings in force, `start(endpoint)` and `owns_other_end(endpoint,
+    """What this module asks: `settings()`, which puts the settings in force, `start(endpoint, here, there)` and `owns_other_end(endpoint,
     user)`; and what it tells: `moved(endpoint, name)`, `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint,
     error)`, `no_thread(error)`."""
     global policy
@@ -327,13 +330,22 @@ cdef int take_step(Endpoint endpoint) except -1:
     return 0
 
 
+cdef tuple end_of(const fs_tcp_end *end):
+    """(address, port), the address packed, as of IPv6."""
+    return (<const char *>end.address)[:16], ntohs(end.port)
+
+
 cdef int start(Endpoint endpoint) except -1:
     """Has the policy say whether this connection may look for its peer; of several threads one does so."""
     if not fs_proceed(&endpoint.course, FS_CE_START):
         return 0
     cdef int failed
+    cdef fs_tcp_identity ends
     try:
-        plan = policy.start(endpoint)
+        if fs_ask_ends(endpoint.c.fd, &ends):
+            plan = policy.start(endpoint, end_of(&ends.here), end_of(&ends.there))
+        else:
+            plan = reason_texts[FS_REASON_PEER]  # reset already
     except BaseException:  # a signal handler's, mostly: the next operation asks again
         fs_proceed(&endpoint.course, FS_CE_PUT_OFF)
         raise
@@ -341,7 +353,7 @@ cdef int start(Endpoint endpoint) except -1:
         decide(endpoint, plan)
     else:
         name, publishes = plan
-        failed = fs_begin_search(&endpoint.course, name, len(name), publishes)
+        failed = fs_begin_search(&endpoint.course, name, len(name), publishes, &ends)
         if failed:
             policy.failed(endpoint, error_of(failed))
             decide(endpoint, reason_texts[FS_REASON_RESOURCES])

@@ -90,7 +90,7 @@ static void begin(int s, int fd, const char *name) {
     fs_open_course(&courses[s], &ends[s].c, 0, FS_REASON_FEW);
     if (!fs_proceed(&courses[s], FS_CE_START)) violate("end %d does not start", s);
     if (fs_proceed(&courses[s], FS_CE_START)) violate("end %d starts twice", s);
-    failed = fs_begin_search(&courses[s], name, strlen(name), s == 1);
+    failed = fs_begin_search(&courses[s], name, strlen(name), s == 1, NULL);
     if (failed && strict) violate("searching: %s", strerror(-failed));
     if (failed) fs_stay(&courses[s], &ends[s].c, FS_REASON_RESOURCES);
     leave();

@@ -128,7 +128,7 @@ static uint64_t publish(const char *name, int fd) {
     uint64_t handle;
     int failed;
     enter_front();
-    until((failed = fs_publish(name, strlen(name), fd, NULL, &handle)) != FS_TOO_MANY_NAMES && failed != FS_NO_THREAD,
+    until((failed = fs_publish(name, strlen(name), fd, NULL, NULL, &handle)) != FS_TOO_MANY_NAMES && failed != FS_NO_THREAD,
           "no name can be published");
     leave_front();
     check(failed == 0, "publishing: %s", strerror(-failed));
@@ -470,7 +470,7 @@ static void seek_at_stranger(int old) {
     enter_front();
     fs_count_opened(FS_REASON_FEW);
     fs_open_course(&course, &ends[0].c, 0, FS_REASON_FEW);
-    check(fs_proceed(&course, FS_CE_START) && fs_begin_search(&course, name, strlen(name), 0) == 0, "no search");
+    check(fs_proceed(&course, FS_CE_START) && fs_begin_search(&course, name, strlen(name), 0, NULL) == 0, "no search");
     for (course.operations = 1; course.state != FS_DECIDED; course.operations++) {
         check(course.operations < 10000 && fs_begin(&ends[0].c, &call), "nothing is decided");
         fs_take_step(&course, &ends[0].c, NULL, &upshot);
