@@ -13,7 +13,7 @@ import time
 
 import pairs
 import pytest
-from pairs import SECONDS, Pair, Task, fill, make_pair, path_of, poll_mask, read_exactly, read_to_eof
+from pairs import SECONDS, Pair, Task, fill, make_pair, poll_mask, read_exactly, read_to_eof
 from processes import running
 
 import fastsock
@@ -86,43 +86,6 @@ def test_a_timeout_that_is_shorter_than_the_peers_pause(pair: Pair) -> None:
     near.settimeout(0.6)
     near.sendall(payload(MUCH, 8))
     assert read_exactly(far, MUCH) == payload(MUCH, 8)
-
-
-def test_a_transport_that_closes_with_a_backlog_and_a_peer_that_sends() -> None:
-    """A closing transport reads no more. Its peer's send ends all the same, and then it reads."""
-    program = f"""
-        import asyncio
-        class Closes(asyncio.Protocol):
-            def connection_made(self, transport):
-                self.transport = transport
-            def data_received(self, data):
-                if data == b"move":
-                    self.transport.write(data)
-                else:
-                    self.transport.write(payload({MUCH}, 5))
-                    self.transport.close()
-            def connection_lost(self, error):
-                over.set_result(None)
-        async def main():
-            global over
-            over = asyncio.get_running_loop().create_future()
-            server = await asyncio.get_running_loop().create_server(Closes, "127.0.0.1", 0)
-            say(server.sockets[0].getsockname()[1])
-            await over
-        fastsock.patch(move_after=0)
-        asyncio.run(main())
-    """
-    with running(program) as server, fastsock.configure(move_after=0), fastsock.socket() as sock:
-        sock.settimeout(SECONDS)
-        sock.connect(("127.0.0.1", int(server.line())))
-        while path_of(sock) != "ring":
-            sock.sendall(b"move")
-            assert read_exactly(sock, 4) == b"move"
-        sock.sendall(payload(1))
-        time.sleep(0.2)  # (it closes; else it would read some of what follows, and there would be nothing to wait for)
-        sock.sendall(payload(MUCH, 6))
-        got = read_exactly(sock, MUCH)
-        assert got == payload(MUCH, 5)[: len(got)]
 
 
 @pytest.fixture

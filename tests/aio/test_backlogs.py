@@ -57,15 +57,22 @@ World(sys.argv[1], "ring").new_loop().run_until_complete(main())
 """
 
 
+CLIENT = f"""
+with fastsock.socket() as sock:
+    sock.settimeout(SECONDS)
+    sock.connect(("127.0.0.1", int(sys.argv[1])))
+    while fastsock.path_of(sock).path != "ring":
+        sock.sendall(b"move")
+        assert sock.recv(4) == b"move"
+    sock.sendall(payload({MUCH}))
+    assert read_exactly(sock, {MUCH}) == payload({MUCH})
+say("all")
+"""
+
+
 def test_a_blocking_client_of_a_loop_in_another_process(loop_kind: str) -> None:
-    with running(SERVER, loop_kind) as server, fastsock.configure(move_after=0), fastsock.socket() as sock:
-        sock.settimeout(SECONDS)
-        sock.connect((HOST, int(server.line())))
-        while fastsock.path_of(sock).path != "ring":
-            sock.sendall(b"move")
-            assert sock.recv(4) == b"move"
-        sock.sendall(payload(MUCH))
-        assert read_exactly(sock, MUCH) == payload(MUCH)
+    with running(SERVER, loop_kind) as server, running(CLIENT, server.line()) as client:
+        assert client.line() == "all"
         server.tell()
 
 
