@@ -519,6 +519,24 @@ def test_doorbell_bytes_lie_there_while_something_waits() -> None:
     assert near.count_ring()
 
 
+def test_doorbell_bytes_come_behind_a_plug_that_lies_there() -> None:
+    """A look that came between the sending of a plug's bytes and their counting leaves them. A program that waits by
+    edge has had their edge, and needs another one for what is posted behind them."""
+    near, far = Region(window=32).ends(ack_threshold=16)
+    near.post(b"x")
+    near.count_ring()
+    far.take(1)
+    far.hush()
+    near.count_plug(16384)
+    rung = 0
+    for _ in range(30):
+        near.post(b"y")
+        rung += near.count_ring()
+    assert rung == constant("FS_EDGES")
+    far.take(30)
+    assert far.hush() == 16384 + rung
+
+
 @pytest.mark.parametrize("kind", ["FS_FIN", "FS_RESET", "FS_BACK"])
 def test_the_end_comes_after_the_data(kind: str) -> None:
     near, far = Region().ends()

@@ -218,7 +218,7 @@ static int plug(struct fs_connection *c, struct fs_sender *sender) {
         int64_t part = fs_kernel_send(c, junk, piece, MSG_NOSIGNAL | MSG_EOR);
         if (part <= 0) break;
         whole += part;
-        fs_store_sc(&c->vi.tx->rung, fs_load_relaxed(&c->vi.tx->rung) + (uint32_t)part);
+        fs_count_plug(&c->vi, sender, (uint32_t)part);
     }
     /* POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
      * lies behind it stays unsent until the peer drains. */

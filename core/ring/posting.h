@@ -126,11 +126,19 @@ static inline void fs_seal(struct fs_vi *vi, struct fs_sender *sender) {
 /* A doorbell byte more makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
 #define FS_EDGES 16
 
+/* Accounts bytes of a plug, which are in the kernel already. */
+static inline void fs_count_plug(struct fs_vi *vi, struct fs_sender *sender, uint32_t bytes) {
+    sender->plug_end = fs_load_relaxed(&vi->tx->rung) + bytes;
+    fs_store_sc(&vi->tx->rung, sender->plug_end);
+}
+
 /* Accounts one doorbell byte, which the caller sends, unless enough of them are unheard: true if it did. Behind an urgent
- * byte there is one always: that one does not make the descriptor readable. */
+ * byte there is one always: that one does not make the descriptor readable. Those of a plug do not count: a look that came
+ * between their sending and their counting has made nothing of their edge, and they may lie there for ever. */
 static inline int fs_count_ring(struct fs_vi *vi, struct fs_sender *sender) {
     uint32_t rung = fs_load_relaxed(&vi->tx->rung);
-    if (rung - fs_load_sc(&vi->tx->heard) >= FS_EDGES && (uint32_t)fs_load_relaxed(&vi->tx->urgent) != rung) return 0;
+    uint32_t unheard = rung - fs_load_sc(&vi->tx->heard), behind = rung - sender->plug_end;
+    if (unheard >= FS_EDGES && behind >= FS_EDGES && (uint32_t)fs_load_relaxed(&vi->tx->urgent) != rung) return 0;
     fs_store_sc(&vi->tx->rung, rung + 1);
     return 1;
 }

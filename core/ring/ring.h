@@ -45,6 +45,7 @@ struct fs_sender {
     uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
     int64_t unsent_since;      /* monotonic ns */
     uint32_t bytes_unsent;     /* doorbell bytes, urgent ones too, counted as rung that the kernel has had no room for */
+    uint32_t plug_end;         /* what had been rung when the last plug's last bytes were counted */
     uint32_t sending_step;     /* 1: in the middle of what cannot be mended, should its process die (connection/mend.c) */
     unsigned char urgent_byte; /* the last urgent one, should it be among them; they are the last that were counted */
 };

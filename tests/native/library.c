@@ -130,6 +130,7 @@ int end_wakes_receiver(struct end *end) { return (int)fs_wakes_receiver(&end->vi
 int end_arm_sender(struct end *end, uint32_t how) { return fs_arm_sender(&end->vi, &end->own.sender, how); }
 uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi, &end->own.receiver, 0); }
 int end_count_ring(struct end *end) { return fs_count_ring(&end->vi, &end->own.sender); }
+void end_count_plug(struct end *end, uint32_t bytes) { fs_count_plug(&end->vi, &end->own.sender, bytes); }
 uint32_t end_hush(struct end *end) { return fs_hush(&end->vi, &end->own.receiver); }
 uint32_t end_peer_doorbell(struct end *end) { return fs_peer_doorbell(&end->vi); }
 

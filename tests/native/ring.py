@@ -71,6 +71,7 @@ def library() -> ctypes.CDLL:
         ("end_of_stream", u64, pointer),
         ("end_take_credits", ctypes.c_int, pointer),
         ("end_limit", None, pointer, u32),
+        ("end_count_plug", None, pointer, u32),
         ("end_oob_inline", None, pointer, ctypes.c_int),
         ("end_available", size, pointer, size),
         ("end_arm_sender", ctypes.c_int, pointer, u32),
