@@ -320,6 +320,7 @@ for _ in range(int(sys.argv[2])):
     wait, here = os.pipe()
     pids = [forked(want) for _ in range(4)] + [forked(kept) for _ in range(4)]
     for _ in pids:
+        assert select.select([wait], [], [], 2 * SECONDS)[0], "a child has ended, or does not come so far"
         assert os.read(wait, 1)
     time.sleep(0.01)
     for pid in pids:
