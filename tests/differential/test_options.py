@@ -108,7 +108,7 @@ def test_the_kernels_own_receive_timeout(pair: Pair) -> None:
 def test_the_kernels_own_send_timeout(pair: Pair) -> None:
     near, far = pair
     sent = fill(near)
-    near.setsockopt(SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 60_000))
+    near.setsockopt(SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 40_000))
     with raises_errno(errno.EAGAIN):
         near.send(b"x")
     assert read_exactly(far, sent) == pattern(sent)
