@@ -96,6 +96,13 @@ IN_SEQUENCES = (
         reason="In docs/limitations.md: the first send draws the RST that the unread bytes would have drawn.",
     ),
     Difference(
+        name="a long send to a killed peer is told of a reset",
+        where=r"kind=(ring|midstream) peer=killed",
+        tcp=r"sendall EPIPE",
+        here=r"sendall ECONNRESET",
+        reason="What the ring took of it before anybody looked at the kernel connection counts as unread by the peer.",
+    ),
+    Difference(
         name="bytes sent to a killed peer count as unread by it",
         where=r"kind=(ring|midstream) peer=killed .*drawn",
         tcp=r"(read|recv) eof",
