@@ -132,13 +132,17 @@ def unpatch() -> None:
         (holder, name), original = _originals.popitem()
         if (holder, name) in ours and getattr(holder, name) is not ours[holder, name]:
             continue
-        if original is _INHERITED:
-            delattr(holder, name)
-        else:
-            setattr(holder, name, original)
+        _put_back(holder, name, original)
 
 
 _INHERITED = object()
+
+
+def _put_back(holder: Any, name: str, original: Any) -> None:
+    if original is _INHERITED:
+        delattr(holder, name)
+    else:
+        setattr(holder, name, original)
 
 
 _readiness: dict[tuple[Any, str], tuple[Any, Any]] = {}
@@ -163,10 +167,7 @@ def _unpatch_readiness() -> None:
         (holder, name), (original, replacement) = _readiness.popitem()
         if holder.__dict__.get(name) is not replacement:
             continue
-        if original is _INHERITED:
-            delattr(holder, name)
-        else:
-            setattr(holder, name, original)
+        _put_back(holder, name, original)
 
 
 def _patch_loop(loop_class: Callable[[Any], Any], module: Any) -> None:

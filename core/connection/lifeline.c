@@ -96,7 +96,7 @@ int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
  * not read it, or the end may wait behind bytes that the kernel holds. */
 static int end_is_hidden(struct fs_connection *c) {
     int unread = 0;
-    if (fs_load_sc(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) return 1;
+    if (fs_hides_death(c)) return 1;
     return !fs_receives_on_ring(c) && fs_system.ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0;
 }
 

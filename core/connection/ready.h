@@ -27,10 +27,4 @@ static inline int fs_may_be_ready(struct fs_connection *c, int events) {
     return (events & FS_RECEIVE && fs_readable(&c->vi)) || (events & FS_SEND && fs_credit_returned(c));
 }
 
-/* Whether the death of a peer that credits are awaited from would be no event of the kernel connection: its stream
- * has ended. */
-static inline int fs_hides_death(const struct fs_connection *c) {
-    return fs_load_sc((fs_word64 *)&c->vi.rx->fin) != 0 || fs_load_relaxed((fs_word32 *)&c->is.shut_receiving) != 0;
-}
-
 #endif

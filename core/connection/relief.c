@@ -14,7 +14,8 @@
 int64_t fs_relieve(struct fs_connection *c, struct fs_sender *sender, uint32_t waits, int64_t rest) {
     int64_t now = fs_now(), patience = waits & (FS_WAITS | FS_SET_WAITS) ? FS_STUCK : FS_STARVED;
     uint32_t credited = fs_load_relaxed(&sender->credited);
-    /* A peer that has shut both directions reads what is there, and its kernel answers more with RST, where TCP lets the sender wait. */
+    /* A peer that has shut both directions reads what is there, and its kernel answers more with RST, where TCP lets the sender
+     * wait. */
     if (fs_peer_doorbell(&c->vi) & (FS_SHUT | FS_GONE)) return FS_STARVED;
     if (!c->starved_since || c->starved_at != credited) {
         c->starved_since = now;

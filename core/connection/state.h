@@ -102,6 +102,12 @@ static inline int fs_peer_may_switch(const struct fs_connection *c) {
     return fs_is_attached(c) && !(fs_moved(c) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK));
 }
 
+/* Whether the end of the kernel's stream from the peer would be no news: it has ended in the ring, or is not read here. The death of a
+ * peer that credits are awaited from is no event of the kernel connection then. */
+static inline int fs_hides_death(const struct fs_connection *c) {
+    return fs_load_sc((fs_word64 *)&c->vi.rx->fin) != 0 || fs_load_relaxed((fs_word32 *)&c->is.shut_receiving) != 0;
+}
+
 /* Whether the peer waits for credits. */
 static inline int fs_sender_waits(struct fs_connection *c) { return fs_is_attached(c) && fs_peer_credit_wait(&c->vi); }
 

@@ -300,7 +300,7 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
     int waits = fs_waits_for_leaver(c), watched = is_told(c, FS_ENDS);
     uint32_t told = fs_load_sc(&c->watch.told);
     /* (Behind that: the ring's FIN is there before the kernel tells of its own.) */
-    int half_closed = fs_load_sc(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving);
+    int half_closed = fs_hides_death(c);
     int news = watched && told != c->send_looked;
     if (waits) {
         c->send_looked = told;
