@@ -23,6 +23,10 @@ class ShimFactory:
     ) -> ShimFactory: ...
     def __call__(self) -> Shim: ...
 
+def ipv4_end(fd: int, remote: bool) -> tuple[str, int] | None:
+    """(address, port) of the local or the remote end of an IPv4 connection; None if it is another. OSError as from the
+    kernel. Servers ask for both with each connection: without a socket object for the question."""
+
 async def made_above(connecting: Coroutine[Any, Any, tuple[Any, Any]]) -> tuple[Transport, Any]:
     """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol)."""
 

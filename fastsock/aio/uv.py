@@ -4,38 +4,45 @@ This module does not import uvloop before it is whole: under `patch()` that impo
 
 from __future__ import annotations
 
+import _socket
 import functools
 import ssl as tls
 import weakref
 from collections.abc import Callable, Coroutine
+from socket import SOCK_STREAM
 from subprocess import PIPE
 from typing import Any
 
-from fastsock import config, facade, passing
-from fastsock._native.shim import ShimFactory, connecting, made_above, origin_of
+from fastsock import config, passing
+from fastsock._native.shim import ShimFactory, connecting, ipv4_end, made_above, origin_of
 from fastsock.aio.transports import Transport, hand_out, new_origin, path_behind, shown_as
 from fastsock.observability import Path
 from fastsock.thread import ensure_thread
 
 __all__ = ["wrappers"]
 
-_Kernel: Any = facade.socket.__mro__[1]
+_Bare: Any = _socket.socket
 
 
 class _Shown:
     """The socket of a transport on uvloop, above uvloop's own class of those. Who asks for its descriptor's number
     takes the connection off the ring."""
 
+    __slots__ = ()  # (the fields are the derived class's, behind uvloop's own)
+
     family: int
     type: int
     proto: int
+    _own: Any
+    _transport: weakref.ref[Transport]
+    _peer: Any
+    _here: Any
 
     def __init__(self, sock: Any, transport: Transport) -> None:
-        super().__init__(sock.family, sock.type, sock.proto, sock.fileno())  # type: ignore[call-arg]
+        super().__init__(sock.family, SOCK_STREAM, sock.proto, sock.fileno())  # type: ignore[call-arg]
         self._own = sock
-        self._transport = weakref.ref(transport)
-        self._peer: Any = None
-        self._here: Any = None
+        self._transport = weakref.ref(transport)  # type: ignore[misc]
+        self._peer = self._here = None
 
     def fileno(self) -> int:
         hand_out(self._transport)
@@ -45,26 +52,30 @@ class _Shown:
         hand_out(self._transport)
         return super().dup()  # type: ignore[misc]
 
-    def _bare(self) -> Any:
-        """As uvloop makes a socket object for one question, and detaches it again. But not of the facade's class, which
-        would take the connection for one that came from elsewhere."""
-        return _Kernel(self.family, self.type, self.proto, super().fileno())  # type: ignore[misc]
+    def _asked(self, question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """As uvloop makes a socket object for one question, and detaches it again. But of the class of C: the facade's
+        would take the connection for one that came from elsewhere, and the stdlib's is slower."""
+        bare = _Bare(self.family, self.type, self.proto, super().fileno())  # type: ignore[misc]
+        try:
+            return question(bare, *args, **kwargs)
+        finally:
+            bare.detach()
 
     def getpeername(self) -> Any:
         if self._peer is None:
-            self._peer = _asked(self._bare(), _Kernel.getpeername)
+            self._peer = ipv4_end(super().fileno(), True) or self._asked(_Bare.getpeername)  # type: ignore[misc]
         return self._peer
 
     def getsockname(self) -> Any:
         if self._here is None:
-            self._here = _asked(self._bare(), _Kernel.getsockname)
+            self._here = ipv4_end(super().fileno(), False) or self._asked(_Bare.getsockname)  # type: ignore[misc]
         return self._here
 
     def getsockopt(self, *args: Any, **kwargs: Any) -> Any:
-        return _asked(self._bare(), _Kernel.getsockopt, *args, **kwargs)
+        return self._asked(_Bare.getsockopt, *args, **kwargs)
 
     def setsockopt(self, *args: Any, **kwargs: Any) -> None:
-        _asked(self._bare(), _Kernel.setsockopt, *args, **kwargs)
+        self._asked(_Bare.setsockopt, *args, **kwargs)
 
     def __repr__(self) -> str:
         return repr(self._own)
@@ -72,13 +83,6 @@ class _Shown:
     def fastsock_path(self) -> Path | None:
         """For fastsock.path_of, which hands nothing out."""
         return path_behind(self._transport)
-
-
-def _asked(bare: Any, question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    try:
-        return question(bare, *args, **kwargs)
-    finally:
-        bare.detach()
 
 
 class _Tls:
@@ -261,7 +265,11 @@ def wrappers() -> dict[str, Callable[[Any], Any]]:
     """What is replaced in uvloop.Loop. Its transports show sockets of ours from now on."""
     from uvloop.loop import PseudoSocket  # type: ignore[attr-defined]
 
-    shown_as[PseudoSocket] = type("_ShownSocket", (_Shown, PseudoSocket), {"__doc__": _Shown.__doc__})
+    shown_as[PseudoSocket] = type(
+        "_ShownSocket",
+        (_Shown, PseudoSocket),
+        {"__doc__": _Shown.__doc__, "__slots__": ("_own", "_transport", "_peer", "_here")},
+    )
     return {
         "create_connection": _wrap_create_connection,
         "connect_accepted_socket": _wrap_connect_accepted_socket,
