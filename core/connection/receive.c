@@ -25,6 +25,15 @@ int64_t fs_try_receive(struct fs_connection *c, char *into, size_t room, int fla
     return got;
 }
 
+/* Peeks in the ring. An urgent byte in front with nothing behind is passed by for good: a peek on TCP sleeps behind it, and here it
+ * would go on being what a receiver waits for. */
+static int64_t peek(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room) {
+    int64_t got = fs_take(&c->vi, receiver, into, room, FS_PEEK);
+    if (got || !fs_waiting(&c->vi)) return got;
+    got = fs_take(&c->vi, receiver, NULL, 1, FS_PASS);
+    return got ? got : fs_take(&c->vi, receiver, into, room, FS_PEEK);
+}
+
 int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
     int64_t got;
     if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
@@ -46,10 +55,11 @@ int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, ch
     }
     for (int looks = 0; looks < 4; looks++) {
         uint32_t consumed = fs_load_relaxed(&receiver->consumed);
-        got = fs_take(&c->vi, receiver, flags & MSG_TRUNC ? NULL : into, room, flags & MSG_PEEK ? FS_PEEK : FS_CONSUME);
+        char *there = flags & MSG_TRUNC ? NULL : into;
+        got = flags & MSG_PEEK ? peek(c, receiver, there, room) : fs_take(&c->vi, receiver, there, room, FS_CONSUME);
         if (got < 0) return FS_VIOLATED;
         /* (An urgent byte is no part of what is got, but doorbell bytes, a plug too, may have been kept for it.) */
-        if (!(flags & MSG_PEEK) && (got > 0 || fs_load_relaxed(&receiver->consumed) != consumed)) {
+        if ((got > 0 && !(flags & MSG_PEEK)) || fs_load_relaxed(&receiver->consumed) != consumed) {
             if (fs_peer_credit_wait(&c->vi)) fs_answer_credit_wait(c, receiver);
             if ((fs_load_relaxed(&c->vi.rx->doorbell) & FS_EXPOSED || fs_load_relaxed(&c->vi.rx->urgent)) &&
                 (!fs_waiting(&c->vi) ||

@@ -102,12 +102,14 @@ static inline void fs_end_ringing(struct fs_vi *vi, struct fs_sender *sender) {
  * ACK and looks for the mark, the sender has written the mark and looks for the ACK. */
 static inline int fs_ringing(struct fs_vi *vi) { return fs_load_sc(&vi->rx->ringing) == 1; }
 
-/* Of the bytes counted up to `rung`, those in front of an urgent one whose descriptor is unread: it can still be read
- * apart. If data waits in front of it, one byte that tells of this stays too. */
+/* Of the bytes counted up to `rung`, those in front of an urgent one whose descriptor is unread, or was only passed by: it can
+ * still be read apart. If data waits in front of it, one byte that tells of this stays too. */
 static inline uint32_t fs_before_urgent(const struct fs_vi *vi, const struct fs_receiver *receiver, uint32_t heard,
                                         uint32_t rung) {
     uint64_t urgent = fs_load_relaxed(&vi->rx->urgent);
-    uint32_t at = (uint32_t)urgent, ahead = (uint32_t)(urgent >> 32) - fs_load_relaxed(&receiver->consumed);
+    uint32_t consumed = fs_load_relaxed(&receiver->consumed);
+    uint32_t at = (uint32_t)urgent, ahead = (uint32_t)(urgent >> 32) - consumed;
+    if (!ahead && receiver->passed == consumed) ahead = 1;
     if (!urgent || (int32_t)ahead <= 0 || (int32_t)(rung - at) < 0 || (int32_t)(at - heard) <= 0) return rung;
     return at - 1 != heard && ahead > 1 ? at - 2 : at - 1;
 }

@@ -62,6 +62,7 @@ struct fs_receiver {
     uint32_t doorbell_debt; /* doorbell bytes accounted as heard that had not arrived yet */
     fs_word64 kernel_taken; /* bytes of the kernel's stream consumed so far; a loop's transport reads it as a hint */
     uint32_t oob_waiting;
+    uint32_t passed; /* descriptors consumed when a peek passed by an urgent byte, which can still be read apart (fs_before_urgent) */
     unsigned char oob_byte;
 };
 _Static_assert(sizeof(struct fs_sender) == 2 * FS_LINE && sizeof(struct fs_receiver) == 2 * FS_LINE, "two lines each");

@@ -93,7 +93,8 @@ static inline void fs_acknowledge(struct fs_vi *vi, struct fs_receiver *receiver
 /* What the sender wants after descriptors were consumed: 0, or a set of enum fs_credit_wait. */
 static inline uint32_t fs_peer_credit_wait(const struct fs_vi *vi) { return fs_load_sc(&vi->rx->credit_wait); }
 
-enum fs_take { FS_CONSUME = 0, FS_PEEK = 1 };
+/* FS_PASS: takes urgent bytes in front, and nothing else. */
+enum fs_take { FS_CONSUME = 0, FS_PEEK = 1, FS_PASS = 2 };
 
 /* Takes up to `room` bytes of the stream, from as many descriptors as are there, into `into` (NULL: discards
  * them). Bytes taken, 0 if nothing waits, FS_VIOLATION. Stops before out-of-band data, as TCP does. */
@@ -106,14 +107,14 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
         if (there < 0) return FS_VIOLATION;
         if (!there) break;
         int oob = view.type == FS_OOB && !vi->oob_inline;
-        if (oob && got) break;
+        if (oob ? got > 0 : how == FS_PASS) break;
         if (taken && view.length != receiver->begun_length && number == fs_load_relaxed(&receiver->consumed)) {
             vi->violation = "descriptor changed while it was read";
             return FS_VIOLATION;
         }
         size_t part = view.length - taken;
         if (oob) {
-            if (how == FS_CONSUME) {
+            if (how != FS_PEEK) {
                 receiver->oob_byte = *(volatile const unsigned char *)view.payload;
                 receiver->oob_waiting = 1;
             }
@@ -124,7 +125,7 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
         }
         taken += (uint32_t)part;
         if (taken < view.length) {
-            if (how == FS_CONSUME) {
+            if (how != FS_PEEK) {
                 receiver->begun_length = view.length;
                 receiver->begun = number;
             }
@@ -132,13 +133,14 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
         }
         taken = 0;
         number++;
-        if (how == FS_CONSUME) {
+        if (how != FS_PEEK) {
             if ((int32_t)(view.ack - fs_load_relaxed(&receiver->ack_seen)) > 0)
                 fs_store_release(&receiver->ack_seen, view.ack);
             /* SYNC: consumed - pairs with fs_post and fs_acknowledge. */
             fs_store_release(&receiver->consumed, number);
             fs_in_order(); /* a process killed here has not taken a part of the next one: see mending.h */
             fs_store_relaxed(&receiver->taken, 0);
+            if (how == FS_PASS) receiver->passed = number;
             fs_store_relaxed(&vi->rx->seen, number);
             fs_count(&vi->count.messages_received, 1);
             /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. A sender with a
@@ -149,7 +151,7 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
                 fs_acknowledge(vi, receiver);
         }
     }
-    if (how == FS_CONSUME) {
+    if (how != FS_PEEK) {
         fs_in_order();
         fs_store_relaxed(&receiver->taken, taken);
         fs_count(&vi->count.bytes_received, got);

@@ -193,3 +193,17 @@ def test_data_just_behind_an_urgent_byte_is_announced(pair: Pair) -> None:
         pair.far.setblocking(True)
         answer(pair)
         pair.far.setblocking(False)
+
+
+@pytest.mark.parametrize("before", [b"", b"abc"])
+def test_a_peek_sleeps_behind_an_urgent_byte(pair: Pair, before: bytes) -> None:
+    # On the ring the byte has a descriptor of its own, which a peek has to pass by: else there would always be something.
+    pair.near.sendall(before + b"!", socket.MSG_OOB)
+    assert pair.far.recv(len(before), socket.MSG_WAITALL) == before
+    wait_for_urgent(pair.far)
+    peeking = Task(pair.far.recv, 10, socket.MSG_PEEK)
+    assert peeking.blocks()
+    pair.near.sendall(b"de")
+    assert peeking.result() in (b"d", b"de")
+    assert pair.far.recv(1, socket.MSG_OOB) == b"!"
+    assert pair.far.recv(2, socket.MSG_WAITALL) == b"de"
