@@ -44,10 +44,10 @@ class Program:
         assert select.select([self.process.stdout], [], [], seconds)[0], "the process printed nothing"
         return self.process.stdout.readline().decode().rstrip("\n")
 
-    def tell(self) -> None:
-        """Lets the process go on from ``told()``."""
+    def tell(self, line: str = "") -> None:
+        """Lets the process go on from ``told()``; or has it read a line."""
         assert self.process.stdin is not None
-        self.process.stdin.write(b"\n")
+        self.process.stdin.write(line.encode() + b"\n")
         self.process.stdin.flush()
 
     def wait(self) -> int:

@@ -6,14 +6,18 @@ good as any.
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import pairs
 import pytest
 from pairs import SECONDS, Pair, Task, fill, make_pair, poll_mask, read_exactly, read_to_eof
+from aio.kit import LOOPS, UNTOUCHED
 from processes import running
 
 import fastsock
@@ -88,6 +92,176 @@ def test_a_timeout_that_is_shorter_than_the_peers_pause(pair: Pair) -> None:
     assert read_exactly(far, MUCH) == payload(MUCH, 8)
 
 
+# ---- programs that send without waiting, and poll for room themselves ----------------------------------------------
+
+
+def asks_select(sock: socket.socket) -> Callable[[], object]:
+    return functools.partial(select.select, [], [sock], [])
+
+
+def asks_poll(sock: socket.socket) -> Callable[[], object]:
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    return poll.poll
+
+
+def asks_epoll(sock: socket.socket, how: int = 0) -> Callable[[], object]:
+    epoll = select.epoll()
+    epoll.register(sock, select.EPOLLOUT | how)
+    return epoll.poll
+
+
+def hears_edges(sock: socket.socket) -> Callable[[], object]:
+    return asks_epoll(sock, select.EPOLLET)
+
+
+def tries_again(sock: socket.socket) -> Callable[[], object]:
+    return functools.partial(time.sleep, 0.001)
+
+
+Waits = Callable[[socket.socket], Callable[[], object]]
+WAITS: tuple[Waits, ...] = (asks_select, asks_poll, asks_epoll, hears_edges, tries_again)
+
+
+def send_without_waiting(sock: socket.socket, data: bytes, waits: Waits) -> None:
+    rest = memoryview(data)
+    sock.setblocking(False)
+    await_room = waits(sock)
+    while rest:
+        try:
+            rest = rest[sock.send(rest) :]
+        except BlockingIOError:
+            await_room()
+    sock.setblocking(True)
+
+
+@pytest.mark.parametrize("waits", WAITS)
+def test_both_send_without_waiting_before_they_receive(pair: Pair, waits: Waits) -> None:
+    def come_through(sock: socket.socket, seed: int) -> bytes:
+        send_without_waiting(sock, payload(MUCH, seed), waits)
+        return read_exactly(sock, MUCH)
+
+    for _ in range(2):
+        other = Task(come_through, pair.far, 12)
+        assert come_through(pair.near, 11) == payload(MUCH, 12)
+        assert other.result() == payload(MUCH, 11)
+
+
+@pytest.mark.parametrize("waits", WAITS)
+def test_a_peer_that_reads_behind_a_send_without_waiting(pair: Pair, waits: Waits) -> None:
+    send_without_waiting(pair.near, payload(MUCH, 13), waits)
+    assert read_exactly(pair.far, MUCH) == payload(MUCH, 13)
+
+
+@pytest.mark.parametrize("kind", ["ring"])
+@pytest.mark.parametrize("waits", [asks_poll, hears_edges])
+@pytest.mark.parametrize("pause", [0.95, 0.98, 1.01, 1.04, 1.07])
+def test_a_reader_that_comes_back_meanwhile(pair: Pair, waits: Waits, pause: float) -> None:
+    """About when the sender goes on in the kernel: no byte is lost there, nor is a doorbell byte left."""
+    sender = Task(send_without_waiting, pair.near, payload(MUCH, 14), waits)
+    time.sleep(pause)
+    assert read_exactly(pair.far, MUCH) == payload(MUCH, 14)
+    sender.result()
+    assert not poll_mask(pair.far) & select.POLLIN
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_that_sends_by_sock_sendall(pair: Pair, loop: str) -> None:
+    async def come_through(sock: socket.socket, seed: int) -> bytes:
+        running, received = asyncio.get_running_loop(), bytearray()
+        await running.sock_sendall(sock, payload(MUCH, seed))
+        while len(received) < MUCH:
+            received += await running.sock_recv(sock, 1 << 20)
+        return bytes(received)
+
+    async def both() -> list[bytes]:
+        return await asyncio.gather(come_through(pair.near, 15), come_through(pair.far, 16))
+
+    for sock in pair:
+        sock.setblocking(False)
+    made = UNTOUCHED[loop]()
+    try:
+        assert made.run_until_complete(both()) == [payload(MUCH, 16), payload(MUCH, 15)]
+    finally:
+        made.close()
+
+
+def test_the_connection_thread_looks_again_behind_a_fork() -> None:
+    """Which has stopped it. The next operation of the program, on whatever connection, starts it again."""
+    program = """
+        fastsock.patch(move_after=0)
+        with make_pair("ring") as (near, far), make_pair("ring") as (one, other):
+            size = fill(near)
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+            one.sendall(b"x")
+            assert select.select([], [near], [], SECONDS)[1], "there is no room"
+            more = near.send(b"more", socket.MSG_DONTWAIT)
+            assert read_exactly(far, size + 4) == pattern(size) + b"more"
+            say(path_of(far))
+    """
+    with running(program) as process:
+        assert process.line(2 * SECONDS) == "ring"
+
+
+def test_another_holder_has_plugged() -> None:
+    """What a plug leaves at the kernel's socket belongs to all that hold the connection."""
+    program = """
+        fastsock.patch(move_after=0)
+        with make_pair("ring") as (near, far):
+            before = near.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            child = os.fork()
+            if child == 0:
+                say(fill(near))
+                os.kill(os.getpid(), signal.SIGSTOP)
+                os._exit(0)
+            os.waitpid(child, os.WUNTRACED)
+            near.sendall(b"more")
+            say(select.select([], [near], [], 0)[1] == [near])
+            say(near.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before)
+            data = read_exactly(far, int(sys.stdin.readline()))
+            say(data == pattern(len(data) - 4) + b"more")
+            os.kill(child, signal.SIGCONT)
+            os.waitpid(child, 0)
+    """
+    with running(program) as process:
+        size = int(process.line())
+        assert process.line() == "True", "a buffer with room is called full"
+        assert process.line() == "True", "the buffer has another size"
+        process.tell(str(size + 4))
+        assert process.line() == "True"
+        assert process.wait() == 0
+
+
+def test_no_descriptor_is_needed() -> None:
+    program = """
+        import resource
+        fastsock.patch(move_after=0)
+        def come_through(sock, byte):
+            sock.sendall(byte * 2_000_000)
+            assert read_exactly(sock, 2_000_000) == bytes([byte[0] ^ 1]) * 2_000_000
+        with make_pair("ring") as (near, far):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (near.fileno() + far.fileno() + 20, 4096))
+            taken = []
+            try:
+                while True:
+                    taken.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                pass
+            other = Task(come_through, far, b"@")
+            come_through(near, b"A")
+            other.result()
+            say("through")
+    """
+    with running(program) as process:
+        assert process.line(2 * SECONDS) == "through"
+
+
+# ---- afterwards ----------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def gone_back(pair: Pair) -> Pair:
     """A pair both of whose senders have gone on in the kernel, where there was a ring."""
@@ -148,6 +322,38 @@ def test_one_direction_alone_goes_back(pair: Pair) -> None:
         assert read_exactly(far, size) == payload(size)
         far.sendall(payload(size))
         assert read_exactly(near, size) == payload(size)
+
+
+def test_a_peer_that_is_killed_behind_what_it_sent_through_the_kernel() -> None:
+    """Small sends on the ring notice it as soon as if both directions were there."""
+    program = """
+        fastsock.patch(move_after=0, meeting_ms=2000)
+        with fastsock.socket() as sock:
+            sock.connect(("127.0.0.1", int(sys.argv[1])))
+            sock.sendall(b".")
+            assert sock.recv(1) == b"."
+            sock.sendall(bytes(2_000_000))
+            assert sock.recv(1) == b"."
+            say("read")
+            told()
+    """
+    settings = fastsock.configure(move_after=0, meeting_ms=2000)
+    with settings, fastsock.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with running(program, listener.getsockname()[1]) as client, listener.accept()[0] as sock:
+            assert sock.recv(1) == b"."
+            sock.sendall(b".")
+            time.sleep(1.5)  # the client goes on in the kernel
+            assert read_exactly(sock, 2_000_000) == bytes(2_000_000)
+            sock.sendall(b".")
+            assert client.line() == "read"
+            client.kill()
+            sent = 0
+            with pytest.raises((ConnectionResetError, BrokenPipeError)):
+                while sock.send(b"x"):
+                    sent += 1
+            assert sent <= 4
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])

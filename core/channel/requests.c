@@ -81,8 +81,7 @@ void fs_ignore_asks(struct fs_connection *c) {
     }
 }
 
-/* The connection does not end before `forget_asked`. Under the table lock. */
-static struct fs_connection *hold_asked(struct fs_answerer *answerer, struct fs_connection *c) {
+struct fs_connection *fs_hold_asked(struct fs_answerer *answerer, struct fs_connection *c) {
     answerer->connection = c;
     answerer->next = fs_table.answering;
     fs_table.answering = answerer;
@@ -97,13 +96,13 @@ static struct fs_connection *find_asked(struct fs_answerer *answerer, const unsi
         struct fs_asked *asked = &fs_table.on_ring[i];
         /* (One that has not attached yet has nothing to answer with, and told nobody where to ask.) */
         if (memcmp(asked->id, request, FS_ASK_SIZE) == 0 && fs_is_attached(asked->connection))
-            found = hold_asked(answerer, asked->connection);
+            found = fs_hold_asked(answerer, asked->connection);
     }
     fs_unlock_table();
     return found;
 }
 
-static void forget_asked(struct fs_answerer *answerer) {
+void fs_forget_asked(struct fs_answerer *answerer) {
     fs_lock_table();
     struct fs_answerer **at = &fs_table.answering;
     while (*at != answerer) at = &(*at)->next;
@@ -146,13 +145,14 @@ static int answer_unasked(int all) {
         while (!c && --at >= 0) {
             struct fs_asked *asked = &fs_table.on_ring[at];
             if (all && fs_is_attached(asked->connection)) fs_wake_own_set(asked->connection);
-            if (asked->due || (all && fs_may_have_asked(asked->connection))) c = hold_asked(&answerer, asked->connection);
+            if (asked->due || (all && fs_may_have_asked(asked->connection)))
+                c = fs_hold_asked(&answerer, asked->connection);
             asked->due = 0;
         }
         fs_unlock_table();
         if (!c) break;
         due |= !answer_asked(c, 0);
-        forget_asked(&answerer);
+        fs_forget_asked(&answerer);
     } while (at > 0);
     return due;
 }
@@ -192,7 +192,7 @@ int fs_answer_requests(int ask_fd) {
         if (c) {
             if (brought[0] >= 0) fs_put_back(c, brought[0]);
             else due |= !answer_asked(c, FS_PATIENCE);
-            forget_asked(&answerer);
+            fs_forget_asked(&answerer);
         }
         for (int i = 0; i < 2; i++)
             if (brought[i] >= 0) fs_drop_descriptor(brought[i], fs_is_trusted(user));

@@ -100,6 +100,11 @@ int fs_release_all_parked(void);
 
 /* ---- the connection thread's part ------------------------------------------------------------------------- */
 
+/* A connection of the table does not end before fs_forget_asked, which takes the table lock. Returns it. Under that
+ * lock. */
+struct fs_connection *fs_hold_asked(struct fs_answerer *answerer, struct fs_connection *c);
+void fs_forget_asked(struct fs_answerer *answerer);
+
 /* Withdraws names that nobody claimed. Milliseconds until the next one is due, -1: none. Takes the table lock. */
 int fs_next_deadline(void);
 

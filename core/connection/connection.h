@@ -80,7 +80,6 @@ struct fs_connection {
     struct fs_habit habit;
     fs_word32 spun;   /* this wait has polled */
     /* the descriptor as somebody else polls it */
-    int plugs;                 /* plugs were sent: TCP_NOTSENT_LOWAT is ours */
     int receive_buffer_held;   /* it does not grow any more */
     int receive_buffer_grown;  /* by itself, beyond what doorbell bytes need */
     uint32_t held_from;        /* doorbell bytes heard until then */
@@ -89,14 +88,15 @@ struct fs_connection {
     int peer_late;             /* a doorbell byte that it was about to send did not come */
     int late;                  /* enum fs_late: what a turn to receive has left to be waited for without it */
     int late_sending;          /* a turn to send has left doorbell bytes to be sent without it */
-    fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while it is wider; 0: it is the kernel's */
     /* the lifeline */
     struct fs_watch watch;
     uint32_t receive_looked, send_looked; /* what of `watch.told` a receiver and a sender have looked after, in their turns */
     uint32_t receive_late; /* what a receiver has looked at, and not seen the end of: a byte stood in front that could not be taken */
     unsigned int unacknowledged_sends;
     int64_t starved_since; /* a sender of this process waits without a credit, since then, 0: never; and */
-    uint32_t starved_at;   /* the credits that there were */
+    uint32_t starved_at;   /* the credits that there were; */
+    int starved_in_call;   /* 0: it sends without waiting, since then */
+    fs_word32 starves;     /* perhaps it waits so in no call: the connection thread looks (fs_look_after) */
     int64_t last_look;
     int64_t held_since;
 };

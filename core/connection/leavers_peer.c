@@ -38,15 +38,15 @@ void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int h
         fs_post_fin(&c->vi, sender, FS_BACK);
         fs_ring(c, sender, fs_peer_doorbell(&c->vi) & (FS_ASLEEP | FS_SET_ASLEEP));
     }
-    if (c->plugs) {
+    if (sender->plugs) {
         fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
         fs_events_now(c->fd, POLLOUT); /* see fs_tell_pollers */
-        c->plugs = 0;
+        sender->plugs = 0;
     }
-    uint32_t before = fs_load_relaxed(&c->send_buffer_before);
+    uint32_t before = fs_load_relaxed(&c->own->send_buffer_before);
     if (0 < before && before < FS_WIDENED)
         fs_set_option(c->fd, SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* (the kernel doubles it) */
-    fs_store_relaxed(&c->send_buffer_before, 0);
+    fs_store_relaxed(&c->own->send_buffer_before, 0);
     sender->sending_step = 0;
     /* (Of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set.) */
     if (!fs_is_driven(c)) fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));

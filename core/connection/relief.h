@@ -13,4 +13,11 @@
  * sends through the kernel now. In a turn to send. */
 int64_t fs_relieve(struct fs_connection *c, struct fs_sender *sender, uint32_t waits, int64_t rest);
 
+/* The same of a sender that does not wait in its call. Whether it sends through the kernel now. */
+int fs_relieve_between_calls(struct fs_connection *c, struct fs_sender *sender);
+
+/* Such a look for a program that is in no call: it polls its descriptor for POLLOUT, or its event set tells it. 1: somebody
+ * is to look again. Takes the turn, and does not wait for it. */
+int fs_relieve_alone(struct fs_connection *c);
+
 #endif

@@ -5,6 +5,7 @@
 #include "connection/ringing.h"
 
 #include "connection/leave.h"
+#include "connection/relief.h"
 #include "connection/seat.h"
 #include "connection/send.h"
 #include "connection/state.h"
@@ -112,10 +113,10 @@ static int64_t send_owed_now(struct fs_connection *c, struct fs_sender *sender) 
 /* Makes the kernel's send buffer take a plug, and doorbell bytes behind it. (If it has grown larger by itself it stays
  * so: what the program sent before the switch may lie in it, and would leave no room in a smaller one.) */
 static void widen(struct fs_connection *c) {
-    uint32_t before = fs_load_relaxed(&c->send_buffer_before);
+    uint32_t before = fs_load_relaxed(&c->own->send_buffer_before);
     if (!before) {
         before = (uint32_t)fs_option(c->fd, SOL_SOCKET, SO_SNDBUF);
-        fs_store_relaxed(&c->send_buffer_before, before);
+        fs_store_relaxed(&c->own->send_buffer_before, before);
     }
     if (before < FS_WIDENED) fs_set_option(c->fd, SOL_SOCKET, SO_SNDBUF, FS_WIDENED / 2); /* (the kernel doubles it) */
 }
@@ -128,9 +129,9 @@ int fs_send_owed(struct fs_connection *c, struct fs_sender *sender) {
     int64_t part = send_owed_now(c, sender);
     if (part == -EAGAIN) {
         widen(c);
-        if (c->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
+        if (sender->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
         part = send_owed_now(c, sender);
-        if (c->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
+        if (sender->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
     }
     if (part < 0 && part != -EAGAIN && fs_inode(c->fd) == c->inode)
         sender->bytes_unsent = 0; /* nothing goes out any more (what a stranger behind the number says means nothing) */
@@ -207,8 +208,8 @@ static int plug(struct fs_connection *c, struct fs_sender *sender) {
     size_t piece = limit ? FS_MIN(FS_MAX(limit / 8, 256u), (uint32_t)PLUG_PIECE) : (size_t)PLUG_PIECE;
     int room = fs_send_owed(c, sender); /* in front of it; if there is no room for that, POLLOUT is false */
     widen(c);
-    if (c->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
-    c->plugs = 1;
+    if (sender->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
+    sender->plugs = 1;
     int most = fs_option(c->fd, SOL_SOCKET, SO_SNDBUF) / 2; /* the rest is for doorbell bytes */
     /* A peer that takes the plug out as fast as it is put in must not keep us here. (One of ours returns
      * credits first.) */
@@ -233,8 +234,12 @@ int fs_plug_if_full(struct fs_connection *c) {
     struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
     if (!sender) return 1;
     if (fs_sends_on_ring(c) && !fs_is_lost(c) && !fs_writable(&c->vi, sender)) {
-        if (fs_begin_plug(&c->vi, sender)) full = plug(c, sender);
-        fs_end_ringing(&c->vi, sender);
+        /* (Here too: a program that only tries again and again is in no wait.) */
+        full = !fs_relieve_between_calls(c, sender);
+        if (full && fs_is_exposed(c)) {
+            full = fs_begin_plug(&c->vi, sender) && plug(c, sender);
+            fs_end_ringing(&c->vi, sender);
+        }
     }
     fs_end_turn_to_send(c, sender);
     return full;

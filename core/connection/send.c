@@ -46,9 +46,8 @@ static int64_t post_and_ring(struct fs_connection *c, struct fs_sender *sender, 
     int64_t part = fs_post(&c->vi, sender, data, length, FS_DATA, combine, ringing ? &counted : NULL);
     if (part > 0) {
         doorbell = fs_peer_doorbell(&c->vi);
-        /* (A peer that has ended its stream: see fs_leave_byte.) */
-        lacks = (doorbell & FS_EXPOSED || fs_load_relaxed(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) &&
-                fs_all_heard(&c->vi, sender);
+        /* (A peer whose death would be hidden: see fs_leave_byte.) */
+        lacks = (doorbell & FS_EXPOSED || fs_hides_death(c)) && fs_all_heard(&c->vi, sender);
     }
     if (ringing && !lacks) fs_end_ringing(&c->vi, sender);
     if (counted) fs_send_doorbell_byte(c, sender);
@@ -80,7 +79,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     } else if (ready == FS_READY && length && !(fs_moved(c) & (FS_SENDING_MOVED | FS_SENDING_BACK))) {
         fs_switch_sending(c, sender);
     }
-    if ((fs_load_relaxed(&c->vi.rx->fin) || fs_load_relaxed(&c->is.shut_receiving)) && fs_events_now(c->fd, 0))
+    if (fs_hides_death(c) && fs_events_now(c->fd, 0))
         /* (A half-closed peer has died: its FIN was no news, but fs_leave_byte made the kernel find out.) */
         fs_peer_lost(c);
     uint32_t doorbell = fs_load_relaxed(&c->vi.tx->doorbell);
@@ -204,7 +203,7 @@ int fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send) {
     if (!fs_take_both(c, FS_PATIENCE, &both)) return -EINTR;
     c->receive_limit = receive;
     c->send_limit = send;
-    if (send && fs_load_relaxed(&c->send_buffer_before)) fs_store_relaxed(&c->send_buffer_before, send);
+    if (send && fs_load_relaxed(&c->own->send_buffer_before)) fs_store_relaxed(&c->own->send_buffer_before, send);
     if (fs_is_attached(c)) limit_on_ring(c, both);
     fs_end_both(c, both);
     return 0;

@@ -48,6 +48,7 @@ struct fs_sender {
     uint32_t plug_end;         /* what had been rung when the last plug's last bytes were counted */
     uint32_t sending_step;     /* 1: in the middle of what cannot be mended, should its process die (connection/mend.c) */
     unsigned char urgent_byte; /* the last urgent one, should it be among them; they are the last that were counted */
+    unsigned char plugs;       /* 1: plugs were sent, and TCP_NOTSENT_LOWAT is ours */
 };
 
 /* Of the one that has the turn to receive. */
@@ -80,6 +81,7 @@ struct fs_side {
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
     uint32_t pid_space;    /* the PID namespace in which `children` means anything (fs_pid_space); never changes */
+    fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while it is wider; 0: it is the kernel's */
     struct fs_leaver leaver;
 };
 

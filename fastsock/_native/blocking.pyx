@@ -8,6 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 
+from fastsock._native.channel cimport fs_look_after
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
@@ -296,6 +297,16 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
     return sent
 
 
+cdef bint plug_if_full(Endpoint endpoint) noexcept:
+    """At the end of a send that does not wait: whether the ring is full. A program that polls for room is looked after then."""
+    cdef bint full
+    with nogil:
+        full = fs_plug_if_full(&endpoint.c)
+    if full and fs_is_exposed(&endpoint.c):
+        fs_look_after(&endpoint.c)
+    return full
+
+
 cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, Py_ssize_t length, int flags,
                          bint all) except -1:
     """One send call. Everything if the socket blocks or `all` is set, else what there is room for. USE_KERNEL when the endpoint
@@ -335,8 +346,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                     break
                 fail(endpoint, part)
             if timeout == 0:
-                with nogil:
-                    full = not fs_is_exposed(&endpoint.c) or fs_plug_if_full(&endpoint.c)
+                full = not fs_sends_on_ring(&endpoint.c) or plug_if_full(endpoint)
                 if not full and not waited:
                     waited = True  # credits came between the attempt and the plug
                     continue
@@ -362,8 +372,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                 raise
             operate(endpoint)
         if fs_is_exposed(&endpoint.c):
-            with nogil:
-                fs_plug_if_full(&endpoint.c)
+            plug_if_full(endpoint)
         return sent
     finally:
         endpoint.end(&call)

@@ -106,7 +106,6 @@ cdef extern from "connection/connection.h" nogil:
         bint recyclable
         fs_word64 seat
         fs_word32 spun
-        fs_word32 send_buffer_before
 
     struct fs_call:
         pass

@@ -87,6 +87,7 @@ cdef extern from "ring/doorbell.h" nogil:
         fs_leaver leaver
         fs_word32 holders
         uint32_t pid_space
+        fs_word32 send_buffer_before
 
     struct fs_counters:
         fs_word64 bytes_sent

@@ -218,7 +218,13 @@ cdef class Endpoint:
     @property
     def shown_send_buffer(self):
         """SO_SNDBUF as the program knows it; None if that is the kernel's."""
-        return fs_load_relaxed(&self.c.send_buffer_before) or None
+        cdef fs_call call
+        if not fs_begin(&self.c, &call):
+            return None
+        try:
+            return fs_load_relaxed(&self.c.own.send_buffer_before) or None
+        finally:
+            self.end(&call)
 
     @property
     def oob_inline(self):

@@ -18,7 +18,7 @@ it.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
 
-from fastsock._native.channel cimport fs_seat, fs_tend
+from fastsock._native.channel cimport fs_look_after, fs_seat, fs_tend
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, totals
@@ -227,6 +227,8 @@ cdef class Member:
                 there = fs_probe_driven_peer(c)
             if there:
                 fs_disarm_receiver(&c.vi, FS_SET_ASLEEP)
+            elif sends:
+                fs_look_after(c)
         finally:
             self.endpoint.end(&call)
         return there

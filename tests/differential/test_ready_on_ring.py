@@ -119,6 +119,30 @@ def test_the_table(pair: Pair, name: str, registered: str, monkeypatch: pytest.M
         assert not is_exposed(sock)
 
 
+def test_both_ends_send_before_they_receive(pair: Pair) -> None:
+    """More than the ring holds, without waiting in a call."""
+    much = 2_000_000
+    settle_path(pair)
+
+    def come_through(sock: socket.socket, seed: int) -> bytes:
+        rest = memoryview(payload(much, seed))
+        sock.setblocking(False)
+        with epoll_of(sock, events=EPOLLOUT) as epoll:
+            while rest:
+                try:
+                    rest = rest[sock.send(rest) :]
+                except BlockingIOError:
+                    epoll.poll()
+        sock.setblocking(True)
+        return read_exactly(sock, much)
+
+    for _ in range(2):
+        other = Task(come_through, pair.far, 2)
+        assert come_through(pair.near, 1) == payload(much, 2)
+        assert other.result() == payload(much, 1)
+        assert not any(is_exposed(sock) for sock in pair)
+
+
 def test_data_wakes_a_sleeper(pair: Pair) -> None:
     near, far = pair
     settle_path(pair)

@@ -310,7 +310,7 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
             " plugs %d\n", fs_load_relaxed((fs_word64 *)&tx->switch_at), fs_load_relaxed((fs_word64 *)&tx->fin),
             own->sender.posted, fs_own32(&own->sender.credited), fs_own32(&tx->acked), fs_own32(&tx->seen), fs_own32(&tx->credit_wait),
             fs_own32(&tx->rung), fs_own32(&tx->heard), own->sender.bytes_unsent, fs_own32(&tx->doorbell), fs_own32(&tx->ringing),
-            fs_own32(&tx->ready), fs_own32(&tx->settled), fs_own32(&tx->returned), c->plugs);
+            fs_own32(&tx->ready), fs_own32(&tx->settled), fs_own32(&tx->returned), own->sender.plugs);
     fprintf(stderr, "  receives: consumed %u, acknowledged %u, kernel_taken %" PRIu64 ", debt %u, doorbell %u, ready %u,"
             " settled %u, fin_taken %u\n", fs_own32(&own->receiver.consumed), fs_own32(&own->receiver.acknowledged), own->receiver.kernel_taken,
             own->receiver.doorbell_debt, fs_own32(&rx->doorbell), fs_own32(&rx->ready), fs_own32(&rx->settled),
