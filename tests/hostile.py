@@ -51,7 +51,8 @@ TAKEN = 1
 # Byte offsets in the region's first two lines, and in a half.
 REGION = {"magic": (0, 8), "version": (8, 4), "window": (12, 4), "slots": (16, 4), "chunk": (20, 4),
           "arena": (24, 4), "kind": (28, 4), "wakeup": (64, 4), "done0": (68, 4), "done1": (72, 4),
-          "asks0": (80, 8), "asks1": (88, 8), "set0": (96, 8), "set1": (104, 8)}  # fmt: skip
+          "asks0": (80, 8), "asks1": (88, 8), "set0": (96, 8), "set1": (104, 8),
+          "asks_else0": (112, 8), "asks_else1": (120, 8)}  # fmt: skip
 HALF = {"fin": (0, 8), "switch_at": (8, 8), "credit_wait": (16, 4), "rung": (20, 4), "processor": (24, 4),
         "returned": (28, 4), "ringing": (32, 4), "limited": (36, 4), "urgent": (40, 8), "credit_bell": (48, 4),
         "acked": (64, 4), "doorbell": (68, 4), "heard": (72, 4), "ready": (76, 4), "finack": (80, 4),

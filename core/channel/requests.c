@@ -42,13 +42,18 @@ int fs_expect_asks(struct fs_connection *c, int side, const unsigned char id[16]
 }
 
 void fs_answer_asks(void *memory, int side) {
-    /* SYNC: token - pairs with fs_ask_for_byte. */
+    /* SYNC: token - pairs with fs_ask_side. */
     fs_store_release(&((struct fs_region *)memory)->asks[side], fs_ask_token());
 }
 
 void fs_say_where_to_ask(struct fs_connection *c) {
     uint64_t token = fs_ask_token(), before = fs_load_relaxed(&c->vi.region->asks[c->vi.side]);
     if (!token || before == token) return;
+    /* Who was asked before is asked again should this process be killed. Rather the one of long ago, if it is there yet:
+     * this may be one of many children. */
+    fs_word64 *other = &c->vi.region->asks_else[c->vi.side];
+    uint64_t kept = fs_load_relaxed(other);
+    if (!kept || kept == token || !fs_is_asked_at(kept)) fs_store_release(other, before);
     c->asked_here = token;
     c->asked_before = before;
     fs_answer_asks(c->vi.region, c->vi.side);
@@ -204,6 +209,5 @@ int fs_answer_requests(int ask_fd) {
 int fs_answer_again(int ask_fd) { return answer_unasked(0) | fs_answer_requests(ask_fd); }
 
 void fs_ask_for_byte(void *memory, int side, const unsigned char id[16]) {
-    /* SYNC: token - pairs with fs_answer_asks. (If the other process is gone, so is its connection.) */
-    fs_ask(fs_load_acquire(&((struct fs_region *)memory)->asks[1 - side]), id, 1 - side, -1);
+    fs_ask_side(memory, id, 1 - side, -1); /* (if all of the other side are gone, so is the connection) */
 }

@@ -192,8 +192,9 @@ static void tell_where_to_ask(void) {
     fs_take_table();
     for (int i = 0; i < fs_table.on_ring_count; i++) {
         struct fs_connection *c = fs_table.on_ring[i].connection;
-        /* SYNC: token - pairs with fs_ask_for_byte. */
-        if (fs_is_attached(c)) fs_swap_if64(&c->vi.region->asks[c->vi.side], told_token, ask_token);
+        /* SYNC: token - pairs with fs_ask_side. */
+        if (fs_is_attached(c) && !fs_swap_if64(&c->vi.region->asks[c->vi.side], told_token, ask_token))
+            fs_swap_if64(&c->vi.region->asks_else[c->vi.side], told_token, ask_token);
         if (c->asked_here == told_token) c->asked_here = ask_token;
         fs_wake_own_set(c); /* (what was asked at the old one is lost) */
     }

@@ -89,7 +89,8 @@ int fs_shut(struct fs_connection *c, int receiving, int sending) {
 /* Who answered the peer's requests before does so again. What was asked here meanwhile is asked again, or looked for. */
 static void give_asks_back(struct fs_connection *c) {
     fs_word64 *asks = &c->vi.region->asks[c->vi.side];
-    /* SYNC: token - pairs with fs_ask_peer: that one's socket has been there all the time. */
+    if (c->asked_here) fs_swap_if64(&c->vi.region->asks_else[c->vi.side], c->asked_here, 0); /* nor instead of another */
+    /* SYNC: token - pairs with fs_ask_side: that one's socket has been there all the time. */
     if (c->asked_before && fs_swap_if64(asks, c->asked_here, c->asked_before)) fs_wake_own(c);
 }
 

@@ -108,8 +108,7 @@ void fs_go_back_receiving(struct fs_connection *c, struct fs_receiver *receiver)
 /* ---- leaving ----------------------------------------------------------------------------------------------- */
 
 int fs_ask_peer(struct fs_connection *c, int parcel) {
-    /* SYNC: token - pairs with fs_answer_asks. */
-    return fs_ask(fs_load_acquire(&c->vi.region->asks[1 - c->vi.side]), c->region_id, 1 - c->vi.side, parcel);
+    return fs_ask_side(c->vi.region, c->region_id, 1 - c->vi.side, parcel);
 }
 
 /* Until it is known where the ring's stream ends: at BACK, FIN or with the peer's death. 0 if the peer does not

@@ -184,6 +184,7 @@ struct fs_region {
     fs_word32 done[2];                  /* side 0 / 1 will never touch the region again */
     fs_word64 asks[2];                  /* where side 0 / 1 listens for requests for a doorbell byte */
     fs_word64 set[2];                   /* the event set of side 0 / 1: 0 none, else its id << 32 | slot + 1 */
+    fs_word64 asks_else[2];             /* where another holder of side 0 / 1 listens: asked if the first one has ended */
     /* followed by half 0, its descriptors, half 1, its descriptors, and the parts of the arenas */
 };
 _Static_assert(sizeof(struct fs_region) == 2 * FS_LINE, "header and meeting line");

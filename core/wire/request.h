@@ -71,4 +71,22 @@ static inline int fs_ask(uint64_t token, const unsigned char id[16], int side, i
     return failed;
 }
 
+/* Asks one side of a region, as fs_ask: who says there that it is to be asked; and if that process has ended, which the
+ * kernel tells, another holder. */
+static inline int fs_ask_side(struct fs_region *region, const unsigned char id[16], int side, int parcel) {
+    /* SYNC: token - pairs with fs_answer_asks. */
+    int failed = fs_ask(fs_load_acquire(&region->asks[side]), id, side, parcel);
+    return failed == -ECONNREFUSED ? fs_ask(fs_load_acquire(&region->asks_else[side]), id, side, parcel) : failed;
+}
+
+/* Whether somebody listens there. (Without a descriptor to find out: perhaps.) */
+static inline int fs_is_asked_at(uint64_t token) {
+    struct sockaddr_un address;
+    socklen_t length = fs_ask_address(&address, token);
+    int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int listens = fd < 0 || fs_system.connect(fd, (struct sockaddr *)&address, length) == 0 || errno != ECONNREFUSED;
+    if (fd >= 0) fs_system.close(fd);
+    return listens;
+}
+
 #endif
