@@ -6,6 +6,7 @@ good as any.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import functools
 import select
@@ -233,6 +234,56 @@ def test_another_holder_has_plugged() -> None:
         process.tell(str(size + 4))
         assert process.line() == "True"
         assert process.wait() == 0
+
+
+@pytest.mark.parametrize("waits", [("blocks", "blocks"), ("polls", "polls"), ("blocks", "polls")])
+def test_all_holders_of_both_sides_send_before_they_receive(waits: tuple[str, str]) -> None:
+    """Two processes have each side. Where one of them goes on in the kernel, so does the other, with its own bytes."""
+    program = """
+        import mmap
+        fastsock.patch(move_after=0)
+        MUCH = 1_000_000
+        taken = mmap.mmap(-1, 64)  # of each process: the bytes that it has read of either sender
+
+        def send(sock, byte, polls):
+            rest = memoryview(byte * MUCH)
+            while rest:
+                try:
+                    rest = rest[sock.send(rest, socket.MSG_DONTWAIT if polls else 0):]
+                except BlockingIOError:
+                    select.select([], [sock], [])
+
+        def receive(sock, values, side, first):
+            counts = [0, 0]
+            while sum(struct.unpack_from("4q", taken, 32 * side)) < 2 * MUCH:
+                if not select.select([sock], [], [], 0.02)[0]:
+                    continue
+                try:
+                    data = sock.recv(65536, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    continue  # the other holder was quicker
+                counts = [count + data.count(value) for count, value in zip(counts, values)]
+                assert sum(counts) <= 2 * MUCH  # (no data: the other holder has the last bytes, and is about to count them)
+                struct.pack_into("2q", taken, 32 * side + 16 * first, *counts)
+
+        with make_pair("ring") as pair:
+            ends = tuple(pair)
+            others = [os.fork()]
+            side = int(not others[0])
+            others = [other for other in others if other] + [os.fork()]
+            first = bool(others[-1])
+            ends[1 - side].close()
+            send(ends[side], (b"AB", b"CD")[side][first:][:1], sys.argv[1 + first] == "polls")
+            receive(ends[side], (b"CD", b"AB")[side], side, first)
+            for other in others if first else ():
+                assert os.waitpid(other, 0)[1] == 0
+            if side or not first:
+                os._exit(0)
+            say(struct.unpack("8q", taken))
+    """
+    with running(program, *waits) as process:
+        counts = ast.literal_eval(process.line(3 * SECONDS))
+        assert [counts[at] + counts[at + 2] for at in (0, 1, 4, 5)] == [1_000_000] * 4
 
 
 def test_no_descriptor_is_needed() -> None:
