@@ -79,6 +79,8 @@
  *
  *     fs_expose(c) before anybody else gets the descriptor's number to poll it. A loop that drives the connection and
  *     keeps its number to itself says fs_drive_by_loop instead (drive.h).
+ *     fs_plug_if_full(c) where a send that does not wait finds the ring full. If that says so of an exposed descriptor:
+ *     fs_look_after(c), or fs_relieve_alone every FS_STUCK by a thread of its own.
  *     fs_leave_ring(c, ..) before anybody else reads or writes the descriptor, or inherits it by an exec.
  *     In a forked child: fs_own_pid, fs_forget_blocks_after_fork, fs_forget_news, and fs_inherit for each connection. A
  *     child that shall not hold the connection says so as every holder does: fs_let_go_of.
@@ -90,6 +92,7 @@
 #include "base/front.h"              /* what the core asks of its front end */
 #include "base/share.h"              /* the share of descriptor numbers, eventfds, fs_inode */
 #include "channel/asking.h"          /* requests of the peer, and to it */
+#include "channel/relieving.h"       /* senders that the connection thread looks after */
 #include "connection/bridge.h"       /* the way back to the kernel where the peer cannot help, */
 #include "connection/leave.h"        /* and where it can */
 #include "connection/connection.h"   /* struct fs_connection, struct fs_call */

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
+#include "channel/relieving.h"
 #include "channel/requests.h"
 #include "channel/sets.h"
 #include "channel/thread.h"
