@@ -18,7 +18,7 @@ LONGEST = 40
 """Actions of a case."""
 
 REGION_FIELDS = ["magic", "version", "window", "slots", "chunk", "arena", "wakeup", "done0", "done1", "asks0", "asks1",
-                 "asks_else0", "asks_else1"]
+                 "asks_else0", "asks_else1"]  # fmt: skip
 HALF_FIELDS = ["fin", "switch_at", "credit_wait", "rung", "processor", "returned", "ringing", "acked", "doorbell",
                "heard", "ready", "finack", "limit", "settled", "seen"]  # fmt: skip
 FDS = ["memfd", "unsealed", "sealed", "big", "eventfd", "pipe", "file", "socket", "directory"]
