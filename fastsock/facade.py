@@ -160,7 +160,7 @@ class socket(_Kernel, metaclass=_Class):
         """As socket.detach. The connection goes back to kernel TCP, so that whoever gets the number can use it. Only
         where that is not possible (no process or descriptor for a bridge) does it stay on the ring:
         `fastsock.socket(fileno=...)` and, under patch(), the calls of `os` then find it again."""
-        endpoint, self._endpoint = self._endpoint, None
+        endpoint, self._endpoint = sockets.endpoint_now(self), None
         if endpoint is not None and not endpoint.driven:
             try:
                 left = rendezvous.leave(endpoint)
@@ -204,9 +204,11 @@ class socket(_Kernel, metaclass=_Class):
         endpoint = self._endpoint
         assert endpoint is not None
         if not endpoint.left:
-            if (level, option) == (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE) and endpoint.set_oob_inline(bool(args[0])):
-                return
-            if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_CORK):
+            if (level, option) == (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE):
+                value = _number_in(args)  # (None: the kernel's call tells what is wrong with it)
+                if value is not None and endpoint.set_oob_inline(bool(value)):
+                    return
+            if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_CORK) and _number_in(args) is not None:
                 return  # holds nothing back on the ring, and must not hold back a doorbell byte
         _Kernel.setsockopt(self, level, option, *args)
         if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY):
@@ -220,12 +222,13 @@ class socket(_Kernel, metaclass=_Class):
         """As getsockopt, of a connection that has a region."""
         endpoint = self._endpoint
         assert endpoint is not None
+        shown = _Kernel.getsockopt(self, level, option, *args)
         if not endpoint.left and (level, option) in _RING_VIEW:
             # The kernel's value serves the doorbell by now.
             value = getattr(endpoint, _RING_VIEW[level, option])
             if value is not None:
-                return int(value).to_bytes(4, sys.byteorder)[: args[0]] if args and args[0] else int(value)
-        return _Kernel.getsockopt(self, level, option, *args)
+                return int(value) if isinstance(shown, int) else int(value).to_bytes(4, sys.byteorder)[: len(shown)]
+        return shown
 
     def _note_option(self, level: int, option: int) -> None:
         """One of `_NOTED` was set."""
@@ -291,6 +294,19 @@ def show_as_stdlib(shown: bool) -> None:
 def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
     """As socket.fromfd: a socket on a duplicate of `fd`."""
     return socket(family, type, proto, fileno=_dup(fd))
+
+
+def _number_in(args: tuple[Any, ...]) -> int | None:
+    """The int that these arguments of setsockopt set an option to, given as a number or as its bytes. None: no int."""
+    if len(args) != 1:
+        return None
+    try:
+        if isinstance(args[0], int):
+            return args[0] if -(2**31) <= args[0] < 2**31 else None
+        data = memoryview(args[0]).tobytes()[:4]
+    except TypeError:
+        return None
+    return int.from_bytes(data, sys.byteorder) if len(data) == 4 else None
 
 
 def _made_room(error: OSError) -> bool:

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
 """Receiving and sending on an endpoint, as a call of the program does: on the ring, or on the kernel with the wait made ours
-while the path is undecided; how such a call waits, and what it raises. It knows neither socket objects nor descriptors.
+while the path is undecided; how such a call waits, and what it raises. It knows neither socket objects nor descriptors, and
+asks one thing of them: whether the `caller` of a call, a socket object or a number, still means the endpoint.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -13,7 +14,7 @@ from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.meeting cimport fs_is_searching
-from fastsock._native.sockets cimport facade
+from fastsock._native.sockets cimport facade, is_nonblocking, means
 from fastsock._native.vi cimport is_undecided, operate
 
 cdef extern from *:
@@ -46,11 +47,15 @@ cdef fail(Endpoint endpoint, int64_t result):
     PyErr_SetFromErrno(OSError)
 
 
-cdef int wait(Endpoint endpoint, int what, int64_t deadline, bint polled=False) except -1:
-    """Polls, unless the caller has, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises."""
+cdef int wait(Endpoint endpoint, int what, int64_t deadline, bint *heard, bint polled=False) except -1:
+    """Polls, unless the caller has, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises.
+    `heard`: a signal has ended the sleep, or its handler has closed a number: whoever called may not mean this endpoint any
+    more."""
     cdef bint ready = False
     cdef int event
+    cdef Py_ssize_t numbers
     cdef fs_news *news
+    heard[0] = False
     if 0 <= deadline <= fs_now():
         return 0  # the caller has just tried
     if not polled:
@@ -58,13 +63,18 @@ cdef int wait(Endpoint endpoint, int what, int64_t deadline, bint polled=False) 
             ready = fs_spin(&endpoint.c, what)
     if ready:
         return 1
+    numbers = len(endpoint.descriptors)
     PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
+    if len(endpoint.descriptors) != numbers:
+        heard[0] = True
+        return 1
     news = NULL if fs_only_thread() else fs_join_news()
     with nogil:
         event = fs_sleep(&endpoint.c, what, deadline, news)
     if news != NULL:
         fs_leave_news(news)
     if event == -EINTR:
+        heard[0] = True
         PyErr_CheckSignals()
         return 1
     return event
@@ -118,17 +128,19 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, i
     return got
 
 
-cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize_t room, int flags, bint polled=False) except -1:
+cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char *into, Py_ssize_t room, int flags,
+                        bint polled=False) except -1:
     """One receive call, of which the caller may have `polled`. Bytes received; USE_KERNEL when the kernel path is decided and the
-    call would sleep."""
+    call would sleep, or when the caller means something else by now."""
     cdef int64_t got, deadline = -1
     cdef Py_ssize_t filled = 0
-    cdef bint whole, quiet = False, waited = False, slept
+    cdef bint blocks, whole, quiet = False, waited = False, slept, heard = False
     cdef int look
     cdef fs_call call
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
     look = FS_FINAL if timeout == 0 else FS_NOT_FINAL
+    blocks = timeout < 0
     whole = flags & MSG_WAITALL and timeout < 0
     flags &= ~MSG_WAITALL
     if not fs_begin(&endpoint.c, &call):
@@ -137,18 +149,20 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
         while True:
             slept = sleeps_in_kernel(endpoint, timeout) and room > 0
             if slept:
-                try:
-                    got = receive_in_kernel(endpoint, into + filled, room - filled, flags)
-                except BaseException:
+                got = receive_in_kernel(endpoint, into + filled, room - filled, flags)
+                if got == -EINTR:
                     if filled:
                         return filled
-                    raise
-                if got == -EINTR:
+                    if not means(caller, endpoint):
+                        return USE_KERNEL
+                    if is_nonblocking(caller, endpoint):
+                        timeout = 0
+                        look = FS_FINAL
                     continue
             else:
                 got = try_once(endpoint, into + filled, room - filled, flags, look)
             if got > 0 and flags & MSG_PEEK:
-                if not whole or got == room or not more_to_peek(endpoint):
+                if not whole or got == room or not more_to_peek(endpoint) or not means(caller, endpoint):
                     return got
                 continue
             if got > 0:
@@ -176,16 +190,19 @@ cdef Py_ssize_t receive(Endpoint endpoint, int64_t timeout, char *into, Py_ssize
                     continue
                 waited = True
                 deadline = fs_deadline(timeout)
-            try:
-                if not wait(endpoint, FS_RECEIVE, deadline, polled):
-                    if filled:
-                        return filled
-                    run_out(quiet)
-                polled = False
-            except BaseException:
+            if not wait(endpoint, FS_RECEIVE, deadline, &heard, polled):
                 if filled:
-                    return filled  # as the kernel does: what came before the signal is delivered
-                raise
+                    return filled
+                run_out(quiet)
+            polled = False
+            if heard:
+                if filled:
+                    return filled  # as the kernel does: a signal ends a call that has some of it
+                if not means(caller, endpoint):
+                    return USE_KERNEL
+                if blocks and is_nonblocking(caller, endpoint):
+                    timeout = 0
+                    look = FS_FINAL
     finally:
         endpoint.end(&call)
 
@@ -199,12 +216,13 @@ cdef bint more_to_peek(Endpoint endpoint) except? True:
     return more
 
 
-cdef int readable_within(Endpoint endpoint, int64_t timeout) except -1:
+cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) except -1:
     """Whether a receive would not block, at the latest `timeout` ns from now (-1: without end). USE_KERNEL: the kernel path is
-    decided. What an error is the next receive tells. Raises what a signal handler raises."""
+    decided, or the caller means something else by now. What an error is the next receive tells. Raises what a signal handler raises."""
     cdef char byte
     cdef int64_t got, deadline = fs_deadline(timeout)
     cdef int look = FS_FINAL if timeout == 0 else FS_NOT_FINAL
+    cdef bint heard = False
     cdef fs_call call
     if not fs_begin(&endpoint.c, &call):
         return USE_KERNEL
@@ -217,15 +235,17 @@ cdef int readable_within(Endpoint endpoint, int64_t timeout) except -1:
                 return True
             if not undecided(endpoint):
                 return USE_KERNEL
-            if not wait(endpoint, FS_RECEIVE, deadline):
+            if not wait(endpoint, FS_RECEIVE, deadline, &heard):
                 return False
+            if heard and not means(caller, endpoint):
+                return USE_KERNEL
             look = FS_IF_TOLD
         return True
     finally:
         endpoint.end(&call)
 
 
-cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, int flags):
+cdef bytes receive_bytes(Endpoint endpoint, object caller, int64_t timeout, Py_ssize_t size, int flags):
     """None: USE_KERNEL."""
     cdef bytes data
     cdef Py_ssize_t got, room = size
@@ -246,7 +266,7 @@ cdef bytes receive_bytes(Endpoint endpoint, int64_t timeout, Py_ssize_t size, in
         if room == 0:
             room = size if size < UNGUARDED else UNGUARDED
     data = PyBytes_FromStringAndSize(NULL, room)
-    got = receive(endpoint, timeout, PyBytes_AS_STRING(data), room, flags, polled)
+    got = receive(endpoint, caller, timeout, PyBytes_AS_STRING(data), room, flags, polled)
     if got == USE_KERNEL:
         return None
     if flags & MSG_TRUNC:
@@ -265,10 +285,10 @@ cdef list writable_views(buffers):
     return None if any([view.readonly for view in views]) or len(views) > IOV_MAX else views
 
 
-cdef Py_ssize_t receive_scattered(Endpoint endpoint, int64_t timeout, list views, int flags) except -1:
+cdef Py_ssize_t receive_scattered(Endpoint endpoint, object caller, int64_t timeout, list views, int flags) except -1:
     """By way of one bytes object: a copy more, on calls that nobody makes where it counts."""
     cdef Py_ssize_t at = 0
-    cdef bytes data = receive_bytes(endpoint, timeout, sum([len(view) for view in views]), flags)
+    cdef bytes data = receive_bytes(endpoint, caller, timeout, sum([len(view) for view in views]), flags)
     if data is None:
         return USE_KERNEL
     for view in views:
@@ -307,16 +327,26 @@ cdef bint plug_if_full(Endpoint endpoint) noexcept:
     return full
 
 
-cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, Py_ssize_t length, int flags,
+cdef Py_ssize_t lost_number(Py_ssize_t sent) except -1:
+    """What a send returns whose caller means something else by now: the kernel's call does it, or none if a part was sent."""
+    global errno
+    if sent:
+        errno = EBADF
+        PyErr_SetFromErrno(OSError)
+    return USE_KERNEL
+
+
+cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, const char *data, Py_ssize_t length, int flags,
                          bint all) except -1:
     """One send call. Everything if the socket blocks or `all` is set, else what there is room for. USE_KERNEL when the endpoint
-    has ended: the number is closed, or means something else."""
+    has ended: the number is closed, or means something else; and so does the caller."""
     cdef int64_t part, deadline = -1
     cdef Py_ssize_t sent = 0
-    cdef bint quiet = False, waited = False, full, asleep
+    cdef bint blocks, quiet = False, waited = False, full, asleep, heard = False
     cdef fs_call call
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
+    blocks = timeout < 0
     if not fs_begin(&endpoint.c, &call):
         return USE_KERNEL
     try:
@@ -330,6 +360,10 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                     break
                 if part == -EINTR or part > 0:
                     PyErr_CheckSignals()
+                    if not means(caller, endpoint):
+                        return lost_number(sent)
+                    if is_nonblocking(caller, endpoint):
+                        timeout = 0
                     continue
                 if part == -EAGAIN and fs_timeout_option(&endpoint.c, FS_SEND) >= 0:
                     fail(endpoint, part)
@@ -361,15 +395,17 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
                     continue
                 waited = True
                 deadline = fs_deadline(timeout)
-            try:
-                if not wait(endpoint, FS_SEND, deadline):
-                    if sent and quiet:
-                        break
-                    run_out(quiet)
-            except BaseException:
-                if sent and not all:
+            if not wait(endpoint, FS_SEND, deadline, &heard):
+                if sent and quiet:
                     break
-                raise
+                run_out(quiet)
+            if heard:
+                if sent and not all:
+                    break  # as the kernel does: a signal ends a call that has sent some of it
+                if not means(caller, endpoint):
+                    return lost_number(sent)
+                if blocks and is_nonblocking(caller, endpoint):
+                    timeout = 0
             operate(endpoint)
         if fs_is_exposed(&endpoint.c):
             plug_if_full(endpoint)
@@ -378,12 +414,12 @@ cdef Py_ssize_t transmit(Endpoint endpoint, int64_t timeout, const char *data, P
         endpoint.end(&call)
 
 
-cdef Py_ssize_t transmit_buffer(Endpoint endpoint, int64_t timeout, object data, int flags, bint all) except -1:
+cdef Py_ssize_t transmit_buffer(Endpoint endpoint, object caller, int64_t timeout, object data, int flags, bint all) except -1:
     cdef Py_buffer view
     cdef Py_ssize_t sent
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        sent = transmit(endpoint, timeout, <const char *>view.buf, view.len, flags, all)
+        sent = transmit(endpoint, caller, timeout, <const char *>view.buf, view.len, flags, all)
     finally:
         PyBuffer_Release(&view)
     return sent

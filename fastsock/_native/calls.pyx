@@ -7,6 +7,7 @@ says what is wrong with arguments.
 
 from libc.stdint cimport int64_t
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.object cimport PyObject
 
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
@@ -18,6 +19,9 @@ from fastsock._native.blocking cimport (
 from fastsock._native.vi cimport is_undecided
 
 import _socket
+
+cdef extern from "Python.h":
+    int PySys_Audit(const char *, const char *, ...) except -1
 
 cdef enum:
     SENSIBLE = 1 << 30  # bytes of one receive call; whoever asks for more gets less
@@ -42,7 +46,7 @@ cdef object kernel_sendmsg = _socket.socket.sendmsg
 
 cdef inline bint ours(Endpoint endpoint, int flags):
     """Whether this receive is driven here and not by the stdlib's call."""
-    if endpoint is None or flags & ~FS_RECEIVE_FLAGS:
+    if endpoint is None or flags & (MSG_OOB | MSG_ERRQUEUE):
         return False
     return undecided(endpoint) or has_to_tell(endpoint) or fs_polls(&endpoint.c)
 
@@ -59,7 +63,10 @@ cdef inline bint asks(Endpoint endpoint, object size, object flags, Py_ssize_t *
         return False
     if SENSIBLE < room[0] < NONSENSE and fs_is_attached(&endpoint.c):
         room[0] = SENSIBLE
-    return 0 <= room[0] <= SENSIBLE and ours(endpoint, bits[0])
+    if not (0 <= room[0] <= SENSIBLE and ours(endpoint, bits[0])):
+        return False
+    bits[0] &= FS_RECEIVE_FLAGS  # those that mean nothing to a receive on TCP
+    return True
 
 
 cdef inline bint takes_no_ancillary(Endpoint endpoint, object size):
@@ -73,7 +80,7 @@ def recv(self, bufsize=MISSING, flags=0, /):
     cdef Py_ssize_t room
     cdef int bits
     if asks(endpoint, bufsize, flags, &room, &bits):
-        data = receive_bytes(endpoint, timeout_of(self), room, bits)
+        data = receive_bytes(endpoint, self, timeout_of(self), room, bits)
         if data is not None:
             return data
     return kernel_recv(self) if bufsize is MISSING else kernel_recv(self, bufsize, flags)
@@ -85,7 +92,7 @@ def recvfrom(self, bufsize=MISSING, flags=0, /):
     cdef Py_ssize_t room
     cdef int bits
     if asks(endpoint, bufsize, flags, &room, &bits):
-        data = receive_bytes(endpoint, timeout_of(self), room, bits)
+        data = receive_bytes(endpoint, self, timeout_of(self), room, bits)
         if data is not None:
             return data, None
     return kernel_recvfrom(self) if bufsize is MISSING else kernel_recvfrom(self, bufsize, flags)
@@ -104,7 +111,7 @@ cdef Py_ssize_t receive_buffer(Endpoint endpoint, object self, object buffer, ob
     try:
         if room > view.len:
             return USE_KERNEL
-        return receive(endpoint, timeout_of(self), <char *>view.buf, room if room else view.len, bits)
+        return receive(endpoint, self, timeout_of(self), <char *>view.buf, room if room else view.len, bits)
     finally:
         PyBuffer_Release(&view)
 
@@ -127,9 +134,9 @@ def recvmsg(self, bufsize=MISSING, ancbufsize=0, flags=0, /):
     cdef Py_ssize_t room
     cdef int bits
     if takes_no_ancillary(endpoint, ancbufsize) and asks(endpoint, bufsize, flags, &room, &bits):
-        data = receive_bytes(endpoint, timeout_of(self), room, bits)
+        data = receive_bytes(endpoint, self, timeout_of(self), room, bits)
         if data is not None:
-            return data, [], 0, None
+            return data, [], bits & MSG_CMSG_CLOEXEC, None
     return kernel_recvmsg(self) if bufsize is MISSING else kernel_recvmsg(self, bufsize, ancbufsize, flags)
 
 
@@ -146,9 +153,9 @@ def recvmsg_into(self, buffers=MISSING, ancbufsize=0, flags=0, /):
                 return kernel_recvmsg_into(self, buffers)
         views = writable_views(buffers)
         if views is not None:
-            got = receive_scattered(endpoint, timeout_of(self), views, bits)
+            got = receive_scattered(endpoint, self, timeout_of(self), views, bits)
             if got != USE_KERNEL:
-                return got, [], 0, None
+                return got, [], bits & MSG_CMSG_CLOEXEC, None
     return kernel_recvmsg_into(self) if buffers is MISSING else kernel_recvmsg_into(self, buffers, ancbufsize, flags)
 
 
@@ -180,7 +187,7 @@ def send(self, data=MISSING, flags=0, /):
     cdef Endpoint endpoint = endpoint_of(self)
     cdef Py_ssize_t sent
     if data is not MISSING and gives(endpoint, flags, &bits):
-        sent = transmit_buffer(endpoint, timeout_of(self), data, bits, False)
+        sent = transmit_buffer(endpoint, self, timeout_of(self), data, bits, False)
         if sent != USE_KERNEL:
             return sent
     return kernel_send(self) if data is MISSING else kernel_send(self, data, flags)
@@ -191,7 +198,7 @@ def sendall(self, data=MISSING, flags=0, /):
     cdef int bits
     cdef Endpoint endpoint = endpoint_of(self)
     if data is not MISSING and gives(endpoint, flags, &bits):
-        if transmit_buffer(endpoint, timeout_of(self), data, bits, True) != USE_KERNEL:
+        if transmit_buffer(endpoint, self, timeout_of(self), data, bits, True) != USE_KERNEL:
             return None
     return kernel_sendall(self) if data is MISSING else kernel_sendall(self, data, flags)
 
@@ -204,7 +211,7 @@ def sendto(self, *args):
     if len(args) in (2, 3) and isinstance(args[len(args) - 1], tuple) and gives(
             endpoint, args[1] if len(args) == 3 else 0, &bits):
         kernel_sendto(self, b"", *args[1:])  # it objects to an address that is none
-        sent = transmit_buffer(endpoint, timeout_of(self), args[0], bits, False)
+        sent = transmit_buffer(endpoint, self, timeout_of(self), args[0], bits, False)
         if sent != USE_KERNEL:
             return sent
     return kernel_sendto(self, *args)
@@ -233,7 +240,9 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
             kernel_sendmsg(self, (), ancdata, flags, address)  # no bytes, but it objects to what is wrong with the rest
         piece = gathered(buffers) if plain or fs_is_attached(&endpoint.c) else None
         if piece is not None:
-            sent = transmit_buffer(endpoint, timeout_of(self), piece, bits, False)
+            if plain:
+                PySys_Audit("socket.sendmsg", "OO", <PyObject *>self, <PyObject *>address)  # as the stdlib's call does
+            sent = transmit_buffer(endpoint, self, timeout_of(self), piece, bits, False)
             if sent != USE_KERNEL:
                 return sent
     return kernel_sendmsg(self) if buffers is MISSING else kernel_sendmsg(self, buffers, ancdata, flags, address)

@@ -67,7 +67,7 @@ def read(fd, Py_ssize_t n, /):
     cdef Endpoint endpoint = ring_endpoint(fd, FS_RECEIVE)
     if endpoint is None or n < 0:
         return os_read(fd, n)
-    data = receive_bytes(endpoint, descriptor_timeout(endpoint, fd), n, 0)
+    data = receive_bytes(endpoint, fd, descriptor_timeout(endpoint, fd), n, 0)
     return os_read(fd, n) if data is None else data
 
 
@@ -77,7 +77,7 @@ def readable(fd, int64_t timeout, /):
     cdef Endpoint endpoint = ring_endpoint(fd, FS_RECEIVE)
     if endpoint is None or fs_is_exposed(&endpoint.c):
         return None
-    cdef int ready = readable_within(endpoint, timeout)
+    cdef int ready = readable_within(endpoint, fd, timeout)
     return None if ready == USE_KERNEL else ready != 0
 
 
@@ -87,7 +87,7 @@ def readv(fd, buffers, /):
     cdef list views = writable_views(buffers) if endpoint is not None else None
     if views is None:
         return os_readv(fd, buffers)
-    got = receive_scattered(endpoint, descriptor_timeout(endpoint, fd), views, 0)
+    got = receive_scattered(endpoint, fd, descriptor_timeout(endpoint, fd), views, 0)
     return os_readv(fd, buffers) if got == USE_KERNEL else got
 
 
@@ -97,7 +97,7 @@ def readinto(fd, buffer, /):
     cdef list views = writable_views([buffer]) if endpoint is not None else None
     if views is None:
         return os_readinto(fd, buffer)
-    got = receive_scattered(endpoint, descriptor_timeout(endpoint, fd), views, 0)
+    got = receive_scattered(endpoint, fd, descriptor_timeout(endpoint, fd), views, 0)
     return os_readinto(fd, buffer) if got == USE_KERNEL else got
 
 
@@ -106,7 +106,7 @@ def write(fd, data, /):
     cdef Endpoint endpoint = ring_endpoint(fd, FS_SEND)
     if endpoint is None:
         return os_write(fd, data)
-    sent = transmit_buffer(endpoint, descriptor_timeout(endpoint, fd), data, 0, False)
+    sent = transmit_buffer(endpoint, fd, descriptor_timeout(endpoint, fd), data, 0, False)
     return os_write(fd, data) if sent == USE_KERNEL else sent
 
 
@@ -116,7 +116,7 @@ def writev(fd, buffers, /):
     cdef bytes piece = gathered(buffers) if endpoint is not None else None
     if piece is None:
         return os_writev(fd, buffers)
-    sent = transmit_buffer(endpoint, descriptor_timeout(endpoint, fd), piece, 0, False)
+    sent = transmit_buffer(endpoint, fd, descriptor_timeout(endpoint, fd), piece, 0, False)
     return os_writev(fd, buffers) if sent == USE_KERNEL else sent
 
 
@@ -127,7 +127,7 @@ def sendfile(out_fd, in_fd, offset, count, *args, **kwargs):
         return os_sendfile(out_fd, in_fd, offset, count, *args, **kwargs)
     at = os.lseek(in_fd, 0, os.SEEK_CUR) if offset is None else offset
     data = os.pread(in_fd, min(count, SENDFILE_PIECE), at)
-    sent = transmit_buffer(endpoint, descriptor_timeout(endpoint, out_fd), data, 0, False) if data else 0
+    sent = transmit_buffer(endpoint, out_fd, descriptor_timeout(endpoint, out_fd), data, 0, False) if data else 0
     if sent == USE_KERNEL:
         return os_sendfile(out_fd, in_fd, offset, count)
     if offset is None:
@@ -185,12 +185,18 @@ def dup2(fd, fd2, inheritable=True):
     cdef Endpoint endpoint = endpoint_at(fd) if fd in by_descriptor else None
     if endpoint is not None and on_raw is not None and somebody_has(fd2):
         on_raw(fd)
-    if fd2 != fd:
+    if fd2 != fd and fd2 in by_descriptor and can_dup2(fd, fd2):
         forget_number(fd2)
     new = os_dup2(fd, fd2, inheritable)
     if endpoint is not None:
         endpoint.adopt(new)
     return new
+
+
+cdef bint can_dup2(object fd, object fd2) except -1:
+    """Whether os.dup2 will replace `fd2`, which is open. Where it fails, what `fd2` means stays as it is."""
+    return (isinstance(fd, int) and 0 <= fd <= INT_MAX and sys_fcntl(fd, F_GETFD) != -1
+            and fd2 < os.sysconf("SC_OPEN_MAX"))
 
 
 cdef bint is_standard(object fd) except -1:

@@ -13,6 +13,8 @@ cdef Py_ssize_t endpoint_slot
 cdef Py_ssize_t timeout_slot
 cdef int refuse(object sock) except -1
 cdef Endpoint find_again(object self)
+cdef bint means(object caller, Endpoint endpoint) except -1
+cdef bint is_nonblocking(object caller, Endpoint endpoint) except -1
 
 
 cdef inline int check(object sock) except -1:

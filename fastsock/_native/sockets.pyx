@@ -16,6 +16,7 @@ from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.sessions cimport Sessions, sessions_with
 from fastsock._native.vi cimport begin_undecided, begin_when_connected, find, may_begin
 
+import socket as stdlib
 import _socket
 
 cdef extern from *:
@@ -43,6 +44,7 @@ cdef extern from "<netinet/in.h>":
 
 cdef PyTypeObject *facade_struct = NULL
 cdef object facade = None
+cdef object plain_class = None  # the stdlib's, of which the facade's is derived
 cdef Py_ssize_t endpoint_slot = 0
 cdef Py_ssize_t timeout_slot = 0
 cdef Py_ssize_t limits_slot = 0
@@ -68,8 +70,8 @@ cdef object default_timeout = _socket.getdefaulttimeout
 
 def install(type):
     """Tells this module the facade's class, whose slots it reads and sets itself."""
-    global facade, facade_struct, endpoint_slot, timeout_slot, limits_slot, handed_out_slot
-    facade = type
+    global facade, plain_class, facade_struct, endpoint_slot, timeout_slot, limits_slot, handed_out_slot
+    facade, plain_class = type, type.__base__
     facade_struct = <PyTypeObject *>type
     endpoint_slot = fs_slot_offset(type, b"_endpoint")
     timeout_slot = fs_slot_offset(type, b"_timeout_ns")
@@ -108,6 +110,19 @@ cdef Endpoint find_again(object self):
         endpoint.adopt(fd)
         endpoint.expose()
     return endpoint
+
+
+cdef bint means(object caller, Endpoint endpoint) except -1:
+    """Whether this socket object, or number, means the endpoint still. A signal handler may have closed it within a call, which
+    goes on then, as the stdlib's does, with what the number means now."""
+    return by_descriptor.get(caller if isinstance(caller, int) else kernel_fileno(caller)) is endpoint
+
+
+cdef bint is_nonblocking(object caller, Endpoint endpoint) except -1:
+    """Whether a call that blocked shall not any more: a signal handler has made the socket or its descriptor so. (The stdlib's
+    calls go on where the handler has set a timeout.)"""
+    cdef int64_t timeout = -1 if isinstance(caller, int) else timeout_of(caller)
+    return timeout == 0 or timeout < 0 and sys_fcntl(endpoint.c.fd, F_GETFL) & O_NONBLOCK != 0
 
 
 def may_move(self):
@@ -305,6 +320,13 @@ def accept(self):
         if error.errno not in (EMFILE, ENFILE) or not facade._give_back():
             raise
         fd, address = kernel_accept(self)
+    made = stdlib.socket
+    if made is not facade and made is not plain_class:
+        # The program has put a class of its own there (or a function), and what is accepted is one of that.
+        sock = made(self.family, self.type, self.proto, fileno=fd)
+        if default_timeout() is None and kernel_timeout(self):
+            sock.setblocking(True)
+        return sock, address
     sock = facade.__new__(facade)
     set_slot(sock, endpoint_slot, None)
     set_slot(sock, limits_slot, slot(self, limits_slot))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import socket
 
 import pytest
@@ -179,3 +180,22 @@ def test_a_dup_is_ready_when_the_original_is(pair: Pair, copy) -> None:
         until(lambda: poll_mask(second) == poll_mask(near), "both are ready")
         assert near.recv(1) == b"x"
         assert poll_mask(second) == poll_mask(near)
+
+
+def test_a_dup2_that_fails_leaves_the_connection_as_it_is(pair: Pair, patched: None) -> None:
+    near, far = pair
+    closed = os.dup(near.fileno())
+    os.close(closed)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for number in (closed, -1):
+        with raises_errno(errno.EBADF):
+            os.dup2(number, near.fileno())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (near.fileno(), limits[1]))
+    try:
+        with raises_errno(errno.EBADF):
+            os.dup2(0, near.fileno())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for one, other in ((near, far), (far, near)):
+        one.sendall(b"still there")
+        assert read_exactly(other, 11) == b"still there"

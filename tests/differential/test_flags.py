@@ -163,6 +163,15 @@ def test_dontwait_does_not_shorten_a_timeout(pair: Pair) -> None:
     assert late.result() == b"late"
 
 
+@pytest.mark.parametrize("flag", [socket.MSG_MORE, socket.MSG_EOR, socket.MSG_DONTROUTE, socket.MSG_CONFIRM])
+def test_a_flag_that_means_nothing_to_a_receive(pair: Pair, flag: int) -> None:
+    near, far = pair
+    far.sendall(b"abcdef")
+    assert near.recv(2, flag) == b"ab"
+    assert near.recv(2, flag | MSG_DONTWAIT) == b"cd"
+    assert near.recvmsg(2, 0, flag | socket.MSG_CMSG_CLOEXEC) == (b"ef", [], socket.MSG_CMSG_CLOEXEC, None)
+
+
 def test_trunc_drops_bytes(pair: Pair) -> None:
     near, far = pair
     far.sendall(b"0123456789")

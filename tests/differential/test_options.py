@@ -1,6 +1,7 @@
 """Socket options are the kernel's, and those that change how bytes flow do so on the ring too."""
 
 import errno
+import operator
 import socket
 import struct
 import time
@@ -51,6 +52,29 @@ def test_unknown_options(pair: Pair, reference: Pair) -> None:
         lambda sock: sock.getsockopt(SOL_SOCKET, SO_RCVBUF, -1),
     ):
         assert error_of(call, pair.near) == error_of(call, reference.near)
+
+
+@pytest.mark.parametrize("name", ["SO_OOBINLINE", "TCP_NODELAY", "SO_KEEPALIVE"])
+def test_every_way_to_give_and_to_ask_for_a_number(pair: Pair, reference: Pair, name: str) -> None:
+    level, option, _ = OPTIONS[name]
+
+    def outcome(sock: socket.socket, *value: object) -> object:
+        try:
+            sock.setsockopt(level, option, *value)
+            return sock.getsockopt(level, option)
+        except (OSError, TypeError, OverflowError) as error:
+            return type(error), error.args
+
+    number = struct.Struct("i").pack
+    texts = (number(1), number(0), bytearray(number(7)), number(0) + b"more", b"", b"\1")
+    for value in (*texts, True, 0, "1", 1.0, 2**40):
+        assert outcome(pair.near, value) == outcome(reference.near, value), value
+    assert outcome(pair.near, None, 4) == outcome(reference.near, None, 4)
+    for length in (0, 1, 4, 16):
+        assert pair.near.getsockopt(level, option, length) == reference.near.getsockopt(level, option, length)
+    for length in (-1, 2_000, "4"):
+        ask = operator.methodcaller("getsockopt", level, option, length)
+        assert error_of(ask, pair.near) == error_of(ask, reference.near)
 
 
 @pytest.mark.parametrize("size", [16_384, 65_536])
