@@ -21,6 +21,7 @@ from typing import Any
 from fastsock import messages, rendezvous
 from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
+from fastsock.thread import start_thread_again
 
 __all__ = [
     "execv", "execve", "fork_exec", "leave", "leave_file", "leave_rights", "leave_streams", "posix_spawn",
@@ -82,7 +83,10 @@ def fork_exec(args: Any, executables: Any, close_fds: bool, pass_fds: Iterable[i
     if _tracked:
         # cwd, env, then stdin, stdout and stderr, of each pipe the end to read and the end to write; -1: inherited
         leave_streams((rest[2], rest[5], rest[7]), close_fds, pass_fds)
-    return _fork_exec(args, executables, close_fds, pass_fds, *rest)
+    try:
+        return _fork_exec(args, executables, close_fds, pass_fds, *rest)
+    finally:
+        start_thread_again()  # with a preexec_fn this was a fork as any other
 
 
 def execv(path: Any, argv: Any, /) -> Any:

@@ -41,6 +41,18 @@ def _fork() -> int:
     return pid
 
 
+def _forkpty() -> tuple[int, int]:
+    """As os.forkpty, likewise."""
+    try:
+        pid, terminal = _beneath[os, "forkpty"]()
+    except (OSError, Warning):
+        start_thread_again()
+        raise
+    if pid:
+        start_thread_again()
+    return pid, terminal
+
+
 # What is replaced: module, name, replacement. The module functions of `socket` (create_connection, create_server,
 # socketpair, fromfd, ...) look the class up by its name and so need no entry.
 TABLE: tuple[tuple[Any, str, Any], ...] = (
@@ -58,6 +70,7 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     (os, "dup2", descriptors.dup2),
     (os, "_exit", _exit),
     (os, "fork", _fork),
+    (os, "forkpty", _forkpty),
     (os, "execv", passing.execv),
     (os, "execve", passing.execve),
     (os, "posix_spawn", passing.posix_spawn),

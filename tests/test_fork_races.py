@@ -137,6 +137,20 @@ meet()
 """)
 
 
+@pytest.mark.parametrize("fork", ["patched", "forkpty", "preexec"])
+def test_the_connection_thread_runs_again_behind_a_fork(fork: str) -> None:
+    """Also where no call and no loop starts it: peers ask it."""
+    run("import subprocess\nfastsock.patch()\n" + FORKS[fork] + """
+threads = lambda: len(os.listdir("/proc/self/task"))
+with make_pair("ring"):
+    before = threads()
+    child = fork()
+    if child == 0 or isinstance(child, tuple) and child[0] == 0:
+        os._exit(0)
+    assert threads() == before > 1
+""")
+
+
 @pytest.mark.parametrize("fork", FORKS)
 def test_a_connection_that_is_closed_while_a_fork_fails_says_goodbye(fork: str) -> None:
     """Its process is the last that holds it, though the fork's caller has not heard yet that there is no child."""
