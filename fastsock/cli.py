@@ -17,7 +17,7 @@ import fastsock
 from fastsock import _boot
 
 HELP = """\
-usage: fastsock run [--stats FILE] (-m MODULE | SCRIPT) [ARGUMENT ...]
+usage: fastsock run [--stats FILE] (-m MODULE | -c CODE | SCRIPT) [ARGUMENT ...]
        fastsock doctor [--json] [-- COMMAND [ARGUMENT ...]]
        fastsock ss [--json] [PID ...]
        fastsock top [--interval SECONDS] [--rounds N]
@@ -25,12 +25,13 @@ usage: fastsock run [--stats FILE] (-m MODULE | SCRIPT) [ARGUMENT ...]
        fastsock --version
        fastsock --help
 
-run starts a Python program with its sockets patched, as `python SCRIPT ...` or `python -m MODULE ...` would
-start it: connections to other patched programs on this host move to shared memory, all others stay on kernel
+run starts a Python program with its sockets patched, as `python` with the same words (SCRIPT, -m MODULE or -c CODE)
+would start it: connections to other patched programs on this host move to shared memory, all others stay on kernel
 TCP. Python processes that the program starts are patched too.
 
-  SCRIPT         a script, or a directory or zip file with a __main__.py
+  SCRIPT         a script, or a directory or zip file with a __main__.py; - reads it from the standard input
   -m MODULE      a module, or a package with a __main__.py
+  -c CODE        a program as text
   --stats FILE   write fastsock.stats() of the program (not of its children) to FILE, as JSON, when it exits
 
 doctor says what helps and what is in the way on this host. With a command, such as `fastsock doctor -- python app.py`,
@@ -170,7 +171,7 @@ def split(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """The file of `--stats`, and the program with its arguments, exactly as they would follow `python`."""
     stats = None
     rest = list(words)
-    while rest and rest[0].startswith("-") and not rest[0].startswith("-m"):
+    while rest and rest[0].startswith("-") and rest[0] != "-" and not rest[0].startswith(("-m", "-c")):
         option, equals, value = rest.pop(0).partition("=")
         if option in ("-h", "--help"):
             print(HELP, end="")
@@ -181,9 +182,9 @@ def split(words: Sequence[str]) -> tuple[str | None, list[str]]:
         if not stats:
             raise UsageError("--stats needs a file")
     if not rest:
-        raise UsageError("run needs a script, or -m and a module")
-    if rest == ["-m"]:
-        raise UsageError("-m needs a module")
+        raise UsageError("run needs a script, -m and a module, or -c and code")
+    if rest in (["-m"], ["-c"]):
+        raise UsageError(f"{rest[0]} needs {'a module' if rest == ['-m'] else 'code'}")
     return stats, rest
 
 
