@@ -1,4 +1,4 @@
-"""What a program puts in the place of `socket.socket`, a class of its own or a function, makes its sockets: the stdlib's
+"""What a program puts in the place of `socket.socket`, a class or a function, makes its sockets too: the stdlib's
 calls look the name up. And sockets that no __init__ of ours has made."""
 
 import _socket
