@@ -33,8 +33,11 @@ def _wrap_sendfile(original: Any) -> Any:
                     raise
             finally:
                 transport.sends_file = False
-        elif not fallback:
-            _require_regular(file)
+        else:
+            if is_stdlib(self):
+                self._check_sendfile_params(transport.lower.get_extra_info("socket"), file, offset, count)
+            if not fallback:
+                _require_regular(file)
         return await _send_file(self, transport, file, offset, count)
 
     return sendfile

@@ -185,6 +185,20 @@ async def test_sendfile(world: World, file: Path, fallback: bool) -> None:
 
 @pytest.mark.parametrize("loop_kind", ["asyncio"])
 @everywhere
+async def test_sendfile_of_what_is_no_part_of_a_file(world: World, file: Path) -> None:
+    near, far = await world.pair()
+    with file.open("rb") as opened:
+        for offset, count in ((-1, None), (0, 0), (0, -1)):
+            with pytest.raises(ValueError, match=r"must be a .* integer"):
+                await world.loop.sendfile(near.transport, opened, offset, count)
+    with file.open() as text, pytest.raises(ValueError, match="binary mode"):
+        await world.loop.sendfile(near.transport, text)
+    near.transport.write(b"after")
+    assert await world.received(far, 5) == b"after"
+
+
+@pytest.mark.parametrize("loop_kind", ["asyncio"])
+@everywhere
 async def test_sendfile_of_something_that_is_no_file(world: World) -> None:
     import io
 
