@@ -37,3 +37,19 @@ def test_chaos_that_is_stopped_leaves_no_process(what: list[str], tmp_path: Path
         finally:
             for pid in marked(MARK, value):
                 os.kill(pid, signal.SIGKILL)
+
+
+def test_an_end_is_said_before_its_process_may_go() -> None:
+    """A process goes when none of its connections is left (``wait_for_talks``), and what it has not said by then is lost."""
+    program = """
+from tests.chaos import watch
+from tests.chaos.plan import Features, Plan
+from tests.chaos.stream import Talk
+talk = Talk(Plan(1, ("sockets", "sockets"), Features()), "client", {})
+watch.talks.add(talk)
+counted = []
+watch.say = lambda what, **values: counted.append((what, talk in watch.talks))
+watch.report(talk, "done")
+assert (counted, watch.talks) == ([("end", True)], set()), counted
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=4 * SECONDS)

@@ -48,7 +48,6 @@ def report(talk: Talk, how: str, detail: str = "") -> None:
     if talk.reported:
         return
     talk.reported = True
-    talks.discard(talk)
     if how == "wrong":
         dump(talk)
     say(
@@ -69,6 +68,7 @@ def report(talk: Talk, how: str, detail: str = "") -> None:
         got=talk.got,
         totals=[talk.total_out, talk.total_in],
     )
+    talks.discard(talk)  # from here on the process may end (wait_for_talks)
     if how == "wrong":
         time.sleep(2.5)  # so that the other end, and the kernel, are seen as they stand
 
@@ -123,7 +123,7 @@ def dump(first: Talk | None = None) -> None:
     path = Path(OUT, f"state-{SLOT}-{os.getpid()}.txt")
     with path.open("a") as file:
         print(f"==== {time.strftime('%X')} {SLOT} pid {os.getpid()} {sys.argv}", file=file)
-        for talk in [*([first] if first else []), *talks]:
+        for talk in dict.fromkeys([*([first] if first else []), *talks]):
             print(json.dumps(describe(talk), indent=1, default=str), file=file)
         for endpoint in _endpoints():
             try:

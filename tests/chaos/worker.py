@@ -296,6 +296,7 @@ def help_others(fd: int) -> None:
     while received := handing.receive_passed(channel):
         (key, kinds, side, place), number = received
         talk = Talk(Plan(key, kinds, FEATURES), side, place)
+        watch.talks.add(talk)  # before its thread does: there may be no more to come
         sock = socket.socket(fileno=number)
         handing.open_sockets.add(sock)
         threading.Thread(target=ends.run, args=(talk, sock), daemon=True).start()
