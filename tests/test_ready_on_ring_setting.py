@@ -32,10 +32,11 @@ def test_without_it_nothing_is_replaced_or_loaded() -> None:
             """
 fastsock.patch()
 print(select.epoll is kernel, selectors.EpollSelector._selector_cls is kernel,
-      "fastsock.readiness" in sys.modules, "fastsock._native.epolls" in sys.modules)
+      "fastsock.readiness" in sys.modules, "fastsock._native.epolls" in sys.modules,
+      "fastsock._native.polls" in sys.modules)
 """
         )
-        == "True True False False"
+        == "True True False False False"
     )
 
 
@@ -50,6 +51,21 @@ with selectors.DefaultSelector() as selector:
     print(select.epoll is kernel, type(selector._selector) is kernel)
 """
     assert run(program, **environment).split("\n") == ["False True", "True True"]
+
+
+def test_with_it_select_and_poll_are_replaced_until_unpatch() -> None:
+    program = """
+before = select.select, select.poll
+def show():
+    with selectors.PollSelector() as polling, selectors.SelectSelector() as selecting:
+        print(select.select is before[0], select.poll is before[1], type(polling._selector) is type(before[1]()),
+              selecting._select is before[0], selecting.select(0), polling.select(0))
+fastsock.patch(ready_on_ring=1)
+show()
+fastsock.unpatch()
+show()
+"""
+    assert run(program).split("\n") == ["False False False False [] []", "True True True True [] []"]
 
 
 def test_a_second_patch_follows_the_setting() -> None:

@@ -44,7 +44,7 @@ LAYERS = (
     {"_native.members", "_native.sockets", "_native.telling"},
     {"_native.blocking", "_native.carrying"},
     {"_native.calls", "_native.connector", "_native.descriptors", "_native.epolls", "_native.transport"},
-    {"_native.shim"},
+    {"_native.polls", "_native.shim"},
     {"addresses", "thread"},
     {"rendezvous"},
     {"forks", "messages"},

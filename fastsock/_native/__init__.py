@@ -26,6 +26,7 @@ MODULES = {
     "front",
     "leaving",
     "members",
+    "polls",
     "queue",
     "reports",
     "sessions",

@@ -14,7 +14,7 @@ from cpython.object cimport PyObject_TypeCheck
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, totals
-from fastsock._native.members cimport EventSet, Member
+from fastsock._native.members cimport EventSet, Member, has_other_member
 from fastsock._native.sockets cimport endpoint_in, facade, facade_struct
 from fastsock._native.vi cimport endpoint_at, is_undecided
 
@@ -190,6 +190,9 @@ cdef class epoll(EventSet):
             return
         keys += 1
         self.control(EPOLL_CTL_ADD, number, events, keys << 32 | <uint32_t>number)
+        before = endpoint.member
+        if before is not None:
+            before.part()  # from a set that waits for nothing now
         member = Member.__new__(Member)
         member.endpoint, member.fd, member.key = endpoint, number, keys << 32 | <uint32_t>number
         member.events = member.masked = events
@@ -246,7 +249,7 @@ cdef class epoll(EventSet):
     cdef bint may_ask(self, Endpoint endpoint, uint32_t events):
         """Whether the connection may become a member."""
         cdef fs_connection *c = &endpoint.c
-        if self.aside or events & ~<uint32_t>LEVELS or endpoint.member is not None or endpoint.queue is not None:
+        if self.aside or events & ~<uint32_t>LEVELS or endpoint.queue is not None or has_other_member(endpoint):
             return False
         if fs_is_closed(c) or fs_is_exposed(c) or fs_is_out(c) or fs_is_shared(c):
             return False
@@ -368,11 +371,6 @@ cdef class epoll(EventSet):
             elif deadline >= 0 and now >= deadline:
                 return []
             uncertain = False
-
-    cdef uint32_t peer_processor(self) noexcept:
-        """1 + the processor that the peer of a hot member last ran on; 0: unknown."""
-        cdef Member member = <Member>self.hot[0]
-        return fs_load_relaxed(&member.endpoint.c.vi.rx.processor) if member.entered else 0
 
     cdef int ask(self, epoll_event *events, int most, uint64_t wait, list found, list told) except -1:
         """Asks the kernel, without waiting."""

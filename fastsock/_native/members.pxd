@@ -46,6 +46,7 @@ cdef class EventSet:
 
     cdef int make_set(self) except 1
     cdef int kernel_epoll(self) except -1
+    cdef bint gives_up(self, Member member) noexcept
     cdef int step_aside(self) except -1
     cdef int remask(self, Member member) except -1
     cdef int halt(self) noexcept
@@ -55,6 +56,10 @@ cdef class EventSet:
     cdef int take_hints(self) except -1
     cdef int look_at_all(self, int64_t now, uint64_t wait, list found) except -1
     cdef bint spin(self, int64_t until) except -1
+    cdef uint32_t peer_processor(self) noexcept
     cdef bint arm_all(self) except -1
     cdef int settle(self) except -1
     cdef int end_set(self) except -1
+
+
+cdef bint has_other_member(Endpoint endpoint) except -1

@@ -65,6 +65,12 @@ def after_fork_in_child():
         fs_store_relaxed(&waiter.stop, 0)
 
 
+cdef bint has_other_member(Endpoint endpoint) except -1:
+    """Whether the connection has to stay a member of the set that it is in."""
+    cdef Member member = endpoint.member
+    return member is not None and not (<EventSet>member.owner).gives_up(member)
+
+
 cdef class Member:
     """A connection in an event set."""
 
@@ -261,6 +267,10 @@ cdef class EventSet:
         """The epoll that sleepers wait on."""
         raise NotImplementedError
 
+    cdef bint gives_up(self, Member member) noexcept:
+        """Whether a member may become one of another set: nobody waits for it here, and each wait names its members anew."""
+        return False
+
     cdef int step_aside(self) except -1:
         """The kernel alone tells, from now on."""
         cdef Member member
@@ -387,6 +397,11 @@ cdef class EventSet:
         if now > began:
             fs_count(&totals.poll_ns, now - began)
         return found
+
+    cdef uint32_t peer_processor(self) noexcept:
+        """1 + the processor that the peer of a hot member last ran on; 0: unknown."""
+        cdef Member member = <Member>self.hot[0]
+        return fs_load_relaxed(&member.endpoint.c.vi.rx.processor) if member.entered else 0
 
     cdef bint arm_all(self) except -1:
         """Before a sleep. Whether all hot members are armed, and none of them has anything."""

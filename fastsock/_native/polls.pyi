@@ -1,0 +1,26 @@
+"""What stands for `select.select` and `select.poll`, with the setting `ready_on_ring`."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastsock._native.members import EventSet
+
+class Waiter(EventSet):
+    """The event set of one thread, which alone waits on it, for its calls of select and poll."""
+
+def select(
+    rlist: Iterable[Any], wlist: Iterable[Any], xlist: Iterable[Any], timeout: float | None = None, /
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """As select.select."""
+
+class poll:
+    """As select.poll."""
+
+    def register(self, fd: Any, eventmask: int = ..., /) -> None:
+        """As select.poll.register."""
+    def modify(self, fd: Any, eventmask: int, /) -> None:
+        """As select.poll.modify."""
+    def unregister(self, fd: Any, /) -> None:
+        """As select.poll.unregister."""
+    def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
+        """As select.poll.poll."""

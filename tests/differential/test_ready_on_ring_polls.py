@@ -1,0 +1,656 @@
+"""`select.select` and `select.poll` that ask connections on the ring in memory (the setting ``ready_on_ring``) say what
+the kernel's would say. So do the selectors that are made of them.
+
+No descriptor is handed out here: calls name socket objects.
+"""
+
+import contextlib
+import errno
+import os
+import random
+import select
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from select import POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP
+from typing import Any
+
+import pytest
+from pairs import KINDS, SECONDS, Pair, Task, eventually, fill, make_pair, move, names_of, pattern, payload, read_exactly
+
+from differential.test_readiness import STATES
+
+KERNEL = {"select": select.select, "poll": select.poll}
+"""The originals, taken before any test patches the module."""
+
+
+@pytest.fixture(params=["kernel", "ring", "ring-nopoll", "midstream"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """A pair of a patched program; the kernel's own pair waits in the kernel's own calls."""
+    with contextlib.ExitStack() as stack:
+        if request.param != "kernel":
+            import fastsock
+
+            fastsock.patch(ready_on_ring=1, **KINDS[request.param].settings)
+            stack.callback(fastsock.unpatch)
+        yield stack.enter_context(make_pair(request.param))
+
+
+def settle_path(pair: Pair) -> None:
+    """Where the kind moves it is on the ring from here on."""
+    if KINDS[pair.kind].moves:
+        move(*pair)
+
+
+def is_exposed(sock: socket.socket) -> bool:
+    endpoint = getattr(sock, "_endpoint", None)
+    return endpoint is not None and endpoint.exposed
+
+
+def owner_of(sock: socket.socket) -> Any:
+    """How a set of this process has the connection, or None."""
+    return getattr(getattr(sock, "_endpoint", None), "member", None)
+
+
+# The calls. Each says in words what one socket is ready for.
+
+
+def by_select(sock: socket.socket, events: int = POLLIN, seconds: float | None = SECONDS) -> str:
+    asked = [[sock] if events & event else [] for event in (POLLIN, POLLOUT, POLLPRI)]
+    found = select.select(*asked, seconds)
+    assert all(ready in ([], [sock]) for ready in found)
+    return names_of(sum(event for event, ready in zip((POLLIN, POLLOUT, POLLPRI), found, strict=True) if ready))
+
+
+def by_poll(sock: socket.socket, events: int = POLLIN, seconds: float | None = SECONDS) -> str:
+    poll = select.poll()
+    poll.register(sock, events)
+    return names_of(sum(mask for _, mask in poll.poll(None if seconds is None else seconds * 1000)))
+
+
+def by_selector(kind: type[selectors.BaseSelector]) -> Callable[..., str]:
+    def wait(sock: socket.socket, events: int = POLLIN, seconds: float | None = SECONDS) -> str:
+        with kind() as selector:
+            wanted = (selectors.EVENT_READ if events & POLLIN else 0) | (
+                selectors.EVENT_WRITE if events & POLLOUT else 0
+            )
+            selector.register(sock, wanted)
+            found = sum(mask for _, mask in selector.select(seconds))
+        return names_of(
+            (POLLIN if found & selectors.EVENT_READ else 0) | (POLLOUT if found & selectors.EVENT_WRITE else 0)
+        )
+
+    return wait
+
+
+CALLS: dict[str, Callable[..., str]] = {
+    "select": by_select,
+    "poll": by_poll,
+    "SelectSelector": by_selector(selectors.SelectSelector),
+    "PollSelector": by_selector(selectors.PollSelector),
+}
+each_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+def said_by_select(mask: int, asked: int) -> str:
+    """What the kernel's select makes of a mask (fs/select.c)."""
+    return names_of(
+        (POLLIN if mask & (POLLIN | POLLHUP | POLLERR) and asked & POLLIN else 0)
+        | (POLLOUT if mask & (POLLOUT | POLLERR) and asked & POLLOUT else 0)
+        | (mask & asked & POLLPRI)
+    )
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_table(pair: Pair, name: str) -> None:
+    build, mask, _ = STATES[name]
+    sock, peer = pair
+    settle_path(pair)
+    build(sock, peer)
+    every = POLLIN | POLLOUT | POLLRDHUP | POLLPRI
+    eventually(lambda: by_poll(sock, every, 0), names_of(mask))
+    for asked in (0, POLLIN, POLLOUT, POLLRDHUP, POLLIN | POLLRDHUP, every):
+        assert by_poll(sock, asked, 0) == names_of(mask & (asked | POLLHUP | POLLERR))
+        assert by_poll(sock, asked, 0.01) == names_of(mask & (asked | POLLHUP | POLLERR))
+    for asked in (POLLIN, POLLOUT, POLLPRI, POLLIN | POLLOUT | POLLPRI):
+        assert by_select(sock, asked, 0) == said_by_select(mask, asked)
+        assert by_select(sock, asked, 0.01) == said_by_select(mask, asked)
+    assert not is_exposed(sock)
+
+
+@each_call
+def test_data_wakes_a_sleeper(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    for number in range(20):
+        waiting = Task(call, near).until_asleep()
+        far.sendall(b"data%d" % number)
+        assert waiting.result() == "IN"
+        assert call(near, POLLIN, 0) == "IN"
+        assert near.recv(100) == b"data%d" % number
+        assert call(near, POLLIN, 0) == "none"
+    assert not is_exposed(near)
+
+
+@each_call
+def test_room_wakes_a_sleeper(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    for _ in range(3):
+        sent = fill(near)
+        waiting = Task(call, near, POLLOUT).until_asleep()
+        assert read_exactly(far, sent) == pattern(sent)
+        assert waiting.result() == "OUT"
+    assert not is_exposed(near)
+
+
+@each_call
+@pytest.mark.parametrize("kind", ["ring", "midstream"])
+def test_who_sleeps_while_the_connection_moves(kind: str, call: Callable[..., str]) -> None:
+    import fastsock
+
+    fastsock.patch(ready_on_ring=1, **{**KINDS[kind].settings, "move_after": 6})
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.create_connection(listener.getsockname()) as near,
+            listener.accept()[0] as far,
+        ):
+            for number in range(60):
+                waiting = Task(call, near).until_asleep()
+                near.sendall(b"ask")
+                assert read_exactly(far, 3) == b"ask"
+                far.sendall(b"%3d" % number)
+                assert waiting.result() == "IN"
+                assert near.recv(3) == b"%3d" % number
+            assert fastsock.path_of(near).path == "ring"
+            assert not is_exposed(near)
+    finally:
+        fastsock.unpatch()
+
+
+@each_call
+def test_a_thread_takes_a_connection_over_from_one_that_waits_no_more(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    for number in range(5):
+        assert call(near, POLLIN, 0.001) == "none"
+        waiting = Task(call, near).until_asleep()
+        far.sendall(b"%d" % number)
+        assert waiting.result() == "IN"
+        assert near.recv(10) == b"%d" % number
+        with selectors.DefaultSelector() as selector:
+            selector.register(near, selectors.EVENT_READ)
+            assert selector.select(0) == []
+            far.sendall(b"x")
+            assert selector.select(SECONDS)
+            assert near.recv(10) == b"x"
+    assert not is_exposed(near)
+
+
+@each_call
+@pytest.mark.parametrize("other", [*CALLS, "epoll"])
+def test_two_threads_that_wait_for_one_connection(pair: Pair, call: Callable[..., str], other: str) -> None:
+    near, far = pair
+    settle_path(pair)
+    also = CALLS.get(other) or by_selector(selectors.EpollSelector)
+    for _ in range(3):
+        first = Task(call, near).until_asleep()
+        second = Task(also, near).until_asleep()
+        far.sendall(b"both")
+        assert (first.result(), second.result()) == ("IN", "IN")
+        assert near.recv(10) == b"both"
+        assert call(near, POLLIN, 0) == also(near, POLLIN, 0) == "none"
+
+
+@each_call
+def test_one_thread_waits_for_data_and_one_for_room(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    sent = fill(near)
+    room = Task(call, near, POLLOUT).until_asleep()
+    data = Task(call, near, POLLIN).until_asleep()
+    assert read_exactly(far, sent) == pattern(sent)
+    assert room.result() == "OUT"
+    far.sendall(b"x")
+    assert data.result() == "IN"
+    assert near.recv(10) == b"x"
+
+
+@each_call
+def test_a_number_that_is_handed_out_while_somebody_sleeps(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    waiting = Task(call, near).until_asleep()
+    with select.epoll() as epoll:
+        epoll.register(near.fileno(), POLLIN)
+        far.sendall(b"x")
+        assert waiting.result() == "IN"
+        assert epoll.poll(SECONDS) == [(near.fileno(), POLLIN)]
+        assert near.recv(10) == b"x"
+        assert call(near, POLLIN, 0) == "none"
+        assert epoll.poll(0) == []
+
+
+@each_call
+def test_a_connection_that_is_detached_while_somebody_sleeps(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    waiting = Task(call, near).until_asleep()
+    number = near.detach()
+    try:
+        far.sendall(b"x")
+        assert waiting.result() == "IN"
+        assert os.read(number, 10) == b"x"
+    finally:
+        os.close(number)
+
+
+def test_one_that_is_closed_while_somebody_sleeps_on_others_too(pair: Pair) -> None:
+    settle_path(pair)
+    with make_pair(pair.kind) as other:
+        settle_path(other)
+        near, far = pair
+        waiting = Task(select.select, [near, other.near], [], [], SECONDS).until_asleep()
+        far.sendall(b"unread")  # so that the kernel's own has a reason to return, too
+        eventually(waiting.is_alive, False)
+        assert waiting.result()[0] == [near]
+        near.close()
+        waiting = Task(select.select, [other.near], [], [], SECONDS).until_asleep()
+        other.far.sendall(b"x")
+        assert waiting.result()[0] == [other.near]
+
+
+def test_a_number_that_is_closed_and_used_again(pair: Pair) -> None:
+    near, far = pair
+    settle_path(pair)
+    with contextlib.ExitStack() as stack:
+        poll = select.poll()
+        poll.register(near, POLLIN)
+        assert poll.poll(0) == []
+        listener = stack.enter_context(type(near)())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        number = near._endpoint.fd if hasattr(near, "_endpoint") else near.fileno()
+        near.close()
+        assert poll.poll(SECONDS * 1000) == [(number, select.POLLNVAL)]
+        again = stack.enter_context(type(near)())
+        assert poll.poll(0) == [(number, POLLHUP)]
+        again.connect(listener.getsockname())
+        other = stack.enter_context(listener.accept()[0])
+        settle_path(Pair(again, other, pair.kind))
+        assert poll.poll(0) == []
+        waiting = Task(poll.poll).until_asleep()
+        other.sendall(b"new")
+        assert waiting.result() == [(number, POLLIN)]
+    assert far.recv(10) == b""
+
+
+@each_call
+def test_other_descriptors_in_the_same_call(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    reads, writes = os.pipe()
+    try:
+        for _ in range(5):
+            waiting = Task(select.select, [near, reads], [writes], [], SECONDS)
+            assert waiting.result() == ([], [writes], [])
+            waiting = Task(select.select, [near, reads], [], [], SECONDS).until_asleep()
+            os.write(writes, b"x")
+            assert waiting.result()[0] == [reads]
+            far.sendall(b"x")
+            eventually(lambda: select.select([reads, near], [], [], SECONDS)[0], [reads, near])
+            assert os.read(reads, 10) == near.recv(10) == b"x"
+            waiting = Task(select.select, [near, reads], [], [], SECONDS).until_asleep()
+            far.sendall(b"x")
+            assert waiting.result()[0] == [near]
+            assert near.recv(10) == b"x"
+        assert call(near, POLLIN, 0) == "none"
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+@each_call
+@pytest.mark.parametrize("who", ["child", "parent", "both"])
+@pytest.mark.parametrize("asleep", [True, False])
+def test_a_fork(pair: Pair, call: Callable[..., str], who: str, asleep: bool) -> None:
+    near, far = pair
+    settle_path(pair)
+    assert call(near, POLLIN, 0.001) == "none"
+    waiting = Task(call, near).until_asleep() if asleep else None
+    child = os.fork()
+    if not child:
+        status = 1
+        with contextlib.suppress(BaseException):
+            signal.alarm(SECONDS)
+            status = 0 if who == "parent" or call(near) == "IN" else 2
+        os._exit(status)
+    time.sleep(0.05)
+    far.sendall(b"after the fork")
+    if who != "child" and waiting is None:
+        assert call(near) == "IN"
+    assert os.waitpid(child, 0)[1] == 0
+    if waiting is not None:
+        assert waiting.result() == "IN"
+    assert near.recv(100) == b"after the fork"
+    waiting = Task(call, near).until_asleep()
+    far.sendall(b"again")
+    assert waiting.result() == "IN"
+    assert near.recv(100) == b"again"
+    assert call(near, POLLIN, 0) == "none"
+
+
+def test_a_fork_beside_a_connection_that_the_child_closes(pair: Pair) -> None:
+    near, far = pair
+    settle_path(pair)
+    assert by_select(near, POLLIN, 0.001) == "none"
+    assert owner_of(near) is not None or pair.kind == "kernel"
+    child = os.fork()
+    if not child:
+        near.close()
+        far.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    waiting = Task(by_select, near).until_asleep()
+    far.sendall(b"x")
+    assert waiting.result() == "IN"
+    assert not is_exposed(near)
+
+
+@each_call
+def test_a_signal_handler_that_waits_too(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    heard: list[str] = []
+
+    def handle(*_: Any) -> None:
+        heard.append(call(near, POLLIN, 0))
+        heard.append(call(near, POLLOUT, 0))
+        far.sendall(b"x")
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        Task(lambda: (time.sleep(0.1), os.kill(os.getpid(), signal.SIGUSR1)))
+        assert call(near) == "IN"
+        assert heard == ["none", "OUT"]
+        assert near.recv(10) == b"x"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@each_call
+def test_a_signal_handler_that_raises(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+
+    def handle(*_: Any) -> None:
+        raise InterruptedError(errno.EINTR, "told")
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        for _ in range(3):
+            Task(lambda: (time.sleep(0.1), os.kill(os.getpid(), signal.SIGUSR1)))
+            with contextlib.suppress(InterruptedError):
+                assert call(near, POLLIN, SECONDS) == "none"  # (a selector says so)
+            waiting = Task(call, near).until_asleep()
+            far.sendall(b"x")
+            assert waiting.result() == "IN"
+            assert near.recv(10) == b"x"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@each_call
+def test_a_time_limit(pair: Pair, call: Callable[..., str]) -> None:
+    settle_path(pair)
+    for seconds in (0, 0.001, 0.05):
+        began = time.monotonic()
+        assert call(pair.near, POLLIN, seconds) == "none"
+        assert time.monotonic() - began >= seconds
+
+
+def test_a_killed_peer_is_told_to_who_waits_for_room(pair: Pair) -> None:
+    near, far = pair
+    settle_path(pair)
+    far.shutdown(socket.SHUT_WR)
+    assert fill(near)
+    waiting = Task(by_poll, near, POLLOUT).until_asleep()
+    far.close()
+    assert waiting.result().startswith("OUT")
+    eventually(lambda: by_poll(near, POLLOUT), "OUT|ERR|HUP")
+
+
+@pytest.mark.parametrize("kind", [selectors.SelectSelector, selectors.PollSelector])
+def test_a_large_stream_both_ways(pair: Pair, kind: type[selectors.BaseSelector]) -> None:
+    settle_path(pair)
+    data = {sock: payload(6 << 20, seed) for seed, sock in enumerate(pair)}
+    peer = dict(zip(pair, reversed(tuple(pair)), strict=True))
+    sent, received = dict.fromkeys(pair, 0), {sock: bytearray() for sock in pair}
+    with kind() as selector:
+        for sock in pair:
+            sock.setblocking(False)
+            selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        while any(len(received[sock]) < len(data[peer[sock]]) for sock in pair):
+            ready = selector.select(SECONDS)
+            assert ready, "neither room nor data, and bytes still to come"
+            for key, mask in ready:
+                sock: Any = key.fileobj
+                if mask & selectors.EVENT_READ:
+                    received[sock] += sock.recv(100_000)
+                if mask & selectors.EVENT_WRITE:
+                    with contextlib.suppress(BlockingIOError):
+                        sent[sock] += sock.send(memoryview(data[sock])[sent[sock] :][:150_000])
+                    if sent[sock] == len(data[sock]):
+                        selector.modify(sock, selectors.EVENT_READ)
+    assert all(received[sock] == data[peer[sock]] for sock in pair)
+    assert not any(map(is_exposed, pair))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_sequence_ends_as_the_kernel_says(pair: Pair, seed: int) -> None:
+    chance = random.Random(seed)
+    settle_path(pair)
+    unread = dict.fromkeys(pair, 0)
+    peer = dict(zip(pair, reversed(tuple(pair)), strict=True))
+    ended: set[socket.socket] = set()  # those that have ended their stream
+    for _ in range(150):
+        sock = chance.choice(tuple(pair))
+        act = chance.choice(("send", "send", "receive", "receive", "look", "end"))
+        if act == "send" and sock not in ended:
+            size = chance.choice((1, 40, 1000, 30_000))
+            if unread[peer[sock]] + size < 60_000:
+                sock.sendall(bytes(size))
+                unread[peer[sock]] += size
+        elif act == "receive" and unread[sock]:
+            unread[sock] -= len(read_exactly(sock, chance.randint(1, unread[sock])))
+        elif act == "end" and sock not in ended and chance.random() < 0.1:
+            sock.shutdown(socket.SHUT_WR)
+            ended.add(sock)
+        asked = chance.choice((POLLIN, POLLOUT, POLLIN | POLLOUT))
+        if all(unread[peer[sock]] < 30_000 for sock in pair):  # else there may be room or not
+            for sock in pair:
+                mask = (
+                    POLLOUT
+                    | (POLLIN if unread[sock] or peer[sock] in ended else 0)
+                    | (POLLHUP if len(ended) == 2 else 0)
+                )
+                wait = chance.choice((0, 0, 0.001))
+                eventually(
+                    lambda sock=sock, mask=mask, wait=wait: by_poll(sock, asked, wait), names_of(mask & (asked | POLLHUP))
+                )
+                eventually(
+                    lambda sock=sock, mask=mask, wait=wait: by_select(sock, asked, wait), said_by_select(mask, asked)
+                )
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@each_call
+def test_the_set_of_a_thread_goes_with_it(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    far.sendall(b"x")
+    assert Task(call, near).result() == "IN"
+    before = descriptors()
+    for _ in range(20):
+        task = Task(call, near)
+        assert task.result() == "IN"
+    eventually(lambda: descriptors() <= before, True)
+    assert not is_exposed(near)
+
+
+def test_more_threads_than_there_are_sets(pair: Pair) -> None:
+    with contextlib.ExitStack() as stack:
+        pairs = [stack.enter_context(make_pair(pair.kind)) for _ in range(40)]
+        for each in pairs:
+            settle_path(each)
+        before = descriptors()
+        for _ in range(2):
+            waiting = [Task(by_select, each.near).until_asleep() for each in pairs]
+            assert descriptors() <= before + 3 * 8  # (this process is the peer's too, and keeps what that is told)
+            for each in pairs:
+                each.far.sendall(b"x")
+            assert [task.result() for task in waiting] == ["IN"] * len(pairs)
+            assert all(each.near.recv(10) == b"x" for each in pairs)
+
+
+def test_many_threads_take_each_others_connections(pair: Pair) -> None:
+    pairs = [pair]
+    settle_path(pair)
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            select.select([each.near for each in pairs], [], [], 0.001)
+
+    with make_pair(pair.kind) as other:
+        settle_path(other)
+        pairs.append(other)
+        tasks = [Task(look) for _ in range(4)]
+        try:
+            for number in range(100):
+                each = pairs[number % 2]
+                each.far.sendall(b"%3d" % number)
+                assert by_select(each.near) == "IN"
+                assert each.near.recv(3) == b"%3d" % number
+        finally:
+            stop.set()
+        for task in tasks:
+            task.result()
+
+
+# Errors and shapes
+
+
+class Numbered:
+    """An object with a number, as any may be."""
+
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+    def fileno(self) -> Any:
+        return self.number
+
+
+WRONG: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "no sequence": lambda s, p, sock: s(1, [], []),
+    "no descriptor": lambda s, p, sock: s([sock, "x"], [], []),
+    "a negative descriptor": lambda s, p, sock: s([sock, -1], [], [], 0),
+    "an object with a negative number": lambda s, p, sock: s([sock, Numbered(-1)], [], [], 0),
+    "an object with no number": lambda s, p, sock: s([sock, Numbered("x")], [], [], 0),
+    "too large": lambda s, p, sock: s([sock, 1 << 20], [], [], 0),
+    "a closed one": lambda s, p, sock: s([sock, 999], [], [], 0),
+    "a time of no kind": lambda s, p, sock: s([sock], [], [], "x"),
+    "a negative time": lambda s, p, sock: s([sock], [], [], -1),
+    "no time": lambda s, p, sock: s([sock], [], [], float("nan")),
+    "too long a time": lambda s, p, sock: s([sock], [], [], 1e300),
+    "too few arguments": lambda s, p, sock: s([sock], []),
+    "poll: a time of no kind": lambda s, p, sock: p(sock).poll("x"),
+    "poll: no time": lambda s, p, sock: p(sock).poll(float("nan")),
+    "poll: too long a time": lambda s, p, sock: p(sock).poll(1 << 40),
+    "poll: unknown to modify": lambda s, p, sock: p(sock).modify(999, 1),
+    "poll: unknown to unregister": lambda s, p, sock: p(sock).unregister(999),
+    "poll: no events": lambda s, p, sock: p(sock).register(sock, "x"),
+    "poll: negative events": lambda s, p, sock: p(sock).register(sock, -1),
+    "poll: too many events": lambda s, p, sock: p(sock).register(sock, 1 << 16),
+    "poll: no descriptor": lambda s, p, sock: p(sock).register("x"),
+}
+
+
+@pytest.mark.parametrize("pair", ["ring"], indirect=True)
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_errors_are_the_kernels(pair: Pair, wrong: Callable[[Any, Any, Any], Any]) -> None:
+    def with_one(make: Any) -> Callable[[Any], Any]:
+        def make_poll(sock: Any) -> Any:
+            poll = make()
+            poll.register(sock, POLLIN)
+            return poll
+
+        return make_poll
+
+    reads, writes = os.pipe()
+    try:
+        with pytest.raises(Exception) as expected:  # noqa: PT011 - compared below
+            wrong(KERNEL["select"], with_one(KERNEL["poll"]), reads)
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            wrong(select.select, with_one(select.poll), pair.near)
+        assert caught.type is expected.type
+        assert caught.value.args == expected.value.args or expected.type is TypeError
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def test_the_order_and_the_objects_of_an_answer(pair: Pair) -> None:
+    near, far = pair
+    settle_path(pair)
+    far.sendall(b"x")
+    near.sendall(b"x")
+    eventually(lambda: select.select([near, far], [], [], SECONDS)[0], [near, far])
+    assert select.select((far, near, far), {near}, [], SECONDS) == ([far, near, far], [near], [])
+    assert select.select(iter([far]), [], [], SECONDS)[0] == [far]
+    poll = select.poll()
+    poll.register(far, POLLIN)
+    poll.register(near, POLLIN)
+    poll.register(far, POLLIN | POLLOUT)
+    assert [mask for _, mask in poll.poll()] == [POLLIN | POLLOUT, POLLIN]
+
+
+def test_a_poll_that_is_in_use(pair: Pair) -> None:
+    settle_path(pair)
+    poll = select.poll()
+    poll.register(pair.near, POLLIN)
+    waiting = Task(poll.poll).until_asleep()
+    with pytest.raises(RuntimeError, match="concurrent poll"):
+        poll.poll(0)
+    poll.unregister(pair.near)
+    pair.far.sendall(b"x")
+    assert [mask for _, mask in waiting.result()] == [POLLIN]
+    assert poll.poll(0) == []
+
+
+@each_call
+def test_a_call_that_does_not_wait_takes_no_descriptor_and_no_connection(pair: Pair, call: Callable[..., str]) -> None:
+    near, far = pair
+    settle_path(pair)
+    with selectors.EpollSelector() as selector:
+        selector.register(near, selectors.EVENT_READ)
+        member = owner_of(near)
+        assert selector.select(0) == []
+        before = descriptors()
+        far.sendall(b"x")
+        assert call(near, POLLIN, 0) == "IN"
+        assert call(far, POLLOUT, 0) == "OUT"
+        assert descriptors() <= before
+        assert owner_of(near) is member
+        assert selector.select(SECONDS)
+    assert near.recv(10) == b"x"
+    assert not is_exposed(near)
+    assert not is_exposed(far)
