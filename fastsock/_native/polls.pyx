@@ -317,7 +317,11 @@ cdef class Waiter(EventSet):
                     self.returns += 1
                     return n
                 self.ask(members, fds, 0, False)
-                return self.sort(members, fds, counts)
+                n = self.sort(members, fds, counts)
+                now = fs_now()
+                if n or patience == 0 or (deadline >= 0 and now >= deadline):
+                    return n
+                continue  # another thread has read it meanwhile, or the kernel tells of it from now on
             if self.hot and not uncertain:
                 if budget < 0:
                     budget = 0 if fs_crowded(now) else fs_may_poll(&self.habit, now, self.peer_processor())

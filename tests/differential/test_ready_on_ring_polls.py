@@ -363,6 +363,28 @@ def test_a_fork_beside_a_connection_that_the_child_closes(pair: Pair) -> None:
 
 
 @each_call
+def test_a_fork_beside_a_busy_thread_ends_no_wait_early(pair: Pair, call: Callable[..., str]) -> None:
+    settle_path(pair)
+
+    def echo(each: Pair) -> None:
+        for number in range(300):
+            each.far.sendall(b"%3d" % number)
+            assert call(each.near) == "IN"
+            assert each.near.recv(3) == b"%3d" % number
+
+    for _ in range(8):
+        with make_pair(pair.kind) as each:
+            settle_path(each)
+            task = Task(echo, each)
+            time.sleep(random.uniform(0, 0.01))
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            task.result()
+
+
+@each_call
 def test_a_signal_handler_that_waits_too(pair: Pair, call: Callable[..., str]) -> None:
     near, far = pair
     settle_path(pair)
