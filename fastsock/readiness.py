@@ -20,7 +20,7 @@ _look_up = selectors._BaseSelectorImpl._fileobj_lookup  # type: ignore[attr-defi
 
 def _fileobj_lookup(self: Any, fileobj: Any) -> Any:
     """As the original, but a socket's number stays between the socket and a selector of ours."""
-    if type(getattr(self, "_selector", None)) in (epolls.epoll, polls.poll) or (
+    if type(getattr(self, "_selector", None)) in (epolls.epoll, polls.Poll) or (
         getattr(self, "_select", None) is polls.select
     ):
         number = epolls.number_of(fileobj)
@@ -35,7 +35,7 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     (select, "epoll", epolls.epoll),
     (selectors.SelectSelector, "_select", staticmethod(polls.select)),
     (selectors.SelectSelector, "_fileobj_lookup", _fileobj_lookup),
-    (selectors.PollSelector, "_selector_cls", polls.poll),
+    (selectors.PollSelector, "_selector_cls", staticmethod(polls.poll)),
     (selectors.PollSelector, "_fileobj_lookup", _fileobj_lookup),
     (selectors.EpollSelector, "_selector_cls", epolls.epoll),
     (selectors.EpollSelector, "_fileobj_lookup", _fileobj_lookup),

@@ -13,8 +13,11 @@ def select(
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """As select.select."""
 
-class poll:
+def poll() -> Poll:
     """As select.poll."""
+
+class Poll:
+    """What `poll` makes, and nobody else."""
 
     def register(self, fd: Any, eventmask: int = ..., /) -> None:
         """As select.poll.register."""

@@ -521,14 +521,28 @@ cdef int64_t patience_of_poll(object timeout) except -2:
     return <int64_t>_math.ceil(timeout) * MILLISECOND
 
 
-cdef class poll:
+cdef bint making = False
+
+
+def poll():
     """As select.poll."""
+    global making
+    making = True
+    return Poll.__new__(Poll)
+
+
+cdef class Poll:
+    """What `poll` makes, and nobody else."""
 
     cdef object kernel     # the kernel's, which says what is registered
     cdef dict wanted       # by descriptor
     cdef bint waiting
 
     def __cinit__(self):
+        global making
+        if not making:
+            raise TypeError("cannot create 'fastsock._native.polls.Poll' instances")
+        making = False
         self.kernel = kernel_poll()
         self.wanted = {}
 
