@@ -40,7 +40,7 @@ def test_chaos_that_is_stopped_leaves_no_process(what: list[str], tmp_path: Path
 
 
 def test_an_end_is_said_before_its_process_may_go() -> None:
-    """A process goes when none of its connections is left (``wait_for_talks``), and what it has not said by then is lost."""
+    """A process goes when none of its connections is left (``wait_for_talks``): what is unsaid then is lost."""
     program = """
 from tests.chaos import watch
 from tests.chaos.plan import Features, Plan

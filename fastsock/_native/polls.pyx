@@ -467,6 +467,20 @@ cdef int64_t patience_of_select(object timeout) except -2:
     return _math.ceil(timeout * SECOND)
 
 
+cdef list objects_of(list objects, list numbers, list found):
+    """The objects whose descriptors have been found."""
+    if not found:
+        return []
+    if len(found) == len(numbers):
+        return objects
+    return [each for each, number in zip(objects, numbers) if number in found] if len(found) < 8 else (
+        objects_of_many(objects, numbers, set(found)))
+
+
+cdef list objects_of_many(list objects, list numbers, set found):
+    return [each for each, number in zip(objects, numbers) if number in found]
+
+
 cdef inline list these(list objects, list numbers, dict ready, int counted):
     return [each for each, number in zip(objects, numbers) if ready.get(number, 0) & counted]
 
@@ -478,6 +492,10 @@ def select(rlist, wlist, xlist, timeout=None, /):
     reads, readers = numbers_in(rlist)
     writes, writers = numbers_in(wlist)
     others, watchers = numbers_in(xlist)
+    if not (is_member_among(readers) or is_member_among(writers) or is_member_among(watchers)):
+        found = kernel_select(readers, writers, watchers, timeout)
+        return (objects_of(reads, readers, found[0]), objects_of(writes, writers, found[1]),
+                objects_of(others, watchers, found[2]))
     for number in readers:
         wanted[number], counted[number] = READS, READABLE | POLLNVAL
     for number in writers:
@@ -486,11 +504,6 @@ def select(rlist, wlist, xlist, timeout=None, /):
     for number in watchers:
         wanted[number] = wanted.get(number, 0) | POLLPRI
         counted[number] = counted.get(number, 0) | POLLPRI | POLLNVAL
-    if not is_member_among(list(wanted)):
-        found = [set(numbers) for numbers in kernel_select(readers, writers, watchers, timeout)]
-        return ([each for each, number in zip(reads, readers) if number in found[0]],
-                [each for each, number in zip(writes, writers) if number in found[1]],
-                [each for each, number in zip(others, watchers) if number in found[2]])
     numbers = list(wanted)
     for number in numbers:
         if number in by_descriptor:  # (of TCP these say all that the kernel's select asks for)

@@ -20,7 +20,20 @@ from select import POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP
 from typing import Any
 
 import pytest
-from pairs import KINDS, SECONDS, Pair, Task, eventually, fill, make_pair, move, names_of, pattern, payload, read_exactly
+from pairs import (
+    KINDS,
+    SECONDS,
+    Pair,
+    Task,
+    eventually,
+    fill,
+    make_pair,
+    move,
+    names_of,
+    pattern,
+    payload,
+    read_exactly,
+)
 
 from differential.test_readiness import STATES
 
@@ -447,6 +460,40 @@ def test_a_killed_peer_is_told_to_who_waits_for_room(pair: Pair) -> None:
     eventually(lambda: by_poll(near, POLLOUT), "OUT|ERR|HUP")
 
 
+@each_call
+@pytest.mark.parametrize("sizes", [(3,), (2, 1)], ids=["at once", "in two"])  # (a third of the window is asked for)
+@pytest.mark.parametrize("on_ring", [False, True], ids=["kernel", "ring"])
+def test_who_waits_beside_an_urgent_byte_keeps_no_sender(
+    on_ring: bool, sizes: tuple[int, ...], call: Callable[..., str]
+) -> None:
+    """The ring is full behind what the receiver reads, and the sender waits for POLLOUT, but for an urgent byte."""
+    with contextlib.ExitStack() as stack:
+        if on_ring:
+            import fastsock
+
+            fastsock.patch(ready_on_ring=1, window=4, ack_threshold=2, move_after=0)
+            stack.callback(fastsock.unpatch)
+        near, far = stack.enter_context(make_pair("ring" if on_ring else "kernel"))
+        epoll = stack.enter_context(select.epoll())
+        epoll.register(far.fileno(), POLLOUT)
+        for sender, receiver in ((far, near), (near, far)):  # the answer brings all credits back
+            sender.send(b"m")
+            assert receiver.recv(10) == b"m"
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        far.setblocking(False)
+        for flags in (0, 0, 0, socket.MSG_OOB):
+            assert far.send(b"x", flags) == 1
+        with contextlib.suppress(BlockingIOError):
+            far.send(bytes(1000))
+        for size in sizes:
+            assert near.recv(size) == b"x" * size
+        waiting = Task(call, near)
+        waiting.join(0.1)
+        assert epoll.poll(SECONDS)
+        far.send(b"more")
+        assert waiting.result() == "IN"
+
+
 @pytest.mark.parametrize("kind", [selectors.SelectSelector, selectors.PollSelector])
 def test_a_large_stream_both_ways(pair: Pair, kind: type[selectors.BaseSelector]) -> None:
     settle_path(pair)
@@ -503,10 +550,11 @@ def test_any_sequence_ends_as_the_kernel_says(pair: Pair, seed: int) -> None:
                 )
                 wait = chance.choice((0, 0, 0.001))
                 eventually(
-                    lambda sock=sock, mask=mask, wait=wait: by_poll(sock, asked, wait), names_of(mask & (asked | POLLHUP))
+                    lambda sock=sock, asked=asked, wait=wait: by_poll(sock, asked, wait),
+                    names_of(mask & (asked | POLLHUP)),
                 )
                 eventually(
-                    lambda sock=sock, mask=mask, wait=wait: by_select(sock, asked, wait), said_by_select(mask, asked)
+                    lambda sock=sock, asked=asked, wait=wait: by_select(sock, asked, wait), said_by_select(mask, asked)
                 )
 
 

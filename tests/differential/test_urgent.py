@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from pairs import SECONDS, Pair, Task, deadline, path_of, read_exactly, socket_class
+from pairs import SECONDS, Pair, Task, deadline, make_pair, path_of, read_exactly, socket_class
 
 import fastsock
 
@@ -207,3 +207,29 @@ def test_a_peek_sleeps_behind_an_urgent_byte(pair: Pair, before: bytes) -> None:
     assert peeking.result() in (b"d", b"de")
     assert pair.far.recv(1, socket.MSG_OOB) == b"!"
     assert pair.far.recv(2, socket.MSG_WAITALL) == b"de"
+
+
+@pytest.mark.parametrize("sizes", [(3,), (2, 1)], ids=["at once", "in two"])  # (a third of the window is asked for)
+@pytest.mark.parametrize("on_ring", [False, True], ids=["kernel", "ring"])
+def test_who_only_looks_at_an_urgent_byte_keeps_no_sender(on_ring: bool, sizes: tuple[int, ...]) -> None:
+    """The ring is full behind what the receiver reads, and the sender waits for POLLOUT, but for an urgent byte."""
+    few = {"window": 4, "ack_threshold": 2}
+    with fastsock.configure(**few), make_pair("ring" if on_ring else "kernel") as pair, select.epoll() as epoll:
+        near, far = pair
+        epoll.register(far.fileno(), select.EPOLLOUT)
+        for sender, receiver in ((far, near), (near, far)):  # the answer brings all credits back
+            sender.send(b"m")
+            assert receiver.recv(10) == b"m"
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        far.setblocking(False)
+        for flags in (0, 0, 0, socket.MSG_OOB):
+            assert far.send(b"x", flags) == 1
+        with contextlib.suppress(BlockingIOError):
+            far.send(bytes(1000))
+        for size in sizes:
+            assert near.recv(size) == b"x" * size
+        looking = Task(near.recv, 10, socket.MSG_PEEK)
+        looking.join(0.1)
+        assert epoll.poll(SECONDS)
+        far.send(b"more")
+        assert looking.result()
