@@ -384,7 +384,7 @@ cdef bint is_member_among(list numbers) except -1:
     for number in numbers:
         endpoint = <Endpoint>by_descriptor.get(number)
         if endpoint is not None and not endpoint.c.listens and not fs_is_driven(&endpoint.c) and (
-                fs_is_attached(&endpoint.c) or is_undecided(endpoint)):
+                fs_is_attached(&endpoint.c) or is_undecided(endpoint)) and not fs_is_told_exposed(&endpoint.c):
             return True
     return False
 
