@@ -25,13 +25,23 @@ int64_t fs_try_receive(struct fs_connection *c, char *into, size_t room, int fla
     return got;
 }
 
+/* Whether the kernel's queue may hold a plug: the peer has said so, or said so before and was answered, when the plug could not be
+ * taken yet. Doorbell bytes alone are not so many. */
+static int may_be_plugged(struct fs_connection *c) {
+    return (fs_peer_credit_wait(&c->vi) & FS_PLUGGED) != 0 ||
+           fs_load_acquire(&c->vi.rx->rung) - fs_load_relaxed(&c->vi.rx->heard) > FS_EDGES;
+}
+
 /* Peeks in the ring. An urgent byte in front with nothing behind is passed by for good: a peek on TCP sleeps behind it, and here it
- * would go on being what a receiver waits for. */
+ * would go on being what a receiver waits for. It can still be read apart, but not with a plug behind it, for which its sender
+ * waits: that can only be taken with it. */
 static int64_t peek(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room) {
     int64_t got = fs_take(&c->vi, receiver, into, room, FS_PEEK);
     if (got || !fs_waiting(&c->vi)) return got;
     got = fs_take(&c->vi, receiver, NULL, 1, FS_PASS);
-    return got ? got : fs_take(&c->vi, receiver, into, room, FS_PEEK);
+    if (got) return got;
+    receiver->passed = fs_load_relaxed(&receiver->consumed) - (may_be_plugged(c) ? 1 : 0);
+    return fs_take(&c->vi, receiver, into, room, FS_PEEK);
 }
 
 int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {

@@ -140,7 +140,6 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
             fs_store_release(&receiver->consumed, number);
             fs_in_order(); /* a process killed here has not taken a part of the next one: see mending.h */
             fs_store_relaxed(&receiver->taken, 0);
-            if (how == FS_PASS) receiver->passed = number;
             fs_store_relaxed(&vi->rx->seen, number);
             fs_count(&vi->count.messages_received, 1);
             /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. A sender with a
