@@ -197,7 +197,7 @@ def test_data_just_behind_an_urgent_byte_is_announced(pair: Pair) -> None:
 
 @pytest.mark.parametrize("before", [b"", b"abc"])
 def test_a_peek_sleeps_behind_an_urgent_byte(pair: Pair, before: bytes) -> None:
-    # On the ring the byte has a descriptor of its own, which a peek has to pass by: else there would always be something.
+    # On the ring the byte has a descriptor of its own, which a peek passes by: else there would always be something.
     pair.near.sendall(before + b"!", socket.MSG_OOB)
     assert pair.far.recv(len(before), socket.MSG_WAITALL) == before
     wait_for_urgent(pair.far)
