@@ -407,7 +407,7 @@ class TestErrors:
             ([], "--help"),
             (["walk"], "walk"),
             (["run"], "script"),
-            (["run", "-c", "print('must not run')"], "-c"),
+            (["run", "-c"], "-c"),
             (["run", "-m"], "-m"),
             (["run", "--stats"], "--stats"),
             (["run", "--stats="], "--stats"),
