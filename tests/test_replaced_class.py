@@ -14,12 +14,13 @@ import fastsock
 
 @pytest.fixture(params=["plain", "patched"], autouse=True)
 def put_back(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param == "patched":
-        fastsock.patch(move_after=0, meeting_ms=20)
-    try:
-        yield
-    finally:
-        fastsock.unpatch()
+    with fastsock.configure(move_after=0, meeting_ms=20):
+        if request.param == "patched":
+            fastsock.patch()
+        try:
+            yield
+        finally:
+            fastsock.unpatch()
 
 
 def converse(one: socket.socket, other: socket.socket) -> None:
