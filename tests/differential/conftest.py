@@ -13,7 +13,16 @@ def bounded() -> Iterator[None]:
 
 
 @pytest.fixture
-def patched(kind: str) -> Iterator[None]:
+def own_settings() -> Iterator[None]:
+    """What patch() is given stays in force; here not for longer than the test."""
+    import fastsock
+
+    with fastsock.configure():
+        yield
+
+
+@pytest.fixture
+def patched(kind: str, own_settings: None) -> Iterator[None]:
     """The process is patched where one of the ends is fastsock's: only there is it seen that C code or
     another process takes a descriptor."""
     if kind == "kernel":

@@ -40,6 +40,8 @@ from differential.test_readiness import STATES
 
 ALL = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI
 
+pytestmark = pytest.mark.usefixtures("own_settings")
+
 
 @pytest.fixture(params=["kernel", "ring", "ring-nopoll", "midstream"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:

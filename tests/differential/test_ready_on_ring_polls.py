@@ -37,6 +37,8 @@ from pairs import (
 
 from differential.test_readiness import STATES
 
+pytestmark = pytest.mark.usefixtures("own_settings")
+
 KERNEL = {"select": select.select, "poll": select.poll}
 """The originals, taken before any test patches the module."""
 
