@@ -91,6 +91,16 @@ cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
                  or fs_only_thread()))
 
 
+cdef bint goes_on(Endpoint endpoint, object caller, bint blocks, int64_t *timeout) except -1:
+    """Behind a signal: whether the caller still means the endpoint. A call that blocked does so no more where the handler has made
+    the socket or its descriptor non-blocking."""
+    if not means(caller, endpoint):
+        return False
+    if blocks and is_nonblocking(caller, endpoint):
+        timeout[0] = 0
+    return True
+
+
 cdef run_out(bint quiet):
     """Raises what a call raises whose time has run out (`quiet`: fs_call_timeout)."""
     global errno
@@ -153,10 +163,9 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
                 if got == -EINTR:
                     if filled:
                         return filled
-                    if not means(caller, endpoint):
+                    if not goes_on(endpoint, caller, blocks, &timeout):
                         return USE_KERNEL
-                    if is_nonblocking(caller, endpoint):
-                        timeout = 0
+                    if timeout == 0:
                         look = FS_FINAL
                     continue
             else:
@@ -198,10 +207,9 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
             if heard:
                 if filled:
                     return filled  # as the kernel does: a signal ends a call that has some of it
-                if not means(caller, endpoint):
+                if not goes_on(endpoint, caller, blocks, &timeout):
                     return USE_KERNEL
-                if blocks and is_nonblocking(caller, endpoint):
-                    timeout = 0
+                if timeout == 0:
                     look = FS_FINAL
     finally:
         endpoint.end(&call)
@@ -360,10 +368,8 @@ cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, cons
                     break
                 if part == -EINTR or part > 0:
                     PyErr_CheckSignals()
-                    if not means(caller, endpoint):
+                    if not goes_on(endpoint, caller, blocks, &timeout):
                         return lost_number(sent)
-                    if is_nonblocking(caller, endpoint):
-                        timeout = 0
                     continue
                 if part == -EAGAIN and fs_timeout_option(&endpoint.c, FS_SEND) >= 0:
                     fail(endpoint, part)
@@ -402,10 +408,8 @@ cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, cons
             if heard:
                 if sent and not all:
                     break  # as the kernel does: a signal ends a call that has sent some of it
-                if not means(caller, endpoint):
+                if not goes_on(endpoint, caller, blocks, &timeout):
                     return lost_number(sent)
-                if blocks and is_nonblocking(caller, endpoint):
-                    timeout = 0
             operate(endpoint)
         if fs_is_exposed(&endpoint.c):
             plug_if_full(endpoint)
