@@ -31,30 +31,24 @@ int fs_until_relief(int64_t *due) {
     return (int)(FS_MAX(*due - now, 0) / 1000000 + 1);
 }
 
+static int is_marked(struct fs_asked *asked) {
+    /* SYNC: starves - pairs with fs_look_after. It goes before the look: one that is set meanwhile stays. */
+    return fs_load_sc(&asked->connection->starves) && fs_swap_if32(&asked->connection->starves, 1, 0);
+}
+
 void fs_relieve_due(int64_t *due) {
     struct fs_answerer answerer;
-    int again = 0, at = 1 << 30;
+    struct fs_connection *c;
+    int again = 0, left = FS_ALL_ON_RING;
     if (!*due || fs_now() < *due) return;
     *due = 0;
     fs_store_sc(&wanted, 0);
-    /* (From the last one on, as in answer_unasked.) */
-    do {
-        struct fs_connection *c = NULL;
-        fs_lock_table();
-        at = FS_MIN(at, fs_table.on_ring_count);
-        while (!c && --at >= 0) {
-            struct fs_connection *marked = fs_table.on_ring[at].connection;
-            /* SYNC: starves - pairs with fs_look_after. It goes before the look: one that is set meanwhile stays. */
-            if (fs_load_sc(&marked->starves) && fs_swap_if32(&marked->starves, 1, 0))
-                c = fs_hold_asked(&answerer, marked);
-        }
-        fs_unlock_table();
-        if (!c) break;
+    while ((c = fs_hold_next(&answerer, &left, is_marked))) {
         if (fs_relieve_alone(c)) {
             fs_store_sc(&c->starves, 1);
             again = 1;
         }
         fs_forget_asked(&answerer);
-    } while (at > 0);
+    }
     if (again) fs_store_sc(&wanted, 1);
 }

@@ -86,7 +86,8 @@ void fs_ignore_asks(struct fs_connection *c) {
     }
 }
 
-struct fs_connection *fs_hold_asked(struct fs_answerer *answerer, struct fs_connection *c) {
+/* The connection does not end before fs_forget_asked. Under the table lock. */
+static struct fs_connection *hold_asked(struct fs_answerer *answerer, struct fs_connection *c) {
     answerer->connection = c;
     answerer->next = fs_table.answering;
     fs_table.answering = answerer;
@@ -101,7 +102,7 @@ static struct fs_connection *find_asked(struct fs_answerer *answerer, const unsi
         struct fs_asked *asked = &fs_table.on_ring[i];
         /* (One that has not attached yet has nothing to answer with, and told nobody where to ask.) */
         if (memcmp(asked->id, request, FS_ASK_SIZE) == 0 && fs_is_attached(asked->connection))
-            found = fs_hold_asked(answerer, asked->connection);
+            found = hold_asked(answerer, asked->connection);
     }
     fs_unlock_table();
     return found;
@@ -138,27 +139,36 @@ static int answer_asked(struct fs_connection *c, int patience) {
     return 0;
 }
 
-/* Answers without having been asked: `all`, whoever may have found no room to ask; else what is due. Whether something is due then.
- * (From the last one on: who leaves the table meanwhile gives its place to the last one, which has been looked at.) */
+struct fs_connection *fs_hold_next(struct fs_answerer *answerer, int *left, int (*takes)(struct fs_asked *)) {
+    struct fs_connection *c = NULL;
+    fs_lock_table();
+    *left = FS_MIN(*left, fs_table.on_ring_count);
+    while (!c && --*left >= 0)
+        if (takes(&fs_table.on_ring[*left])) c = hold_asked(answerer, fs_table.on_ring[*left].connection);
+    fs_unlock_table();
+    return c;
+}
+
+static int is_due(struct fs_asked *asked) {
+    int due = asked->due != 0;
+    asked->due = 0;
+    return due;
+}
+
+static int may_be_due(struct fs_asked *asked) {
+    if (fs_is_attached(asked->connection)) fs_wake_own_set(asked->connection);
+    return is_due(asked) | fs_may_have_asked(asked->connection);
+}
+
+/* Answers without having been asked: `all`, whoever may have found no room to ask; else what is due. Whether something is due then. */
 static int answer_unasked(int all) {
     struct fs_answerer answerer;
-    int due = 0, at = 1 << 30;
-    do {
-        struct fs_connection *c = NULL;
-        fs_lock_table();
-        at = FS_MIN(at, fs_table.on_ring_count);
-        while (!c && --at >= 0) {
-            struct fs_asked *asked = &fs_table.on_ring[at];
-            if (all && fs_is_attached(asked->connection)) fs_wake_own_set(asked->connection);
-            if (asked->due || (all && fs_may_have_asked(asked->connection)))
-                c = fs_hold_asked(&answerer, asked->connection);
-            asked->due = 0;
-        }
-        fs_unlock_table();
-        if (!c) break;
+    struct fs_connection *c;
+    int due = 0, left = FS_ALL_ON_RING;
+    while ((c = fs_hold_next(&answerer, &left, all ? may_be_due : is_due))) {
         due |= !answer_asked(c, 0);
         fs_forget_asked(&answerer);
-    } while (at > 0);
+    }
     return due;
 }
 
