@@ -29,28 +29,26 @@ def _exit(status: int) -> Any:
     return _beneath[os, "_exit"](status)
 
 
-def _fork() -> int:
-    """As os.fork: starts the connection thread again afterwards, when Python has looked for threads to warn of."""
+def _forked(name: str) -> Any:
+    """A fork of `os`. Starts the connection thread again afterwards, when Python has looked for threads to warn of."""
     try:
-        pid: int = _beneath[os, "fork"]()
+        result = _beneath[os, name]()
     except (OSError, Warning):  # no child; or there is one, and the warning of threads is an error (from 3.15 on)
         start_thread_again()
         raise
-    if pid:
+    if result[0] if isinstance(result, tuple) else result:
         start_thread_again()
-    return pid
+    return result
+
+
+def _fork() -> int:
+    """As os.fork."""
+    return _forked("fork")  # type: ignore[no-any-return]
 
 
 def _forkpty() -> tuple[int, int]:
-    """As os.forkpty, likewise."""
-    try:
-        pid, terminal = _beneath[os, "forkpty"]()
-    except (OSError, Warning):
-        start_thread_again()
-        raise
-    if pid:
-        start_thread_again()
-    return pid, terminal
+    """As os.forkpty."""
+    return _forked("forkpty")  # type: ignore[no-any-return]
 
 
 # What is replaced: module, name, replacement. The module functions of `socket` (create_connection, create_server,
