@@ -35,6 +35,7 @@ MODULES = {
     "telling",
     "transport",
     "vi",
+    "waiters",
 }
 """The modules that the shared object has."""
 

@@ -14,9 +14,11 @@ from cpython.object cimport PyObject_TypeCheck
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, totals
-from fastsock._native.members cimport EventSet, Member, has_other_member
+from fastsock._native.members cimport (
+    EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLPRI, KERNEL_NS, LEVELS, MILLISECOND, RETURNS, SLICE, VAIN, EventSet, Member,
+    has_other_member, may_be_asked)
 from fastsock._native.sockets cimport endpoint_in, facade, facade_struct
-from fastsock._native.vi cimport endpoint_at, is_undecided
+from fastsock._native.vi cimport endpoint_at
 
 import _socket
 import math as _math
@@ -38,15 +40,8 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_ctl(int, int, int, epoll_event *)
     int epoll_wait(int, epoll_event *, int, int)
     enum: EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
-    enum: EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLERR, EPOLLHUP, EPOLLRDHUP
 
 cdef enum:
-    LEVELS = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP  # what memory can answer
-    RETURNS = 16          # from memory alone, at most
-    VAIN = 4              # calls of the kernel's that came to nothing, before there is a nap between two
-    MILLISECOND = 1_000_000
-    KERNEL_NS = 50_000    # without asking the kernel, at most
-    SLICE = 20_000        # ns of polling before the kernel is asked in between
     PROBE_MS = 500        # between looks at a peer whose death would be no event
 
 cdef int default_events = _select.FD_SETSIZE - 1 if hasattr(_select, "FD_SETSIZE") else 1023
@@ -76,13 +71,6 @@ cdef int number_at(object fd) except -1:
     if type(fd) is not int and endpoint_behind(fd) is not None:
         number = kernel_fileno(fd)
     return number if number >= 0 else PyObject_AsFileDescriptor(fd)
-
-
-cdef int expose(Endpoint endpoint) except -1:
-    """The kernel shall tell of it."""
-    if fs_is_attached(&endpoint.c) or is_undecided(endpoint):
-        endpoint.expose()
-    return 0
 
 
 cdef int64_t nanoseconds(object timeout) except -2:
@@ -182,11 +170,11 @@ cdef class epoll(EventSet):
         self.check_open()
         number = number_at(fd)
         endpoint = endpoint_at(number)
-        if endpoint is None or endpoint.c.listens or fs_is_driven(&endpoint.c) or not self.may_ask(endpoint, events):
+        if endpoint is None or has_other_member(endpoint) or not self.may_ask(endpoint, events):
             self.control(EPOLL_CTL_ADD, number, events, number)
             self.numbers.pop(number, None)  # closed meanwhile, but for a duplicate
-            if endpoint is not None and not endpoint.c.listens and not fs_is_driven(&endpoint.c):
-                expose(endpoint)
+            if endpoint is not None and may_be_asked(endpoint):
+                endpoint.expose()  # the kernel shall tell of it
             return
         keys += 1
         self.control(EPOLL_CTL_ADD, number, events, keys << 32 | <uint32_t>number)
@@ -245,15 +233,6 @@ cdef class epoll(EventSet):
             del self.numbers[number]
             return None
         return member
-
-    cdef bint may_ask(self, Endpoint endpoint, uint32_t events):
-        """Whether the connection may become a member."""
-        cdef fs_connection *c = &endpoint.c
-        if self.aside or events & ~<uint32_t>LEVELS or endpoint.queue is not None or has_other_member(endpoint):
-            return False
-        if fs_is_closed(c) or fs_is_exposed(c) or fs_is_out(c) or fs_is_shared(c):
-            return False
-        return fs_is_attached(c) or is_undecided(endpoint)
 
     cdef int control(self, int what, int number, uint32_t events, uint64_t key) except -1:
         global errno

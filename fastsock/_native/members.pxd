@@ -6,6 +6,19 @@ from fastsock._native.core cimport fs_habit, fs_set
 from fastsock._native.core_ring cimport fs_word32
 from fastsock._native.endpoint cimport Endpoint
 
+cdef extern from "<sys/epoll.h>" nogil:
+    enum: EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLERR, EPOLLHUP, EPOLLRDHUP
+
+cdef enum:
+    LEVELS = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLRDHUP  # what memory can answer; of poll they are the same
+    HINTS = 256           # taken at a time,
+    TAKES = 64            # and so often at most: a peer may make up hints without end
+    RETURNS = 16          # from memory alone, at most
+    VAIN = 4              # calls of the kernel's that came to nothing, before there is a nap between two
+    MILLISECOND = 1_000_000
+    KERNEL_NS = 50_000    # without asking the kernel, at most
+    SLICE = 20_000        # ns of polling before the kernel is asked in between
+
 
 cdef class Member:
     cdef Endpoint endpoint
@@ -47,6 +60,7 @@ cdef class EventSet:
     cdef int make_set(self) except 1
     cdef int kernel_epoll(self) except -1
     cdef bint gives_up(self, Member member) noexcept
+    cdef bint may_ask(self, Endpoint endpoint, uint32_t events) noexcept
     cdef int step_aside(self) except -1
     cdef int remask(self, Member member) except -1
     cdef int halt(self) noexcept
@@ -63,3 +77,4 @@ cdef class EventSet:
 
 
 cdef bint has_other_member(Endpoint endpoint) except -1
+cdef bint may_be_asked(Endpoint endpoint) noexcept

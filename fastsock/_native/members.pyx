@@ -22,16 +22,11 @@ from fastsock._native.channel cimport fs_look_after, fs_seat, fs_tend
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, totals
-from fastsock._native.vi cimport is_asked_here
+from fastsock._native.vi cimport is_asked_here, is_undecided
 
 import weakref as _weakref
 
-cdef extern from "<sys/epoll.h>" nogil:
-    enum: EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP
-
 cdef enum:
-    HINTS = 256   # taken at a time,
-    TAKES = 64    # and so often at most: a peer may make up hints without end
     SPUN = 64     # members that are polled without the GIL, at most
     LOOKS = 16    # at them between two looks at the clock and at the hints
 
@@ -69,6 +64,12 @@ cdef bint has_other_member(Endpoint endpoint) except -1:
     """Whether the connection has to stay a member of the set that it is in."""
     cdef Member member = endpoint.member
     return member is not None and not (<EventSet>member.owner).gives_up(member)
+
+
+cdef bint may_be_asked(Endpoint endpoint) noexcept:
+    """Whether the connection is on the ring, or may come there, and no loop drives it: memory can answer for it, or will."""
+    cdef fs_connection *c = &endpoint.c
+    return not c.listens and not fs_is_driven(c) and (fs_is_attached(c) or is_undecided(endpoint))
 
 
 cdef class Member:
@@ -270,6 +271,12 @@ cdef class EventSet:
     cdef bint gives_up(self, Member member) noexcept:
         """Whether a member may become one of another set: nobody waits for it here, and each wait names its members anew."""
         return False
+
+    cdef bint may_ask(self, Endpoint endpoint, uint32_t events) noexcept:
+        """Whether memory can answer for the connection, and nobody else needs its number."""
+        cdef fs_connection *c = &endpoint.c
+        return not (self.aside or events & ~<uint32_t>LEVELS or endpoint.queue is not None or fs_is_closed(c) or fs_is_exposed(c)
+                    or fs_is_out(c) or fs_is_shared(c)) and may_be_asked(endpoint)
 
     cdef int step_aside(self) except -1:
         """The kernel alone tells, from now on."""

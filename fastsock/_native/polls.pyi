@@ -3,11 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fastsock._native.members import EventSet
-
-class Waiter(EventSet):
-    """The event set of one thread, which alone waits on it, for its calls of select and poll."""
-
 def select(
     rlist: Iterable[Any], wlist: Iterable[Any], xlist: Iterable[Any], timeout: float | None = None, /
 ) -> tuple[list[Any], list[Any], list[Any]]:
