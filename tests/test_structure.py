@@ -43,7 +43,10 @@ LAYERS = (
     {"_native.queue", "_native.vi"},
     {"_native.members", "_native.sockets", "_native.telling"},
     {"_native.blocking", "_native.carrying"},
-    {"_native.calls", "_native.connector", "_native.descriptors", "_native.epolls", "_native.transport", "_native.waiters"},
+    {
+        "_native.calls", "_native.connector", "_native.descriptors", "_native.epolls", "_native.transport",
+        "_native.waiters",
+    },
     {"_native.polls", "_native.shim"},
     {"addresses", "thread"},
     {"rendezvous"},

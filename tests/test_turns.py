@@ -2,6 +2,7 @@
 that come between."""
 
 import contextlib
+import errno
 import os
 import random
 import select
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 from differential.processes import Gate, forked, spawn
 from native.ring import library
-from pairs import SECONDS, Pair, Task, make_pair, payload, read_exactly, until
+from pairs import SECONDS, Pair, Task, make_pair, payload, raises_errno, read_exactly, until
 
 from fastsock._native import sockets, vi
 
@@ -275,6 +276,39 @@ def test_closing_beside_a_call_waits_for_no_stopped_holder(pair: Pair, turn: int
         assert receiving.is_alive()
     far.sendall(b"x")
     assert receiving.result() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("handle", "number"),
+    [(lambda near: near.setblocking(False), errno.EAGAIN), (lambda near: near.close(), errno.EBADF)],
+    ids=["non-blocking", "closed"],
+)
+@BOTH
+def test_a_handler_ends_a_call_while_a_stopped_holder_has_its_turn(
+    pair: Pair, turn: int, handle: Callable[[socket.socket], None], number: int
+) -> None:
+    """As on TCP, where the call is made again behind the signal."""
+    near = pair.near
+    handled = []
+
+    def on_signal(*_: object) -> None:
+        handle(near)
+        handled.append(0)
+
+    def interrupt() -> None:
+        while not handled:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.05)
+
+    before = signal.signal(signal.SIGUSR1, on_signal)
+    try:
+        with stopped_with(side_of(near), turn):
+            interrupting = Task(interrupt)
+            with raises_errno(number):
+                near.sendall(b"x") if turn == SENDING else near.recv(1)
+            interrupting.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @BOTH

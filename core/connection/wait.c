@@ -260,7 +260,7 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
 static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_news *news) {
     struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
     int woken;
-    if (!receiver) return -EINTR; /* a stopped process has the turn: the caller looks for signals, and whether its time is up */
+    if (!receiver) return 1; /* a stopped process has the turn: the caller looks for signals, and whether its time is up */
     int attached = fs_is_attached(c);
     uint32_t heard = attached ? fs_hear_bell(&c->vi.rx->bell) : 0;
     /* SYNC: sleeper - pairs with wake, of lifelines.c. */
@@ -335,7 +335,7 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
 static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_news *news) {
     struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
     int woken;
-    if (!sender) return -EINTR;
+    if (!sender) return 1;
     uint32_t heard = fs_is_attached(c) ? fs_hear_bell(&c->vi.tx->credit_bell) : 0;
     /* SYNC: sleeper - pairs with wake, of lifelines.c. */
     fs_add_sc(&c->send_sleepers, 1);

@@ -8,7 +8,7 @@
 int fs_spin(struct fs_connection *c, int what);
 
 /* Sleeps until something may have happened. 1: look again, 0: the deadline (monotonic ns, negative: none) has passed, -EINTR: a
- * signal came. `news`: of numbers; NULL where no other thread can change one. */
+ * signal ended the sleep. `news`: of numbers; NULL where no other thread can change one. */
 int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news *news);
 
 void fs_note_processor(struct fs_connection *c); /* tells the peer where we run: polling for somebody who needs this processor cannot pay */

@@ -14,7 +14,7 @@ from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.meeting cimport fs_is_searching
-from fastsock._native.sockets cimport facade, is_nonblocking, means
+from fastsock._native.sockets cimport facade, is_nonblocking, means, timeout_of_caller
 from fastsock._native.vi cimport is_undecided, operate
 
 cdef extern from *:
@@ -32,6 +32,7 @@ cdef enum:
     UNGUARDED = 65536       # bytes that may be copied with the GIL held
     KERNEL_STRIDE = 262144  # bytes of a large send between two looks at whether the connection may move
     IOV_MAX = 1024          # buffers of one call (limits.h)
+    LOOK_AGAIN = -100_001   # instead of a number of bytes: nothing was received, and the path may be another one
 
 
 # ---- waiting, and what a call raises -------------------------------------------------------------------------
@@ -47,13 +48,21 @@ cdef fail(Endpoint endpoint, int64_t result):
     PyErr_SetFromErrno(OSError)
 
 
-cdef int wait(Endpoint endpoint, int what, int64_t deadline, bint *heard, bint polled=False) except -1:
+cdef bint hear_signals(Endpoint endpoint, object caller) except -1:
+    """Runs the handlers of signals that have come. Whether one has changed what a call on this endpoint goes by: a number was
+    closed, or the socket has another timeout. (What another thread does meanwhile is no matter of the call's, as on TCP: it
+    goes on, also when its number is closed.)"""
+    cdef Py_ssize_t numbers = len(endpoint.descriptors)
+    cdef int64_t timeout = timeout_of_caller(caller)
+    PyErr_CheckSignals()
+    return len(endpoint.descriptors) != numbers or timeout_of_caller(caller) != timeout
+
+
+cdef int wait(Endpoint endpoint, object caller, int what, int64_t deadline, bint *heard, bint polled=False) except -1:
     """Polls, unless the caller has, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises.
-    `heard`: a signal has ended the sleep, or its handler has closed a number: whoever called may not mean this endpoint any
-    more."""
+    `heard`: a signal has ended the sleep, or its handler has changed something: see `goes_on`."""
     cdef bint ready = False
     cdef int event
-    cdef Py_ssize_t numbers
     cdef fs_news *news
     heard[0] = False
     if 0 <= deadline <= fs_now():
@@ -63,9 +72,7 @@ cdef int wait(Endpoint endpoint, int what, int64_t deadline, bint *heard, bint p
             ready = fs_spin(&endpoint.c, what)
     if ready:
         return 1
-    numbers = len(endpoint.descriptors)
-    PyErr_CheckSignals()  # a signal that came while we polled would not wake the sleep
-    if len(endpoint.descriptors) != numbers:
+    if hear_signals(endpoint, caller):  # (one that came while we polled would not wake the sleep)
         heard[0] = True
         return 1
     news = NULL if fs_only_thread() else fs_join_news()
@@ -122,16 +129,17 @@ cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags,
     return got
 
 
-cdef int64_t receive_in_kernel(Endpoint endpoint, char *into, Py_ssize_t room, int flags) except? -100_002:
-    """A blocking receive on the kernel path, polling first. Raises what a signal handler raises."""
+cdef int64_t receive_in_kernel(Endpoint endpoint, object caller, char *into, Py_ssize_t room, int flags) except? -100_002:
+    """A blocking receive on the kernel path, polling first. -EINTR: see `goes_on`. Raises what a signal handler raises."""
     cdef bint polled = False
     cdef int64_t got = fs_receive_polling(&endpoint.c, into, room, flags, &polled)
     if got != -EAGAIN:
         return got
     if polled:
-        PyErr_CheckSignals()
+        if hear_signals(endpoint, caller):
+            return -EINTR
         if not sleeps_in_kernel(endpoint, -1):
-            return -EINTR  # its handler has moved the connection: look again
+            return LOOK_AGAIN  # a handler, or another thread, has moved the connection
     got = fs_receive_asleep(&endpoint.c, into, room, flags, polled)
     if got == -EINTR:
         PyErr_CheckSignals()
@@ -159,7 +167,9 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
         while True:
             slept = sleeps_in_kernel(endpoint, timeout) and room > 0
             if slept:
-                got = receive_in_kernel(endpoint, into + filled, room - filled, flags)
+                got = receive_in_kernel(endpoint, caller, into + filled, room - filled, flags)
+                if got == LOOK_AGAIN:
+                    continue
                 if got == -EINTR:
                     if filled:
                         return filled
@@ -171,7 +181,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
             else:
                 got = try_once(endpoint, into + filled, room - filled, flags, look)
             if got > 0 and flags & MSG_PEEK:
-                if not whole or got == room or not more_to_peek(endpoint) or not means(caller, endpoint):
+                if not whole or got == room or not more_to_peek(endpoint, caller):
                     return got
                 continue
             if got > 0:
@@ -199,7 +209,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
                     continue
                 waited = True
                 deadline = fs_deadline(timeout)
-            if not wait(endpoint, FS_RECEIVE, deadline, &heard, polled):
+            if not wait(endpoint, caller, FS_RECEIVE, deadline, &heard, polled):
                 if filled:
                     return filled
                 run_out(quiet)
@@ -215,13 +225,12 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
         endpoint.end(&call)
 
 
-cdef bint more_to_peek(Endpoint endpoint) except? True:
+cdef bint more_to_peek(Endpoint endpoint, object caller) except? True:
     """MSG_PEEK with MSG_WAITALL, which nobody uses in earnest: naps while more may still come."""
     cdef bint more
     with nogil:
         more = fs_nap_for_more(&endpoint.c)
-    PyErr_CheckSignals()
-    return more
+    return not hear_signals(endpoint, caller) and more
 
 
 cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) except -1:
@@ -243,7 +252,7 @@ cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) exce
                 return True
             if not undecided(endpoint):
                 return USE_KERNEL
-            if not wait(endpoint, FS_RECEIVE, deadline, &heard):
+            if not wait(endpoint, caller, FS_RECEIVE, deadline, &heard):
                 return False
             if heard and not means(caller, endpoint):
                 return USE_KERNEL
@@ -401,7 +410,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, cons
                     continue
                 waited = True
                 deadline = fs_deadline(timeout)
-            if not wait(endpoint, FS_SEND, deadline, &heard):
+            if not wait(endpoint, caller, FS_SEND, deadline, &heard):
                 if sent and quiet:
                     break
                 run_out(quiet)

@@ -14,6 +14,7 @@ cdef Py_ssize_t timeout_slot
 cdef int refuse(object sock) except -1
 cdef Endpoint find_again(object self)
 cdef bint means(object caller, Endpoint endpoint) except -1
+cdef int64_t timeout_of_caller(object caller) except? -2
 cdef bint is_nonblocking(object caller, Endpoint endpoint) except -1
 
 

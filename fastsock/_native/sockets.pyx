@@ -64,6 +64,8 @@ cdef object kernel_connect_ex = _socket.socket.connect_ex
 cdef object kernel_getsockopt = _socket.socket.getsockopt
 cdef object kernel_setsockopt = _socket.socket.setsockopt
 cdef object kernel_close = _socket.socket.close
+cdef object kernel_close_number = _socket.close
+cdef object kernel_detach = _socket.socket.detach
 cdef object kernel_del = _socket.socket.__del__
 cdef object default_timeout = _socket.getdefaulttimeout
 
@@ -113,15 +115,23 @@ cdef Endpoint find_again(object self):
 
 
 cdef bint means(object caller, Endpoint endpoint) except -1:
-    """Whether this socket object, or number, means the endpoint still. A signal handler may have closed it within a call, which
-    goes on then, as the stdlib's does, with what the number means now."""
-    return by_descriptor.get(caller if isinstance(caller, int) else kernel_fileno(caller)) is endpoint
+    """Whether this socket object, or number, means the endpoint still. A signal handler may have closed it within a call. That goes
+    on then, as the stdlib's does, with what the number means now; and raw, for which a connection of ours leaves the ring."""
+    cdef Endpoint now = by_descriptor.get(caller if isinstance(caller, int) else kernel_fileno(caller))
+    if now is not None and now is not endpoint:
+        now.leave()
+    return now is endpoint
+
+
+cdef int64_t timeout_of_caller(object caller) except? -2:
+    """What `timeout_of` says of a socket object. A number has no timeout."""
+    return -1 if isinstance(caller, int) else timeout_of(caller)
 
 
 cdef bint is_nonblocking(object caller, Endpoint endpoint) except -1:
     """Whether a call that blocked shall not any more: a signal handler has made the socket or its descriptor so. (The stdlib's
     calls go on where the handler has set a timeout.)"""
-    cdef int64_t timeout = -1 if isinstance(caller, int) else timeout_of(caller)
+    cdef int64_t timeout = timeout_of_caller(caller)
     return timeout == 0 or timeout < 0 and sys_fcntl(endpoint.c.fd, F_GETFL) & O_NONBLOCK != 0
 
 
@@ -245,23 +255,26 @@ def endpoint_now(self):
     return endpoint_in(self)
 
 
-cdef let_go(self):
-    """The descriptor is about to be closed."""
-    cdef Endpoint endpoint = endpoint_in(self)
-    if endpoint is not None:
-        set_slot(self, endpoint_slot, None)
-        endpoint.forget(kernel_fileno(self))
-
-
 def real_close(self, *arguments):
     """As socket._real_close."""
-    let_go(self)
-    kernel_close(self)
+    cdef Endpoint endpoint = endpoint_in(self)
+    if endpoint is None:
+        kernel_close(self)
+        return
+    set_slot(self, endpoint_slot, None)
+    number = kernel_detach(self)  # first: another thread's call on this object would go to the kernel's part of the stream now
+    try:
+        endpoint.forget(number)
+    finally:
+        kernel_close_number(number)
 
 
 def finalize(self):
     """As socket.__del__."""
-    let_go(self)
+    cdef Endpoint endpoint = endpoint_in(self)
+    if endpoint is not None:
+        set_slot(self, endpoint_slot, None)
+        endpoint.forget(kernel_fileno(self))
     kernel_del(self)
 
 
