@@ -261,6 +261,21 @@ def deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
+def number_of(sock: socket.socket) -> int:
+    """Its number, which is not handed out by this."""
+    return KernelSocket.fileno(sock)
+
+
+def socket_at(number: int, make: Callable[[], socket.socket], stack: contextlib.ExitStack) -> socket.socket:
+    """A new socket that has this number, which was closed. (A thread of ours may have it for a moment.)"""
+    for _ in range(100):
+        sock = stack.enter_context(make())
+        if number_of(sock) == number:
+            return sock
+        time.sleep(0.01)
+    raise AssertionError(f"somebody has taken the number {number}")
+
+
 def until(predicate: Callable[[], Any], what: str) -> Any:
     """Waits until ``predicate()`` is true and returns its value; fails after ``SECONDS``."""
     limit = time.monotonic() + SECONDS

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import socket as stdlib
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pairs import number_of
 
 import fastsock
 from fastsock._native import vi
@@ -91,11 +91,6 @@ def connection(opened: contextlib.ExitStack) -> tuple[fastsock.socket, fastsock.
     client.connect(listener.getsockname())
     server, _ = listener.accept()
     return client, opened.enter_context(server)
-
-
-def number_of(sock: fastsock.socket) -> int:
-    """Without handing it out."""
-    return stdlib.socket.fileno(sock)
 
 
 def test_a_one_shot_makes_the_system_calls_of_plain_tcp(tmp_path: Path) -> None:

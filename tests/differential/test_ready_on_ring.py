@@ -29,9 +29,11 @@ from pairs import (
     make_pair,
     move,
     names_of,
+    number_of,
     pattern,
     payload,
     read_exactly,
+    socket_at,
     until,
 )
 
@@ -345,10 +347,10 @@ def test_a_number_that_is_closed_and_used_again(pair: Pair) -> None:
         listener = stack.enter_context(type(near)())
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
-        number = near._endpoint.fd if hasattr(near, "_endpoint") else near.fileno()
+        number = number_of(near)
         near.close()
         assert news(epoll, 0) == "none"
-        again = stack.enter_context(type(near)())
+        again = socket_at(number, type(near), stack)
         again.connect(listener.getsockname())
         other = stack.enter_context(listener.accept()[0])
         epoll.register(again, EPOLLIN)

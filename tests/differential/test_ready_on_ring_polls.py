@@ -30,9 +30,12 @@ from pairs import (
     make_pair,
     move,
     names_of,
+    number_of,
     pattern,
     payload,
     read_exactly,
+    socket_at,
+    until,
 )
 
 from differential.test_readiness import STATES
@@ -290,10 +293,10 @@ def test_a_number_that_is_closed_and_used_again(pair: Pair) -> None:
         listener = stack.enter_context(type(near)())
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
-        number = near._endpoint.fd if hasattr(near, "_endpoint") else near.fileno()
+        number = number_of(near)
         near.close()
-        assert poll.poll(SECONDS * 1000) == [(number, select.POLLNVAL)]
-        again = stack.enter_context(type(near)())
+        until(lambda: poll.poll(SECONDS * 1000) == [(number, select.POLLNVAL)], "nobody has the number")
+        again = socket_at(number, type(near), stack)
         assert poll.poll(0) == [(number, POLLHUP)]
         again.connect(listener.getsockname())
         other = stack.enter_context(listener.accept()[0])
