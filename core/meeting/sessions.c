@@ -14,8 +14,8 @@
 #define KEPT (1 - 1.0 / 16)       /* of what was known, when a session ends: the last dozens count */
 #define KEPT_OF_OUTCOMES (1 - 1.0 / 64) /* the same of what came of searches, which few may make */
 #define LONG 4096.0               /* operations of the one session that a service is believed to have had before all others */
-#define BEST 0.5                  /* of an operation that the ring saves, where no wait sleeps, and */
-#define SLEPT 0.375               /* less, where every message costs a system call to sleep or to wake */
+#define BEST 0.9                  /* of an operation that the ring saves, where no wait sleeps, and */
+#define SLEPT 0.5                 /* less, where every message costs a system call to sleep or to wake (docs/decisions.md) */
 enum { ENOUGH = 3 };              /* sessions, before which nothing is concluded */
 
 static int64_t shortest_of(int class) { return (int64_t)FS_SESSIONS_SHORTEST << class; }

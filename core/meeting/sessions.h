@@ -9,8 +9,8 @@
 enum {
     FS_SESSIONS_SHORTEST = 8, /* operations: shorter ones cost nothing, as none looks for its peer before that, and are not noted */
     FS_SESSIONS_LENGTHS = 14, /* classes of lengths, each up to twice the one before: from 8 operations on, to 65,536 and more */
-    FS_SESSIONS_MOVE = 48,    /* operations on kernel TCP that cost as much as a move, and */
-    FS_SESSIONS_SEARCH = 16,  /* as a search that finds nobody (docs/decisions.md) */
+    FS_SESSIONS_MOVE = 16,    /* operations on kernel TCP that cost as much as a move, and */
+    FS_SESSIONS_SEARCH = 6,   /* as a search that finds nobody (docs/decisions.md) */
 };
 
 /* All zero: nothing is known. */
