@@ -13,8 +13,9 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
+from fastsock._native.meeting cimport FS_THREAD_LATER
 from fastsock._native.sessions cimport Sessions, sessions_with
-from fastsock._native.vi cimport begin_undecided, begin_when_connected, find, may_begin
+from fastsock._native.vi cimport begin_undecided, begin_when_connected, find, is_asked_here, may_begin
 
 import socket as stdlib
 import _socket
@@ -246,6 +247,8 @@ def fileno(self):
     cdef Endpoint endpoint = endpoint_in(self)
     set_slot(self, handed_out_slot, True)
     if endpoint is not None and not fs_is_told_exposed(&endpoint.c):
+        if endpoint.course.state == FS_THREAD_LATER:
+            is_asked_here(endpoint)  # what the program does next may be a sleep in the kernel's poll, no call of ours
         endpoint.expose()
     return kernel_fileno(self)
 
