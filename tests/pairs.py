@@ -293,17 +293,21 @@ def eventually(look: Callable[[], Any], expected: Any) -> None:
     assert seen == expected
 
 
+def state_of(process: int, thread: int | None = None) -> str:
+    """How a thread stands (the first one, unless told) with the scheduler: R, S, T, Z and so on (proc(5))."""
+    return Path(f"/proc/{process}/task/{thread or process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def until_asleep(process: int, thread: int | None = None) -> None:
     """Waits until a thread (the first one, unless told) sleeps in the kernel.
 
     Nothing announces that a call blocks, so this looks at the scheduler's state. Waiting for the GIL looks
     alike, hence several looks in a row, between which a thread that waits only for that would go on.
     """
-    stat = Path(f"/proc/{process}/task/{thread or process}/stat")
 
     def asleep() -> bool:
         for _ in range(5):
-            if stat.read_text().rpartition(")")[2].split()[0] != "S":
+            if state_of(process, thread) != "S":
                 return False
             time.sleep(0.002)
         return True

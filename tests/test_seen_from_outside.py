@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from pairs import SECONDS, KernelSocket, deadline, make_pair, until
+from pairs import SECONDS, KernelSocket, deadline, make_pair, state_of, until
 from processes import running
 
 from fastsock.rendezvous import REASONS, Reason
@@ -279,8 +279,7 @@ def test_a_stopped_process_is_left_out_and_costs_the_patience():
         program.line()
         seen(program.pid)
         os.kill(program.pid, signal.SIGSTOP)
-        status = Path(f"/proc/{program.pid}/stat")
-        until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", "the stop")
+        until(lambda: state_of(program.pid) == "T", "the stop")
         began = time.monotonic()
         assert looking.look({program.pid}, patience=0.3) == []
         assert time.monotonic() - began < 5

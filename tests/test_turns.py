@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import pytest
 from differential.processes import Gate, forked, spawn
+from differential.test_signals import handler
 from native.ring import library
-from pairs import SECONDS, Pair, Task, make_pair, payload, raises_errno, read_exactly, until
+from pairs import SECONDS, Pair, Task, make_pair, payload, raises_errno, read_exactly, state_of, until
 
 from fastsock._native import sockets, vi
 
@@ -64,11 +65,6 @@ def exchange(pair: Pair) -> None:
             assert read_exactly(receiver, 500) == payload(500, number)
 
 
-def state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0]
-
-
 def dies_with(side: Side, *turns: int) -> Callable[[], None]:
     """For a child: takes turns, all but the last one while it takes the next, and is killed."""
 
@@ -86,7 +82,7 @@ def dies_with(side: Side, *turns: int) -> Callable[[], None]:
 def test_a_holder_that_was_killed_and_not_reaped_has_no_turn(pair: Pair, turns: tuple[int, ...]) -> None:
     side = side_of(pair.near)
     with forked(dies_with(side, *turns)) as pid:
-        until(lambda: state(pid) == "Z", "the zombie")
+        until(lambda: state_of(pid) == "Z", "the zombie")
         exchange(pair)
         assert all(side.free(turn) for turn in turns)
 
@@ -125,7 +121,7 @@ def stopped_with(side: Side, turn: int) -> Iterator[int]:
         side.end(turn)
 
     with forked(child) as pid:
-        until(lambda: state(pid) == "T", "the stop")
+        until(lambda: state_of(pid) == "T", "the stop")
         try:
             yield pid
         finally:
@@ -291,7 +287,7 @@ def test_a_handler_ends_a_call_while_a_stopped_holder_has_its_turn(
     near = pair.near
     handled = []
 
-    def on_signal(*_: object) -> None:
+    def act() -> None:
         handle(near)
         handled.append(0)
 
@@ -300,15 +296,11 @@ def test_a_handler_ends_a_call_while_a_stopped_holder_has_its_turn(
             os.kill(os.getpid(), signal.SIGUSR1)
             time.sleep(0.05)
 
-    before = signal.signal(signal.SIGUSR1, on_signal)
-    try:
-        with stopped_with(side_of(near), turn):
-            interrupting = Task(interrupt)
-            with raises_errno(number):
-                near.sendall(b"x") if turn == SENDING else near.recv(1)
-            interrupting.result()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with handler(act), stopped_with(side_of(near), turn):
+        interrupting = Task(interrupt)
+        with raises_errno(number):
+            near.sendall(b"x") if turn == SENDING else near.recv(1)
+        interrupting.result()
 
 
 @BOTH
@@ -476,7 +468,7 @@ def test_receivers_that_are_killed_at_any_moment(pair: Pair, exposed: bool) -> N
                 ready.wait()
                 time.sleep(random.random() / 50)
                 os.kill(pid, signal.SIGKILL)
-                until(lambda pid=pid: state(pid) == "Z", "the zombie")
+                until(lambda pid=pid: state_of(pid) == "Z", "the zombie")
                 for _ in range(50):
                     data = read_exactly(near, 8)
                     assert int.from_bytes(data, "big") >= newest
@@ -561,7 +553,7 @@ def calls_while_it_leaves() -> bool:
         endpoint = vi.find(near.fileno())
         assert endpoint is not None
         os.kill(child.pid, signal.SIGSTOP)
-        until(lambda: state(child.pid) == "T", "the stop")
+        until(lambda: state_of(child.pid) == "T", "the stop")
         leaver = Task(endpoint.leave)
         until(lambda: endpoint.describe()["leaving"] or not leaver.is_alive(), "the leaver")
         for turn in (RECEIVING, SENDING):
