@@ -7,15 +7,16 @@ constants below repeat `core/wire/layout.h` on purpose. The other end, ``victim`
 import contextlib
 import ctypes
 import fcntl
+import gc
 import mmap
 import os
 import re
 import socket
 import struct
 import sys
-from collections import Counter
+import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from pairs import FUTEX, SECONDS, KernelSocket, bind_beside, until
@@ -368,24 +369,21 @@ def drop_parked() -> None:
     connector.drop_parked()
 
 
-class Holdings(NamedTuple):
-    """What a process holds: its descriptors, by the files that they are of, and bytes of regions mapped."""
-
-    files: Counter[str]
-    mapped: int
-
-    def beyond(self, before: "Holdings") -> "Holdings | None":
-        """What is held that was not before. (What earlier tests left may be closed meanwhile.)"""
-        more = Holdings(self.files - before.files, max(self.mapped - before.mapped, 0))
-        return more if any(more) else None
-
-
-def holdings() -> Holdings:
-    """What this process holds, without parked regions and its news."""
+def holdings() -> tuple[int, int]:
+    """What this process holds without parked regions: descriptors, and bytes of regions mapped."""
     drop_parked()
-    told = set(news())
-    numbers = [number for number in map(int, os.listdir("/proc/self/fd")) if number not in told]
-    return Holdings(Counter(filter(None, map(file_of, numbers))), mapped_regions())
+    return open_descriptors(), mapped_regions()
+
+
+def holdings_at_rest() -> tuple[int, int]:
+    """`holdings`, for a comparison: once nothing of earlier tests is to be collected any more, and the threads that
+    close what visitors left are through with it."""
+    gc.collect()
+    seen = [holdings()]
+    while len(seen) < 4 or len(set(seen[-4:])) > 1:
+        time.sleep(0.01)
+        seen.append(holdings())
+    return seen[-1]
 
 
 def file_of(number: int) -> str:

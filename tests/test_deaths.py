@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from differential.processes import forked
-from hostile import holdings, hostile
+from hostile import holdings, holdings_at_rest, hostile
 from pairs import (
     SECONDS,
     Pair,
@@ -57,7 +57,7 @@ def test_out_of_descriptors(request):
     """All taken by the program: the connection stays on kernel TCP; later ones move again."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     request.addfinalizer(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
-    before = holdings()
+    before = holdings_at_rest()
     with make_pair("midstream") as pair, contextlib.ExitStack() as taken:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
         with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012 - which call fails is the kernel's to say
@@ -69,7 +69,7 @@ def test_out_of_descriptors(request):
     with make_pair("ring") as pair:
         exchange(pair, 5)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert not holdings().beyond(before)
+    assert holdings() == before
 
 
 def limit_address_space(spare: int) -> None:
@@ -151,7 +151,7 @@ def accepted(source: str, *arguments: object) -> Iterator[tuple[socket.socket, P
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_during_the_handshake(stage):
     with make_pair("ring") as pair:
-        before = holdings()
+        before = holdings_at_rest()
         publishes, name = STAGES[stage]
         with accepted(STOPS, publishes, name) as (near, program):
             received = 0
@@ -169,7 +169,7 @@ def test_killed_during_the_handshake(stage):
                     received += len(data)
             assert received % 10 == 0
         exchange(pair, 3)
-        until(lambda: not holdings().beyond(before), "nothing is left of the connection")
+        until(lambda: holdings() == before, "nothing is left of the connection")
 
 
 def test_killed_before_accept():
@@ -205,7 +205,7 @@ TRANSFERS = {
 def test_killed_during_a_transfer(transfer, publishes):
     """What it had sent is delivered, a sender that waits is told, and then the connection has ended."""
     source = f"sock = connect(int(sys.argv[1]), {publishes})\nsettle(sock, leads=False)\n{TRANSFERS[transfer]}"
-    before = holdings()
+    before = holdings_at_rest()
     with accepted(source) as (near, program):
         settle(near)
         assert program.line() == "sent"
@@ -227,7 +227,7 @@ def test_killed_during_a_transfer(transfer, publishes):
                 with pytest.raises((BrokenPipeError, ConnectionResetError)):
                     writer.result()
             until(lambda: refused(near), "a send fails")
-    until(lambda: not holdings().beyond(before), "nothing is left of the connection")
+    until(lambda: holdings() == before, "nothing is left of the connection")
 
 
 def test_bytes_sent_before_the_kill_outlive_it():
@@ -244,14 +244,14 @@ def test_bytes_sent_before_the_kill_outlive_it():
 @pytest.mark.parametrize("how", ["sock.close()", "sock.shutdown(socket.SHUT_WR)", "sock.shutdown(socket.SHUT_RDWR)"])
 def test_killed_during_close(how):
     source = MOVED + f"sock.sendall(b'last words'); {how}; say('x'); told()"
-    before = holdings()
+    before = holdings_at_rest()
     with accepted(source) as (near, program):
         settle(near)
         assert program.line() == "x"
         program.kill()
         assert read_to_eof(near) == b"last words"
         until(lambda: refused(near), "a send fails")
-    until(lambda: not holdings().beyond(before), "nothing is left of the connection")
+    until(lambda: holdings() == before, "nothing is left of the connection")
 
 
 @pytest.mark.parametrize("size", [1, 1000, 5000])

@@ -178,5 +178,5 @@ def test_peers_killed(publishes):
             victim.close()
             if number == 1:
                 before = holdings(), resident()
-        until(lambda: not holdings().beyond(before[0]), "nothing is left of them")
+        until(lambda: holdings() == before[0], "nothing is left of them")
         assert resident() - before[1] < 8 << 20

@@ -26,6 +26,7 @@ from hostile import (
     as_nobody,
     events,
     holdings,
+    holdings_at_rest,
     on_ring,
     violations,
 )
@@ -44,10 +45,10 @@ def peer(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> It
     caplog.set_level("INFO", "fastsock")
     with make_pair("ring"):
         pass  # what a process makes once is there
-    before = holdings()
+    before = holdings_at_rest()
     with on_ring(request.param) as peer:
         yield peer
-    until(lambda: not holdings().beyond(before), "nothing is left behind")
+    until(lambda: holdings() == before, "nothing is left behind")
 
 
 def theirs(peer: Peer) -> int:

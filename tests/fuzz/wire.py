@@ -373,7 +373,7 @@ def main() -> None:
             current.write_text(json.dumps(case))
             faulthandler.dump_traceback_later(PATIENCE, exit=True)
             run_case(case)
-            until(lambda: not holdings().beyond(before), "every descriptor and mapping is given back")
+            until(lambda: holdings() == before, "every descriptor and mapping is given back")
             check_health(pair)
             faulthandler.cancel_dump_traceback_later()
             turn += 1
