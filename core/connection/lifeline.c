@@ -131,20 +131,20 @@ static int64_t death(struct fs_connection *c) {
 }
 
 /* The kernel connection does not know of bytes of ours that were left in the ring, and while a peer closes it even
- * takes some more. On TCP the reset that they draw is told once: -ECONNRESET, or -EPIPE if the peer had ended its
- * stream before. */
+ * takes some more. On TCP the reset that they draw is told once, and before our own end is: -ECONNRESET, or -EPIPE if
+ * the peer had ended its stream before. */
 int64_t fs_refusal(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_is_broken(c) || fs_load_relaxed(&c->is.death_told)) return -EPIPE;
-    if (!fs_is_gone(c) || sender->fin_sent || fs_load_relaxed(&c->vi.tx->seen) == fs_own32(&sender->posted) ||
-        fs_moved(c) & FS_SENDING_BACK)
+    if (!fs_is_gone(c) || fs_load_relaxed(&c->vi.tx->seen) == fs_own32(&sender->posted) || fs_moved(c) & FS_SENDING_BACK)
         return 0;
     if ((fs_load_sc(&c->vi.tx->doorbell) & (FS_SHUT | FS_GONE)) == FS_SHUT)
         return 0; /* it has shut both its directions, and may live: its kernel answers */
     fs_note_death_told(c);
     enum fs_lifeline stands = fs_lifeline(c);
     /* The kernel's word for it, if it has come: told with this, and POLLERR no longer. If it has come and is not there,
-     * the program has asked for it by SO_ERROR, and was told then. */
-    if (fs_option(c->fd, SOL_SOCKET, SO_ERROR) == 0 && stands == FS_OVER) return -EPIPE;
+     * the program has asked for it by SO_ERROR, and was told then. (Behind our own FIN the end of the peer's stream is the
+     * end of all, and the kernel has nothing to say.) */
+    if (fs_option(c->fd, SOL_SOCKET, SO_ERROR) == 0 && stands == FS_OVER && !sender->fin_sent) return -EPIPE;
     return (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) == FS_FIN ? -EPIPE : -ECONNRESET;
 }
 

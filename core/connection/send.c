@@ -93,10 +93,12 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     if (!fs_sends_on_ring(c) || fs_is_lost(c) || sender->fin_sent || fs_is_broken(c) || fs_moved(c) & FS_SENDING_BACK ||
         doorbell & FS_GONE) {
         /* Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer. */
+        if (sender->fin_sent) fs_peer_lost(c); /* (nobody may have looked since) */
         part = fs_refusal(c, sender);
         if (part == 0) {
             part = fs_send_in_kernel(c, sender, data, length, flags);
-            if (fs_is_gone(c)) part = fs_tell_of_kernel(c, part);
+            int of_our_end = part == -EPIPE && sender->fin_sent; /* tells of no reset */
+            if (fs_is_gone(c) && !of_our_end) part = fs_tell_of_kernel(c, part);
         }
         return fs_end_turn_to_send(c, sender) ? part : FS_VIOLATED;
     }

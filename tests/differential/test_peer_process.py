@@ -3,6 +3,7 @@
 Functions that take ``far`` run in the child, where only names of ``pairs`` and ``processes`` are in scope.
 """
 
+import contextlib
 import errno
 import os
 import select
@@ -172,6 +173,26 @@ def test_a_peer_killed_with_bytes_unread_resets(kind: str) -> None:
         assert read_exactly(near, 100_000) == pattern(100_000)
         with raises_errno(errno.ECONNRESET):
             near.recv(100)
+        assert near.recv(100) == b""
+
+
+@pytest.mark.parametrize("first", ["send", "recv"])
+@pytest.mark.parametrize("killed_first", [False, True])
+def test_our_half_close_hides_no_reset_of_a_killed_peer(kind: str, killed_first: bool, first: str) -> None:
+    with spawn(kind, leave_unread) as (near, child):
+        near.sendall(b"never read")
+        assert child.line() == "arrived"
+        if killed_first:
+            child.kill()
+            with contextlib.suppress(OSError):  # ENOTCONN in TCP; see docs/limitations.md
+                near.shutdown(socket.SHUT_WR)
+        else:
+            near.shutdown(socket.SHUT_WR)
+            child.kill()
+        with raises_errno(errno.ECONNRESET):
+            near.send(b"x") if first == "send" else near.recv(100)
+        with raises_errno(errno.EPIPE):
+            near.send(b"x")
         assert near.recv(100) == b""
 
 
