@@ -2,15 +2,13 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from fastsock._native.core cimport fs_call, fs_connection
+from fastsock._native.core cimport fs_call
 from fastsock._native.core_ring cimport fs_counters
-from fastsock._native.meeting cimport fs_course
+from fastsock._native.reports cimport Standing
 
-cdef class Endpoint:
+cdef class Endpoint(Standing):
     cdef object __weakref__
-    cdef fs_connection c
     cdef readonly set descriptors
-    cdef fs_course course  # how it stands with its peer until its path is decided
     cdef public object session  # what is known of the service's sessions, which this one adds to when it ends; or None
     cdef public object queue  # the completion queue of the loop that drives it, or None
     cdef public object member  # how an event set of the program's selectors has it (members.pyx); or None
@@ -23,11 +21,9 @@ cdef class Endpoint:
 cdef dict by_descriptor
 cdef dict by_inode
 cdef set nameless
-cdef list reason_texts
 cdef fs_counters totals
 cdef uint64_t inode_of(int fd) except? 0
 cdef bint identify(Endpoint self) except? True
-cdef tuple standing_of(Endpoint self)
 cdef int say_goodbye(Endpoint self) except -1
 cdef int let_go(Endpoint self) except -1
 cdef int let_loose(Endpoint self) except -1

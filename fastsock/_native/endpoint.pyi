@@ -2,40 +2,21 @@
 
 from typing import Any
 
-class Endpoint:
+from fastsock._native.reports import Standing
+
+class Endpoint(Standing):
     """One end of one TCP connection in this process."""
 
     def __new__(cls, fd: int, later: bool = False) -> Endpoint:
         """OSError if `fd` is no open descriptor; with `later` the kernel is asked which socket it is only once that matters."""
     # identity
     @property
-    def fd(self) -> int:
-        """A descriptor of the kernel connection."""
-    @property
     def descriptors(self) -> set[int]:
         """All descriptors of the connection that this process knows of."""
     @property
     def inode(self) -> int:
         """The kernel's number of the socket: the same for all its descriptors."""
-    @property
-    def holders(self) -> int:
-        """Processes that have this connection open."""
     # rendezvous
-    @property
-    def undecided(self) -> bool:
-        """Whether an operation may still have something to do about the path."""
-    @property
-    def searching(self) -> bool:
-        """Whether it looks for its peer."""
-    @property
-    def stage(self) -> str:
-        """What it does about its path (enum fs_course_state), for reports."""
-    @property
-    def reason(self) -> str:
-        """Why the connection is on kernel TCP; "": nothing is decided yet, or it is not."""
-    @property
-    def operations(self) -> int:
-        """Operations through the facade, ever."""
     session: Any
     """What is known of the sessions of this one's service (fastsock._native.sessions.Sessions): its `note` is called when the
     endpoint ends. None: nothing."""
@@ -46,35 +27,8 @@ class Endpoint:
     `dismiss(endpoint)`, which are called before the endpoint attaches and when it has not, and `keep_late(place, data)`."""
     # state
     @property
-    def attached(self) -> bool:
-        """Whether it has a region."""
-    @property
-    def peer_consents(self) -> bool:
-        """Whether the other end is attached too."""
-    @property
-    def standing(self) -> tuple[bool, bool, bool, str]:
-        """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
-    @property
-    def exposed(self) -> bool:
-        """Whether somebody may poll the descriptor."""
-    @property
-    def driven(self) -> bool:
-        """Whether an event loop's transport drives it: nobody else reads, writes or polls the descriptor."""
-    @property
-    def broken(self) -> bool:
-        """Whether it was reset after a violation."""
-    @property
-    def finished(self) -> bool:
-        """Whether it has ended in this process."""
-    @property
-    def left(self) -> bool:
-        """Whether somebody else reads and writes the descriptor by now."""
-    @property
     def bridge(self) -> int:
         """Process id of the bridge that the descriptor leads to; 0: none."""
-    @property
-    def window(self) -> int:
-        """w of the region, descriptors; 0 before it is attached."""
     def note_local(self, here: bool) -> None:
         """Whether the peer is on this host, which whoever decides the path has found out."""
     # options
@@ -82,9 +36,6 @@ class Endpoint:
     """TCP_NODELAY: nothing is combined."""
     def forget_timeouts(self) -> None:
         """SO_RCVTIMEO or SO_SNDTIMEO was set: the next wait asks the kernel for both."""
-    @property
-    def oob_inline(self) -> bool:
-        """SO_OOBINLINE on the ring."""
     def set_oob_inline(self, inline: bool) -> bool:
         """Sets SO_OOBINLINE on the ring. False if the endpoint has ended: then the option is the kernel's alone."""
     def limit_buffers(self, receive: int, send: int) -> None:
@@ -118,7 +69,3 @@ class Endpoint:
         """A fork begins, for which the connection thread stops: an operation starts it again, if nobody else does."""
     def start_over(self) -> None:
         """In a forked child: the parent's meeting is not the child's."""
-    def ends(self) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
-        """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
-    def describe(self) -> dict[str, Any]:
-        """Where this end stands, for reports of what went wrong."""

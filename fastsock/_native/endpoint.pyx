@@ -14,15 +14,12 @@ from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.leaving cimport bridge, keep_parcel
 from fastsock._native.meeting cimport *
-from fastsock._native.reports cimport description
+from fastsock._native.reports cimport Standing
 
 import os as _os
 
 # Without it the core would not let go of the GIL, nor know its process.
 from fastsock._native import front as _front
-
-cdef extern from "errno.h":
-    int errno
 
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
@@ -45,7 +42,7 @@ cdef uint64_t inode_of(int fd) except? 0:
     return inode
 
 
-cdef class Endpoint:
+cdef class Endpoint(Standing):
     """One end of one TCP connection in this process.
 
     `fd` is a descriptor of the kernel connection, `descriptors` all that this process knows of.
@@ -70,10 +67,6 @@ cdef class Endpoint:
         fs_discard(&self.c, &totals)
 
     # ---- descriptors -------------------------------------------------------------------------------------
-
-    @property
-    def fd(self):
-        return self.c.fd
 
     @property
     def inode(self):
@@ -129,64 +122,6 @@ cdef class Endpoint:
             sys_close(fd)
         return 0
 
-    # ---- how it stands (endpoint.pyi says what each means) -----------------------------------------------
-
-    @property
-    def attached(self):
-        return fs_is_attached(&self.c)
-
-    @property
-    def exposed(self):
-        return fs_is_exposed(&self.c)
-
-    @property
-    def broken(self):
-        return fs_is_broken(&self.c)
-
-    @property
-    def driven(self):
-        return fs_is_driven(&self.c)
-
-    @property
-    def finished(self):
-        return fs_has_ended(&self.c)
-
-    @property
-    def left(self):
-        return fs_is_out(&self.c)
-
-    @property
-    def holders(self):
-        return fs_count_holders(self.c.own)
-
-    @property
-    def peer_consents(self):
-        return fs_is_attached(&self.c) and fs_load_sc(&self.c.vi.tx.ready) != 0
-
-    @property
-    def undecided(self):
-        return fs_is_undecided(&self.course)
-
-    @property
-    def searching(self):
-        return fs_is_searching(&self.course)
-
-    @property
-    def stage(self):
-        return fs_course_name(self.course.state).decode()
-
-    @property
-    def operations(self):
-        return self.course.operations
-
-    @property
-    def reason(self):
-        return reason_texts[self.course.reason]
-
-    @property
-    def standing(self):
-        return standing_of(self)
-
     # ---- options -----------------------------------------------------------------------------------------
 
     @property
@@ -226,10 +161,6 @@ cdef class Endpoint:
         finally:
             self.end(&call)
 
-    @property
-    def oob_inline(self):
-        return self.c.vi.oob_inline != 0
-
     def set_oob_inline(self, bint inline):
         """False if the endpoint has ended: then the option is the kernel's alone."""
         cdef fs_call call
@@ -254,10 +185,6 @@ cdef class Endpoint:
         fs_store_relaxed(&self.c.locality, FS_HERE if here else FS_ELSEWHERE)
 
     # ---- the region --------------------------------------------------------------------------------------
-
-    @property
-    def window(self):
-        return self.c.vi.window
 
     def expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
@@ -324,30 +251,6 @@ cdef class Endpoint:
         """In a forked child: the meeting is the parent's (fs_start_over)."""
         fs_start_over(&self.course, &self.c)
 
-    # ---- reports -----------------------------------------------------------------------------------------
-
-    def ends(self):
-        """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
-        cdef unsigned char address[16]
-        cdef int port, remote, length
-        result = []
-        for remote in range(2):
-            length = fs_end_of(self.c.fd, remote, address, &port)
-            if length < 0:
-                raise OSError(errno, "no address")
-            result.append(((<char *>address)[:length], port))
-        return tuple(result)
-
-    def describe(self):
-        """Where this end stands, for reports of what went wrong: a dict of numbers."""
-        return description(&self.c) | {"standing": standing_of(self), "operations": self.course.operations,
-                                         "stage": self.stage}
-
-
-cdef tuple standing_of(Endpoint self):
-    """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
-    return fs_sends_on_ring(&self.c), fs_receives_on_ring(&self.c), fs_is_attached(&self.c), self.reason
-
 
 cdef bint identify(Endpoint self) except? True:
     """Whether it is known which socket this is, from now on if not before. An endpoint whose number has been closed behind
@@ -366,9 +269,6 @@ cdef bint identify(Endpoint self) except? True:
     by_inode[self.c.inode] = self
     fs_note_on_roll(self.c.place, self.c.inode, self.c.fd, self.course.reason)
     return True
-
-
-cdef list reason_texts = [""]  # by their numbers (core/wire/reasons.h)
 
 
 # ---- how an endpoint ends in this process --------------------------------------------------------------------

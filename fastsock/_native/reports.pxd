@@ -2,6 +2,14 @@
 
 from fastsock._native.core cimport fs_connection
 from fastsock._native.core_ring cimport fs_counters
+from fastsock._native.meeting cimport fs_course
 
+cdef class Standing:
+    cdef fs_connection c
+    cdef fs_course course  # how it stands with its peer until its path is decided
+
+
+cdef list reason_texts
+cdef tuple standing_of(Standing self)
 cdef dict description(fs_connection *c)
 cdef dict counts(fs_counters *count)

@@ -1,10 +1,110 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""What is told of connections: where one stands, and what they counted. Read only, and no endpoint is known here."""
+"""What is told of connections: where one stands, and what they counted. Read only: what is done with one is the endpoint's."""
 
 from libc.stdint cimport uint64_t, uintptr_t
 
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
+from fastsock._native.meeting cimport *
+
+cdef extern from "errno.h":
+    int errno
+
+cdef list reason_texts = [""]  # by their numbers (core/wire/reasons.h)
+
+
+cdef class Standing:
+    """What one end of a connection tells of itself (endpoint.pyi says what each means)."""
+
+    @property
+    def fd(self):
+        return self.c.fd
+
+    @property
+    def holders(self):
+        return fs_count_holders(self.c.own)
+
+    @property
+    def attached(self):
+        return fs_is_attached(&self.c)
+
+    @property
+    def peer_consents(self):
+        return fs_is_attached(&self.c) and fs_load_sc(&self.c.vi.tx.ready) != 0
+
+    @property
+    def window(self):
+        return self.c.vi.window
+
+    @property
+    def exposed(self):
+        return fs_is_exposed(&self.c)
+
+    @property
+    def driven(self):
+        return fs_is_driven(&self.c)
+
+    @property
+    def broken(self):
+        return fs_is_broken(&self.c)
+
+    @property
+    def left(self):
+        return fs_is_out(&self.c)
+
+    @property
+    def finished(self):
+        return fs_has_ended(&self.c)
+
+    @property
+    def oob_inline(self):
+        return self.c.vi.oob_inline != 0
+
+    @property
+    def undecided(self):
+        return fs_is_undecided(&self.course)
+
+    @property
+    def searching(self):
+        return fs_is_searching(&self.course)
+
+    @property
+    def stage(self):
+        return fs_course_name(self.course.state).decode()
+
+    @property
+    def operations(self):
+        return self.course.operations
+
+    @property
+    def reason(self):
+        return reason_texts[self.course.reason]
+
+    @property
+    def standing(self):
+        return standing_of(self)
+
+    def ends(self):
+        """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
+        cdef unsigned char address[16]
+        cdef int port, remote, length
+        result = []
+        for remote in range(2):
+            length = fs_end_of(self.c.fd, remote, address, &port)
+            if length < 0:
+                raise OSError(errno, "no address")
+            result.append(((<char *>address)[:length], port))
+        return tuple(result)
+
+    def describe(self):
+        """Where this end stands, for reports of what went wrong: a dict of numbers."""
+        return description(&self.c) | {"standing": standing_of(self), "operations": self.course.operations,
+                                         "stage": self.stage}
+
+
+cdef tuple standing_of(Standing self):
+    """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
+    return fs_sends_on_ring(&self.c), fs_receives_on_ring(&self.c), fs_is_attached(&self.c), self.reason
 
 
 cdef dict description(fs_connection *c):

@@ -10,8 +10,9 @@ from cpython.ref cimport Py_DECREF
 
 from fastsock._native.core cimport FS_VIOLATED, fs_receives_on_ring, fs_sends_on_ring
 from fastsock._native.core_ring cimport ECONNRESET
-from fastsock._native.endpoint cimport Endpoint, let_loose, standing_of
+from fastsock._native.endpoint cimport Endpoint, let_loose
 from fastsock._native.queue cimport CompletionQueue, Driven
+from fastsock._native.reports cimport standing_of
 
 import os as _os
 from asyncio import Protocol as _Protocol

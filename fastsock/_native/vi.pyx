@@ -9,11 +9,11 @@ from fastsock._native.channel cimport FS_NO_THREAD
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport (
-    Endpoint, by_descriptor, by_inode, identify, inode_of, let_go, nameless, reason_texts, say_goodbye, totals,
+    Endpoint, by_descriptor, by_inode, identify, inode_of, let_go, nameless, say_goodbye, totals,
 )
 from fastsock._native.front cimport note_process
 from fastsock._native.meeting cimport *
-from fastsock._native.reports cimport counts
+from fastsock._native.reports cimport counts, reason_texts
 from fastsock._native.sessions cimport Sessions
 
 cdef extern from "pythread.h":
