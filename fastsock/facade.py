@@ -67,6 +67,7 @@ class socket(_Kernel, metaclass=_Class):
     _handed_out: bool  # somebody knows the descriptor's number and may poll it
 
     if not TYPE_CHECKING:
+        __init__ = sockets.init
         recv = calls.recv
         recv_into = calls.recv_into
         recvfrom = calls.recvfrom
@@ -101,21 +102,6 @@ class socket(_Kernel, metaclass=_Class):
     def _is_tls(sock: _Kernel) -> bool:
         ssl = sys.modules.get("ssl")
         return ssl is not None and isinstance(sock, ssl.SSLSocket)
-
-    def __init__(self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
-        self._endpoint = None
-        self._buffer_limits = (0, 0)
-        self._timeout_ns = -1
-        self._handed_out = fileno is not None
-        try:
-            super().__init__(family, type, proto, fileno)
-        except OSError as error:
-            if not _made_room(error):
-                raise
-            super().__init__(family, type, proto, fileno)
-        sockets.note_timeout(self)
-        if fileno is not None:
-            self._adopt()
 
     # ---- from socket to endpoint -------------------------------------------------------------------------
 
@@ -280,7 +266,6 @@ class socket(_Kernel, metaclass=_Class):
         return at - offset
 
 
-socket.__init__.__annotations__ = {}  # `help()` shows the signature that it shows of the stdlib's
 _OWN_NAMES = {name: getattr(socket, name) for name in ("__module__", "__doc__")}
 
 

@@ -5,15 +5,19 @@ from libc.stdint cimport uint32_t, uint64_t
 from fastsock._native.core cimport fs_call
 from fastsock._native.core_ring cimport fs_counters
 from fastsock._native.reports cimport Standing
+from fastsock._native.sessions cimport Sessions
 
 cdef class Endpoint(Standing):
     cdef object __weakref__
     cdef readonly set descriptors
-    cdef public object session  # what is known of the service's sessions, which this one adds to when it ends; or None
+    cdef public Sessions session  # what is known of the service's sessions, which this one adds to when it ends; or None
     cdef public object queue  # the completion queue of the loop that drives it, or None
     cdef public object member  # how an event set of the program's selectors has it (members.pyx); or None
     cdef readonly int bridge
 
+    cpdef adopt(self, int fd)
+    cpdef forget(self, int fd)
+    cpdef expose(self)
     cdef int point_to(self, int fd) except -1
     cdef int end(self, fs_call *call) except -1
 

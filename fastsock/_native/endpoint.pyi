@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastsock._native.reports import Standing
+from fastsock._native.sessions import Sessions
 
 class Endpoint(Standing):
     """One end of one TCP connection in this process."""
@@ -17,9 +18,8 @@ class Endpoint(Standing):
     def inode(self) -> int:
         """The kernel's number of the socket: the same for all its descriptors."""
     # rendezvous
-    session: Any
-    """What is known of the sessions of this one's service (fastsock._native.sessions.Sessions): its `note` is called when the
-    endpoint ends. None: nothing."""
+    session: Sessions | None
+    """What is known of the sessions of this one's service, which learns from this one when the endpoint ends. None: nothing."""
     member: Any
     """How an event set of the program's selectors has it (`members.Member`), or None."""
     queue: Any

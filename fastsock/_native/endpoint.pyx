@@ -15,6 +15,7 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.leaving cimport bridge, keep_parcel
 from fastsock._native.meeting cimport *
 from fastsock._native.reports cimport Standing
+from fastsock._native.sessions cimport Sessions
 
 import os as _os
 
@@ -73,7 +74,7 @@ cdef class Endpoint(Standing):
         identify(self)
         return self.c.inode
 
-    def adopt(self, int fd):
+    cpdef adopt(self, int fd):
         """Adds a descriptor of this connection. One that had the number before was closed behind our back."""
         before = by_descriptor.get(fd)
         if before is not None and before is not self:
@@ -83,11 +84,11 @@ cdef class Endpoint(Standing):
         self.descriptors.add(fd)
         by_descriptor[fd] = self
 
-    def forget(self, int fd):
+    cpdef forget(self, int fd):
         """`fd` is about to be closed, or no longer means this connection. With the last one the endpoint ends."""
         if by_descriptor.get(fd) is self:
             del by_descriptor[fd]
-        if fd not in self.descriptors:
+        elif fd not in self.descriptors:
             return
         if fs_calls_inside(&self.c):
             identify(self)
@@ -186,7 +187,7 @@ cdef class Endpoint(Standing):
 
     # ---- the region --------------------------------------------------------------------------------------
 
-    def expose(self):
+    cpdef expose(self):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
         cdef fs_call call
         cdef int lacks = -EINTR
@@ -314,18 +315,19 @@ cdef int conclude(Endpoint self, fs_call *call) except -1:
 
 cdef int say_goodbye(Endpoint self) except -1:
     """The connection has ended in this process, and ends on the ring if this is the last holder. For who was told so."""
+    cdef Sessions session = self.session
     fs_end_search(&self.course)
     if self.member is not None:
         self.member.part()
-    if self.session is not None:
-        session, self.session = self.session, None
+    if session is not None:
+        self.session = None
         note_session(self, session)
     if self.course.kit != NULL:
         fs_end_answers(self.course.kit)
     return let_go(self)
 
 
-cdef int note_session(Endpoint self, session) except -1:
+cdef int note_session(Endpoint self, Sessions session) except -1:
     """The service learns from the session that has ended."""
     cdef uint64_t messages = (
         fs_load_relaxed64(&self.c.vi.count.messages_sent) + fs_load_relaxed64(&self.c.vi.count.messages_received))
@@ -341,7 +343,7 @@ cdef int note_session(Endpoint self, session) except -1:
 cdef int let_go(Endpoint self) except -1:
     """The last that is said: nobody finds the endpoint any more."""
     nameless.discard(self)
-    if by_inode.get(self.c.inode) is self:
+    if self.c.inode and by_inode.get(self.c.inode) is self:
         del by_inode[self.c.inode]
     fs_let_go_of(&self.c, &totals)
     return 0

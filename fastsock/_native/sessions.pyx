@@ -17,10 +17,11 @@ cdef dict ports = {}
 cdef class Sessions:
     """What the sessions of one service were like."""
 
-    def note(self, int64_t operations, int sought=0, uint64_t calls=0, uint64_t messages=0):
+    cpdef int note(self, int64_t operations, int sought=0, uint64_t calls=0, uint64_t messages=0) except -1:
         """A session has ended (fs_note_session)."""
         if sought >= 0:
             fs_note_session(&self.sessions, operations, sought, calls, messages)
+        return 0
 
     @property
     def later(self):

@@ -34,7 +34,7 @@ cdef extern from *:
     object fs_new(object, object)
 
 
-cdef Shim new_shim(Origin origin, protocol, Transport transport, sock, session):
+cdef Shim new_shim(Origin origin, protocol, Transport transport, sock, Sessions session):
     """Made with the connection, or for a `transport` whose protocol became one of the other kind. `sock`: the socket object
     that the connection is made of, if there is one. `session`: what is known of the service's sessions, or None."""
     cdef bint buffered = is_buffered(protocol)
@@ -58,7 +58,7 @@ cdef class Shim(Below):
     cdef object protocol              # the program's, as the factory made it
     cdef Transport transport
     cdef object sock
-    cdef object session
+    cdef Sessions session
 
     def __cinit__(self):
         pass  # (no pickling: a shim without a transport is of no use)
@@ -254,7 +254,7 @@ cdef bint overrides_data_calls(Origin origin, sock) except -1:
     return False
 
 
-cdef int begin_without(Transport transport, session) except -1:
+cdef int begin_without(Transport transport, Sessions session) except -1:
     """A connection that gets an endpoint only when it proves busy."""
     transport.session = session
     transport.acts_at = count_beginning(session)

@@ -28,6 +28,9 @@ def begin_connecting(self: socket, address: Any = None) -> None:
     """A connect to `address` is under way, or, without one, it is not known whether the socket is connected: it gets its endpoint if
     its connection may move."""
 
+def init(self: socket, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> None:
+    """As socket.__init__. With `fileno` the connection behind it is taken over."""
+
 def connect(self: socket, address: _Address, /) -> None:
     """As socket.connect."""
 

@@ -43,6 +43,9 @@ cdef extern from "Python.h":
 cdef extern from "<netinet/in.h>":
     enum: AF_INET, AF_INET6, SOCK_STREAM
 
+cdef enum:
+    NOTED_MOST = 32
+
 cdef PyTypeObject *facade_struct = NULL
 cdef object facade = None
 cdef object plain_class = None  # the stdlib's, of which the facade's is derived
@@ -70,10 +73,16 @@ cdef object kernel_detach = _socket.socket.detach
 cdef object kernel_del = _socket.socket.__del__
 cdef object default_timeout = _socket.getdefaulttimeout
 
+cdef object KERNEL_FAMILY = stdlib.AF_INET
+cdef object KERNEL_TYPE = stdlib.SOCK_STREAM
+cdef tuple NO_LIMITS = (0, 0)
+cdef int noted[2 * NOTED_MOST]  # facade._NOTED: a level and an option in turn
+cdef int noted_count = 0
+
 
 def install(type):
     """Tells this module the facade's class, whose slots it reads and sets itself."""
-    global facade, plain_class, facade_struct, endpoint_slot, timeout_slot, limits_slot, handed_out_slot
+    global facade, plain_class, facade_struct, endpoint_slot, timeout_slot, limits_slot, handed_out_slot, noted_count
     facade, plain_class = type, type.__base__
     facade_struct = <PyTypeObject *>type
     endpoint_slot = fs_slot_offset(type, b"_endpoint")
@@ -82,6 +91,10 @@ def install(type):
     handed_out_slot = fs_slot_offset(type, b"_handed_out")
     if min(endpoint_slot, timeout_slot, limits_slot, handed_out_slot) < 0:
         raise TypeError("the facade's class has not the slots that this module sets")
+    for noted_count, (level, option) in enumerate(type._NOTED, 1):
+        if noted_count > NOTED_MOST:
+            raise ValueError("more options are noted than there is room for")
+        noted[2 * noted_count - 2], noted[2 * noted_count - 1] = level, option
 
 
 cdef inline int member(object sock, Py_ssize_t offset):
@@ -209,6 +222,29 @@ cpdef begin_connecting(self, address=None):
         begin_when_connected(endpoint)
 
 
+def init(self, family=-1, type=-1, proto=-1, fileno=None):
+    """As socket.__init__, which is Python's and would be a frame more for each connection."""
+    check(self)
+    set_slot(self, endpoint_slot, None)
+    set_slot(self, limits_slot, NO_LIMITS)
+    set_slot(self, handed_out_slot, fileno is not None)
+    if fileno is None:
+        family = KERNEL_FAMILY if family == -1 else family
+        type = KERNEL_TYPE if type == -1 else type
+        proto = 0 if proto == -1 else proto
+    try:
+        kernel_init(self, family, type, proto, fileno)
+    except OSError as error:
+        if error.errno not in (EMFILE, ENFILE) or not facade._give_back():
+            raise
+        kernel_init(self, family, type, proto, fileno)
+    self._io_refs = 0
+    self._closed = False
+    note_timeout(self)
+    if fileno is not None:
+        self._adopt()
+
+
 def connect(self, address, /):
     """As socket.connect."""
     global errno
@@ -309,8 +345,17 @@ def setsockopt(self, level, option, *arguments):
         self._set_option(level, option, *arguments)
         return
     kernel_setsockopt(self, level, option, *arguments)
-    if (level, option) in facade._NOTED:
+    if is_noted(level, option):
         self._note_option(level, option)
+
+
+cdef bint is_noted(int level, int option) except -1:
+    """Whether an option that the kernel has taken is one of facade._NOTED."""
+    cdef int at
+    for at in range(noted_count):
+        if noted[2 * at] == level and noted[2 * at + 1] == option:
+            return True
+    return False
 
 
 def getsockopt(self, level, option, *arguments):

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from fastsock._native.core cimport fs_receives_on_ring
 from fastsock._native.queue cimport CompletionQueue, Driven
+from fastsock._native.sessions cimport Sessions
 
 cdef enum:
     HIGH_WATER = 65536  # bytes: asyncio's default
@@ -39,7 +40,7 @@ cdef class Carried(Driven):
     # the connection
     cdef readonly int64_t operations
     cdef int64_t acts_at              # operations, from which on there is something to do beside counting them
-    cdef object session               # what is known of the service's sessions, or None
+    cdef Sessions session             # what is known of the service's sessions, or None
     cdef bint entered                 # the queue has it
     # receiving
     cdef bint reading                 # as pause_reading and resume_reading left it

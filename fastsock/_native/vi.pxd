@@ -7,11 +7,12 @@ from fastsock._native.core cimport fs_is_in_kernel
 from fastsock._native.core_ring cimport fs_load_relaxed
 from fastsock._native.endpoint cimport Endpoint, totals
 from fastsock._native.meeting cimport FS_ANSWER_LATER, FS_THREAD_LATER, fs_is_searching, fs_is_undecided
+from fastsock._native.sessions cimport Sessions
 
 cdef Endpoint endpoint_at(object fd)
 cpdef find(int fd)
 cdef bint may_begin() except -1
-cdef int64_t count_beginning(object session) except -1
+cdef int64_t count_beginning(Sessions session) except -1
 cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
 cdef int take_step(Endpoint endpoint) except -1

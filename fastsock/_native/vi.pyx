@@ -239,7 +239,7 @@ cdef bint may_begin() except -1:
     return enabled
 
 
-cdef int64_t count_beginning(session) except -1:
+cdef int64_t count_beginning(Sessions session) except -1:
     """Counts a connection as opened. After how many operations it shall look for its peer; INT64_MAX: never. `session`: what is
     known of its service, Sessions or None."""
     cdef int64_t after
@@ -250,11 +250,11 @@ cdef int64_t count_beginning(session) except -1:
     return after
 
 
-cdef inline int64_t begins_after(session):
+cdef inline int64_t begins_after(Sessions session):
     """After how many operations a connection of this service shall look for its peer. (With `move_after` 0 at once, whatever is
     known.)"""
-    if operations_before and type(session) is Sessions and (<Sessions>session).sessions.later > operations_before:
-        return (<Sessions>session).sessions.later
+    if operations_before and session is not None and session.sessions.later > operations_before:
+        return session.sessions.later
     return operations_before
 
 
