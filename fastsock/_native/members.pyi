@@ -1,6 +1,6 @@
 """Connections on the ring in an event set of the program's selectors."""
 
-from weakref import WeakSet
+from weakref import KeyedRef
 
 class Member:
     """A connection in an event set."""
@@ -23,8 +23,11 @@ class EventSet:
     def aside(self) -> bool:
         """From now on the kernel tells of all connections: others wait for the same epoll."""
 
-alive: WeakSet[EventSet]
-"""The event sets of this process."""
+alive: dict[int, KeyedRef[int, EventSet]]
+"""The event sets of this process, by their addresses."""
+
+def forget(reference: KeyedRef[int, EventSet]) -> None:
+    """The event set is gone."""
 
 def before_fork() -> None:
     """A fork shares the kernel's registrations with the child: from now on all members stand aside."""

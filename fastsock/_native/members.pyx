@@ -33,15 +33,25 @@ cdef enum:
 cdef enum:  # nanoseconds
     COOL = 1_000_000  # after which a quiet member is armed and left to the set
 
-alive = _weakref.WeakSet()
-"""The event sets of this process."""
+alive = {}
+"""The event sets of this process: weak references, by the sets' addresses. (Other threads make sets and drop them while a fork
+hook goes through all: it does so over a list, which is made in one piece. A WeakSet is iterated over as it changes.)"""
+
+
+def forget(reference):
+    """The event set is gone."""
+    alive.pop(reference.key, None)
+
+
+cdef list all_alive():
+    return [waiter for waiter in [reference() for reference in list(alive.values())] if waiter is not None]
 
 
 def before_fork():
     """A fork shares the kernel's registrations with the child, and members are nobody's but this process's: from now on all
     stand aside, and the kernel tells."""
     cdef EventSet waiter
-    for waiter in list(alive):
+    for waiter in all_alive():
         waiter.step_aside()
 
 
@@ -53,7 +63,7 @@ def after_fork_in_parent():
 def after_fork_in_child():
     """The threads that slept or polled are the parent's."""
     cdef EventSet waiter
-    for waiter in list(alive):
+    for waiter in all_alive():
         waiter.aside = True
         waiter.sleepers = 0
         fs_store_relaxed(&waiter.spinners, 0)
@@ -248,7 +258,7 @@ cdef class EventSet:
         self.members = {}
         self.hot = []
         fs_take_up_polling(&self.habit)
-        alive.add(self)
+        alive[id(self)] = _weakref.KeyedRef(self, forget, id(self))
 
     cdef int make_set(self) except 1:
         """Makes the event set, if there is none yet. OSError without descriptors."""

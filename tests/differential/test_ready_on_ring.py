@@ -14,6 +14,8 @@ import select
 import selectors
 import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP
@@ -449,6 +451,34 @@ def test_a_fork_beside_a_waiting_epoll(pair: Pair, who: str, asleep: bool) -> No
         assert waiting.result() == "IN"
         assert near.recv(100) == b"again"
         assert news(epoll, 0) == "none"
+
+
+def test_forks_while_threads_make_epolls_and_drop_them(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle_path(pair)
+    unheard: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unheard.append)
+    over = threading.Event()
+    interval = sys.getswitchinterval()
+
+    def make() -> None:
+        while not over.is_set():
+            kept = [select.epoll() for _ in range(100)]
+            del kept
+
+    makers = [Task(make) for _ in range(2)]
+    try:
+        sys.setswitchinterval(1e-5)
+        for _ in range(200):
+            child = os.fork()
+            if not child:
+                os._exit(len(unheard))
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+    for maker in makers:
+        maker.result()
+    assert unheard == []
 
 
 @pytest.mark.parametrize("member", ["parent's", "child's"])
