@@ -319,8 +319,10 @@ cdef class epoll(EventSet):
                         if found or told:
                             return self.tell(found, told, most)
                     self.spin(now + min(SLICE, budget - (now - began)))
+                    PyErr_CheckSignals()
                     now = fs_now()
                     continue
+            PyErr_CheckSignals()  # (one that came since the program's last step would not end the sleep)
             # Nothing is there. (A member that says twice that something may be, and has nothing, is looked at by
             # the clock.)
             if self.set != NULL and (not self.arm_all() or fs_fall_asleep(self.set)):

@@ -292,9 +292,11 @@ cdef class Waiter(EventSet):
                         if n:
                             return n
                     self.spin(now + min(SLICE, budget - (now - began)))
+                    PyErr_CheckSignals()
                     self.take_hints()
                     now = fs_now()
                     continue
+            PyErr_CheckSignals()  # (one that came since the program's last step would not end the sleep)
             # Nothing is there. (A member that says twice that something may be, and has nothing, is looked at by the
             # clock.)
             if self.hot and (not self.arm_these() or fs_fall_asleep(self.set)):

@@ -445,6 +445,26 @@ def test_a_signal_handler_that_raises(pair: Pair, call: Callable[..., str]) -> N
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.parametrize("kind", ["kernel", "ring"])
+@pytest.mark.parametrize("call", [*CALLS.values(), by_selector(selectors.EpollSelector)], ids=[*CALLS, "EpollSelector"])
+def test_a_signal_that_comes_while_the_wait_polls(kind: str, call: Callable[..., str]) -> None:
+    with contextlib.ExitStack() as stack:
+        if kind != "kernel":
+            import fastsock
+
+            fastsock.patch(ready_on_ring=1, move_after=0, poll_us=300_000)
+            stack.callback(fastsock.unpatch)
+        pair = stack.enter_context(make_pair(kind))
+        settle_path(pair)
+        before = signal.signal(signal.SIGUSR1, lambda *_: pair.far.sendall(b"x"))
+        stack.callback(signal.signal, signal.SIGUSR1, before)
+        for _ in range(3):
+            main = threading.main_thread().ident or 0
+            Task(lambda main=main: (time.sleep(0.05), signal.pthread_kill(main, signal.SIGUSR1)))
+            assert call(pair.near) == "IN"
+            assert pair.near.recv(10) == b"x"
+
+
 @each_call
 def test_a_time_limit(pair: Pair, call: Callable[..., str]) -> None:
     settle_path(pair)
