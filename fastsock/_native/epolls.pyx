@@ -304,7 +304,7 @@ cdef class epoll(EventSet):
                 self.ask(events, most, wait, found, told)
                 return self.tell(found, told, most)
             if patience == 0:
-                self.ask(events, most, wait, found, told)
+                self.ask(events, most, wait, found, told, True)
                 if not found and not told and self.set != NULL and fs_is_hinted(self.set):
                     self.take_hints()  # what came meanwhile
                     self.look_at_all(now, wait, found)
@@ -353,11 +353,21 @@ cdef class epoll(EventSet):
                 return []
             uncertain = False
 
-    cdef int ask(self, epoll_event *events, int most, uint64_t wait, list found, list told) except -1:
-        """Asks the kernel, without waiting."""
-        cdef int n = epoll_wait(self.fd, events, most, 0)
+    cdef int ask(self, epoll_event *events, int most, uint64_t wait, list found, list told, bint lets_go=False) except -1:
+        """Asks the kernel, without waiting. `lets_go`: other threads may run, as with the kernel's own; nothing has been found
+        yet, which they could change."""
+        global errno
+        cdef int n, failed, fd = self.fd
+        if lets_go:
+            with nogil:
+                n = epoll_wait(fd, events, most, 0)
+                failed = errno
+        else:
+            n = epoll_wait(fd, events, most, 0)
+            failed = errno
         if n < 0:
-            if errno != EINTR:
+            if failed != EINTR:
+                errno = failed
                 PyErr_SetFromErrno(OSError)
             PyErr_CheckSignals()
             return 0

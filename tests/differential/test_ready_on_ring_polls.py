@@ -12,6 +12,7 @@ import select
 import selectors
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -463,6 +464,32 @@ def test_a_signal_that_comes_while_the_wait_polls(kind: str, call: Callable[...,
             Task(lambda main=main: (time.sleep(0.05), signal.pthread_kill(main, signal.SIGUSR1)))
             assert call(pair.near) == "IN"
             assert pair.near.recv(10) == b"x"
+
+
+def test_who_does_not_wait_lets_other_threads_run(pair: Pair) -> None:
+    settle_path(pair)
+    steps: list[int] = []
+
+    def work() -> None:
+        for _ in range(50):
+            time.sleep(0)
+            steps.append(1)
+
+    interval = sys.getswitchinterval()
+    with select.epoll() as epoll:
+        epoll.register(pair.near, POLLIN)
+        for ask in (lambda: epoll.poll(0), lambda: select.select([pair.near], [], [], 0)):
+            steps.clear()
+            sys.setswitchinterval(SECONDS)  # nobody takes the turn from who does not give it
+            try:
+                worker = Task(work)
+                end = time.monotonic() + SECONDS / 2
+                while len(steps) < 50 and time.monotonic() < end:
+                    ask()
+            finally:
+                sys.setswitchinterval(interval)
+            assert len(steps) == 50
+            worker.result()
 
 
 @each_call
