@@ -55,9 +55,9 @@ cdef Endpoint ring_endpoint(object fd, int what):
 
 
 cdef int64_t descriptor_timeout(Endpoint endpoint, int fd) noexcept:
-    """0: O_NONBLOCK is set. Asked only where somebody knows the number, or a loop does, who could have set it: the others
-    are connections of `multiprocessing`, which block."""
-    if not (fs_is_exposed(&endpoint.c) or fs_is_driven(&endpoint.c)):
+    """0: O_NONBLOCK is set. Asked only where somebody knows the number, or a loop or a selector does, who could have set it: the
+    others are connections of `multiprocessing`, which block."""
+    if not (fs_is_exposed(&endpoint.c) or fs_is_driven(&endpoint.c) or endpoint.numbered):
         return -1
     return 0 if sys_fcntl(fd, F_GETFL) & O_NONBLOCK else -1
 

@@ -62,13 +62,19 @@ cdef Endpoint endpoint_behind(object sock):
 def number_of(sock):
     """The descriptor of a socket object that an `epoll` of this module may wait for, which is not handed out by
     this; -1: for any other object."""
-    return -1 if endpoint_behind(sock) is None else kernel_fileno(sock)
+    cdef Endpoint endpoint = endpoint_behind(sock)
+    if endpoint is None:
+        return -1
+    endpoint.numbered = True  # (`SelectorKey.fd`)
+    return kernel_fileno(sock)
 
 
 cdef int number_at(object fd) except -1:
     """As PyObject_AsFileDescriptor, of an object that is registered here."""
     cdef int number = -1
-    if type(fd) is not int and endpoint_behind(fd) is not None:
+    cdef Endpoint endpoint = endpoint_behind(fd) if type(fd) is not int else None
+    if endpoint is not None:
+        endpoint.numbered = True
         number = kernel_fileno(fd)
     return number if number >= 0 else PyObject_AsFileDescriptor(fd)
 

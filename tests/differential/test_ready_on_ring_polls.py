@@ -492,6 +492,35 @@ def test_who_does_not_wait_lets_other_threads_run(pair: Pair) -> None:
             worker.result()
 
 
+@pytest.mark.parametrize("how", ["epoll", "poll", "selector"])
+def test_the_number_that_a_selector_tells_of_a_nonblocking_socket(pair: Pair, how: str) -> None:
+    near, far = pair
+    settle_path(pair)
+    near.setblocking(False)
+    far.sendall(b"hello")
+    if how == "selector":
+        with selectors.DefaultSelector() as selector:
+            selector.register(near, selectors.EVENT_READ)
+            number = selector.select(SECONDS)[0][0].fd
+    else:
+        waiter: Any = getattr(select, how)()
+        waiter.register(near, POLLIN)
+        number = waiter.poll(SECONDS * 1000 if how == "poll" else SECONDS)[0][0]
+        waiter.unregister(near)
+
+    def use() -> None:
+        assert os.read(number, 100) == b"hello"
+        for again in (lambda: os.read(number, 100), lambda: os.readv(number, [bytearray(10)])):
+            with pytest.raises(BlockingIOError):
+                again()
+        with pytest.raises(BlockingIOError):
+            while os.write(number, bytes(65536)) and os.writev(number, [bytes(65536)]):
+                pass
+
+    Task(use).result()
+    assert not is_exposed(near)
+
+
 @each_call
 def test_a_time_limit(pair: Pair, call: Callable[..., str]) -> None:
     settle_path(pair)
