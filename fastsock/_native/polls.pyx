@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=True
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False, embedsignature=True, embedsignature.format=clinic
 """What stands for `select.select` and `select.poll`: their arguments, and what they return. How a thread waits is told in
 waiters.pyx.
 """
@@ -159,7 +159,7 @@ cdef class Poll:
         self.kernel = kernel_poll()
         self.wanted = {}
 
-    def register(self, fd, eventmask=POLLIN | POLLPRI | POLLOUT, /):
+    def register(self, fd, eventmask=7, /):  # POLLIN | POLLPRI | POLLOUT, as a number for the signature
         """As select.poll.register."""
         cdef int number = number_at(fd)
         self.kernel.register(number, eventmask)

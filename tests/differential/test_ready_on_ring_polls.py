@@ -6,6 +6,7 @@ No descriptor is handed out here: calls name socket objects.
 
 import contextlib
 import errno
+import inspect
 import os
 import random
 import select
@@ -733,6 +734,23 @@ WRONG: dict[str, Callable[[Any, Any, Any], Any]] = {
     "poll: too many events": lambda s, p, sock: p(sock).register(sock, 1 << 16),
     "poll: no descriptor": lambda s, p, sock: p(sock).register("x"),
 }
+
+
+def test_the_functions_are_no_methods_of_a_class_that_has_them(pair: Pair) -> None:
+    class Has:
+        poll = select.poll
+        select = select.select
+
+    settle_path(pair)
+    pair.far.sendall(b"x")
+    assert Has().select([pair.near], [], [], SECONDS) == ([pair.near], [], [])
+    poll = Has().poll()
+    poll.register(pair.near, POLLIN)
+    assert names_of(poll.poll()[0][1]) == "IN"
+    assert inspect.isbuiltin(select.select)
+    assert str(inspect.signature(select.select)) == "(rlist, wlist, xlist, timeout=None, /)"
+    assert str(inspect.signature(select.poll)) == "()"
+    assert str(inspect.signature(poll.register)) == "(fd, eventmask=7, /)"
 
 
 @pytest.mark.parametrize("pair", ["ring"], indirect=True)
