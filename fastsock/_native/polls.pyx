@@ -30,8 +30,9 @@ cdef enum:
     WRITABLE = WRITES | POLLERR
     SECOND = 1_000_000_000
     NOT_A_TIME = -3
-    LONGEST = 1_000_000   # seconds that a wait may be told to take here; longer ones are the kernel's
+    LONGEST = 1_000_000_000  # seconds that a wait takes here; with longer ones a deadline would be too large
 
+cdef object TOO_LONG = 9223372037  # seconds: 2**63 ns and more (not the numbers just below, with which the kernel's would sleep)
 cdef object kernel_select = _select.select
 cdef object kernel_poll = _select.poll
 cdef int largest = getattr(_select, "FD_SETSIZE", 1024)
@@ -68,9 +69,9 @@ cdef int64_t patience_of_select(object timeout) except -2:
             kernel_select((), (), (), timeout)
             raise TypeError("timeout must be a float or None")
         timeout = timeout.__index__()
-    if not 0 <= timeout <= LONGEST:
-        if not timeout > LONGEST or timeout > 9e9:
-            kernel_select((), (), (), timeout)  # which raises
+    if not 0 <= timeout < TOO_LONG:
+        kernel_select((), (), (), timeout)  # which raises
+    if timeout > LONGEST:
         timeout = LONGEST
     return _math.ceil(timeout * SECOND)
 

@@ -522,6 +522,18 @@ def test_the_number_that_a_selector_tells_of_a_nonblocking_socket(pair: Pair, ho
     assert not is_exposed(near)
 
 
+@pytest.mark.parametrize("seconds", [threading.TIMEOUT_MAX, 9e9, 9.1e9, 9223372036, 2147483648.5])
+def test_select_with_nearly_too_long_a_time(pair: Pair, seconds: float) -> None:
+    settle_path(pair)
+    pair.far.sendall(b"x")
+    reads, writes = os.pipe()
+    os.write(writes, b"x")
+    for each in (pair.near, reads):
+        assert Task(select.select, [each], [], [], seconds).result() == ([each], [], [])
+    os.close(reads)
+    os.close(writes)
+
+
 @each_call
 def test_a_time_limit(pair: Pair, call: Callable[..., str]) -> None:
     settle_path(pair)
@@ -723,6 +735,9 @@ WRONG: dict[str, Callable[[Any, Any, Any], Any]] = {
     "a negative time": lambda s, p, sock: s([sock], [], [], -1),
     "no time": lambda s, p, sock: s([sock], [], [], float("nan")),
     "too long a time": lambda s, p, sock: s([sock], [], [], 1e300),
+    "just too long a time": lambda s, p, sock: s([sock], [], [], 9223372037),
+    "a time a little negative": lambda s, p, sock: s([sock], [], [], -1e-12),
+    "no end": lambda s, p, sock: s([sock], [], [], float("inf")),
     "too few arguments": lambda s, p, sock: s([sock], []),
     "poll: a time of no kind": lambda s, p, sock: p(sock).poll("x"),
     "poll: no time": lambda s, p, sock: p(sock).poll(float("nan")),
