@@ -16,6 +16,7 @@ from pairs import KernelSocket, Pair, make_pair, poll_mask, until
 from watching import await_access, watched
 
 from fastsock._native import vi
+from fastsock._native.sessions import Sessions
 
 pytestmark = pytest.mark.usefixtures("bounded")
 BOTH_KINDS = pytest.mark.parametrize("kind", ["kernel", "ring"])
@@ -101,14 +102,14 @@ def test_a_child_that_went_over_a_bridge_is_counted_out_once() -> None:
         until(lambda: end.holders == 1, "the bridge's end")
 
 
-class ForkInTheMiddle:
+class ForkInTheMiddle(Sessions):
     """In the place of what is told of a session's end: another thread forks while this one closes."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         self.function = function
         self.child = 0
 
-    def note(self, *_: int) -> None:
+    def note(self, *_: int) -> int:
         def fork() -> None:
             self.child = os.fork()
             if self.child == 0:
@@ -118,6 +119,7 @@ class ForkInTheMiddle:
         forking = threading.Thread(target=fork)
         forking.start()
         forking.join()
+        return 0
 
 
 def test_a_fork_in_the_middle_of_a_close_leaves_nobody_to_wait_for() -> None:

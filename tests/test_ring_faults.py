@@ -65,7 +65,7 @@ def moved(publishes: bool, healthy: Pair) -> Iterator[Peer]:
         assert peer.victim.recv(1) == b"r"
         assert path_of(peer.victim) == "ring"
         yield peer
-    assert holdings() == before
+    until(lambda: holdings() == before, "nothing is left behind")  # some of it is closed by threads of their own
 
 
 def assert_violated(peer: Peer, caplog: pytest.LogCaptureFixture, violation: str) -> None:
