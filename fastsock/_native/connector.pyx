@@ -16,13 +16,13 @@ LOOKS = FS_LOOK_PROCESS, FS_LOOK_ROLL, FS_LOOK_RING
 FLAGS = FS_SEEN_SENDS, FS_SEEN_RECEIVES, FS_SEEN_EXPOSED, FS_SEEN_DRIVEN, FS_SEEN_ASLEEP, FS_SEEN_WAITS, FS_SEEN_LEFT
 
 
-cdef str shape(size_t size, tuple fields):
-    """The `struct` format of a record of `size` bytes whose fields stand and are as long as `fields` say: those of counters one by one.
-    In the order in which a program reads them."""
+cdef str shape(void *record, size_t size, tuple fields):
+    """The `struct` format of a `record` of `size` bytes whose fields stand and are as long as `fields` say: those of counters one by
+    one. In the order in which a program reads them."""
     cdef str text = "="
     cdef size_t at = 0
     for start, length in fields:
-        assert start == at, "a record has a gap, or its fields another order"
+        assert start == <size_t>record + at, "a record has a gap, or its fields another order"
         text += "I" if length == 4 else f"{length // 8}Q"
         at += length
     assert at == size, "a record has fields that are not named here"
@@ -30,23 +30,23 @@ cdef str shape(size_t size, tuple fields):
 
 
 cdef:
-    fs_look *look = NULL
-    fs_seen *seen = NULL
-    fs_seen_process *process = NULL
-    fs_seen_end *end = NULL
+    fs_look look
+    fs_seen seen
+    fs_seen_process process
+    fs_seen_end end
 
-LOOK_SHAPE = shape(sizeof(fs_look), (
+LOOK_SHAPE = shape(&look, sizeof(look), (
     (<size_t>&look.magic, sizeof(look.magic)), (<size_t>&look.tag, sizeof(look.tag)),
     (<size_t>&look.kind, sizeof(look.kind)), (<size_t>&look.from_, sizeof(look.from_))))
-SEEN_SHAPE = shape(sizeof(fs_seen), (
+SEEN_SHAPE = shape(&seen, sizeof(seen), (
     (<size_t>&seen.magic, sizeof(seen.magic)), (<size_t>&seen.tag, sizeof(seen.tag)),
     (<size_t>&seen.kind, sizeof(seen.kind)), (<size_t>&seen.next, sizeof(seen.next)),
     (<size_t>&seen.count, sizeof(seen.count)), (<size_t>&seen.protocol, sizeof(seen.protocol))))
-PROCESS_SHAPE = shape(sizeof(fs_seen_process), (
+PROCESS_SHAPE = shape(&process, sizeof(process), (
     (<size_t>&process.gone, sizeof(process.gone)), (<size_t>&process.on_ring, sizeof(process.on_ring)),
     (<size_t>&process.names, sizeof(process.names)), (<size_t>&process.queued, sizeof(process.queued)),
     (<size_t>&process.window, sizeof(process.window))))
-END_SHAPE = shape(sizeof(fs_seen_end), (
+END_SHAPE = shape(&end, sizeof(end), (
     (<size_t>&end.inode, sizeof(end.inode)), (<size_t>&end.flags, sizeof(end.flags)),
     (<size_t>&end.window, sizeof(end.window)), (<size_t>&end.unconsumed, sizeof(end.unconsumed)),
     (<size_t>&end.credits, sizeof(end.credits)), (<size_t>&end.unread, sizeof(end.unread)),
