@@ -181,7 +181,7 @@ class socket(_Kernel, metaclass=_Class):
             if error.errno != errno.ENOTCONN or not stood:
                 raise
         finally:
-            endpoint.wake_own_sleepers()
+            endpoint.wake_own()
 
     # ---- options -----------------------------------------------------------------------------------------
 

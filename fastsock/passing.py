@@ -24,7 +24,7 @@ from fastsock.imports import forget, when_imported
 from fastsock.thread import start_thread_again
 
 __all__ = [
-    "execv", "execve", "fork_exec", "leave", "leave_file", "leave_rights", "leave_streams", "posix_spawn",
+    "execv", "execve", "fork_exec", "leave_file", "leave_numbers", "leave_rights", "leave_streams", "posix_spawn",
     "posix_spawnp", "splice", "unwatch", "watch",
 ]  # fmt: skip
 
@@ -32,7 +32,7 @@ _tracked = vi.tracked()
 _kernel_socket = stdlib.socket  # whatever is patched later
 
 
-def leave(numbers: Iterable[int]) -> None:
+def leave_numbers(numbers: Iterable[int]) -> None:
     """Takes the connections of these descriptors back to the kernel. Raises OSError if one cannot go."""
     for fd in set(numbers) & _tracked.keys():
         endpoint = vi.find(fd)
@@ -49,7 +49,7 @@ def leave_rights(ancillary: Iterable[Any]) -> None:
             numbers = memoryview(memoryview(data).tobytes()).cast("i") if passes else ()
         except (TypeError, ValueError):
             continue  # sendmsg says what is wrong with it
-        leave(numbers)
+        leave_numbers(numbers)
 
 
 def _inheritable() -> list[int]:
@@ -75,7 +75,7 @@ def leave_streams(standard: Sequence[int], close_fds: bool, pass_fds: Iterable[i
     """Before a program is started that gets these standard streams (-1: ours) and `pass_fds`; and whatever may be
     inherited, where nothing closes the others."""
     given = {number if fd == -1 else fd for number, fd in enumerate(standard)}
-    leave(given.union(pass_fds, () if close_fds else _inheritable()))
+    leave_numbers(given.union(pass_fds, () if close_fds else _inheritable()))
 
 
 def fork_exec(args: Any, executables: Any, close_fds: bool, pass_fds: Iterable[int], /, *rest: Any) -> int:
@@ -91,20 +91,20 @@ def fork_exec(args: Any, executables: Any, close_fds: bool, pass_fds: Iterable[i
 
 def execv(path: Any, argv: Any, /) -> Any:
     """As os.execv."""
-    leave(_inheritable())
+    leave_numbers(_inheritable())
     _execv(path, argv)
 
 
 def execve(path: Any, argv: Any, env: Any) -> Any:
     """As os.execve."""
-    leave(_inheritable())
+    leave_numbers(_inheritable())
     _execve(path, argv, env)
 
 
 def _leave_for_spawn(actions: Sequence[Any] | None) -> None:
     if _tracked:
         duplicated = [action[1] for action in actions or () if action[0] == os.POSIX_SPAWN_DUP2]
-        leave([*duplicated, *_inheritable()])
+        leave_numbers([*duplicated, *_inheritable()])
 
 
 def posix_spawn(path: Any, argv: Any, env: Any, /, **how: Any) -> int:
@@ -121,7 +121,7 @@ def posix_spawnp(path: Any, argv: Any, env: Any, /, **how: Any) -> int:
 
 def _leave_system() -> None:
     """os.system is about to start a shell, which inherits descriptors."""
-    leave(_inheritable())
+    leave_numbers(_inheritable())
 
 
 # ---- C code in this process --------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _leave_system() -> None:
 def _leave_raw(fd: int) -> None:
     """A file object (open, os.fdopen, io.FileIO) is being made on a number, or what has one already will read and write
     this connection by it."""
-    leave((fd,))
+    leave_numbers((fd,))
 
 
 _splice: Callable[..., int] | None = getattr(os, "splice", None)
@@ -140,7 +140,7 @@ def splice(src: Any, dst: Any, *rest: Any, **how: Any) -> int:
     """As os.splice, where there is one."""
     assert _splice is not None
     if _tracked:
-        leave(fd for fd in (src, dst) if isinstance(fd, int))
+        leave_numbers(fd for fd in (src, dst) if isinstance(fd, int))
     return _splice(src, dst, *rest, **how)
 
 
@@ -157,7 +157,7 @@ def leave_file(file: Any) -> None:
     """Before C code reads and writes this file or number."""
     if _tracked:
         number = _number_of(file)
-        leave(() if number is None else (number,))
+        leave_numbers(() if number is None else (number,))
 
 
 def _writing_raw(original: Callable[..., Any], module: str, at: int, name: str) -> Callable[..., Any]:

@@ -163,8 +163,8 @@ def leave(endpoint: Endpoint) -> bool:
     if endpoint.leave():
         if endpoint.broken:
             report_violation(endpoint, "the connection could not leave the ring whole")
-        elif endpoint.bridge:
-            event(INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge)
+        elif endpoint.bridge_process:
+            event(INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge_process)
         return True
     event(WARNING, "fastsock.stays_on_ring", fd=endpoint.fd)
     return False

@@ -186,7 +186,7 @@ void fs_drop_listener(int listener) {
 
 /* ---- a message -------------------------------------------------------------------------------------------- */
 
-static void leave(struct message *m, int dropper) {
+static void put_down(struct message *m, int dropper) {
     pthread_mutex_lock(&lock);
     int last = --m->users == 0;
     m->done |= dropper;
@@ -202,7 +202,7 @@ static void *drop_message(void *given) {
     int begun = m->begun = !m->given_up;
     pthread_mutex_unlock(&lock);
     if (begun) fs_system.recvmsg(m->fd, &message, MSG_DONTWAIT);
-    leave(m, 1);
+    put_down(m, 1);
     return NULL;
 }
 
@@ -245,7 +245,7 @@ int fs_drop_message(int fd) {
         fs_nap();
         given_up = is_given_up(m, until);
     }
-    leave(m, 0);
+    put_down(m, 0);
     return !given_up;
 }
 

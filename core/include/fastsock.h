@@ -50,8 +50,8 @@
  *     own lock keeps its threads apart there says so (`fs_front.keeps_apart`), and saves the locked instructions.
  *     The front end's lock is whatever keeps its threads apart elsewhere: CPython's GIL, a mutex, or nothing in a program
  *     with one thread. Under it are the beginning (fs_open_connection, fs_identify, fs_attach, fs_expose, fs_point_to), and
- *     what a process has one of: the roll, the requests' list, the news, and the list of connections that the front end
- *     keeps for its own ends. So fs_let_go_of and fs_abandon_number need it. The calls in between need no
+ *     what a process has one of: the roll, the requests' list, the news, the free blocks, and the list of connections that
+ *     the front end keeps for its own ends. So fs_let_go_of, fs_abandon_number, fs_free_own and fs_discard need it. The calls in between need no
  *     lock. They may be made with the front end's lock held: where a turn is waited for, it is let go by `fs_front.let_go`
  *     and taken again by `fs_front.take_again`. So no thread waits for a turn with that lock, and none waits for that lock
  *     with a turn.

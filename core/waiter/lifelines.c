@@ -4,7 +4,8 @@
  * next one's. What a place points to is touched under the lock only, and who leaves takes that lock: so the memory of a connection
  * and its region may go then.
  *
- * The lock is held for some loads, and at most for a system call for each bell on which somebody sleeps; it is not waited for with the front end's lock.
+ * The lock is held for some loads, a system call for each bell on which somebody sleeps, and for who joins a few that end at once
+ * (epoll_ctl, pidfd_open, fstat of a socket) and room for places. It is not waited for with the front end's lock.
  *
  * Responsible for: who is told of what. Never: looks at a connection, or decides what its event means. */
 #include "waiter/lifelines.h"

@@ -26,12 +26,9 @@ cdef extern from "waiter/news.h" nogil:
     fs_news *fs_join_news()
     void fs_leave_news(fs_news *joined)
     void fs_forget_news()
-    void fs_tell_of_number()
 
 
 cdef extern from "waiter/set.h" nogil:
-    enum: FS_HINTS
-
     struct fs_set:
         int epoll
 
@@ -72,7 +69,6 @@ cdef extern from "registry/roll.h" nogil:
 
 
 cdef extern from "transport/tcp.h" nogil:
-    bint fs_needs_kernel(int fd)
     int fs_reset_connection(int fd)
     int fs_end_of(int fd, int remote, unsigned char *address, int *port)
     bint fs_is_loopback(const char *host)
@@ -113,7 +109,7 @@ cdef extern from "connection/connection.h" nogil:
 
 cdef extern from "connection/state.h" nogil:
     bint fs_begin(fs_connection *, fs_call *)
-    enum: FS_NOTHING_MORE, FS_RELEASE, FS_END_LAST_CALL
+    enum: FS_RELEASE, FS_END_LAST_CALL
     int fs_end_call(fs_connection *, fs_call *)
     bint fs_note_finished(fs_connection *)
     bint fs_note_finished_alone(fs_connection *)
@@ -142,7 +138,6 @@ cdef extern from "connection/state.h" nogil:
     void fs_note_detached(fs_connection *)
     void fs_note_broken(fs_connection *)
     void fs_note_error(fs_connection *, uint32_t error)
-    void fs_note_in_kernel(fs_connection *, int calls)
 
 
 cdef extern from "connection/turns.h" nogil:
@@ -166,7 +161,6 @@ cdef extern from "connection/move.h" nogil:
         uint32_t combine_limit
         bint combine_when_full
 
-    int fs_attach(fs_connection *, void *memory, size_t size, int side, const fs_manner *, const char **wrong)
     int fs_expose(fs_connection *)
     bint fs_is_told_exposed(const fs_connection *)
     void fs_await_doorbell_byte(fs_connection *)

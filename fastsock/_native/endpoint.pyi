@@ -27,7 +27,7 @@ class Endpoint(Standing):
     `dismiss(endpoint)`, which are called before the endpoint attaches and when it has not, and `keep_late(place, data)`."""
     # state
     @property
-    def bridge(self) -> int:
+    def bridge_process(self) -> int:
         """Process id of the bridge that the descriptor leads to; 0: none."""
     def note_local(self, here: bool) -> None:
         """Whether the peer is on this host, which whoever decides the path has found out."""
@@ -57,7 +57,7 @@ class Endpoint(Standing):
     def shutdown(self, receiving: bool, sending: bool) -> bool:
         """Before the kernel's shutdown: packet FIN for a half-close. Whether an ENOTCONN of the kernel's is to be passed
         over."""
-    def wake_own_sleepers(self) -> None:
+    def wake_own(self) -> None:
         """After a shutdown: threads that sleep in a call on this connection look again."""
     def reset(self) -> str:
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""

@@ -12,7 +12,7 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from fastsock._native.channel cimport fs_ask_for_byte
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
-from fastsock._native.leaving cimport bridge, keep_parcel
+from fastsock._native.leaving cimport keep_parcel, start_bridge
 from fastsock._native.meeting cimport *
 from fastsock._native.reports cimport Standing
 from fastsock._native.sessions cimport Sessions
@@ -210,7 +210,7 @@ cdef class Endpoint(Standing):
         takes the place of the kernel connection."""
         if self.member is not None:
             self.member.stand_aside()  # from here on the kernel tells
-        return not self.attached or self.finished or self.broken or self.left or leave(self)
+        return not self.attached or self.finished or self.broken or self.left or leave_ring(self)
 
     # ---- ending ------------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ cdef class Endpoint(Standing):
             self.end(&call)
         return stood != 0
 
-    def wake_own_sleepers(self):
+    def wake_own(self):
         """After a shutdown: threads that sleep in a call on this connection look again."""
         fs_wake_own(&self.c)
 
@@ -368,7 +368,7 @@ cdef int let_loose(Endpoint self) except -1:
 # ---- the way out (core/connection/leave.h) -------------------------------------------------------------------
 
 
-cdef bint leave(Endpoint self) except -1:
+cdef bint leave_ring(Endpoint self) except -1:
     """Endpoint.leave of a connection that has a region."""
     cdef fs_parcel parcel
     cdef int outcome = FS_DISSOLVED
@@ -401,12 +401,12 @@ cdef bint leave(Endpoint self) except -1:
             outcome = keep_parcel(&self.c, leaver, &parcel, self.queue)
         elif outcome == FS_NEEDS_BRIDGE:
             before = self.c.inode
-            process = bridge(&self.c, leaver, &parcel, self.descriptors)
+            process = start_bridge(&self.c, leaver, &parcel, self.descriptors)
             if process > 0:
                 if by_inode.get(before) is self:
                     del by_inode[before]
                 by_inode[self.c.inode] = self
-                self.bridge = <int>process
+                self.bridge_process = <int>process
                 parcel.size = 0  # it is the bridge's by now
                 fs_end_answers(self.course.kit)
             elif parcel.size == 0:

@@ -24,7 +24,7 @@ cdef int keep_parcel(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, obj
     return outcome
 
 
-cdef int64_t bridge(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, set descriptors) except? -1:
+cdef int64_t start_bridge(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, set descriptors) except? -1:
     """Puts a bridge under the connection's descriptors. Its process id, or -errno if there are no resources for one.
     The descriptors lead to another socket then, and `inode` is that one's."""
     cdef int near = -1

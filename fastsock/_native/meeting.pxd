@@ -9,7 +9,7 @@ from fastsock._native.core_ring cimport fs_word32
 
 cdef extern from "wire/reasons.h" nogil:
     enum:
-        FS_REASON_NONE, FS_REASON_FEW, FS_REASON_SEEKING, FS_REASON_EXCLUDED, FS_REASON_REMOTE, FS_REASON_PEER, FS_REASON_UNTRUSTED
+        FS_REASON_FEW, FS_REASON_SEEKING, FS_REASON_EXCLUDED, FS_REASON_REMOTE, FS_REASON_PEER, FS_REASON_UNTRUSTED
         FS_REASON_NAME, FS_REASON_REFUSED, FS_REASON_OPTION, FS_REASON_POLLED, FS_REASON_DETACHED, FS_REASON_BACK
         FS_REASON_OVERRIDDEN, FS_REASON_HANDED_OUT, FS_REASON_FORKED, FS_REASON_MEMORY_CAP, FS_REASON_RESOURCES, FS_REASON_ENDING
         FS_REASON_VIOLATION, FS_REASON_VERSION, FS_REASON_UNPAID, FS_REASONS
@@ -40,7 +40,7 @@ cdef extern from "meeting/kits.h" nogil:
 cdef extern from "meeting/course.h" nogil:
     enum:  # struct fs_course.state: written by fs_proceed only
         FS_DECIDED, FS_CONNECTING, FS_FEW_OPERATIONS, FS_ANSWER_LATER, FS_THREAD_LATER
-    enum: FS_CE_CONNECT, FS_CE_CONNECTED, FS_CE_START, FS_CE_PUT_OFF, FS_CE_STAY
+    enum: FS_CE_CONNECT, FS_CE_CONNECTED, FS_CE_START, FS_CE_PUT_OFF
 
     struct fs_course:
         int state
@@ -100,7 +100,7 @@ cdef extern from "meeting/search.h" nogil:
         bint moves_polled
         bint waits
 
-    enum: FS_GOES_ON, FS_MOVED_NOW, FS_STAYS, FS_BROKE, FS_DOUBTED
+    enum: FS_MOVED_NOW, FS_STAYS, FS_BROKE, FS_DOUBTED
 
     struct fs_upshot:
         int what

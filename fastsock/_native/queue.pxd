@@ -49,7 +49,7 @@ cdef class CompletionQueue:
 
     cdef int make_set(self) except -1
     cdef int enter(self, Driven transport) except -1
-    cdef void leave(self, Driven transport) noexcept
+    cdef void forget(self, Driven transport) noexcept
     cdef int heat(self, Driven transport) except -1
     cdef int order_turn(self) except -1
     cdef void cool(self, Driven transport) noexcept

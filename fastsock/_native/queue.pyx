@@ -165,7 +165,7 @@ cdef class CompletionQueue:
         self.heat(transport)
         return 0
 
-    cdef void leave(self, Driven transport) noexcept:
+    cdef void forget(self, Driven transport) noexcept:
         """The transport's endpoint is about to end."""
         self.watched.discard(transport)
         self.stuck.discard(transport)

@@ -127,7 +127,7 @@ cdef class Carried(Driven):
             return 0
         self.last_standing = standing_of(endpoint)
         endpoint.course.operations = self.operations
-        self.origin.queue.leave(self)
+        self.origin.queue.forget(self)
         self.entered = False
         self.endpoint = endpoint.queue = None
         self.acts_at = INT64_MAX

@@ -309,7 +309,7 @@ def call(port):
 async def main():
     def answer(protocol):
         if protocol.data == b"l":  # its region is no other connection's afterwards
-            passing.leave([protocol.transport.get_extra_info("socket").fileno()])
+            passing.leave_numbers([protocol.transport.get_extra_info("socket").fileno()])
         protocol.transport.write(bytes(protocol.data))
         protocol.data.clear()
 
