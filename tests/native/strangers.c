@@ -14,6 +14,7 @@
 #include "channel/table.h"
 #include "meeting/search.h"
 
+enum { SET_BACK = 3600 /* s that the time of day has been set back by, whenever somebody has looked at it */ };
 enum { LIMIT = 1024, STRANGER = 12345, MOST_SECONDS = 60, NEVER = 20000 /* us that what must not happen is waited for */ };
 
 enum role { PROGRAM = 0, CONNECTION_THREAD, DROPPER, ALL_PASS };
@@ -48,6 +49,13 @@ struct start {
     void *argument;
     enum role role;
 };
+
+/* No wait of the core may know this clock. */
+int clock_gettime(clockid_t which, struct timespec *into) {
+    int result = (int)syscall(SYS_clock_gettime, which, into);
+    if (which == CLOCK_REALTIME) into->tv_sec += SET_BACK;
+    return result;
+}
 
 static void stand_still(enum call call) {
     if (role == PROGRAM || (uint32_t)role != fs_load_sc(&holds) || (uint32_t)call != fs_load_sc(&held_call)) return;
