@@ -56,6 +56,7 @@ static const int errors_of[CALLS][MOST_ERRORS] = {
     [CALL_fstat] = {NEVER}, /* of a descriptor that is open */
     [CALL_fstatfs] = {ENOSYS},
     [CALL_stat] = {ENOENT},
+    [CALL_statx] = {ENOSYS, EPERM},
     [CALL_lseek] = {NEVER}, /* in memory */
     [CALL_ftruncate] = {EINTR},
     [CALL_fallocate] = {ENOSPC, EINTR},
