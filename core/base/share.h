@@ -117,13 +117,19 @@ static inline int fs_ring_eventfd(int fd) {
     return 1;
 }
 
-/* Whether `fd` is an eventfd, as `ours` is one. (Not asked of /proc, which need not be there.) All of the kernel's
- * anonymous files are one inode, and an eventfd is the one that takes a number, here 0, which changes nothing. */
+/* What the kernel knows of the file behind a descriptor by itself: a file system of another process or host (FUSE, NFS) is not
+ * asked, as it need not answer. Whether it knows. */
+static inline int fs_identity(int fd, struct statx *into) {
+    return fs_system.statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, into) == 0;
+}
+
+/* Whether `fd`, which another process has brought, is an eventfd, as `ours` is one. (Not asked of /proc, which need not be there.) All
+ * of the kernel's anonymous files are one inode, and an eventfd is the one that takes a number, here 0, which changes nothing. */
 static inline int fs_is_eventfd(int fd, int ours) {
-    struct stat it, known;
+    struct statx it, known;
     uint64_t nothing = 0;
-    return fs_system.fstat(fd, &it) == 0 && fs_system.fstat(ours, &known) == 0 && it.st_dev == known.st_dev &&
-           it.st_ino == known.st_ino &&
+    return fs_identity(fd, &it) && fs_identity(ours, &known) && it.stx_dev_major == known.stx_dev_major &&
+           it.stx_dev_minor == known.stx_dev_minor && it.stx_ino == known.stx_ino &&
            fs_system.write(fd, &nothing, sizeof nothing) == sizeof nothing;
 }
 

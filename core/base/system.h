@@ -83,6 +83,8 @@ struct robust_list_head;
     CALL(int, fstat, -1, (int fd, struct stat *into), (fd, into)) \
     CALL(int, fstatfs, -1, (int fd, struct statfs *into), (fd, into)) \
     CALL(int, stat, -1, (const char *path, struct stat *into), (path, into)) \
+    RAW(int, statx, -1, (int fd, const char *path, int flags, unsigned wanted, struct statx *into), \
+        (fd, path, flags, wanted, into)) \
     CALL(off_t, lseek, -1, (int fd, off_t to, int whence), (fd, to, whence)) \
     CALL(int, ftruncate, -1, (int fd, off_t length), (fd, length)) \
     CALL(int, fallocate, -1, (int fd, int mode, off_t from, off_t length), (fd, mode, from, length)) \

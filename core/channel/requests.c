@@ -198,11 +198,7 @@ int fs_answer_requests(int ask_fd) {
         if (taken % FLOOD == 0) due |= answer_unasked(1);
         if (took == FS_LOOK && fs_is_trusted(user) && fs_may_answer(fs_now())) fs_answer_look(ask_fd, &asker);
         int permitted = fs_trusts_any() || fs_is_trusted(user);
-        if (took == FS_OFFERED && permitted) {
-            fs_lock_table();
-            fs_take_offer(&asker, brought);
-            fs_unlock_table();
-        }
+        if (took == FS_OFFERED && permitted) fs_take_offer(&asker, brought);
         struct fs_connection *c = took == FS_REQUEST && permitted ? find_asked(&answerer, request) : NULL;
         if (c) {
             if (brought[0] >= 0) fs_put_back(c, brought[0]);

@@ -15,7 +15,7 @@
 #include <sys/un.h>
 
 #include "base/system.h"
-#include "ring/ring.h"
+#include "ring/taking.h"
 #include "wire/set.h"
 
 #define FS_LOOK_MAGIC UINT64_C(0x316b6f6f6c2d7366) /* "fs-look1", little endian */
@@ -100,22 +100,6 @@ static inline void fs_answer(int fd, const struct fs_asker *asker, const void *a
                      asker->size);
 }
 
-/* Bytes in the ring that the receiver has not taken, of the first FS_SEEN_SCAN descriptors. For a thread without a turn:
- * every word is read once, and what is read may be gone already. */
-static inline uint64_t fs_unread_bytes(const struct fs_vi *vi, const struct fs_side *own) {
-    uint32_t number = fs_load_relaxed(&own->receiver.consumed), skip = fs_load_relaxed(&own->receiver.taken);
-    uint32_t last = number + (vi->window < FS_SEEN_SCAN ? vi->window : FS_SEEN_SCAN);
-    uint64_t total = 0;
-    for (; number != last; number++) {
-        uint64_t commit = fs_load_acquire(&fs_descriptor_at(vi, vi->rx, number)->commit);
-        if (FS_COMMIT_SEQ(commit) != number + 1) break;
-        uint32_t length = FS_COMMIT_LEN(commit);
-        total += length > skip ? length - skip : 0;
-        skip = 0;
-    }
-    return total;
-}
-
 /* How an end stands that is attached. The caller sees to it that the region stays mapped. */
 static inline void fs_see_end(struct fs_vi *vi, struct fs_side *own, uint64_t inode, uint32_t flags,
                               struct fs_seen_end *seen) {
@@ -135,7 +119,7 @@ static inline void fs_see_end(struct fs_vi *vi, struct fs_side *own, uint64_t in
     seen->window = vi->window;
     seen->unconsumed = posted - taken;
     seen->credits = used > vi->window ? 0 : vi->window - used; /* a peer can write anything there */
-    seen->unread = fs_unread_bytes(vi, own);
+    seen->unread = fs_unread_bytes(vi, SIZE_MAX, FS_SEEN_SCAN);
     memset(&seen->count, 0, sizeof seen->count);
     fs_add_counters(&seen->count, &vi->count, 0);
 }

@@ -92,16 +92,17 @@ static uint64_t token_of(const struct fs_asker *asker) {
     return size == asker->size && memcmp(&same, &asker->address, size) == 0 ? token : 0;
 }
 
+/* (The seals are asked for before the size: a file that has them is the kernel's own.) */
 static int is_sound(int memfd, int fd) {
     int flags = fs_system.fcntl(fd, F_GETFL, 0);
     return fs_is_sealed(memfd) && fs_file_size(memfd) == FS_PAGE_SIZE && flags >= 0 && flags & O_NONBLOCK &&
            fs_is_eventfd(fd, fs_known_eventfd());
 }
 
-int fs_take_offer(const struct fs_asker *asker, const int descriptors[2]) {
-    uint64_t token = token_of(asker);
+/* Under the table lock, so that a fork finds all of it done, or nothing. */
+static int keep_offered(uint64_t token, const struct fs_asker *asker, const int descriptors[2]) {
     int size, first = fs_share(&size);
-    if (!token || !is_sound(descriptors[0], descriptors[1]) || !fs_room()) return 0;
+    if (!fs_room()) return 0;
     int fd = fs_system.fcntl(descriptors[1], F_DUPFD_CLOEXEC, first);
     if (fd < 0) return 0;
     struct fs_set_page *page = fs_map_sealed(descriptors[0], FS_PAGE_SIZE);
@@ -112,4 +113,13 @@ int fs_take_offer(const struct fs_asker *asker, const int descriptors[2]) {
     if (page) fs_system.munmap(page, FS_PAGE_SIZE);
     fs_system.close(fd);
     return 0;
+}
+
+int fs_take_offer(const struct fs_asker *asker, const int descriptors[2]) {
+    uint64_t token = token_of(asker);
+    if (!token || !is_sound(descriptors[0], descriptors[1])) return 0;
+    fs_lock_table();
+    int kept = keep_offered(token, asker, descriptors);
+    fs_unlock_table();
+    return kept;
 }

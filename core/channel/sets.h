@@ -14,7 +14,7 @@ void fs_seat(struct fs_set *set, struct fs_connection *c);
 void fs_tend(struct fs_set *set);
 
 /* Judges what has been offered to this process, and keeps it: `asker` has who it was, `descriptors` the page and the eventfd, which stay
- * the caller's. Under the table lock. Whether it was sound, and there was room. */
+ * the caller's. Takes the table lock, and asks no file system. Whether it was sound, and there was room. */
 int fs_take_offer(const struct fs_asker *asker, const int descriptors[2]);
 
 #endif

@@ -202,12 +202,15 @@ static void tell_where_to_ask(void) {
     told_token = ask_token;
 }
 
-/* Whether the thread has ended, after so many ms at most. */
+/* Whether the thread has ended, after so many ms at most. (In naps: a join with a deadline has the time of day, which may be set
+ * back, or is newer than the C libraries that we run on.) */
 static int ends_within(int milliseconds) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += milliseconds / 1000;
-    return pthread_timedjoin_np(thread, NULL, &until) == 0;
+    int64_t until = fs_now() + milliseconds * (int64_t)1000000;
+    while (pthread_tryjoin_np(thread, NULL)) {
+        if (fs_now() >= until) return 0;
+        fs_nap();
+    }
+    return 1;
 }
 
 int fs_ensure_thread(void) {

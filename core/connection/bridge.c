@@ -16,6 +16,7 @@
 #include "connection/end.h"
 #include "connection/hear.h"
 #include "connection/lifeline.h"
+#include "connection/mend.h"
 #include "connection/receive.h"
 #include "connection/ringing.h"
 #include "connection/seat.h"
@@ -439,9 +440,16 @@ int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, cons
     /* (Only this process and the bridge hold it: its signals come from `near` from here on.) */
     if (fs_load_relaxed(&old->holders) == 2) fs_system.fcntl(c->fd, F_SETOWN, 0);
     for (int i = 0; i < count; i++) {
-        int flags = fs_system.fcntl(numbers[i], F_GETFD, 0);
-        while (fs_system.dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0) < 0 &&
+        int flags = fs_system.fcntl(numbers[i], F_GETFD, 0), replaced;
+        while ((replaced = fs_system.dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0)) < 0 &&
                (errno == EINTR || errno == EBUSY)) {}
+        if (replaced < 0) { /* say a number that lies beyond the limit by now (setrlimit): it is the bridge's socket still */
+            int failed = -errno;
+            fs_reset_connection(numbers[i]);
+            fs_break_off(c, "a descriptor of the connection could not be replaced");
+            fs_unlock_both(both);
+            return failed;
+        }
     }
     /* (Shut in both directions it would answer what lay unread with RST: the bridge ends its stream behind that.) */
     if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending))

@@ -13,7 +13,8 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_leaver *leaver, struc
 
 /* The connection's descriptors become `near`, a kernel TCP connection like any other, with `side` as its state.
  * Never waits; with the front end's lock. 0 if a turn is somebody else's, and nothing has changed then:
- * fs_await_both, and look at the numbers again.
+ * fs_await_both, and look at the numbers again. -errno if a number could not be replaced: the program and the bridge would both
+ * read one socket. So the connection is reset, at both ends, and has not changed over; the caller dissolves it, and frees `side`.
  *
  * `numbers`: the `count` descriptors of the connection in this process, c->fd among them. Each is replaced in one
  * step (dup3) and keeps its FD_CLOEXEC. `near` stays the caller's, which closes it. `side`: from fs_new_side; the connection's from here on (fs_free_own). `inode`

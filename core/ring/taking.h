@@ -158,9 +158,10 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
     return (int64_t)got;
 }
 
-/* Bytes that fs_take would give now, at most `enough`: a hint for sizing a buffer, checked again by fs_take. */
-static inline size_t fs_available(const struct fs_vi *vi, size_t enough) {
-    uint32_t number = fs_load_relaxed(&vi->own->receiver.consumed), last = number + vi->window;
+/* Bytes that lie in the ring, of the first `most` descriptors. `enough`: it need not look behind so many. For a thread without a
+ * turn too: every word is read once, and what is read may be gone already. */
+static inline size_t fs_unread_bytes(const struct fs_vi *vi, size_t enough, uint32_t most) {
+    uint32_t number = fs_load_relaxed(&vi->own->receiver.consumed), last = number + (vi->window < most ? vi->window : most);
     uint32_t skip = fs_load_relaxed(&vi->own->receiver.taken);
     size_t total = 0;
     for (; number != last && total < enough; number++) {
@@ -170,7 +171,13 @@ static inline size_t fs_available(const struct fs_vi *vi, size_t enough) {
         total += length > skip ? length - skip : 0;
         skip = 0;
     }
-    return total < enough ? total : enough;
+    return total;
+}
+
+/* Bytes that fs_take would give now, at most `enough`: a hint for sizing a buffer, checked again by fs_take. */
+static inline size_t fs_available(const struct fs_vi *vi, size_t enough) {
+    size_t unread = fs_unread_bytes(vi, enough, vi->window);
+    return unread < enough ? unread : enough;
 }
 
 #endif

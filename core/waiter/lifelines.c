@@ -110,8 +110,8 @@ static void forget_process(struct process *process) {
 }
 
 static void leave_process(struct fs_watch *w) {
-    struct process *process = processes + w->process - 1;
     if (!w->process) return;
+    struct process *process = &processes[w->process - 1];
     w->process = 0;
     if (--process->users) return;
     forget_process(process);

@@ -248,4 +248,4 @@ cdef extern from "connection/leave.h" nogil:
 
 cdef extern from "connection/bridge.h" nogil:
     int64_t fs_start_bridge(fs_connection *, fs_leaver *, fs_parcel *, int *near)
-    bint fs_change_over(fs_connection *, int near, fs_side *side, const int *numbers, int count)
+    int fs_change_over(fs_connection *, int near, fs_side *side, const int *numbers, int count)

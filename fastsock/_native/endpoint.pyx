@@ -409,7 +409,7 @@ cdef bint leave_ring(Endpoint self) except -1:
                 self.bridge_process = <int>process
                 parcel.size = 0  # it is the bridge's by now
                 fs_end_answers(self.course.kit)
-            elif parcel.size == 0:
+            elif parcel.size == 0 and process != -ECONNRESET:
                 return False
             else:
                 outcome = FS_DISSOLVED  # without the parcel the stream would have a hole

@@ -25,7 +25,8 @@ cdef int keep_parcel(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, obj
 
 
 cdef int64_t start_bridge(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, set descriptors) except? -1:
-    """Puts a bridge under the connection's descriptors. Its process id, or -errno if there are no resources for one.
+    """Puts a bridge under the connection's descriptors. Its process id, or -errno if there are no resources for one;
+    -ECONNRESET if it could not be put there, and the connection has been reset.
     The descriptors lead to another socket then, and `inode` is that one's."""
     cdef int near = -1
     cdef int64_t pid
@@ -37,7 +38,9 @@ cdef int64_t start_bridge(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel
         fs_free_block(new, sizeof(fs_side))
         return pid
     try:
-        change_over(c, near, new, descriptors)
+        if not change_over(c, near, new, descriptors):
+            fs_free_block(new, sizeof(fs_side))
+            pid = -ECONNRESET
     except BaseException:
         fs_reset_connection(c.fd)  # the process has it already, and two would read it
         raise
@@ -46,11 +49,12 @@ cdef int64_t start_bridge(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel
     return pid
 
 
-cdef int change_over(fs_connection *c, int near, fs_side *new, set descriptors) except -1:
-    """The descriptors become `near`, a kernel TCP connection like any other, with `new` as the connection's state."""
+cdef bint change_over(fs_connection *c, int near, fs_side *new, set descriptors) except -1:
+    """The descriptors become `near`, a kernel TCP connection like any other, with `new` as the connection's state.
+    False: one of them could not, and the connection has been reset."""
     cdef int *numbers = NULL
     cdef int *larger
-    cdef int at, count
+    cdef int at, count, changed
     cdef tuple present
     try:
         while True:
@@ -63,8 +67,9 @@ cdef int change_over(fs_connection *c, int near, fs_side *new, set descriptors) 
             numbers = larger
             for at in range(count):
                 numbers[at] = present[at]
-            if fs_change_over(c, near, new, numbers, count):
-                return 0
+            changed = fs_change_over(c, near, new, numbers, count)
+            if changed:
+                return changed > 0
             fs_await_both(c)
     finally:
         free(numbers)

@@ -426,7 +426,7 @@ static int list_kinds(uint32_t (*calls)[PLACES][CALLS]) {
         CALL_pthread_atfork,                    /* by a front end that forks */
         CALL_madvise, CALL_munmap,              /* of a region that the core has made */
         CALL_mincore,                           /* beyond the memory cap */
-        CALL_fstatfs,                           /* of one that came */
+        CALL_fstatfs, CALL_statx,               /* of one that came, and of an eventfd that did */
         CALL_sched_getaffinity, CALL_nanosleep, /* before polling, and instead of it: by chance */
     };
     int listed = 0, made[CALLS] = {0};

@@ -171,23 +171,29 @@ static void dissolve_end(struct end *e) {
     fs_wake_own(&e->c);
 }
 
-/* A bridge takes the place of the connection's descriptor. With the lock. Whether there is one. */
-static int bridge_end(struct end *e, struct fs_leaver *leaver, struct fs_parcel *parcel) {
+/* A bridge takes the place of the connection's descriptor. With the lock. FS_IN_KERNEL; FS_NEEDS_BRIDGE: there is none; or
+ * FS_DISSOLVED. */
+static enum fs_outcome bridge_end(struct end *e, struct fs_leaver *leaver, struct fs_parcel *parcel) {
     int near, number = e->c.fd;
     struct fs_side *side = fs_new_block(sizeof *side);
-    if (!side) return 0;
+    if (!side) return FS_NEEDS_BRIDGE;
     fs_store_sc(&side->holders, 1);
     side->pid_space = fs_own_pid_space;
     if (fs_start_bridge(&e->c, leaver, parcel, &near) < 0) {
         fs_free_block(side, sizeof *side);
-        return 0;
+        return FS_NEEDS_BRIDGE;
     }
-    while (!fs_change_over(&e->c, near, side, &number, 1)) fs_await_both(&e->c);
+    int changed;
+    while (!(changed = fs_change_over(&e->c, near, side, &number, 1))) fs_await_both(&e->c);
     close(near);
+    if (changed < 0) {
+        fs_free_block(side, sizeof *side);
+        return FS_DISSOLVED;
+    }
     fs_ignore_asks(&e->c);
     e->asked = 0;
     e->bridged = 1;
-    return 1;
+    return FS_IN_KERNEL;
 }
 
 /* Takes the connection back to the kernel, if that can be done. `may_bridge`: by a process, where the peer cannot help.
@@ -203,8 +209,8 @@ static inline enum fs_outcome leave_end(struct end *e, int may_bridge) {
         outcome = fs_leave_ring(&e->c, leaver, &parcel);
         if (outcome == FS_NEEDS_BRIDGE) {
             enter(e);
-            if (may_bridge && bridge_end(e, leaver, &parcel)) outcome = FS_IN_KERNEL;
-            else if (parcel.size) outcome = FS_DISSOLVED; /* without the parcel the stream would have a hole */
+            if (may_bridge) outcome = bridge_end(e, leaver, &parcel);
+            if (outcome == FS_NEEDS_BRIDGE && parcel.size) outcome = FS_DISSOLVED; /* without the parcel the stream would have a hole */
             leave();
         }
         if (outcome == FS_DISSOLVED) dissolve_end(e);

@@ -9,16 +9,18 @@
 
 #include <sys/un.h>
 
+#include "base/sealed.h"
 #include "channel/dropping.h"
 #include "channel/names.h"
 #include "channel/table.h"
 #include "meeting/search.h"
 
+enum { SET_BACK = 3600 /* s that the time of day has been set back by, whenever somebody has looked at it */ };
 enum { LIMIT = 1024, STRANGER = 12345, MOST_SECONDS = 60, NEVER = 20000 /* us that what must not happen is waited for */ };
 
 enum role { PROGRAM = 0, CONNECTION_THREAD, DROPPER, ALL_PASS };
 
-enum call { START, RECVMSG, SEND, CLOSE }; /* START: before the first one */
+enum call { START, RECVMSG, SEND, CLOSE, STAT }; /* START: before the first one */
 
 static __thread enum role role;
 static struct fs_system real;
@@ -48,6 +50,13 @@ struct start {
     void *argument;
     enum role role;
 };
+
+/* No wait of the core may know this clock. */
+int clock_gettime(clockid_t which, struct timespec *into) {
+    int result = (int)syscall(SYS_clock_gettime, which, into);
+    if (which == CLOCK_REALTIME) into->tv_sec += SET_BACK;
+    return result;
+}
 
 static void stand_still(enum call call) {
     if (role == PROGRAM || (uint32_t)role != fs_load_sc(&holds) || (uint32_t)call != fs_load_sc(&held_call)) return;
@@ -80,6 +89,23 @@ static ssize_t held_recvmsg(int fd, struct msghdr *message, int flags) {
     struct cmsghdr *c = got >= 0 && flags & MSG_PEEK && fs_load_sc(&seen_user) ? CMSG_FIRSTHDR(message) : NULL;
     if (c && c->cmsg_type == SCM_CREDENTIALS) ((struct ucred *)CMSG_DATA(c))->uid = fs_load_sc(&seen_user);
     return got;
+}
+
+static struct stat strange;            /* a file that came from another process */
+static fs_word32 asked_file_system;    /* what became of it meanwhile, which can take any time */
+
+static int held_fstat(int fd, struct stat *into) {
+    int result = real.fstat(fd, into);
+    if (role != PROGRAM && result == 0 && into->st_ino == strange.st_ino && into->st_dev == strange.st_dev)
+        fs_store_sc(&asked_file_system, 1);
+    stand_still(STAT);
+    return result;
+}
+
+static int held_statx(int fd, const char *path, int flags, unsigned wanted, struct statx *into) {
+    if (!(flags & AT_STATX_DONT_SYNC)) fs_store_sc(&asked_file_system, 1);
+    stand_still(STAT);
+    return real.statx(fd, path, flags, wanted, into);
 }
 
 static ssize_t held_send(int fd, const void *data, size_t length, int flags) {
@@ -326,6 +352,60 @@ static void hold_while_answering(int lost) {
     close(fds[1]);
 }
 
+/* ---- an offer of an event set ------------------------------------------------------------------------------------- */
+
+/* From the socket for requests of another process, as a peer does it. */
+static void send_offer(int sender, int memfd, int fd) {
+    struct sockaddr_un address;
+    struct fs_set_offer offer = {.magic = FS_SET_MAGIC, .version = FS_VERSION, .set = 7};
+    struct iovec iov = {&offer, sizeof offer};
+    union {
+        char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr aligned;
+    } came;
+    struct msghdr message = {.msg_name = &address, .msg_namelen = fs_ask_address(&address, fs_ask_token()), .msg_iov = &iov,
+                             .msg_iovlen = 1, .msg_control = came.space};
+    memset(&came, 0, sizeof came);
+    fs_put_control(&message, fs_put_credentials(&message, &came.aligned), SCM_RIGHTS, (int[]){memfd, fd}, 2 * sizeof(int));
+    check(sendmsg(sender, &message, 0) == sizeof offer, "offering: %m");
+}
+
+/* What is offered as an eventfd is a file, whose file system answers when it likes. */
+static void offer_file(void) {
+    struct sockaddr_un address;
+    socklen_t size = fs_ask_address(&address, (uint64_t)getpid() << 32 | 1);
+    int fds[2], sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), file = (int)syscall(SYS_memfd_create, "a file", 1);
+    int memfd = fs_sealed_memory("a page", FS_PAGE_SIZE), number = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct fs_set_page *page = fs_map_sealed(memfd, FS_PAGE_SIZE);
+    check(sender >= 0 && bind(sender, (struct sockaddr *)&address, size) == 0, "binding: %m");
+    check(fcntl(file, F_SETFL, O_NONBLOCK) == 0 && fstat(file, &strange) == 0 && page && number >= 0, "no file: %m");
+    until(start_thread() == 0, "no thread is started again");
+    enter_front();
+    until(fs_ensure_thread() == 0, "no thread");
+    leave_front();
+    hold(CONNECTION_THREAD, STAT);
+    send_offer(sender, memfd, file);
+    until(fs_load_sc(&stands), "nobody looks at the file");
+    check(pthread_mutex_trylock(&fs_table.lock) == 0, "the table is locked meanwhile");
+    pthread_mutex_unlock(&fs_table.lock);
+    connect_pair(fds);
+    fork_and_publish(fds[1]);
+    release();
+    until(start_thread() == 0, "no thread is started again");
+    /* (The next one is taken behind this one.) */
+    check(!fs_load_relaxed(&page->known), "a file is taken for an eventfd");
+    send_offer(sender, memfd, number);
+    until(fs_load_relaxed(&page->known), "an eventfd is refused");
+    check(!fs_load_sc(&asked_file_system), "the file system is asked");
+    munmap(page, FS_PAGE_SIZE);
+    close(fds[0]);
+    close(fds[1]);
+    close(sender);
+    close(file);
+    close(memfd);
+    close(number);
+}
+
 /* ---- nobody can drop ---------------------------------------------------------------------------------------------- */
 
 /* The parent's threads are not in a forked child, nor is anything held there. It has that so before the front end's handlers run, as
@@ -506,6 +586,8 @@ int main(int count, char **arguments) {
     fs_system.recvmsg = held_recvmsg;
     fs_system.send = held_send;
     fs_system.close = held_close;
+    fs_system.fstat = held_fstat;
+    fs_system.statx = held_statx;
     fs_system.getsockopt = told_getsockopt;
     fs_system.connect = noted_connect;
     fs_store_sc(&next_role, CONNECTION_THREAD);
@@ -515,6 +597,7 @@ int main(int count, char **arguments) {
         hold_with_visitor();
         hold_while_answering(0);
         hold_while_answering(1);
+        offer_file();
         fork_beside_droppers();
         flood(0);
         flood(1);
