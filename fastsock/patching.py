@@ -198,8 +198,8 @@ def _give_way(other: str) -> None:
 
 def _imported_before() -> list[str]:
     """Names in loaded modules that still mean an original: `from socket import socket` before the patch."""
-    originals = {id(value): f"{module.__name__}.{name}" for (module, name), value in _originals.items()}
-    own = {stdlib.__name__, "_socket", os.__name__, "posix", _posixsubprocess.__name__, subprocess.__name__}
+    originals = {id(original) for original in (*_originals.values(), *(before for before, _ in _readiness.values()))}
+    own = {stdlib.__name__, "_socket", os.__name__, "posix", _posixsubprocess.__name__, subprocess.__name__, "select"}
     found = []
     for module_name, module in list(sys.modules.items()):
         if module_name in own or module_name.partition(".")[0] == "fastsock":

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=True
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False, embedsignature=True, embedsignature.format=clinic
 """The class that stands for `select.epoll`: the kernel's epoll, and beside it connections on the ring, which are
 asked in memory.
 
@@ -9,7 +9,9 @@ if this object alone waits for it, level-triggered; of all others the kernel tel
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject_TypeCheck
+cimport cython
 
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
@@ -29,6 +31,8 @@ cdef extern from "errno.h":
 
 cdef extern from "Python.h":
     int PyObject_AsFileDescriptor(object) except -1
+    ctypedef struct PyTypeObject:
+        const char *tp_name
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
@@ -36,15 +40,18 @@ cdef extern from "<sys/epoll.h>" nogil:
     struct epoll_event:
         uint32_t events
         epoll_data_t data
-    int epoll_create1(int)
     int epoll_ctl(int, int, int, epoll_event *)
     int epoll_wait(int, epoll_event *, int, int)
-    enum: EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
+    enum: EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
 
 cdef enum:
     PROBE_MS = 500        # between looks at a peer whose death would be no event
+    SECOND = 1_000_000_000
+    NOT_A_TIME = -3
+    LARGEST = 2147483647  # int
 
 cdef int default_events = _select.FD_SETSIZE - 1 if hasattr(_select, "FD_SETSIZE") else 1023
+cdef object kernel_class = _select.epoll
 cdef object kernel_fileno = _socket.socket.fileno
 cdef uint64_t keys = 0
 
@@ -80,64 +87,64 @@ cdef int number_at(object fd) except -1:
 
 
 cdef int64_t nanoseconds(object timeout) except -2:
-    """-1: for ever."""
+    """Whole milliseconds, as the kernel takes them; -1: for ever; NOT_A_TIME: the kernel's own call says what is wrong with it.
+    (Python rounds away from zero to nanoseconds, and up to milliseconds. So what is less than one below zero is no wait.)"""
     if timeout is None:
         return -1
-    if not isinstance(timeout, (int, float)) and not hasattr(timeout, "__index__"):
-        raise TypeError("timeout must be an integer or None")
-    if isinstance(timeout, float) and timeout != timeout:
-        raise ValueError("Invalid value NaN (not a number)")
+    if type(timeout) is not int and not isinstance(timeout, float):
+        if not hasattr(timeout, "__index__"):
+            return NOT_A_TIME
+        timeout = PyNumber_Index(timeout)
+    if not -2147483.649 < timeout <= 2147483.647:
+        return NOT_A_TIME
+    cdef int64_t exact = _math.ceil(abs(timeout) * SECOND)
     if timeout < 0:
-        return -1
-    if timeout > 2147483:
-        raise OverflowError("timeout is too large")
-    return _math.ceil(timeout * 1000) * MILLISECOND
+        return -1 if exact >= MILLISECOND else 0
+    return (exact + MILLISECOND - 1) // MILLISECOND * MILLISECOND
 
 
+cdef uint32_t mask_in(object events) except? 0:
+    """The bits of any number."""
+    return PyNumber_Index(events) & 0xffffffff
+
+
+@cython.final
 cdef class epoll(EventSet):
     """As select.epoll. Connections that have moved to the ring are asked in memory, everything else in the kernel."""
 
+    cdef object kernel      # the kernel's, which closes the descriptor
     cdef int fd
     cdef dict numbers       # descriptor -> the member that the program registered by it
     cdef int returns        # from memory alone, since the kernel was asked
     cdef int64_t asked      # when that was
+    cdef bint full          # the last answer had no room for more, and what the kernel told came first in it
 
-    def __cinit__(self, sizehint=-1, flags=0, *, _fd=None):
+    def __cinit__(self, *args, **kwargs):
         self.fd = -1
         self.numbers = {}
-        if _fd is not None:
-            self.fd = _fd
+        if args and type(args[0]) is kernel_class:
+            self.kernel = args[0]
             self.aside = True  # somebody else may have it
-            return
-        if sizehint != -1 and sizehint <= 0:
-            raise ValueError("negative sizehint")
-        if flags & ~EPOLL_CLOEXEC:
-            raise OSError("invalid flags")
-        self.fd = epoll_create1(EPOLL_CLOEXEC)
-        if self.fd < 0:
-            PyErr_SetFromErrno(OSError)
+        else:
+            self.kernel = kernel_class(*args, **kwargs)
+        self.fd = -1 if self.kernel.closed else self.kernel.fileno()
 
     def __del__(self):
-        self.close()
+        self.end_set()
 
     @classmethod
     def fromfd(cls, fd, /):
         """As select.epoll.fromfd."""
-        return cls(_fd=fd)
+        return epoll.__new__(epoll, kernel_class.fromfd(fd))
 
     def close(self):
         """As select.epoll.close."""
-        global errno
-        cdef int fd = self.fd, failed
-        if fd < 0:
+        if self.fd < 0:
             return
         self.end_set()
         self.fd = -1
         self.numbers.clear()
-        with nogil:
-            failed = sys_close(fd)
-        if failed < 0:
-            PyErr_SetFromErrno(OSError)
+        self.kernel.close()
 
     @property
     def closed(self):
@@ -153,7 +160,7 @@ cdef class epoll(EventSet):
         self.check_open()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, exc_type=None, exc_value=None, exc_tb=None, /):
         self.close()
 
     def __reduce_ex__(self, protocol):
@@ -166,15 +173,14 @@ cdef class epoll(EventSet):
 
     # ---- registrations -----------------------------------------------------------------------------------
 
-    def register(self, fd, eventmask=EPOLLIN | EPOLLPRI | EPOLLOUT):
+    def register(self, fd, eventmask=7):  # EPOLLIN | EPOLLPRI | EPOLLOUT, as a number for the signature
         """As select.epoll.register."""
         global keys
-        cdef uint32_t events = eventmask & 0xffffffff
-        cdef int number
+        cdef int number = number_at(fd)
+        cdef uint32_t events = mask_in(eventmask)
         cdef Endpoint endpoint
         cdef Member member, before
         self.check_open()
-        number = number_at(fd)
         endpoint = endpoint_at(number)
         if endpoint is None or has_other_member(endpoint) or not self.may_ask(endpoint, events):
             self.control(EPOLL_CTL_ADD, number, events, number)
@@ -199,11 +205,10 @@ cdef class epoll(EventSet):
 
     def modify(self, fd, eventmask):
         """As select.epoll.modify."""
-        cdef uint32_t events = eventmask & 0xffffffff, masked
-        cdef int number
+        cdef int number = number_at(fd)
+        cdef uint32_t events = mask_in(eventmask), masked
         cdef Member member
         self.check_open()
-        number = number_at(fd)
         member = self.member_of(number)
         if member is None:
             self.control(EPOLL_CTL_MOD, number, events, number)
@@ -222,10 +227,9 @@ cdef class epoll(EventSet):
 
     def unregister(self, fd):
         """As select.epoll.unregister."""
-        cdef int number
+        cdef int number = number_at(fd)
         cdef Member member
         self.check_open()
-        number = number_at(fd)
         member = self.member_of(number)
         self.control(EPOLL_CTL_DEL, number, 0, 0)
         if member is not None:
@@ -269,13 +273,16 @@ cdef class epoll(EventSet):
     def poll(self, timeout=None, maxevents=-1):
         """As select.epoll.poll."""
         cdef int64_t patience
-        cdef int most
+        cdef int most = default_events
         cdef epoll_event *events
         self.check_open()
         patience = nanoseconds(timeout)
-        most = default_events if maxevents == -1 else maxevents
-        if most <= 0:
-            raise ValueError(f"maxevents must be greater than 0, got {most}")
+        if maxevents != -1:
+            if patience == NOT_A_TIME or not 0 < PyNumber_Index(maxevents) <= LARGEST:
+                return self.kernel.poll(timeout, maxevents)  # which raises
+            most = PyNumber_Index(maxevents)
+        elif patience == NOT_A_TIME:
+            return self.kernel.poll(timeout)
         events = <epoll_event *>PyMem_RawMalloc(<size_t>most * sizeof(epoll_event))
         if events == NULL:
             raise MemoryError
@@ -289,7 +296,7 @@ cdef class epoll(EventSet):
     cdef list wait(self, int64_t patience, int most, epoll_event *events):
         cdef int64_t now = fs_now(), began = now, budget = -1, slept
         cdef int64_t deadline = -1 if patience < 0 else now + patience
-        cdef int vain = 0, n
+        cdef int vain = 0, n, room
         cdef bint uncertain = False, polled = False
         cdef list found = [], told = [], again
         cdef uint64_t wait
@@ -306,8 +313,16 @@ cdef class epoll(EventSet):
                     fs_learn(&self.habit, &totals, began, True, True)
                 if patience and not self.asks_kernel and self.returns < RETURNS and now - self.asked < KERNEL_NS:
                     self.returns += 1
+                    self.full = True
                     return self.tell(found, told, most)
-                self.ask(events, most, wait, found, told)
+                if not self.full:
+                    room = most
+                elif self.asks_kernel:  # it has to be asked for an end too
+                    room = max(1, most - <int>len(found))
+                else:
+                    room = most - <int>len(found)
+                if room > 0:
+                    self.ask(events, room, wait, found, told)
                 return self.tell(found, told, most)
             if patience == 0:
                 self.ask(events, most, wait, found, told, True)
@@ -343,9 +358,9 @@ cdef class epoll(EventSet):
             if n:
                 self.asks_kernel = False
                 self.sort(events, n, wait, found, told)
-                if found and self.asks_kernel:
+                if found and self.asks_kernel and len(told) < most:
                     again = []
-                    self.ask(events, most, wait, found, again)
+                    self.ask(events, most - <int>len(told), wait, found, again)
                     told = list((dict(again) | dict(told)).items())  # (what is told once was told before)
                 if found or told:
                     if self.set != NULL:
@@ -355,7 +370,7 @@ cdef class epoll(EventSet):
                 if vain > VAIN:
                     with nogil:
                         fs_nap()
-            elif deadline >= 0 and now >= deadline:
+            if deadline >= 0 and now >= deadline:  # (also behind an event that means nothing)
                 return []
             uncertain = False
 
@@ -440,7 +455,7 @@ cdef class epoll(EventSet):
             member.found |= before
             if member.found and member.listed != wait:
                 member.listed = wait
-                found.append(member)
+                found.insert(0, member)  # before those that memory tells of in each call
             self.heat(member)
         if hinted and not found and not told:
             self.take_hints()
@@ -448,13 +463,24 @@ cdef class epoll(EventSet):
         return 0
 
     cdef list tell(self, list found, list told, int most):
-        """What the program gets: what the kernel has told first, which is asked less often."""
+        """What the program gets. Where there is no room for all, the kernel's come first in one call, and those that memory
+        tells of in the next, so that nobody starves; the kernel is not asked for more than there is room for, as it tells
+        of an edge only once. Both put those behind the others that have been told of."""
         cdef Member member
         cdef list result = told
+        cdef Py_ssize_t others = len(told)
         for member in dict.fromkeys(found):
             if len(result) == most:
                 break
             result.append((member.fd, member.found & (member.events | <uint32_t>(EPOLLERR | EPOLLHUP))))
-        if len(self.hot) > 1 and len(result) == most:
-            self.hot.append(self.hot.pop(0))  # others come first with the next call
+        if len(result) < most:
+            self.full = False
+            return result
+        self.full = not self.full
+        if len(self.hot) > 1:
+            self.hot.sort(key=set(list(dict.fromkeys(found))[:len(result) - others]).__contains__)
         return result
+
+
+# What a program sees of the class: in its repr, in messages, as `__module__`.
+(<PyTypeObject *>epoll).tp_name = "select.epoll"

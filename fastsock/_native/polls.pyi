@@ -1,7 +1,7 @@
 """What stands for `select.select` and `select.poll`, with the setting `ready_on_ring`."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, final
 
 def select(
     rlist: Iterable[Any], wlist: Iterable[Any], xlist: Iterable[Any], timeout: float | None = None, /
@@ -11,6 +11,7 @@ def select(
 def poll() -> Poll:
     """As select.poll."""
 
+@final
 class Poll:
     """What `poll` makes, and nobody else."""
 

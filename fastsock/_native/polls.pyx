@@ -5,18 +5,19 @@ waiters.pyx.
 
 from libc.stdint cimport int64_t
 from cpython.sequence cimport PySequence_Fast
+cimport cython
 
 from fastsock._native.endpoint cimport by_descriptor
 from fastsock._native.epolls cimport number_at
 from fastsock._native.members cimport LEVELS, MILLISECOND
-from fastsock._native.waiters cimport is_member_among, wait_for
+from fastsock._native.waiters cimport is_member_among, is_member_in, wait_for
 
-import errno as _errno
 import math as _math
-import os as _os
 import select as _select
 
 cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        const char *tp_name
     Py_ssize_t PySequence_Fast_GET_SIZE(object)
     object PySequence_ITEM(object, Py_ssize_t)
 
@@ -26,8 +27,9 @@ cdef extern from "<poll.h>" nogil:
 cdef enum:
     READS = POLLIN | POLLRDNORM | POLLRDBAND  # what select asks for, as the kernel's does (fs/select.c),
     WRITES = POLLOUT | POLLWRNORM | POLLWRBAND
-    READABLE = READS | POLLHUP | POLLERR      # and what it counts
-    WRITABLE = WRITES | POLLERR
+    READABLE = READS | POLLHUP | POLLERR | POLLNVAL  # and what it counts: also what is closed during the call
+    WRITABLE = WRITES | POLLERR | POLLNVAL
+    URGENT = POLLPRI | POLLNVAL
     SECOND = 1_000_000_000
     NOT_A_TIME = -3
     LONGEST = 1_000_000_000  # seconds that a wait takes here; with longer ones a deadline would be too large
@@ -64,7 +66,7 @@ cdef int64_t patience_of_select(object timeout) except -2:
     """Nanoseconds; -1: for ever. Raises what select raises."""
     if timeout is None:
         return -1
-    if not isinstance(timeout, float):
+    if type(timeout) is not int and not isinstance(timeout, float):
         if not hasattr(timeout, "__index__"):
             kernel_select((), (), (), timeout)
             raise TypeError("timeout must be a float or None")
@@ -76,8 +78,20 @@ cdef int64_t patience_of_select(object timeout) except -2:
     return _math.ceil(timeout * SECOND)
 
 
+cdef bint are_the_kernels(object objects) except -1:
+    """Whether an argument of select has nothing but numbers of other files, at a glance."""
+    if type(objects) is not list and type(objects) is not tuple:
+        return False
+    for each in objects:
+        if type(each) is not int or each in by_descriptor:
+            return False
+    return True
+
+
 cdef list objects_of(list objects, list numbers, list found):
     """The objects whose descriptors have been found."""
+    if not found:
+        return []
     cdef set those = set(found)
     return [each for each, number in zip(objects, numbers) if number in those]
 
@@ -88,8 +102,11 @@ cdef inline list these(list objects, list numbers, dict ready, int counted):
 
 def select(rlist, wlist, xlist, timeout=None, /):
     """As select.select."""
-    cdef int64_t patience = patience_of_select(timeout)
+    cdef int64_t patience
     cdef dict wanted = {}, counted = {}, ready
+    if are_the_kernels(rlist) and are_the_kernels(wlist) and are_the_kernels(xlist):
+        return kernel_select(rlist, wlist, xlist, timeout)
+    patience = patience_of_select(timeout)
     reads, readers = numbers_in(rlist)
     writes, writers = numbers_in(wlist)
     others, watchers = numbers_in(xlist)
@@ -98,23 +115,20 @@ def select(rlist, wlist, xlist, timeout=None, /):
         return (objects_of(reads, readers, found[0]), objects_of(writes, writers, found[1]),
                 objects_of(others, watchers, found[2]))
     for number in readers:
-        wanted[number], counted[number] = READS, READABLE | POLLNVAL
+        wanted[number], counted[number] = READS, READABLE
     for number in writers:
         wanted[number] = wanted.get(number, 0) | WRITES
-        counted[number] = counted.get(number, 0) | WRITABLE | POLLNVAL
+        counted[number] = counted.get(number, 0) | WRITABLE
     for number in watchers:
         wanted[number] = wanted.get(number, 0) | POLLPRI
-        counted[number] = counted.get(number, 0) | POLLPRI | POLLNVAL
+        counted[number] = counted.get(number, 0) | URGENT
     numbers = list(wanted)
     for number in numbers:
         if number in by_descriptor:  # (of TCP these say all that the kernel's select asks for)
             wanted[number] &= LEVELS
-    ready = dict(zip(numbers, wait_for(numbers, list(wanted.values()), list(counted.values()), patience)))
-    for number in numbers:
-        if ready[number] & POLLNVAL:
-            raise OSError(_errno.EBADF, _os.strerror(_errno.EBADF))
+    ready = dict(zip(numbers, wait_for(numbers, list(wanted.values()), list(counted.values()), patience, True)))
     return (these(reads, readers, ready, READABLE), these(writes, writers, ready, WRITABLE),
-            these(others, watchers, ready, POLLPRI))
+            these(others, watchers, ready, URGENT))
 
 
 # ---- poll ------------------------------------------------------------------------------------------------------
@@ -124,7 +138,7 @@ cdef int64_t patience_of_poll(object timeout) except -2:
     """Nanoseconds; -1: for ever; NOT_A_TIME: the kernel's own call says what is wrong with it."""
     if timeout is None:
         return -1
-    if not isinstance(timeout, float):
+    if type(timeout) is not int and not isinstance(timeout, float):
         if not hasattr(timeout, "__index__"):
             return NOT_A_TIME
         timeout = timeout.__index__()
@@ -145,6 +159,7 @@ def poll():
     return Poll.__new__(Poll)
 
 
+@cython.final
 cdef class Poll:
     """What `poll` makes, and nobody else."""
 
@@ -155,7 +170,7 @@ cdef class Poll:
     def __cinit__(self):
         global making
         if not making:
-            raise TypeError("cannot create 'fastsock._native.polls.Poll' instances")
+            raise TypeError("cannot create 'select.poll' instances")
         making = False
         self.kernel = kernel_poll()
         self.wanted = {}
@@ -181,17 +196,17 @@ cdef class Poll:
     def poll(self, timeout=None, /):
         """As select.poll.poll."""
         cdef int64_t patience
-        cdef list numbers = list(self.wanted), wanted, counted
+        cdef list numbers, wanted, counted
         if self.waiting:
             raise RuntimeError("concurrent poll() invocation")
-        patience = patience_of_poll(timeout)
-        if patience == NOT_A_TIME or not is_member_among(numbers):
+        patience = patience_of_poll(timeout) if is_member_in(self.wanted) else NOT_A_TIME
+        if patience == NOT_A_TIME:
             self.waiting = True
             try:
                 return self.kernel.poll(timeout)
             finally:
                 self.waiting = False
-        wanted = list(self.wanted.values())
+        numbers, wanted = list(self.wanted), list(self.wanted.values())
         counted = [events | POLLERR | POLLHUP | POLLNVAL for events in wanted]
         self.waiting = True
         try:
@@ -202,3 +217,8 @@ cdef class Poll:
 
     def __reduce_ex__(self, protocol):
         raise TypeError("cannot pickle 'select.poll' object")
+
+
+# What a program sees of them: in reprs, in messages, as `__module__`.
+(<PyTypeObject *>Poll).tp_name = "select.poll"
+select.__module__ = poll.__module__ = "select"

@@ -50,6 +50,7 @@ cdef class Waiter(EventSet):
     """The event set of one thread, which alone waits on it, for its calls of select and poll."""
 
     cdef bint waiting       # the thread is in a call
+    cdef bint refuses       # a number of its that nobody has is an error, when the kernel is asked for the first time
     cdef int returns        # from memory alone, since the kernel was asked
     cdef int64_t asked      # when that was
 
@@ -115,12 +116,13 @@ cdef class Waiter(EventSet):
 
     # ---- who is asked in memory ----------------------------------------------------------------------------
 
-    cdef int begin(self) except -1:
+    cdef int begin(self, bint refuses) except -1:
         """A call begins."""
         if self.set != NULL and not fs_is_own_set(self.set):  # a forked child's: the set is its parent's
             self.end_set()
         self.aside = False
         self.waiting = True
+        self.refuses = refuses
         self.waits += 1
         return 0
 
@@ -249,6 +251,11 @@ cdef class Waiter(EventSet):
                 raise OSError(failed, _os.strerror(failed))
             PyErr_CheckSignals()
             return 0
+        if self.refuses:
+            self.refuses = False
+            for i in range(len(members)):
+                if fds[i].revents & POLLNVAL:
+                    raise OSError(_errno.EBADF, _os.strerror(_errno.EBADF))
         return n
 
     cdef bint arm_these(self) except -1:
@@ -296,6 +303,10 @@ cdef class Waiter(EventSet):
                     self.take_hints()
                     now = fs_now()
                     continue
+            if self.refuses and self.ask(members, fds, 0, False):  # (what is closed during the sleep is no error)
+                n = self.sort(members, fds, counts)
+                if n:
+                    return n
             PyErr_CheckSignals()  # (one that came since the program's last step would not end the sleep)
             # Nothing is there. (A member that says twice that something may be, and has nothing, is looked at by the
             # clock.)
@@ -342,16 +353,29 @@ cdef Waiter waiter_of_thread():
 
 cdef bint is_member_among(list numbers) except -1:
     """Whether memory may have to be asked for one of these descriptors."""
-    cdef Endpoint endpoint
     for number in numbers:
-        endpoint = <Endpoint>by_descriptor.get(number)
-        if endpoint is not None and may_be_asked(endpoint) and not fs_is_told_exposed(&endpoint.c):
+        if number in by_descriptor and is_asked(<Endpoint>by_descriptor[number]):
             return True
     return False
 
 
-cdef list wait_for(list numbers, list wanted, list counted, int64_t patience):
-    """What the descriptors are ready for, in their order: of each the events of `counted` that it has."""
+cdef bint is_member_in(dict numbers) except -1:
+    """The same of the keys. Most programs have few connections and many other files, or the reverse."""
+    cdef dict fewer, others
+    fewer, others = (numbers, by_descriptor) if len(numbers) < len(by_descriptor) else (by_descriptor, numbers)
+    for number in fewer:
+        if number in others and is_asked(<Endpoint>by_descriptor[number]):
+            return True
+    return False
+
+
+cdef inline bint is_asked(Endpoint endpoint) noexcept:
+    return may_be_asked(endpoint) and not fs_is_told_exposed(&endpoint.c)
+
+
+cdef list wait_for(list numbers, list wanted, list counted, int64_t patience, bint refuses=False):
+    """What the descriptors are ready for, in their order: of each the events of `counted` that it has. `refuses`: a number that
+    is nobody's as the call begins is an error; one that is closed during the call is not."""
     cdef Waiter waiter = waiter_of_thread()
     cdef Py_ssize_t i, count = len(numbers)
     cdef Endpoint endpoint
@@ -361,7 +385,7 @@ cdef list wait_for(list numbers, list wanted, list counted, int64_t patience):
     try:
         if fds == NULL or counts == NULL:
             raise MemoryError
-        waiter.begin()
+        waiter.begin(refuses)
         for i in range(count):
             fds[i].fd, fds[i].events, counts[i] = numbers[i], <short><int>wanted[i], <uint32_t><int>counted[i]
             endpoint = <Endpoint>by_descriptor.get(numbers[i])
