@@ -175,10 +175,8 @@ static void dissolve_end(struct end *e) {
  * FS_DISSOLVED. */
 static enum fs_outcome bridge_end(struct end *e, struct fs_leaver *leaver, struct fs_parcel *parcel) {
     int near, number = e->c.fd;
-    struct fs_side *side = fs_new_block(sizeof *side);
+    struct fs_side *side = fs_new_side();
     if (!side) return FS_NEEDS_BRIDGE;
-    fs_store_sc(&side->holders, 1);
-    side->pid_space = fs_own_pid_space;
     if (fs_start_bridge(&e->c, leaver, parcel, &near) < 0) {
         fs_free_block(side, sizeof *side);
         return FS_NEEDS_BRIDGE;
