@@ -347,7 +347,14 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
     return outcome;
 }
 
-void fs_go_out(struct fs_connection *c, struct fs_leaver *leaver) { fs_change_leaving(leaver, FS_EV_OUT); }
+/* A side that was held is released first: nobody holds its sends any more, and let_peer_leave has settled that with the peer. Both
+ * in the turn to send, in which others look whether the side is held or out: none of them finds it between, and holds it. */
+void fs_go_out(struct fs_connection *c, struct fs_leaver *leaver) {
+    struct fs_sender *sender = fs_lock_sending(c);
+    fs_change_sending(sender, FS_EV_RELEASE);
+    fs_change_leaving(leaver, FS_EV_OUT);
+    fs_end_turn_to_send(c, sender);
+}
 
 enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel) {
     char piece[PIECE];

@@ -30,13 +30,14 @@ static const struct fs_transition table[FS_EVENTS] = {
     [FS_EV_SEND_SWITCHED] =     {0,                     FS_OUT | FS_SENDING_BACK,                 FS_SENDING_MOVED,                    0},
     [FS_EV_SEND_BACK] =         {0,                     FS_OUT,                                   FS_SENDING_BACK,                     0},
     [FS_EV_SEND_BACK_HELD] =    {0,                     FS_OUT | FS_SENDING_BACK,                 FS_SENDING_BACK | FS_SENDING_HELD,   0},
-    [FS_EV_HOLD] =              {FS_SENDING_BACK,       0,                                        FS_SENDING_HELD,                     0},
-    [FS_EV_RELEASE] =           {FS_SENDING_BACK,       0,                                        0,                                   FS_SENDING_HELD},
+    [FS_EV_HOLD] =              {FS_SENDING_BACK,       FS_OUT,                                   FS_SENDING_HELD,                     0},
+    [FS_EV_RELEASE] =           {FS_SENDING_BACK,       FS_OUT,                                   0,                                   FS_SENDING_HELD},
     [FS_EV_RECEIVE_SWITCHED] =  {0,                     FS_OUT | FS_RECEIVING_BACK,               FS_RECEIVING_MOVED,                  0},
     [FS_EV_RECEIVE_BACK] =      {0,                     FS_OUT,                                   FS_RECEIVING_BACK,                   0},
-    [FS_EV_COLLECT] =           {0,                     0,                                        FS_COLLECTING,                       0},
+    [FS_EV_COLLECT] =           {0,                     FS_OUT,                                   FS_COLLECTING,                       0},
     [FS_EV_COLLECTED] =         {FS_COLLECTING,         0,                                        0,                                   FS_COLLECTING},
-    [FS_EV_OUT] =               {0,                     0,                                        FS_OUT,                              0},
+    [FS_EV_OUT] =               {FS_SENDING_BACK | FS_RECEIVING_BACK,
+                                                        FS_SENDING_HELD,                          FS_OUT,                              0},
 };
 
 static void change(struct fs_side *own, unsigned int event) {
