@@ -11,7 +11,7 @@
 /* In nanoseconds. */
 #define AFFINITY_INTERVAL ((int64_t)50000000) /* that a count of usable processors is believed, and whether
                                                * there is a crowd */
-#define WAKE_COST ((int64_t)60000)            /* that a sleep adds to a wait, generously (docs/design.md) */
+#define WAKE_COST ((int64_t)60000)            /* that a sleep adds to a wait, generously (docs/waiting.md) */
 
 enum {
     PENALTY_MAX = 255, /* waits without polling after polls that held the peer up */
