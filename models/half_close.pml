@@ -74,7 +74,7 @@ inline kernel_send() {
     fi
 }
 
-/* ring with EXPOSED, fs_must_ring */
+/* fs_ring with EXPOSED, fs_count_ring */
 inline ring_doorbell() {
     if
     :: atomic { rung - heard < EDGES && !server_reset -> rung++ }; atomic { kernel_send() }

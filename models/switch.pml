@@ -90,7 +90,7 @@ active proctype sender() {
                     fi;
                     atomic { ring!next; handed = next; next++ }       /* fs_post */
                     if
-                    :: exposed && rung - heard < EDGES -> /* ring, fs_must_ring: counted, then sent */
+                    :: exposed && rung - heard < EDGES -> /* fs_ring, fs_count_ring: counted, then sent */
 #ifndef COUNT_AFTER_RINGING
                         rung++;
 #endif

@@ -99,6 +99,7 @@ NEED_A_TURN = [
     "fs_change_receiving(receiver, FS_EV_COLLECT);",
     "fs_change_leaving(leaver, FS_EV_OUT);",
     "fs_leave_ring(c, leaver, parcel);",
+    "fs_go_out(c, leaver);",
     "sender = fs_lock_sending(c);",
     "receiver = fs_take_turn_to_receive(c, 1);",
     "fs_unlock_sending(sender);",

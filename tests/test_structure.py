@@ -270,16 +270,34 @@ def test_includes_in_the_core_are_found() -> None:
 
 
 STANDING = r"[\w>.()-]*(?:->|\.)(?:is|stands)\.\w+"
+SAID = r"\b[rt]x(?:->|\.)(?:ready|settled|returned)\b"
+WRITING = r"fs_(?:store|or|and|add|swap_if|exchange|count)\w*\(\s*&?"
+
+
+def writes_of(place: str) -> str:
+    return rf"{WRITING}[^,;\n]*{place}|(?:\+\+|--)[\w>.-]*{place}|{place}\s*(?:[|&^+-]?=(?!=)|\+\+|--)"
+
+
 WRITES_STATE = re.compile(
-    r"fs_(?:store|or|and|add|swap_if|count)\w*\(\s*&?[^,;]*[>.]moved\b"
-    rf"|fs_(?:store|or|and|add|swap_if|count)\w*\(\s*&?{STANDING}"
-    rf"|(?:\+\+|--){STANDING}|(?:[>.]moved\b|{STANDING})\s*(?:[|&^+-]?=(?!=)|\+\+|--)"
+    "|".join(writes_of(place) for place in (r"[>.]moved\b", STANDING, SAID, r"[>.]sending_step\b"))
+    + rf"|{WRITING}[^;\n]*\bFS_(?:SHUT|GONE)\b"
 )
+WRITES_END = re.compile(writes_of(r"[>.](?:fin_sent|fin_taken)\b") + "|" + writes_of(r"\b[rt]x(?:->|\.)fin\b"))
 
 
 def test_only_the_table_of_states_writes_how_a_connection_stands() -> None:
     writers = {path for path in NATIVE_SOURCES if WRITES_STATE.search(path.read_text())}
     assert writers == {CORE / "connection/state.c"}
+
+
+def test_only_one_header_writes_the_ends_of_the_streams() -> None:
+    assert {path for path in NATIVE_SOURCES if WRITES_END.search(path.read_text())} == {CORE / "ring/ends.h"}
+
+
+def test_the_skin_fires_no_event_of_the_table() -> None:
+    events = re.compile(r"\bfs_change_(?:sending|receiving|leaving)\b|\bFS_EV_\w+")
+    skin = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pyx")]
+    assert {path.name for path in skin if events.search(path.read_text())} == set()
 
 
 COURSE = r"course(?:->|\.)state"
@@ -304,6 +322,17 @@ def test_only_the_table_of_courses_writes_what_an_undecided_connection_does() ->
         ("c->is.life |= FS_KEPT;", True),
         ("++c->is.life;", True),
         ("fs_swap_if32(&c->is.life, life, life + 1)", True),
+        ("fs_exchange_sc(&c->own->moved, FS_OUT);", True),
+        ("fs_store_sc(&c->vi.rx->ready, FS_READY);", True),
+        ("fs_swap_if32(&vi->tx->settled, FS_UNSETTLED, FS_REFUSED)", True),
+        ("fs_store_sc(&c->vi.tx->returned, 1);", True),
+        ("fs_or_sc(&c->vi.rx->doorbell, FS_GONE);", True),
+        ("fs_or_sc(&vi->rx->doorbell, FS_EXPOSED | FS_SHUT);", True),
+        ("sender->sending_step = 1;", True),
+        ("if (sender->sending_step == 1) fs_note(c);", False),
+        ("fs_or_sc(&c->vi.rx->doorbell, FS_EXPOSED);", False),
+        ("if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED) s->ready = 1;", False),
+        ("fs_or_sc(&page->ready[place / 64], bit);", False),
         ("if (c->is.bridged == 1 && fs_load_sc(&own->moved) & FS_OUT) return;", False),
         ("return self.c.stands.bridged == 1", False),
         ("uint32_t moved = fs_load_relaxed(&own->moved);", False),
@@ -312,6 +341,21 @@ def test_only_the_table_of_courses_writes_what_an_undecided_connection_does() ->
 )
 def test_writes_of_the_state_are_found(text: str, writes: bool) -> None:
     assert bool(WRITES_STATE.search(text)) == writes
+
+
+@pytest.mark.parametrize(
+    ("text", "writes"),
+    [
+        ("sender->fin_sent = 1;", True),
+        ("fs_store_relaxed(&receiver->fin_taken, 1);", True),
+        ("fs_store_sc(&vi->tx->fin, kind);", True),
+        ("fs_exchange_sc(&c->own->receiver.fin_taken, 1)", True),
+        ("if (sender->fin_sent == 1 && fs_load_sc(&vi->rx->fin) == FS_BACK) return;", False),
+        ("fs_store_sc(&c->vi.rx->finack, 1);", False),
+    ],
+)
+def test_writes_of_the_ends_are_found(text: str, writes: bool) -> None:
+    assert bool(WRITES_END.search(text)) == writes
 
 
 MAKES_TURN = re.compile(r"(?:own|side|\))(?:->|\.)(?:sender|receiver)\b(?!\.)")

@@ -263,7 +263,7 @@ static void dissolve(struct fs_connection *c) {
     struct fs_receiver *receiver = fs_lock_receiving(c);
     fs_change_receiving(receiver, FS_EV_COLLECT);
     fs_end_turn_to_receive(c, receiver);
-    fs_or_sc(&c->vi.rx->doorbell, FS_GONE);
+    fs_say_gone(c);
     if (fs_is_shared(c)) {
         fs_reset_connection(c->fd);
         fs_wake_own(c);

@@ -42,7 +42,7 @@ static inline int fs_kernel_is_next(struct fs_connection *c) {
 
 /* Whether the peer is ready for the ring, and this side's bytes still go through the kernel. */
 static inline int fs_may_switch(struct fs_connection *c) {
-    /* SYNC: consent - pairs with fs_attach. */
+    /* SYNC: consent - pairs with fs_say_ready. */
     return fs_load_sc(&c->vi.tx->ready) == FS_READY && !(fs_moved(c) & (FS_SENDING_MOVED | FS_SENDING_BACK));
 }
 

@@ -78,7 +78,7 @@ int fs_shut(struct fs_connection *c, int receiving, int sending) {
         }
         if (sending) fs_send_owed(c, sender); /* behind the kernel's FIN nothing goes out, and an urgent byte would be missed */
         if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
-            fs_or_sc(&c->vi.rx->doorbell, FS_SHUT);
+            fs_say_shut(c);
             fs_tell_peer(c);
         }
     }
@@ -105,7 +105,7 @@ void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals) {
         void *given = fs_let_go();
         struct fs_both both = fs_lock_both(c);
         /* GONE first, then the look: a sender that posts later than our look finds GONE. */
-        fs_or_sc(&c->vi.rx->doorbell, FS_GONE);
+        fs_say_gone(c);
         int unread = fs_left_unread_here(c, both.receiver);
         if (!both.sender->fin_sent) fs_post_fin(&c->vi, both.sender, unread || fs_lingers_zero(c->fd) ? FS_RESET : FS_FIN);
         if (unread) {

@@ -12,7 +12,7 @@
  *   3. the peer's connection thread sends the parcel through the kernel, and the peer goes on there.
  *
  * This file has the leaver; its peer is in leavers_peer.c. A peer that cannot take part (closed, shut down, dead,
- * stopped, no room in the kernel) leaves a bridge as the only way (bridge.c). docs/design.md argues why nothing is
+ * stopped, no room in the kernel) leaves a bridge as the only way (bridge.c). docs/leaving.md argues why nothing is
  * lost or doubled.
  *
  * Responsible for: that the kernel's stream is the whole stream when somebody else gets the descriptor, or the word
@@ -81,9 +81,8 @@ void fs_press(struct fs_connection *c) {
 
 /* Tells a peer that is held that it may go on. 0 if it still has to be asked (fs_press). */
 static int settle(struct fs_connection *c) {
-    /* SYNC: settled - pairs with fs_held and fs_put_back. */
     if (fs_load_sc(&c->vi.rx->ready) == FS_LEFT) {
-        fs_swap_if32(&c->vi.rx->settled, FS_UNSETTLED, FS_GO_ON);
+        fs_say_go_on(c);
         return let_go_on(c);
     }
     return 1;
@@ -210,16 +209,15 @@ static enum fs_outcome give_back(struct fs_connection *c, struct fs_parcel *parc
     uint32_t told = 0;
     int asked = 0;
     for (;;) {
-        /* SYNC: returned - pairs with fs_put_back. */
+        /* SYNC: returned - pairs with fs_say_returned. */
         told = fs_load_sc(&c->vi.rx->returned);
         if (told) break;
         if (!asked) asked = fs_ask_peer(c, parcel->fd) == 0;
         now = fs_now();
         int ended = fs_peer_ended(c);
         if (now > deadline || ended || fs_load_sc(&c->vi.rx->settled) == FS_REFUSED) {
-            /* SYNC: settled - pairs with fs_put_back: it has begun, or will not. */
-            if (fs_swap_if32(&c->vi.rx->settled, FS_UNSETTLED, FS_GO_ON) ||
-                fs_load_sc(&c->vi.rx->settled) != FS_RETURNING) {
+            /* SYNC: settled - pairs with fs_say_returning: fs_put_back has begun, or will not. */
+            if (fs_say_go_on(c) || fs_load_sc(&c->vi.rx->settled) != FS_RETURNING) {
                 let_go_on(c);
                 return FS_NEEDS_BRIDGE;
             }
@@ -238,16 +236,12 @@ static enum fs_outcome give_back(struct fs_connection *c, struct fs_parcel *parc
 /* The peer may be leaving as well, and want bytes of ours again: before anybody else writes to the descriptor, it
  * gets them, or is told that it is too late. */
 static void let_peer_leave(struct fs_connection *c) {
-    /* SYNC: left - pairs with take_back. */
-    if (fs_swap_if32(&c->vi.tx->ready, FS_READY, FS_TOO_LATE) ||
-        fs_swap_if32(&c->vi.tx->ready, FS_NOT_YET, FS_TOO_LATE) || fs_load_sc(&c->vi.tx->ready) != FS_LEFT)
-        return; /* (It may have been told before: by a sender that went on in the kernel.) */
+    if (!fs_say_too_late(c, 1)) return; /* (It may have been told before: by a sender that went on in the kernel.) */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && !fs_leaver_ended(c) && fs_now() <= deadline) fs_nap();
     /* Whatever has ended the wait: a parcel that comes from here on is not sent any more, as it would come behind
-     * what is written to the descriptor. One that is being sent is sent in a turn to send.
-     * SYNC: settled - pairs with give_back and fs_put_back. */
-    fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_REFUSED);
+     * what is written to the descriptor. One that is being sent is sent in a turn to send. */
+    fs_say_refused(c);
     struct fs_sender *sender = fs_lock_sending(c);
     fs_end_turn_to_send(c, sender);
 }
@@ -303,8 +297,7 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
     int told = 1;
     if (fs_is_out(c)) return FS_IN_KERNEL;
     if (fs_is_collecting(c)) return FS_DISSOLVED; /* an earlier leaver was killed at it */
-    /* SYNC: left - pairs with fs_answer_leaver and let_peer_leave. */
-    int returns = fs_swap_if32(&c->vi.rx->ready, FS_READY, FS_LEFT) || fs_load_sc(&c->vi.rx->ready) == FS_LEFT;
+    int returns = fs_say_left(c);
     struct fs_sender *sender = fs_lock_sending(c);
     fs_go_back_sending(c, sender, 0);
     if (sender->bytes_unsent)
@@ -354,13 +347,22 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
     return outcome;
 }
 
+/* A side that was held is released first: nobody holds its sends any more, and let_peer_leave has settled that with the peer. Both
+ * in the turn to send, in which others look whether the side is held or out: none of them finds it between, and holds it. */
+void fs_go_out(struct fs_connection *c, struct fs_leaver *leaver) {
+    struct fs_sender *sender = fs_lock_sending(c);
+    fs_change_sending(sender, FS_EV_RELEASE);
+    fs_change_leaving(leaver, FS_EV_OUT);
+    fs_end_turn_to_send(c, sender);
+}
+
 enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel) {
     char piece[PIECE];
     enum fs_outcome outcome = take_back(c, parcel, piece);
     trim(parcel); /* also if nothing was taken: a bridge reads it to its end */
     if (outcome != FS_DISSOLVED && !fs_is_out(c)) {
         let_peer_leave(c);
-        if (outcome == FS_IN_KERNEL) fs_change_leaving(leaver, FS_EV_OUT);
+        if (outcome == FS_IN_KERNEL) fs_go_out(c, leaver);
     }
     return outcome;
 }

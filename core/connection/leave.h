@@ -42,8 +42,11 @@ void fs_end_leaving(struct fs_connection *c, struct fs_leaver *leaver, int whole
 enum fs_outcome fs_leave_ring(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel);
 
 /* Readies the parcel for a loop's transport, which gets what the peer cannot put into our kernel queue again: what was returned is
- * taken out of the kernel's queue. FS_IN_KERNEL: the whole parcel is to be kept, and FS_EV_OUT follows; or FS_DISSOLVED. */
+ * taken out of the kernel's queue. FS_IN_KERNEL: the whole parcel is to be kept, and fs_go_out follows; or FS_DISSOLVED. */
 enum fs_outcome fs_take_returned(struct fs_connection *c, struct fs_leaver *leaver, struct fs_parcel *parcel);
+
+/* Both directions are the kernel's again: somebody else reads and writes the descriptor from here on. */
+void fs_go_out(struct fs_connection *c, struct fs_leaver *leaver);
 
 /* ---- for the rest of the core */
 

@@ -27,7 +27,7 @@ static int64_t parcel_size(int fd) {
 
 void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int held) {
     if (fs_moved(c) & FS_SENDING_BACK) return;
-    sender->sending_step = 1;
+    fs_begin_sending_step(sender);
     fs_change_sending(sender, held && !sender->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
     if (!sender->fin_sent) {
         /* A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its
@@ -47,22 +47,21 @@ void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int h
     if (0 < before && before < FS_WIDENED)
         fs_set_option(c->fd, SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* (the kernel doubles it) */
     fs_store_relaxed(&c->own->send_buffer_before, 0);
-    sender->sending_step = 0;
+    fs_end_sending_step(sender);
     /* (Of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set.) */
     if (!fs_is_driven(c)) fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
     fs_wake_own(c); /* senders of this side that sleep until credits come */
 }
 
 void fs_answer_leaver(struct fs_connection *c, struct fs_sender *sender) {
-    /* SYNC: left - pairs with take_back. */
+    /* SYNC: left - pairs with fs_say_left. */
     if (fs_is_attached(c) && fs_load_sc(&c->vi.tx->ready) == FS_LEFT) fs_go_back_sending(c, sender, 1);
 }
 
 /* (Not while the peer that left is unsettled, as what that wants again comes first. A peer that leaves from here on
  * gets nothing again.) */
 int fs_goes_on_in_kernel(struct fs_connection *c, struct fs_sender *sender) {
-    /* SYNC: left - pairs with take_back. */
-    if (fs_swap_if32(&c->vi.tx->ready, FS_READY, FS_TOO_LATE) || fs_load_sc(&c->vi.tx->ready) != FS_LEFT) return 1;
+    if (!fs_say_too_late(c, 0)) return 1;
     /* (Not fin_sent, which BACK has set. After a FIN nothing more is sent.) */
     if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && (fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) != FS_FIN)
         fs_change_sending(sender, FS_EV_HOLD);
@@ -77,11 +76,11 @@ int fs_leaver_ended(struct fs_connection *c) {
 
 int fs_held(struct fs_connection *c, struct fs_sender *sender) {
     if (!(fs_moved(c) & FS_SENDING_HELD)) return 0;
-    /* SYNC: settled - pairs with settle and give_back. */
+    /* SYNC: settled - pairs with fs_say_go_on. */
     if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED) {
         if (!c->held_since) c->held_since = fs_now();
         if (!fs_leaver_ended(c) && fs_now() - c->held_since < HELD_TIME) return 1;
-        fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_REFUSED);
+        fs_say_refused(c);
     }
     fs_change_sending(sender, FS_EV_RELEASE);
     return 0;
@@ -104,17 +103,16 @@ void fs_put_back(struct fs_connection *c, int parcel) {
     struct fs_sender *sender = read ? fs_take_turn_to_send(c, RETURN_PATIENCE) : NULL;
     if (sender) {
         fs_answer_leaver(c, sender);
-        sender->sending_step = 1;
-        /* SYNC: settled - pairs with give_back, which may have stopped waiting. */
+        fs_begin_sending_step(sender);
+        /* (give_back may have stopped waiting.) */
         if (fs_is_attached(c) && fs_moved(c) & FS_SENDING_BACK && fs_load_sc(&c->vi.tx->ready) == FS_LEFT &&
-            fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_RETURNING)) {
+            fs_say_returning(c)) {
             int64_t sent = fs_send_in_kernel(c, sender, bytes, (size_t)size, MSG_NOSIGNAL);
-            /* SYNC: returned - pairs with give_back. */
-            fs_store_sc(&c->vi.tx->returned, 1 + (uint32_t)(sent > 0 ? sent : 0));
+            fs_say_returned(c, (uint32_t)(sent > 0 ? sent : 0));
             fs_change_sending(sender, FS_EV_RELEASE);
             fs_tell_pollers(c, sender);
         }
-        sender->sending_step = 0;
+        fs_end_sending_step(sender);
         fs_end_turn_to_send(c, sender);
         fs_wake_own(c);
         fs_tell_peer(c);

@@ -20,7 +20,7 @@
  * The connection is dissolved then (the latter by fs_beside_collector), so that nobody takes what is left for the whole
  * stream. The same where the kernel does not tell.
  *
- * Responsible for: what fs_take_turn and fs_try_both find in an inherited turn. Never: takes or gives back a turn,
+ * Responsible for: what take_turn and fs_try_both find in an inherited turn. Never: takes or gives back a turn,
  * waits. */
 #include "connection/mend.h"
 

@@ -50,8 +50,7 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
          * SYNC: exposed - pairs with fs_note_exposed. */
         if (fs_load_sc(&c->is.exposed) || fs_load_sc(&c->recv_sleepers)) fs_or_sc(&c->vi.rx->doorbell, FS_EXPOSED);
         fs_store_sc(&c->vi.rx->limit, c->receive_limit);
-        /* SYNC: consent - pairs with fs_try_send: the peer that sees it finds our doorbell state and limit. */
-        fs_store_sc(&c->vi.rx->ready, FS_READY);
+        fs_say_ready(c); /* behind the doorbell state and the limit */
     }
     fs_unlock_both(both);
     fs_take_again(given);

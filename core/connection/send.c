@@ -67,8 +67,8 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
         fs_end_turn_to_send(c, sender);
         return part;
     }
-    /* SYNC: consent - pairs with fs_attach.
-     * SYNC: left - pairs with take_back. */
+    /* SYNC: consent - pairs with fs_say_ready.
+     * SYNC: left - pairs with fs_say_left. */
     uint32_t ready = fs_load_sc(&c->vi.tx->ready);
     if (ready == FS_LEFT) fs_answer_leaver(c, sender);
     if ((fs_moved(c) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK) {

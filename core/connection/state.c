@@ -1,6 +1,7 @@
 /* The table of states of a connection's directions, and every write of how a connection stands.
  *
- * Responsible for: what follows what. Never: locks, system calls, the region.
+ * Responsible for: what follows what. Never: locks, system calls. (The ends of the two streams are written in ring/ends.h, as the
+ * ring needs no connection for them.)
  *
  * A direction of one side is somewhere in each of two rows, and the states are bits of `own->moved`:
  *
@@ -29,13 +30,14 @@ static const struct fs_transition table[FS_EVENTS] = {
     [FS_EV_SEND_SWITCHED] =     {0,                     FS_OUT | FS_SENDING_BACK,                 FS_SENDING_MOVED,                    0},
     [FS_EV_SEND_BACK] =         {0,                     FS_OUT,                                   FS_SENDING_BACK,                     0},
     [FS_EV_SEND_BACK_HELD] =    {0,                     FS_OUT | FS_SENDING_BACK,                 FS_SENDING_BACK | FS_SENDING_HELD,   0},
-    [FS_EV_HOLD] =              {FS_SENDING_BACK,       0,                                        FS_SENDING_HELD,                     0},
-    [FS_EV_RELEASE] =           {FS_SENDING_BACK,       0,                                        0,                                   FS_SENDING_HELD},
+    [FS_EV_HOLD] =              {FS_SENDING_BACK,       FS_OUT,                                   FS_SENDING_HELD,                     0},
+    [FS_EV_RELEASE] =           {FS_SENDING_BACK,       FS_OUT,                                   0,                                   FS_SENDING_HELD},
     [FS_EV_RECEIVE_SWITCHED] =  {0,                     FS_OUT | FS_RECEIVING_BACK,               FS_RECEIVING_MOVED,                  0},
     [FS_EV_RECEIVE_BACK] =      {0,                     FS_OUT,                                   FS_RECEIVING_BACK,                   0},
-    [FS_EV_COLLECT] =           {0,                     0,                                        FS_COLLECTING,                       0},
+    [FS_EV_COLLECT] =           {0,                     FS_OUT,                                   FS_COLLECTING,                       0},
     [FS_EV_COLLECTED] =         {FS_COLLECTING,         0,                                        0,                                   FS_COLLECTING},
-    [FS_EV_OUT] =               {0,                     0,                                        FS_OUT,                              0},
+    [FS_EV_OUT] =               {FS_SENDING_BACK | FS_RECEIVING_BACK,
+                                                        FS_SENDING_HELD,                          FS_OUT,                              0},
 };
 
 static void change(struct fs_side *own, unsigned int event) {
@@ -196,4 +198,45 @@ void fs_note_bridged(struct fs_connection *c) {
     c->is.own_inherited = 0;
 }
 
-void fs_note_fin_taken(struct fs_receiver *receiver, uint32_t how) { fs_store_relaxed(&receiver->fin_taken, how); }
+/* ---- what both ends say in the region ----------------------------------------------------------------------
+ *
+ * The peer may write these words at any time, so nothing is asserted of them. */
+
+void fs_say_ready(struct fs_connection *c) {
+    /* SYNC: consent - pairs with fs_try_send: the peer that sees it finds our doorbell state and limit. */
+    fs_store_sc(&c->vi.rx->ready, FS_READY);
+}
+
+int fs_say_left(struct fs_connection *c) {
+    /* SYNC: left - pairs with fs_answer_leaver and fs_say_too_late. */
+    return fs_swap_if32(&c->vi.rx->ready, FS_READY, FS_LEFT) || fs_load_sc(&c->vi.rx->ready) == FS_LEFT;
+}
+
+int fs_say_too_late(struct fs_connection *c, int unattached_too) {
+    /* SYNC: left - pairs with fs_say_left: one of the two swaps finds READY. */
+    if (fs_swap_if32(&c->vi.tx->ready, FS_READY, FS_TOO_LATE)) return 0;
+    if (unattached_too && fs_swap_if32(&c->vi.tx->ready, FS_NOT_YET, FS_TOO_LATE)) return 0;
+    return fs_load_sc(&c->vi.tx->ready) == FS_LEFT;
+}
+
+/* SYNC: settled - the next three pair with each other: who swaps first decides who takes care of the parcel. */
+int fs_say_go_on(struct fs_connection *c) { return fs_swap_if32(&c->vi.rx->settled, FS_UNSETTLED, FS_GO_ON); }
+
+int fs_say_returning(struct fs_connection *c) { return fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_RETURNING); }
+
+int fs_say_refused(struct fs_connection *c) { return fs_swap_if32(&c->vi.tx->settled, FS_UNSETTLED, FS_REFUSED); }
+
+void fs_say_returned(struct fs_connection *c, uint32_t bytes) {
+    /* SYNC: returned - pairs with give_back. */
+    fs_store_sc(&c->vi.tx->returned, 1 + bytes);
+}
+
+void fs_say_shut(struct fs_connection *c) { fs_or_sc(&c->vi.rx->doorbell, FS_SHUT); }
+
+void fs_say_gone(struct fs_connection *c) { fs_or_sc(&c->vi.rx->doorbell, FS_GONE); }
+
+/* ---- what cannot be mended --------------------------------------------------------------------------------- */
+
+void fs_begin_sending_step(struct fs_sender *sender) { sender->sending_step = 1; }
+
+void fs_end_sending_step(struct fs_sender *sender) { sender->sending_step = 0; }

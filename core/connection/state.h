@@ -1,7 +1,8 @@
 /* How one end of a connection stands: what may be asked of it, and the only functions that change it. state.c has the table.
  *
  * Where the bytes of a direction are is memory of the side (`own->moved`): all its processes and descriptors find it there. What
- * concerns this process alone is in `struct fs_standing`. Nobody but state.c writes either. */
+ * concerns this process alone is in `struct fs_standing`. What the two ends have to agree on is in the region. Nobody but state.c
+ * writes any of it; the ends of the two streams are ring/ends.h's. */
 #ifndef FASTSOCK_STATE_H
 #define FASTSOCK_STATE_H
 
@@ -175,6 +176,29 @@ void fs_note_shut(struct fs_connection *c, int receiving, int sending);
 void fs_note_in_kernel(struct fs_connection *c, int calls); /* a call goes into the kernel's own blocking call: 1; comes back: -1 */
 void fs_note_bridged(struct fs_connection *c);   /* `own` is another side's from here on (fs_change_over) */
 void fs_note_inherited(struct fs_connection *c); /* this process is a forked child, and this thread its only one */
-void fs_note_fin_taken(struct fs_receiver *receiver, uint32_t how); /* 1: told as the end, 2: a reset, which the kernel tells */
+
+/* ---- what changes it: what both ends say in the region -----------------------------------------------------
+ *
+ * Consent (`ready`): the receiver's, which a sender that has left swaps too. */
+void fs_say_ready(struct fs_connection *c);   /* 0 -> READY: doorbell state and limit are there. Sequentially consistent */
+int fs_say_left(struct fs_connection *c);     /* READY -> LEFT. Whether it is LEFT: not if the peer has said TOO_LATE, or there was none */
+/* READY -> TOO_LATE, of the peer's consent; also 0 -> TOO_LATE, of a peer that is `unattached_too`. Whether the peer has left before. */
+int fs_say_too_late(struct fs_connection *c, int unattached_too);
+
+/* What a leaver gets again (`settled`), decided once. Whether this call has: */
+int fs_say_go_on(struct fs_connection *c);     /* the leaver: nothing has to be sent again */
+int fs_say_returning(struct fs_connection *c); /* its peer sends the parcel */
+int fs_say_refused(struct fs_connection *c);   /* its peer waits no longer */
+void fs_say_returned(struct fs_connection *c, uint32_t bytes); /* after RETURNING: of the parcel, in the kernel's queue */
+
+/* What becomes of what the peer posts (bits of `doorbell`). They stay. */
+void fs_say_shut(struct fs_connection *c); /* both directions are shut: more than what is there draws a reset */
+void fs_say_gone(struct fs_connection *c); /* nobody reads any more */
+
+/* ---- what changes it: a sender's step that nobody can mend ------------------------------------------------- */
+
+/* Between the two a holder that is killed leaves what only it knew of: see mend.c. */
+void fs_begin_sending_step(struct fs_sender *sender);
+void fs_end_sending_step(struct fs_sender *sender);
 
 #endif

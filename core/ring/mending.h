@@ -62,7 +62,7 @@ static inline int fs_mend_sender(struct fs_vi *vi, struct fs_sender *sender) {
         sender->head = sender->tail = sender->limited_from = 0;
         sender->is_open = 0;
     }
-    if (fs_load_sc(&vi->tx->fin)) sender->fin_sent = 1;
+    fs_mend_end(vi, sender);
     return 0;
 }
 

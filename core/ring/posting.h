@@ -2,6 +2,7 @@
 #ifndef FASTSOCK_POSTING_H
 #define FASTSOCK_POSTING_H
 
+#include "ring/ends.h"
 #include "ring/ring.h"
 
 /* Unread bytes that TCP would hold with these socket buffer sizes, 0: nobody set any. */
@@ -224,9 +225,7 @@ static inline int64_t fs_post(struct fs_vi *vi, struct fs_sender *sender, const 
 /* Packet FIN (FS_FIN, FS_RESET or FS_BACK). Needs no credit. */
 static inline void fs_post_fin(struct fs_vi *vi, struct fs_sender *sender, uint64_t kind) {
     fs_seal(vi, sender);
-    /* SYNC: end of stream - pairs with fs_end. Sequentially consistent for the doorbell, as in fs_post. */
-    fs_store_sc(&vi->tx->fin, kind | fs_own32(&sender->posted));
-    sender->fin_sent = 1;
+    fs_note_end(vi, sender, kind);
 }
 
 /* What the receiver wants after a post: 0, or a set of enum fs_doorbell. */

@@ -133,8 +133,6 @@ cdef extern from "connection/state.h" nogil:
     bint fs_is_out(const fs_connection *)
     bint fs_is_shared(const fs_connection *)
 
-    enum: FS_EV_OUT
-    void fs_change_leaving(fs_leaver *, int event)
     void fs_note_detached(fs_connection *)
     void fs_note_broken(fs_connection *)
     void fs_note_error(fs_connection *, uint32_t error)
@@ -244,6 +242,7 @@ cdef extern from "connection/leave.h" nogil:
     void fs_end_leaving(fs_connection *, fs_leaver *, bint whole)
     int fs_leave_ring(fs_connection *, fs_leaver *, fs_parcel *)
     int fs_take_returned(fs_connection *, fs_leaver *, fs_parcel *)
+    void fs_go_out(fs_connection *, fs_leaver *)
 
 
 cdef extern from "connection/bridge.h" nogil:

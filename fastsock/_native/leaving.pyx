@@ -20,7 +20,7 @@ cdef int keep_parcel(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel, obj
     cdef int outcome = fs_take_returned(c, leaver, parcel)
     if outcome == FS_IN_KERNEL:
         queue.keep_late(fs_seat_of(c), _os.pread(parcel.fd, <size_t>parcel.size, 0))
-        fs_change_leaving(leaver, FS_EV_OUT)
+        fs_go_out(c, leaver)
     return outcome
 
 
