@@ -95,21 +95,26 @@ static inline int fs_is_ours(short revents) {
     return !(revents & (POLLNVAL | POLLHUP | FS_OTHER_FILE));
 }
 
-/* The same of a number that nobody has polled yet. (An eventfd can always be read or written.) */
-static inline int fs_is_our_eventfd(int fd) {
-    struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
+/* What an eventfd's number says of itself (it can always be read or written), without waiting. As poll. */
+static inline int fs_poll_eventfd(struct pollfd *p, int fd) {
     int said;
-    if (fd < 0) return 0;
-    while ((said = fs_system.poll(&p, 1, 0)) < 0 && errno == EINTR) {} /* a signal is pending, whose handler runs now */
-    return said > 0 && fs_is_ours(p.revents);
+    *p = (struct pollfd){fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
+    while ((said = fs_system.poll(p, 1, 0)) < 0 && errno == EINTR) {} /* a signal is pending, whose handler runs now */
+    return said;
+}
+
+/* The same of a number that nobody has polled yet. */
+static inline int fs_is_our_eventfd(int fd) {
+    struct pollfd p;
+    return fd >= 0 && fs_poll_eventfd(&p, fd) > 0 && fs_is_ours(p.revents);
 }
 
 /* Rings an eventfd. Returns 0 if the number is not ours any more, and nothing was written then: an eventfd can always be read or
  * written. (It is polled first, as a hostile peer may have made its eventfd blocking and filled it.) */
 static inline int fs_ring_eventfd(int fd) {
-    struct pollfd p = {fd, (short)(POLLIN | POLLOUT | fs_other_file()), 0};
+    struct pollfd p;
     uint64_t one = 1;
-    int said = fd < 0 ? -1 : fs_system.poll(&p, 1, 0);
+    int said = fd < 0 ? -1 : fs_poll_eventfd(&p, fd);
     if (said < 0) return 1;
     if (said == 0 || !fs_is_ours(p.revents)) return 0;
     /* A failure: filled meanwhile, so it is readable. */
