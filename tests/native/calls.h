@@ -7,6 +7,7 @@
 
 #include "base/atomics.h"
 #include "base/system.h"
+#include "sweep.h"
 
 enum { MOST_ERRORS = 4, NEVER = -1 };
 
@@ -102,11 +103,20 @@ static fs_word32 allocations, slabs;
 static int fails(enum call call) {
     int where = getpid() != home ? BRIDGE : is_program ? PROGRAM : CONNECTION_THREAD;
     if (!armed) return 0;
+#ifdef FS_AT
+    if (sweep) return fails_here(plan.fired);
+#endif
     uint32_t n = fs_add_sc(&calls_made[where][call], 1) + 1;
     if ((int)call != plan.call || where != plan.where || (int)n != plan.n) return 0;
     *plan.fired = 1;
     errno = plan.error;
     return 1;
+}
+
+static void cannot_fail(void) {
+#ifdef FS_AT
+    if (armed) spare_here();
+#endif
 }
 
 static struct fs_system real;
@@ -120,21 +130,29 @@ FS_SYSTEM_CALLS(CALL, CALL)
 
 /* An option that is a number cannot fail on an open socket. What a sandbox may refuse is the rest. */
 static int some_getsockopt(int fd, int level, int option, void *value, socklen_t *size) {
+    if (level == SOL_SOCKET) cannot_fail();
     return (level == SOL_SOCKET ? real.getsockopt : may_fail_getsockopt)(fd, level, option, value, size);
 }
 
 static int some_setsockopt(int fd, int level, int option, const void *value, socklen_t size) {
+    if (option == SO_OOBINLINE) cannot_fail();
     return (option == SO_OOBINLINE ? real.setsockopt : may_fail_setsockopt)(fd, level, option, value, size);
 }
 
 /* Of all that fcntl does only a new number may be wanting. */
 static int some_fcntl(int fd, int what, long argument) {
+    if (what != F_DUPFD_CLOEXEC) cannot_fail();
     return (what == F_DUPFD_CLOEXEC ? may_fail_fcntl : real.fcntl)(fd, what, argument);
 }
 
 static int close_and_fail(int fd) {
     int result = real.close(fd);
     return fails(CALL_close) ? -1 : result;
+}
+
+static int unmap_and_fail(void *at, size_t length) {
+    int result = real.munmap(at, length);
+    return fails(CALL_munmap) ? -1 : result;
 }
 
 static void *counted_mmap(void *at, size_t length, int access, int flags, int fd, off_t from) {
@@ -181,10 +199,63 @@ static void take_the_calls(void) {
     fs_system.fcntl = some_fcntl;
     fs_system.close = close_and_fail;
     fs_system.mmap = counted_mmap;
+    fs_system.munmap = unmap_and_fail;
     fs_system.malloc = counted_malloc;
     fs_system.calloc = counted_calloc;
     fs_system.realloc = counted_realloc;
     fs_system.free = counted_free;
 }
+
+/* ---- by place (sweep.h) */
+#ifdef FS_AT
+static int call_at(int site) {
+    int call = 0;
+    while (strcmp(call_names[call], __start_fs_sites[site].name) != 0) call++;
+    return call;
+}
+
+/* Makes all runs of a program: `run` makes the one of `sweep->chain` (of no failure, if that has no links), and tells whether it was
+ * judged well. How many were not. At the end each place's fate is said. */
+static int sweep_all(int variants, int (*run)(int variant)) {
+    static struct chain queue[MOST_RUNS];
+    static uint8_t queued[MOST_SITES];
+    int sites = (int)(__stop_fs_sites - __start_fs_sites), count = 0, done = 0, bad = 0, fired = 0;
+    check(sites > 0 && sites <= MOST_SITES, "%d places", sites);
+    sweep = mmap(NULL, sizeof *sweep, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(sweep != MAP_FAILED, "mmap: %m");
+    for (int v = 0; v < variants; v++) queue[count++] = (struct chain){.variant = v};
+    for (; done < count; done++) {
+        struct chain made = sweep->chain = queue[done];
+        fs_store_sc(&sweep->fired, 0);
+        fs_store_sc(&sweep->armed, 1);
+        if (!run(made.variant)) {
+            bad++;
+            for (int i = 0; i < made.links; i++)
+                fprintf(stderr, "    %s:%ld %s: %s\n", __start_fs_sites[made.sites[i]].file, __start_fs_sites[made.sites[i]].line,
+                        __start_fs_sites[made.sites[i]].name, strerror(made.errors[i]));
+        }
+        fired += (int)fs_load_sc(&sweep->fired) > 0;
+        for (int at = 0; at < sites; at++) {
+            if (queued[at] || !fs_load_sc(&sweep->fates[at]) || made.links == LINKS) continue;
+            queued[at] = 1;
+            for (int e = 0; error_of(call_at(at), e) && count < MOST_RUNS; e++) {
+                queue[count] = made;
+                queue[count].sites[made.links] = at;
+                queue[count].errors[made.links] = error_of(call_at(at), e);
+                queue[count++].links++;
+                if (made.links) break;
+            }
+        }
+    }
+    for (int at = 0; at < sites; at++) {
+        const struct fs_site *site = &__start_fs_sites[at];
+        uint32_t fate = fs_load_sc(&sweep->fates[at]);
+        printf("site %s %ld %s %s\n", site->file, site->line, site->name,
+               fate & FAILED ? "failed" : fate & SPARED ? "spared" : fate & PASSED ? "passed" : "missed");
+    }
+    printf("%d runs, %d failures came, %d problems\n", done, fired, bad);
+    return bad;
+}
+#endif
 
 #endif

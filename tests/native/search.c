@@ -206,6 +206,9 @@ static int run_apart(const struct counts *wanted) {
         calls_made = shared->calls[1];
         strict = 1;
         plan.n = -1;
+#ifdef FS_AT
+        if (sweep) fs_store_sc(&sweep->armed, 0);
+#endif
         run_scenario();
         take_stock(&shared->counts, wanted ? wanted->descriptors : INT_MAX);
         _exit(0);
@@ -352,6 +355,21 @@ static int list_kinds(void) {
     return listed;
 }
 
+#ifdef FS_AT
+/* One run of the sweep by place (sweep.h). */
+static int run_swept(int variant) {
+    static struct counts wanted;
+    int fails = sweep->chain.links > 0, status = run_apart(fails ? &wanted : NULL);
+    const struct counts *left = &shared->counts;
+    if (!fails && !status) wanted = *left;
+    int well = !status && left->descriptors <= wanted.descriptors && left->allocations <= wanted.allocations;
+    if (!well)
+        fprintf(stderr, "FAILED: status %#x, descriptors %d of %d, allocations %d of %d\n", (unsigned)status, left->descriptors,
+                wanted.descriptors, left->allocations, wanted.allocations);
+    return well;
+}
+#endif
+
 int main(int count, char **arguments) {
     double seconds = count > 1 ? strtod(arguments[1], NULL) : 3, until;
     uint64_t seed = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid(), runs = 0, fired = 0;
@@ -360,6 +378,9 @@ int main(int count, char **arguments) {
     check(shared != MAP_FAILED, "mmap: %m");
     plan.n = -1;
     take_the_calls();
+#ifdef FS_AT
+    return sweep_all(1, run_swept) != 0;
+#endif
     check(run_apart(NULL) == 0, "the scenario itself fails");
     struct counts wanted = shared->counts;
     int listed = list_kinds();
