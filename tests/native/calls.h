@@ -30,8 +30,8 @@ static const int errors_of[CALLS][MOST_ERRORS] = {
     [CALL_recvmsg] = {EINTR, EAGAIN, ENOMEM},
     [CALL_sendmsg] = {EAGAIN, ECONNREFUSED, ETOOMANYREFS},
     [CALL_getrandom] = {EINTR, ENOSYS},
-    [CALL_poll] = {EINTR, ENOMEM},
-    [CALL_ppoll] = {EINTR, ENOMEM},
+    [CALL_poll] = {EINTR}, /* (of so few numbers neither needs memory) */
+    [CALL_ppoll] = {EINTR},
     [CALL_epoll_create1] = {EMFILE},
     [CALL_epoll_ctl] = {ENOMEM, ENOSPC},
     [CALL_epoll_wait] = {EINTR},
@@ -145,6 +145,13 @@ static int some_fcntl(int fd, int what, long argument) {
     return (what == F_DUPFD_CLOEXEC ? may_fail_fcntl : real.fcntl)(fd, what, argument);
 }
 
+/* An eventfd that has just been polled takes a ring, or is full and has rung. */
+static ssize_t some_write(int fd, const void *data, size_t length) {
+    int rings = length == sizeof(uint64_t) && *(const uint64_t *)data == 1;
+    if (rings) cannot_fail();
+    return (rings ? real.write : may_fail_write)(fd, data, length);
+}
+
 static int close_and_fail(int fd) {
     int result = real.close(fd);
     return fails(CALL_close) ? -1 : result;
@@ -197,6 +204,7 @@ static void take_the_calls(void) {
     fs_system.getsockopt = some_getsockopt;
     fs_system.setsockopt = some_setsockopt;
     fs_system.fcntl = some_fcntl;
+    fs_system.write = some_write;
     fs_system.close = close_and_fail;
     fs_system.mmap = counted_mmap;
     fs_system.munmap = unmap_and_fail;
@@ -251,7 +259,7 @@ static int sweep_all(int variants, int (*run)(int variant)) {
         const struct fs_site *site = &__start_fs_sites[at];
         uint32_t fate = fs_load_sc(&sweep->fates[at]);
         printf("site %s %ld %s %s\n", site->file, site->line, site->name,
-               fate & FAILED ? "failed" : fate & SPARED ? "spared" : fate & PASSED ? "passed" : "missed");
+               fate & FAILED ? "failed" : fate & SPARED || (fate && !error_of(call_at(at), 0)) ? "spared" : fate ? "passed" : "missed");
     }
     printf("%d runs, %d failures came, %d problems\n", done, fired, bad);
     return bad;

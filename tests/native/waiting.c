@@ -1,5 +1,5 @@
 /* What waits: event sets and their offers, threads that the connection thread watches for, calls in the kernel's own recv and send,
- * forks, and looks at the peer. Each place where these ask the system fails once (sweep.h): built with sites.h, for tests/test_sites.py.
+ * forks, looks at the peer, and what is asked in single calls. Each place where these ask the system fails once (sweep.h): built with sites.h, for tests/test_sites.py.
  *
  * A run is a process, and does its scenario with the failure and once more without. Nothing hangs; a byte that was sent comes, or
  * somebody is told of an error; and afterwards no descriptor, no allocation and no mapping is missing. */
@@ -10,15 +10,18 @@
 #include <signal.h>
 
 #include "calls.h"
+#include "channel/dropping.h"
+#include "channel/seen.h"
 #include "connection/blocking.h"
 #include "connection/drive.h"
 #include "connection/lifeline.h"
 #include "transport/tcp.h"
 
-enum variant { SET, SLEEPERS, BLOCKING, FORK, PEER, VARIANTS };
+enum variant { SET, SLEEPERS, BLOCKING, FORK, PEER, SINGLE, VARIANTS };
 enum { MOST_SECONDS = 30 };
 
-static const char *const variants[VARIANTS] = {"a set", "sleepers", "blocking", "a fork", "looks at the peer"};
+static const char *const variants[VARIANTS] = {"a set", "sleepers", "blocking", "a fork", "looks at the peer",
+                                             "single calls"};
 static struct counts {
     int descriptors, allocations, mappings;
 } *counts;
@@ -232,7 +235,43 @@ static void run_peer(void) {
     close_two();
 }
 
-static void (*const scenarios[VARIANTS])(void) = {run_set, run_sleepers, run_blocking, run_fork, run_peer};
+static void run_single(void) {
+    unsigned char address[16];
+    int port, pair[2], was = armed;
+    struct fs_asker nobody = {.address = {AF_UNIX, ""}, .size = sizeof(sa_family_t) + 9};
+    at = "single calls";
+    memcpy(nobody.address.sun_path + 1, "not here", 8);
+    if (open_two(0)) {
+        int fd = ends[0].c.fd;
+        for (int remote = 0; remote < 2; remote++)
+            if (fs_end_of(fd, remote, address, &port) != 4 && strict) violate("an address is unknown");
+        if (fs_option_ns(fd, SO_RCVTIMEO) != -1) violate("a timeout that nobody set");
+        if (fs_is_asked_at(1) && strict) violate("nobody listens there");
+        fs_answer(fd, &nobody, "", 1);
+        enter(&ends[0]);
+        struct fs_news *joined = fs_join_news();
+        fs_tell_of_number();
+        if (joined) fs_leave_news(joined);
+        else if (strict) violate("no news");
+        leave();
+    }
+    close_two();
+    at = "a message of a stranger";
+    armed = 0;
+    check(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0 && write(pair[1], "", 1) == 1, "socketpair: %m");
+    armed = was;
+    if (!fs_drop_message(pair[0]) && strict) violate("it is not dropped");
+    close(pair[0]);
+    close(pair[1]);
+    at = "a seeker that is a stranger";
+    armed = 0;
+    check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0, "socketpair: %m");
+    armed = was;
+    fs_drop_seeker(pair[0], 0);
+    close(pair[1]);
+}
+
+static void (*const scenarios[VARIANTS])(void) = {run_set, run_sleepers, run_blocking, run_fork, run_peer, run_single};
 
 /* ---- runs ------------------------------------------------------------------------------------------------------ */
 
