@@ -42,7 +42,7 @@ NOT_FAILED = [
     ("waiter/lifelines.c", "fs_system.epoll_ctl(epoll, EPOLL_CTL_ADD, fd", "the same"),
     ("waiter/lifelines.c", "return fs_system.epoll_ctl(epoll, what", "a number that another file had meanwhile"),
     ("waiter/polling.c", "fs_system.sched_getaffinity(", "asked once, as a process begins"),
-    ("waiter/set.c", "fs_system.epoll_ctl(set->epoll, EPOLL_CTL_DEL", "a set in an epoll of the program; nobody reads it"),
+    ("waiter/set.c", "fs_system.epoll_ctl(set->epoll, EPOLL_CTL_DEL", "nobody reads it: a set in a program's epoll"),
 ]
 
 

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 struct robust_list_head;
+struct statx; /* (the C library tells of it only where _GNU_SOURCE came first) */
 
 /* The calls: type, name, what it returns when it fails, parameters, arguments. CALL is the C library's function of that name;
  * for RAW there is none everywhere, or one of another shape, and system.c has it. Tests make lists of their own of this one. */
