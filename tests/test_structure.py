@@ -195,6 +195,23 @@ def test_every_sync_label_stands_at_both_ends() -> None:
     assert not alone
 
 
+def test_each_acquire_and_release_has_a_label() -> None:
+    """In its line, or close above it."""
+    ordered = re.compile(r"\bfs_(load_acquire|store_release)\(")
+    bare, found = [], 0
+    for path in NATIVE_SOURCES:
+        if path == CORE / "base/atomics.h":
+            continue
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if ordered.search(line):
+                found += 1
+                if not any(LABEL.search(near) for near in lines[max(0, number - 8) : number + 1]):
+                    bare.append(f"{path.name}:{number + 1}: {line.strip()}")
+    assert found > 40
+    assert not bare
+
+
 def test_sync_labels_have_one_form() -> None:
     """So that the test above finds them all."""
     for path in [*SOURCES, *CORE_SOURCES]:

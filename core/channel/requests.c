@@ -53,6 +53,7 @@ void fs_say_where_to_ask(struct fs_connection *c) {
      * this may be one of many children. */
     fs_word64 *other = &c->vi.region->asks_else[c->vi.side];
     uint64_t kept = fs_load_relaxed(other);
+    /* SYNC: token - pairs with fs_ask_side. */
     if (!kept || kept == token || !fs_is_asked_at(kept)) fs_store_release(other, before);
     c->asked_here = token;
     c->asked_before = before;

@@ -107,7 +107,7 @@ static int keep_offered(uint64_t token, const struct fs_asker *asker, const int 
     if (fd < 0) return 0;
     struct fs_set_page *page = fs_map_sealed(descriptors[0], FS_PAGE_SIZE);
     if (page && fs_keep_set(token, asker->offer.set, page, fd)) {
-        fs_store_release(&page->known, 1);
+        fs_store_relaxed(&page->known, 1); /* a hint to its owner, which offers it no more */
         return 1;
     }
     if (page) fs_system.munmap(page, FS_PAGE_SIZE);

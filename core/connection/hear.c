@@ -196,6 +196,7 @@ void fs_take_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receive
 }
 
 void fs_hear_all(struct fs_connection *c, struct fs_receiver *receiver) {
+    /* SYNC: rung - pairs with fs_count_ring and fs_count_plug. */
     uint32_t rung = fs_load_acquire(&c->vi.rx->rung);
     uint32_t count = rung - fs_load_relaxed(&c->vi.rx->heard);
     fs_store_sc(&c->vi.rx->heard, rung);
@@ -277,6 +278,7 @@ int fs_tell_exposed(struct fs_connection *c) {
 int fs_lacks_doorbell_byte(struct fs_connection *c) {
     if (!fs_readable(&c->vi)) return 0;
     if (fs_receives_on_ring(c)) return !fs_events_now(c->fd, POLLIN);
+    /* SYNC: rung - pairs with fs_count_urgent: who sees the count sees what it is of. */
     uint32_t rung = fs_load_acquire(&c->vi.rx->rung);
     uint64_t urgent = fs_load_relaxed(&c->vi.rx->urgent);
     int told = rung != fs_load_relaxed(&c->vi.rx->heard) && !(urgent && (int32_t)((uint32_t)urgent - rung) >= 0);

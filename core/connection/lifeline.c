@@ -53,6 +53,7 @@ static int fin_counted(struct fs_connection *c, uint64_t received, uint64_t wait
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
     struct fs_side *own = c->own;
     if (!(fs_events_now(c->fd, 0) & POLLERR)) return received - waiting > fs_load_relaxed(&own->receiver.kernel_taken);
+    /* SYNC: rung - pairs with fs_count_ring, whose byte comes behind the count or not at all. */
     return switch_at != 0 && fs_load_sc(&c->vi.rx->fin) >> 32 != FS_BACK >> 32 &&
            (int32_t)((uint32_t)(received + 1 - switch_at) - fs_load_acquire(&c->vi.rx->rung)) > 0;
 }
@@ -181,6 +182,7 @@ int64_t fs_look_at_lifeline(struct fs_connection *c, struct fs_receiver *receive
         fs_take_doorbell_bytes(c, receiver);
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
         if (fs_readable(&c->vi)) break;
+        /* SYNC: rung - pairs with fs_count_ring. */
         if (fs_lifeline(c) != FS_ALIVE && !fs_readable(&c->vi) &&
             fs_load_acquire(&c->vi.rx->rung) == fs_load_relaxed(&c->vi.rx->heard)) {
             /* Bytes that the peer never counted: of a peer that took us for gone, or of a stranger who has the number.

@@ -80,6 +80,7 @@ void fs_mend_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
     if (!fs_is_attached(c) || moved & FS_OUT) return;
     fs_mend_receiver(&c->vi, receiver);
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+    /* SYNC: rung - pairs with fs_count_ring and fs_count_plug. */
     if (moved & FS_RECEIVING_BACK) fs_store_sc(&c->vi.rx->heard, fs_load_acquire(&c->vi.rx->rung));
     /* A loop's transport reads the kernel without our turns, and accounts for it afterwards. */
     if (!fs_is_driven(c) && !(moved & FS_RECEIVING_BACK && !switch_at) && !(fs_events_now(c->fd, 0) & POLLERR)) {

@@ -28,6 +28,7 @@ int64_t fs_try_receive(struct fs_connection *c, char *into, size_t room, int fla
 /* Whether the kernel's queue may hold a plug: the peer has said so, or said so before and was answered, when the plug could not be
  * taken yet. Doorbell bytes alone are not so many. */
 static int may_be_plugged(struct fs_connection *c) {
+    /* SYNC: rung - pairs with fs_count_plug. */
     return (fs_peer_credit_wait(&c->vi) & FS_PLUGGED) != 0 ||
            fs_load_acquire(&c->vi.rx->rung) - fs_load_relaxed(&c->vi.rx->heard) > FS_EDGES;
 }

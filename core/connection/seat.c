@@ -31,7 +31,9 @@ uint32_t fs_wake_set_of_peer(struct fs_connection *c) {
 int fs_eventfd_for_peer(struct fs_connection *c) {
     struct fs_region *region = c->vi.region;
     int peer = 1 - c->vi.side;
+    /* SYNC: set name - pairs with fs_say_seat. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
+    /* SYNC: token - pairs with fs_answer_asks. */
     return name ? fs_kept_eventfd(fs_load_acquire(&region->asks[peer]), name, &c->told) : -1;
 }
 

@@ -49,6 +49,7 @@ static void change(struct fs_side *own, unsigned int event) {
         assert(!(before & t->never));
     }
 #endif
+    /* SYNC: moved - pairs with fs_receives_on_ring, fs_sends_on_ring and fs_is_collecting. */
     if (t->takes) fs_and_sc(&own->moved, ~t->takes);
     if (t->brings) fs_or_sc(&own->moved, t->brings);
 }

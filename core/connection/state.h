@@ -90,11 +90,13 @@ static inline uint32_t fs_moved(const struct fs_connection *c) { return fs_load_
 
 /* Whether what comes is read from the ring now. */
 static inline int fs_receives_on_ring(const struct fs_connection *c) {
+    /* SYNC: moved - pairs with change: what a direction was counted by stands before it has moved. */
     return (fs_load_acquire(&c->own->moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)) == FS_RECEIVING_MOVED;
 }
 
 /* Whether what is sent goes into the ring now. */
 static inline int fs_sends_on_ring(const struct fs_connection *c) {
+    /* SYNC: moved - pairs with change. */
     return (fs_load_acquire(&c->own->moved) & (FS_SENDING_MOVED | FS_SENDING_BACK)) == FS_SENDING_MOVED;
 }
 
@@ -123,6 +125,7 @@ static inline int fs_is_out(const struct fs_connection *c) { return (fs_moved(c)
 /* Whether a leaver of this side takes what lies unread, so that nobody else may receive. (A collector asks itself with
  * fs_take_stream only, behind what it has taken from the kernel.) */
 static inline int fs_is_collecting(const struct fs_connection *c) {
+    /* SYNC: moved - pairs with change. */
     return fs_is_attached(c) && (fs_load_acquire(&c->own->moved) & FS_COLLECTING) != 0;
 }
 

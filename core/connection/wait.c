@@ -133,6 +133,7 @@ int fs_spin(struct fs_connection *c, int what) {
             if (what == FS_RECEIVE)
                 ready = fs_readable(&c->vi);
             else /* (An ACK that came with DATA may be newer than the one alone.) */
+                /* SYNC: payload free - pairs with fs_acknowledge. Only a hint here. */
                 ready = (int32_t)(fs_load_acquire(&c->vi.tx->acked) - fs_load_relaxed(&c->own->sender.credited)) > 0 ||
                         fs_is_gone(c);
             if (ready) break;

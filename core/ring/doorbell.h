@@ -116,6 +116,7 @@ static inline uint32_t fs_before_urgent(const struct fs_vi *vi, const struct fs_
 
 /* Doorbell bytes to take from the kernel's queue now, so that it holds some exactly while something waits. */
 static inline uint32_t fs_hush(struct fs_vi *vi, struct fs_receiver *receiver) {
+    /* SYNC: rung - pairs with fs_count_urgent: who sees the count sees what it is of. */
     uint32_t heard = fs_load_relaxed(&vi->rx->heard), rung = fs_load_acquire(&vi->rx->rung);
     if (rung == heard) return 0;
     uint32_t before = fs_before_urgent(vi, receiver, heard, rung);

@@ -30,6 +30,7 @@ static inline int fs_mend_open(struct fs_vi *vi, struct fs_sender *sender) {
     struct fs_descriptor *d = fs_descriptor_at(vi, vi->tx, number);
     uint64_t commit;
     do {
+        /* SYNC: payload visible - the descriptor is this side's own: the sender that died wrote it, and the turn orders it. */
         commit = fs_load_acquire(&d->commit);
         length = FS_COMMIT_LEN(commit);
     } while (FS_COMMIT_STATE(commit) == FS_OPEN &&
@@ -51,6 +52,7 @@ static inline int fs_mend_open(struct fs_vi *vi, struct fs_sender *sender) {
 static inline int fs_mend_sender(struct fs_vi *vi, struct fs_sender *sender) {
     if (fs_in_flight(sender)) {
         uint32_t number = fs_own32(&sender->posted) - 1;
+        /* SYNC: payload visible - as above. */
         if (FS_COMMIT_SEQ(fs_load_acquire(&fs_descriptor_at(vi, vi->tx, number)->commit)) != fs_own32(&sender->posted)) {
             fs_store_relaxed(&sender->posted, number);
             sender->is_open = 0;

@@ -17,6 +17,7 @@ static inline uint32_t fs_limit(uint32_t send_buffer, uint32_t receive_buffer) {
 static inline int fs_take_credits(struct fs_vi *vi, struct fs_sender *sender) {
     /* SYNC: payload free - pairs with fs_acknowledge and with the ACK in fs_post. */
     uint32_t alone = fs_load_sc(&vi->tx->acked);
+    /* SYNC: ack seen - pairs with fs_take. */
     uint32_t carried = fs_load_acquire(&vi->own->receiver.ack_seen);
     sender->limit = fs_limit(sender->send_limit, fs_load_relaxed(&vi->tx->limit));
     uint32_t acked = (int32_t)(carried - alone) > 0 ? carried : alone;
@@ -130,6 +131,7 @@ static inline void fs_seal(struct fs_vi *vi, struct fs_sender *sender) {
 /* Accounts bytes of a plug, which are in the kernel already. */
 static inline void fs_count_plug(struct fs_vi *vi, struct fs_sender *sender, uint32_t bytes) {
     sender->plug_end = fs_load_relaxed(&vi->tx->rung) + bytes;
+    /* SYNC: rung - pairs with fs_hear_all. */
     fs_store_sc(&vi->tx->rung, sender->plug_end);
 }
 
@@ -140,6 +142,7 @@ static inline int fs_count_ring(struct fs_vi *vi, struct fs_sender *sender) {
     uint32_t rung = fs_load_relaxed(&vi->tx->rung);
     uint32_t unheard = rung - fs_load_sc(&vi->tx->heard), behind = rung - sender->plug_end;
     if (unheard >= FS_EDGES && behind >= FS_EDGES && (uint32_t)fs_load_relaxed(&vi->tx->urgent) != rung) return 0;
+    /* SYNC: rung - pairs with fs_hear_all. */
     fs_store_sc(&vi->tx->rung, rung + 1);
     return 1;
 }
@@ -154,7 +157,8 @@ static inline int fs_count_urgent(struct fs_vi *vi, struct fs_sender *sender) {
     if (fs_in_flight(sender) && (fs_take_credits(vi, sender) < 0 || fs_in_flight(sender) >= vi->window)) return 0;
     uint32_t rung = fs_load_relaxed(&vi->tx->rung) + 1;
     fs_store_relaxed(&vi->tx->urgent, (uint64_t)(fs_own32(&sender->posted) + 1) << 32 | rung);
-    fs_store_sc(&vi->tx->rung, rung); /* who sees the count sees what it is of */
+    /* SYNC: rung - pairs with fs_hush: who sees the count sees what it is of. */
+    fs_store_sc(&vi->tx->rung, rung);
     return 1;
 }
 

@@ -28,6 +28,7 @@ static inline int fs_look(struct fs_vi *vi, struct fs_receiver *receiver, uint32
         if (fs_swap_if64(&d->commit, commit, claimed)) {
             commit = claimed;
         } else {
+            /* SYNC: payload visible - pairs with fs_append. */
             commit = fs_load_acquire(&d->commit);
             if (FS_COMMIT_SEQ(commit) != sequence) {
                 vi->violation = "open descriptor changed its sequence";
@@ -81,6 +82,7 @@ static inline uint64_t fs_end(struct fs_vi *vi, struct fs_receiver *receiver) {
 
 /* Packet ACK, alone: tells the sender all that was consumed. */
 static inline void fs_acknowledge(struct fs_vi *vi, struct fs_receiver *receiver) {
+    /* SYNC: consumed - the receiving threads' reads happen before this ACK goes out. */
     uint32_t consumed = fs_load_acquire(&receiver->consumed);
     if (consumed == fs_load_relaxed(&receiver->acknowledged) && fs_load_relaxed(&vi->rx->acked) == consumed) return;
     fs_store_relaxed(&receiver->acknowledged, consumed);
@@ -134,6 +136,7 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
         taken = 0;
         number++;
         if (how != FS_PEEK) {
+            /* SYNC: ack seen - pairs with fs_take_credits: the peer's reads, which `view` came behind, are seen by who sends. */
             if ((int32_t)(view.ack - fs_load_relaxed(&receiver->ack_seen)) > 0)
                 fs_store_release(&receiver->ack_seen, view.ack);
             /* SYNC: consumed - pairs with fs_post and fs_acknowledge. */
@@ -165,6 +168,7 @@ static inline size_t fs_unread_bytes(const struct fs_vi *vi, size_t enough, uint
     uint32_t skip = fs_load_relaxed(&vi->own->receiver.taken);
     size_t total = 0;
     for (; number != last && total < enough; number++) {
+        /* SYNC: payload visible - pairs with fs_post. */
         uint64_t commit = fs_load_acquire(&fs_descriptor_at(vi, vi->rx, number)->commit);
         if (FS_COMMIT_SEQ(commit) != number + 1) break;
         uint32_t length = FS_COMMIT_LEN(commit);
