@@ -70,7 +70,7 @@ static size_t see_ring(uint32_t first) {
         if (fs_is_attached(c)) {
             uint32_t flags = fs_is_exposed(c) ? FS_SEEN_EXPOSED : 0;
             if (fs_is_driven(c)) flags |= FS_SEEN_DRIVEN;
-            fs_see_end(&c->vi, c->own, c->inode, flags, &answer.records.ends[answer.head.count]);
+            fs_see_end(&c->vi, fs_own(c), c->inode, flags, &answer.records.ends[answer.head.count]);
             answer.head.count++;
         }
     }

@@ -194,7 +194,7 @@ static int64_t next_of_unknown(struct fs_connection *c, struct fs_parcel *parcel
         parcel->crossed = told - 1;
     } else if (got > 0) {
         parcel->crossed += (uint64_t)got;
-        return fs_system.recv(c->fd, into, (size_t)got, MSG_DONTWAIT);
+        return fs_system.recv(fs_fd(c), into, (size_t)got, MSG_DONTWAIT);
     } else if (got == -EAGAIN) {
         return -EAGAIN;
     } else if (got) {
@@ -213,8 +213,8 @@ static int64_t next_in_kernel(struct fs_connection *c, char *into, int *urgent) 
                 !fs_is_shared(c) && !fs_load_relaxed(&c->is.pending_error);
     int64_t got = 0;
     if (plain) {
-        fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1); /* (the end of the doorbell bytes may have changed it) */
-        got = take_to_mark(c->fd, into, urgent);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* (the end of the doorbell bytes may have changed it) */
+        got = take_to_mark(fs_fd(c), into, urgent);
     }
     fs_end_turn_to_receive(c, receiver);
     return got;
@@ -243,7 +243,7 @@ static int64_t next_inward(struct fs_connection *c, struct fs_parcel *parcel, ch
     got = next_in_kernel(c, into, urgent);
     if (got) return got;
     got = fs_try_receive(c, into, BUFFER, 0, 1);
-    if (got == 0 && !fs_load_relaxed(&c->own->receiver.fin_taken)) {
+    if (got == 0 && !fs_load_relaxed(&fs_own(c)->receiver.fin_taken)) {
         if (fs_lifeline(c) == FS_ALIVE) return -EAGAIN; /* as fs_look_in_kernel */
         got = fs_try_receive(c, into, BUFFER, 0, 1);
     }
@@ -253,7 +253,7 @@ static int64_t next_inward(struct fs_connection *c, struct fs_parcel *parcel, ch
 /* Whether this side has shut receiving (SHUT_RD) and the peer's stream goes on: the kernel tells no poll then that
  * more came. */
 static int deaf(struct fs_connection *c) {
-    return fs_events_now(c->fd, POLLRDHUP) & POLLRDHUP && fs_lifeline(c) == FS_ALIVE;
+    return fs_events_now(fs_fd(c), POLLRDHUP) & POLLRDHUP && fs_lifeline(c) == FS_ALIVE;
 }
 
 /* The reader is gone with bytes unread: the peer gets a RST, as it would have from the reader's kernel. So does
@@ -265,10 +265,10 @@ static void dissolve(struct fs_connection *c) {
     fs_end_turn_to_receive(c, receiver);
     fs_say_gone(c);
     if (fs_is_shared(c)) {
-        fs_reset_connection(c->fd);
+        fs_reset_connection(fs_fd(c));
         fs_wake_own(c);
     } else {
-        fs_linger_zero(c->fd);
+        fs_linger_zero(fs_fd(c));
     }
     fs_tell_peer(c);
 }
@@ -292,7 +292,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
                 fs_system.shutdown(far, SHUT_WR);
             } else if (!fs_passes((int)-part)) {
                 fs_linger_zero(far);
-                if (part == FS_VIOLATED) fs_reset_connection(c->fd);
+                if (part == FS_VIOLATED) fs_reset_connection(fs_fd(c));
                 return;
             }
         }
@@ -315,7 +315,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
                 progress = 1;
             } else if (part == 0) {
                 outward.ended = progress = 1;
-                fs_system.shutdown(c->fd, SHUT_WR);
+                fs_system.shutdown(fs_fd(c), SHUT_WR);
             } else if (!fs_passes((int)-part)) {
                 dissolve(c);
                 return;
@@ -347,7 +347,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             continue;
         }
         int of_ring = fs_is_attached(c) && wants && !(fs_moved(c) & FS_RECEIVING_BACK);
-        fds[0].fd = wants || outward.done < outward.length ? c->fd : -1;
+        fds[0].fd = wants || outward.done < outward.length ? fs_fd(c) : -1;
         fds[0].events = 0;
         if (wants && !looks) {
             int ring_only = of_ring && fs_receives_on_ring(c) && !parcel->returned && !parcel->unknown;
@@ -390,18 +390,18 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
 /* Starts the process. Its process id, or -errno. The process allocates nothing: another thread may have had the
  * allocator's lock when it was made. */
 static int64_t fork_bridge(struct fs_connection *c, struct fs_parcel *parcel, int far, char *buffers) {
-    fs_count_child(c->own, 1); /* before it exists: see registry/forks.h */
+    fs_count_child(fs_own(c), 1); /* before it exists: see registry/forks.h */
     int64_t pid = fork_away();
-    if (pid < 0) fs_count_child(c->own, -1);
+    if (pid < 0) fs_count_child(fs_own(c), -1);
     if (pid != 0) return pid;
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_space = fs_pid_space();
     settle_in();
-    close_all_but(c->fd, fs_eventfd_for_peer(c), far, parcel->fd);
-    fs_note_child(c->own);
+    close_all_but(fs_fd(c), fs_eventfd_for_peer(c), far, parcel->fd);
+    fs_note_child(fs_own(c));
     if (parcel->fd >= 0) fs_system.lseek(parcel->fd, (off_t)parcel->returned, SEEK_SET);
     cross(c, parcel, far, buffers);
-    fs_count_out(c->own);
+    fs_count_out(fs_own(c));
     _exit(0);
 }
 
@@ -409,7 +409,7 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_leaver *leaver, struc
     int ends[2];
     *near = -1;
     char *buffers = fs_system.malloc(2 * BUFFER);
-    int64_t pid = buffers ? tcp_pair(c->fd, ends) : -ENOMEM;
+    int64_t pid = buffers ? tcp_pair(fs_fd(c), ends) : -ENOMEM;
     if (pid == 0) {
         /* Until the leaver is done nobody else receives, and the bridge waits: a thread that received beside it would
          * get what comes behind the bytes that the bridge has taken. */
@@ -431,14 +431,14 @@ int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, cons
     /* In both turns, so that no call is under way on the connection; and with the front end's lock, which nobody
      * may wait for who holds one. */
     struct fs_both both;
-    struct fs_side *old = c->own;
+    struct fs_side *old = fs_own(c);
     if (!fs_try_both(c, &both)) return 0;
     if (!fs_try_leave_watch(&c->watch)) {
         fs_unlock_both(both);
         return 0;
     }
     /* (Only this process and the bridge hold it: its signals come from `near` from here on.) */
-    if (fs_load_relaxed(&old->holders) == 2) fs_system.fcntl(c->fd, F_SETOWN, 0);
+    if (fs_load_relaxed(&old->holders) == 2) fs_system.fcntl(fs_fd(c), F_SETOWN, 0);
     for (int i = 0; i < count; i++) {
         int flags = fs_system.fcntl(numbers[i], F_GETFD, 0), replaced;
         while ((replaced = fs_system.dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0)) < 0 &&
@@ -458,11 +458,11 @@ int fs_change_over(struct fs_connection *c, int near, struct fs_side *side, cons
     /* The region and the old state stay mapped to the connection's end: a thread may be looking at them without a
      * lock. */
     fs_note_bridged(c);
-    c->own = side;
+    fs_store_release(&c->own, side); /* SYNC: own side - pairs with fs_own, of who has no turn of the old one. */
     fs_unlock_both(both);
     fs_count_out(old); /* (a forked child is struck out no more: it would be counted out twice) */
     fs_wake_own_threads(c);
     fs_tell_of_number();
-    c->inode = fs_inode(c->fd);
+    c->inode = fs_inode(fs_fd(c));
     return 1;
 }

@@ -16,7 +16,7 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_leaver *leaver, struc
  * fs_await_both, and look at the numbers again. -errno if a number could not be replaced: the program and the bridge would both
  * read one socket. So the connection is reset, at both ends, and has not changed over; the caller dissolves it, and frees `side`.
  *
- * `numbers`: the `count` descriptors of the connection in this process, c->fd among them. Each is replaced in one
+ * `numbers`: the `count` descriptors of the connection in this process, fs_fd(c) among them. Each is replaced in one
  * step (dup3) and keeps its FD_CLOEXEC. `near` stays the caller's, which closes it. `side`: from fs_new_side; the connection's from here on (fs_free_own). `inode`
  * becomes that of the new socket: the caller changes what it finds connections by, from what it was. The region and
  * the old side stay mapped until the connection ends. */

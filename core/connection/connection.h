@@ -37,7 +37,7 @@ enum fs_late { /* fs_connection.late */
 
 struct fs_connection {
     /* identity */
-    int fd;         /* a descriptor of the kernel connection; -1: closed here */
+    fs_word32 fd;   /* a descriptor of the kernel connection (fs_fd); -1: closed here */
     uint64_t inode; /* the kernel's number of the socket; 0: nobody has asked for it yet (fs_identify) */
     int place;      /* in the roll; -1: none */
     /* how it stands: written by state.c only, asked by the functions of state.h */
@@ -64,7 +64,7 @@ struct fs_connection {
     uint32_t receive_limit, send_limit;
     /* the virtual interface */
     struct fs_vi vi;
-    struct fs_side *own;
+    fs_pointer_to(struct fs_side) own; /* fs_own */
     pid_t peer_process; /* of the meeting; 0: unknown, or of another PID namespace */
     fs_word64 seat; /* in an event set of this side, as the region names it (wire/set.h); 0: none. Relaxed: a hint goes astray */
     fs_word32 told; /* where the peer's set was found (fs_tell_set) */
@@ -100,6 +100,16 @@ struct fs_connection {
     int64_t last_look;
     int64_t held_since;
 };
+
+/* The descriptor, for a call of the kernel: in a turn the connection's, and without one what it was a moment ago (fs_number). */
+static inline int fs_fd(const struct fs_connection *c) { return (int)fs_own32(&c->fd); }
+
+/* This side's state. Another side's once a bridge stands at the descriptors: who has not been in a turn since may be told of either,
+ * and the old one stays as long as the connection. */
+static inline struct fs_side *fs_own(const struct fs_connection *c) {
+    /* SYNC: own side - pairs with fs_change_over. */
+    return fs_load_acquire(&((struct fs_connection *)c)->own);
+}
 
 /* A call of this process that is inside a connection. A thread's calls form a chain, since a signal handler that runs inside
  * of one may make another one, or fork: the child has this thread's calls and no others. */

@@ -21,29 +21,30 @@
 
 int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
     memset(c, 0, sizeof *c);
-    c->fd = fd;
+    fs_store_relaxed(&c->fd, (uint32_t)fd);
     c->place = -1; /* 0 would be another's */
     c->inode = inode;
     fs_store_relaxed(&c->number, (uint32_t)fd);
     c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
     fs_take_up_polling(&c->habit);
-    c->own = fs_new_side();
-    if (!c->own) return -ENOMEM;
+    struct fs_side *own = fs_new_side();
+    fs_store_relaxed(&c->own, own);
+    if (!own) return -ENOMEM;
     c->place = fs_enroll(inode, fd);
     return 0;
 }
 
 int fs_identify(struct fs_connection *c) {
-    if (!c->inode) c->inode = fs_socket_inode(c->fd);
+    if (!c->inode) c->inode = fs_socket_inode(fs_fd(c));
     return c->inode != 0;
 }
 
 void fs_discard(struct fs_connection *c, struct fs_counters *totals) {
-    if (!c->own) return; /* before it had a place */
+    if (!fs_own(c)) return; /* before it had a place */
     fs_strike(&c->place);
     if (!fs_has_ended(c)) {
         fs_add_counters(totals, &c->vi.count, 1);
-        fs_count_out(c->own);
+        fs_count_out(fs_own(c));
     }
     fs_free_own(c);
 }
@@ -56,7 +57,7 @@ void fs_inherit(struct fs_connection *c) {
     memset(&c->watch, 0, sizeof c->watch); /* the parent's connection thread has it */
     c->asked_here = c->asked_before = 0;
     c->receive_looked = c->receive_late = c->send_looked = 0;
-    fs_note_child(c->own);
+    fs_note_child(fs_own(c));
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------- */
@@ -97,7 +98,7 @@ static void give_asks_back(struct fs_connection *c) {
 void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals) {
     fs_strike(&c->place);
     fs_leave_watch(&c->watch);
-    int last = fs_let_go_unless_last(c->own);
+    int last = fs_let_go_unless_last(fs_own(c));
     if (!last && fs_is_attached(c)) give_asks_back(c);
     int whole = last && !fs_is_broken(c) && !fs_is_out(c) && !c->is.bridged;
     c->recyclable = whole && !c->is.own_inherited;
@@ -107,9 +108,9 @@ void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals) {
         /* GONE first, then the look: a sender that posts later than our look finds GONE. */
         fs_say_gone(c);
         int unread = fs_left_unread_here(c, both.receiver);
-        if (!both.sender->fin_sent) fs_post_fin(&c->vi, both.sender, unread || fs_lingers_zero(c->fd) ? FS_RESET : FS_FIN);
+        if (!both.sender->fin_sent) fs_post_fin(&c->vi, both.sender, unread || fs_lingers_zero(fs_fd(c)) ? FS_RESET : FS_FIN);
         if (unread) {
-            fs_linger_zero(c->fd);
+            fs_linger_zero(fs_fd(c));
         } else if (fs_receives_on_ring(c)) {
             fs_note_fin_taken(both.receiver, 1);
             fs_take_doorbell_bytes(c, both.receiver);
@@ -119,7 +120,7 @@ void fs_let_go_of(struct fs_connection *c, struct fs_counters *totals) {
         fs_take_again(given);
     }
     fs_add_counters(totals, &c->vi.count, 1);
-    if (last) fs_count_out(c->own);
+    if (last) fs_count_out(fs_own(c));
 }
 
 void fs_abandon_number(struct fs_connection *c) {
@@ -129,9 +130,9 @@ void fs_abandon_number(struct fs_connection *c) {
 
 void fs_free_own(struct fs_connection *c) {
     fs_leave_watch(&c->watch); /* (a thread that was inside may have joined once more) */
-    if (c->own == &fs_nobody) return;
+    if (fs_own(c) == &fs_nobody) return;
     if (c->is.bridged && !c->is.bridged_inherited) fs_free_side(c->vi.own, fs_ends_size(c->vi.window));
-    if (!c->is.own_inherited) fs_free_side(c->own, fs_is_attached(c) ? fs_ends_size(c->vi.window) : 0);
-    c->own = &fs_nobody;
+    if (!c->is.own_inherited) fs_free_side(fs_own(c), fs_is_attached(c) ? fs_ends_size(c->vi.window) : 0);
+    fs_store_relaxed(&c->own, &fs_nobody);
     c->vi.own = &fs_nobody;
 }

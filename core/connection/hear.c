@@ -29,7 +29,7 @@ static char junk[65536]; /* where doorbell bytes go */
 
 /* (The kernel doubles the size that is set.) */
 static void hold_at(struct fs_connection *c, int size) {
-    fs_set_option(c->fd, SOL_SOCKET, SO_RCVBUF, size / 2);
+    fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, size / 2);
     c->receive_buffer_held = 1;
     c->receive_buffer_grown = 0;
 }
@@ -39,7 +39,7 @@ static void hold_at(struct fs_connection *c, int size) {
  * bit at a time, each after the kernel's timer of 200 ms. */
 void fs_keep_receive_buffer(struct fs_connection *c) {
     if (c->receive_limit) return; /* the program has set it */
-    int size = fs_option(c->fd, SOL_SOCKET, SO_RCVBUF);
+    int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
     if (size <= HELD_BUFFER) hold_at(c, size);
 }
 
@@ -48,7 +48,7 @@ void fs_keep_receive_buffer(struct fs_connection *c) {
 void fs_hold_receive_buffer(struct fs_connection *c) {
     uint32_t heard = fs_load_relaxed(&c->vi.rx->heard);
     if (c->receive_limit || c->receive_buffer_held) return;
-    int size = fs_option(c->fd, SOL_SOCKET, SO_RCVBUF);
+    int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
     if (size <= HELD_BUFFER || (c->receive_buffer_grown && heard - c->held_from > (uint32_t)size)) {
         hold_at(c, FS_MIN(size, HELD_BUFFER));
         return;
@@ -57,14 +57,14 @@ void fs_hold_receive_buffer(struct fs_connection *c) {
         c->receive_buffer_grown = 1;
         c->held_from = heard;
     }
-    fs_set_option(c->fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, HELD_BUFFER / 4);
+    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, HELD_BUFFER / 4);
 }
 
 void fs_free_receive_buffer(struct fs_connection *c) {
     c->receive_buffer_held = 0;
     if (!c->receive_limit) {
-        fs_set_option(c->fd, SOL_SOCKET, SO_RCVBUF, FREED_BUFFER);
-        fs_set_option(c->fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, FREED_BUFFER);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, FREED_BUFFER);
+        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, FREED_BUFFER);
     }
 }
 
@@ -135,10 +135,10 @@ static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receive
             fs_load_relaxed(&c->vi.rx->heard) - (uint32_t)(position + 1 - fs_load_sc(&c->vi.rx->switch_at));
         receiver->doorbell_debt = (int32_t)missing > 0 ? missing : 0;
         if (!receiver->doorbell_debt || tries == BYTE_LOOKS) return 1;
-        int in_line = fs_option(c->fd, SOL_SOCKET, SO_OOBINLINE);
-        fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
+        int in_line = fs_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
         int64_t got = discard(c, missing);
-        fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, in_line);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, in_line);
         if (got > 0) {
             receiver->doorbell_debt = missing - (uint32_t)got;
         } else if (may_come(c, got)) {
@@ -160,9 +160,9 @@ void fs_swallow(struct fs_connection *c, struct fs_receiver *receiver, uint64_t 
     int urgent = fs_load_relaxed(&c->vi.rx->urgent) != 0;
     receiver->doorbell_debt += (uint32_t)count;
     if (!urgent || !swallow_by_place(c, receiver)) {
-        if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, 1);
+        if (urgent) fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1);
         swallow_counted(c, receiver);
-        if (urgent) fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline);
+        if (urgent) fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline);
     }
     if (receiver->doorbell_debt && !owed) c->late |= FS_LATE_BYTES; /* once is enough */
 }
@@ -244,7 +244,7 @@ void fs_await_late(struct fs_connection *c, int late) {
     if (late & FS_LATE_REQUEST) fs_press(c); /* perhaps of a dead holder whose turn await_post took over */
     if (!(late & FS_LATE_BYTES)) return;
     for (int tries = 0; tries < SWALLOW_MS; tries++) {
-        fs_await_byte(c->fd);
+        fs_await_byte(fs_fd(c));
         struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
         if (!receiver) continue;
         if (fs_is_attached(c) && receiver->doorbell_debt) fs_swallow(c, receiver, 0);
@@ -277,7 +277,7 @@ int fs_tell_exposed(struct fs_connection *c) {
  * is told by its count. Not by that of an urgent one with nothing behind it, which makes no descriptor readable. */
 int fs_lacks_doorbell_byte(struct fs_connection *c) {
     if (!fs_readable(&c->vi)) return 0;
-    if (fs_receives_on_ring(c)) return !fs_events_now(c->fd, POLLIN);
+    if (fs_receives_on_ring(c)) return !fs_events_now(fs_fd(c), POLLIN);
     /* SYNC: rung - pairs with fs_count_urgent: who sees the count sees what it is of. */
     uint32_t rung = fs_load_acquire(&c->vi.rx->rung);
     uint64_t urgent = fs_load_relaxed(&c->vi.rx->urgent);

@@ -254,7 +254,7 @@ int64_t fs_beside_collector(struct fs_connection *c, struct fs_receiver *receive
 }
 
 int fs_is_leaving(const struct fs_connection *c) {
-    return (fs_load_relaxed((fs_word32 *)&c->own->leaver.lock.word) & FUTEX_TID_MASK) == fs_self(fs_own_pid)->thread;
+    return (fs_load_relaxed((fs_word32 *)&fs_own(c)->leaver.lock.word) & FUTEX_TID_MASK) == fs_self(fs_own_pid)->thread;
 }
 
 /* (Nobody waits for this lock but another leaver, which has no other turn, and could do nothing before the first one
@@ -264,12 +264,12 @@ struct fs_leaver *fs_begin_leaving(struct fs_connection *c) {
     if (!fs_take_both(c, FS_PATIENCE, &both)) return NULL; /* what follows waits for each turn until it has it */
     fs_end_both(c, both);
     for (int patience = FS_PATIENCE;;) {
-        struct fs_leaver *leaver = &c->own->leaver;
+        struct fs_leaver *leaver = &fs_own(c)->leaver;
         int turn = fs_try_lock(&leaver->lock, fs_own_pid);
         if (turn == FS_BUSY) {
             if (patience-- == 0) return NULL;
             fs_give_way(&leaver->lock);
-        } else if (leaver != &c->own->leaver) {
+        } else if (leaver != &fs_own(c)->leaver) {
             fs_give_up(&leaver->lock, turn);
         } else {
             fs_keep(&leaver->lock);

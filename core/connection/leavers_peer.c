@@ -39,17 +39,17 @@ void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int h
         fs_ring(c, sender, fs_peer_doorbell(&c->vi) & (FS_ASLEEP | FS_SET_ASLEEP));
     }
     if (sender->plugs) {
-        fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
-        fs_events_now(c->fd, POLLOUT); /* see fs_tell_pollers */
+        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
+        fs_events_now(fs_fd(c), POLLOUT); /* see fs_tell_pollers */
         sender->plugs = 0;
     }
-    uint32_t before = fs_load_relaxed(&c->own->send_buffer_before);
+    uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
     if (0 < before && before < FS_WIDENED)
-        fs_set_option(c->fd, SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* (the kernel doubles it) */
-    fs_store_relaxed(&c->own->send_buffer_before, 0);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* (the kernel doubles it) */
+    fs_store_relaxed(&fs_own(c)->send_buffer_before, 0);
     fs_end_sending_step(sender);
     /* (Of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set.) */
-    if (!fs_is_driven(c)) fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
+    if (!fs_is_driven(c)) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
     fs_wake_own(c); /* senders of this side that sleep until credits come */
 }
 
@@ -90,8 +90,8 @@ int fs_held(struct fs_connection *c, struct fs_sender *sender) {
  * setting the option, to what it is, makes an edge if there is room. If there is none, the kernel makes one later
  * for whoever it has told so: a look does that.) */
 void fs_tell_pollers(struct fs_connection *c, struct fs_sender *sender) {
-    fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT));
-    fs_events_now(c->fd, POLLOUT);
+    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT));
+    fs_events_now(fs_fd(c), POLLOUT);
 }
 
 void fs_put_back(struct fs_connection *c, int parcel) {

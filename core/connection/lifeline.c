@@ -28,18 +28,18 @@
 enum fs_lifeline fs_lifeline(struct fs_connection *c) {
     uint64_t sent, received;
     char state;
-    if (!fs_tcp_bytes(c->fd, &state, &sent, &received) || state == FS_TCP_CLOSE) return FS_OVER;
+    if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &received) || state == FS_TCP_CLOSE) return FS_OVER;
     if (state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING || state == FS_TCP_TIME_WAIT)
         return FS_STREAM_ENDED;
     return FS_ALIVE;
 }
 
 int64_t fs_look_in_kernel(struct fs_connection *c, void *into, size_t room, int flags) {
-    int64_t got = fs_system.recv(c->fd, into, room, flags | MSG_DONTWAIT);
+    int64_t got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
     if (got == 0) {
         if (fs_lifeline(c) == FS_ALIVE) return -EAGAIN;
         /* What came before the end came before this look. */
-        got = fs_system.recv(c->fd, into, room, flags | MSG_DONTWAIT);
+        got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
     }
     return got >= 0 ? got : -errno;
 }
@@ -51,8 +51,8 @@ int64_t fs_look_in_kernel(struct fs_connection *c, void *into, size_t room, int 
  * FIN has come if what is not waiting is just what this side has taken. Needs a region. */
 static int fin_counted(struct fs_connection *c, uint64_t received, uint64_t waiting) {
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
-    struct fs_side *own = c->own;
-    if (!(fs_events_now(c->fd, 0) & POLLERR)) return received - waiting > fs_load_relaxed(&own->receiver.kernel_taken);
+    struct fs_side *own = fs_own(c);
+    if (!(fs_events_now(fs_fd(c), 0) & POLLERR)) return received - waiting > fs_load_relaxed(&own->receiver.kernel_taken);
     /* SYNC: rung - pairs with fs_count_ring, whose byte comes behind the count or not at all. */
     return switch_at != 0 && fs_load_sc(&c->vi.rx->fin) >> 32 != FS_BACK >> 32 &&
            (int32_t)((uint32_t)(received + 1 - switch_at) - fs_load_acquire(&c->vi.rx->rung)) > 0;
@@ -62,8 +62,8 @@ int fs_kernel_position(struct fs_connection *c, uint64_t *taken, int64_t *mark) 
     uint64_t sent, before, after, waiting;
     char state;
     do {
-        if (!fs_tcp_bytes(c->fd, &state, &sent, &before) || !fs_kernel_waiting(c->fd, &waiting, mark)) return 0;
-        if (!fs_tcp_bytes(c->fd, &state, &sent, &after)) return 0;
+        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || !fs_kernel_waiting(fs_fd(c), &waiting, mark)) return 0;
+        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &after)) return 0;
     } while (before != after); /* until nothing came between the two counts */
     if (state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING ||
         state == FS_TCP_TIME_WAIT || (state == FS_TCP_CLOSE && fin_counted(c, after, waiting)))
@@ -85,7 +85,7 @@ int fs_peer_lost(struct fs_connection *c) {
 
 int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_peer_lost(c)) return 1;
-    enum fs_peer told = fs_peer_socket(c->fd);
+    enum fs_peer told = fs_peer_socket(fs_fd(c));
     if (told == FS_PEER_CLOSED)
         fs_note_lost(c);
     else if (told == FS_PEER_UNKNOWN)
@@ -98,7 +98,7 @@ int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
 static int end_is_hidden(struct fs_connection *c) {
     int unread = 0;
     if (fs_hides_death(c)) return 1;
-    return !fs_receives_on_ring(c) && fs_system.ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0;
+    return !fs_receives_on_ring(c) && fs_system.ioctl(fs_fd(c), FIONREAD, &unread) == 0 && unread > 0;
 }
 
 /* We are about to wait for credit of a peer whose end may be hidden. A doorbell byte in its kernel's queue makes the
@@ -145,7 +145,7 @@ int64_t fs_refusal(struct fs_connection *c, struct fs_sender *sender) {
     /* The kernel's word for it, if it has come: told with this, and POLLERR no longer. If it has come and is not there,
      * the program has asked for it by SO_ERROR, and was told then. (Behind our own FIN the end of the peer's stream is the
      * end of all, and the kernel has nothing to say.) */
-    if (fs_option(c->fd, SOL_SOCKET, SO_ERROR) == 0 && stands == FS_OVER && !sender->fin_sent) return -EPIPE;
+    if (fs_option(fs_fd(c), SOL_SOCKET, SO_ERROR) == 0 && stands == FS_OVER && !sender->fin_sent) return -EPIPE;
     return (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) == FS_FIN ? -EPIPE : -ECONNRESET;
 }
 
@@ -173,7 +173,7 @@ int64_t fs_look_at_lifeline(struct fs_connection *c, struct fs_receiver *receive
     uint32_t told = 0;
     for (int looks = 0; looks < 3; looks++) {
         told = fs_load_sc(&c->watch.told);
-        int64_t got = fs_system.recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        int64_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got == 0) return fs_stream_ended(c);
         /* (Only with nothing in front all that was told of is seen: behind a byte that stays, the end may stand. And what is found once
          * everybody has to find who looks.) */
@@ -188,7 +188,7 @@ int64_t fs_look_at_lifeline(struct fs_connection *c, struct fs_receiver *receive
             /* Bytes that the peer never counted: of a peer that took us for gone, or of a stranger who has the number.
              * In front of the end of the connection they would hide it for ever. (The receive behind the last one takes
              * the error that the next look would have found.) */
-            while (got > 0) got = fs_system.recv(c->fd, junk, sizeof junk, MSG_TRUNC | MSG_DONTWAIT);
+            while (got > 0) got = fs_system.recv(fs_fd(c), junk, sizeof junk, MSG_TRUNC | MSG_DONTWAIT);
             if (got < 0 && errno != EAGAIN) return fs_kernel_failed(c, errno);
         }
     }

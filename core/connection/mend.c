@@ -35,7 +35,7 @@
 void fs_break_off(struct fs_connection *c, const char *why) {
     c->vi.violation = why;
     fs_note_lost(c);
-    fs_reset_connection(c->fd);
+    fs_reset_connection(fs_fd(c));
     fs_wake_own(c);
 }
 
@@ -55,7 +55,7 @@ void fs_mend_sending(struct fs_connection *c, struct fs_sender *sender) {
     uint64_t switch_at = fs_load_sc(&c->vi.tx->switch_at);
     if (switch_at) {
         fs_change_sending(sender, FS_EV_SEND_SWITCHED);
-        if (!(fs_moved(c) & FS_SENDING_BACK) && fs_tcp_bytes(c->fd, &state, &sent, &received)) {
+        if (!(fs_moved(c) & FS_SENDING_BACK) && fs_tcp_bytes(fs_fd(c), &state, &sent, &received)) {
             uint32_t rung = fs_load_relaxed(&c->vi.tx->rung);
             int32_t more = (int32_t)((uint32_t)(sent - (switch_at - 1)) - rung);
             if (more > 0) fs_store_sc(&c->vi.tx->rung, rung + (uint32_t)more);
@@ -70,7 +70,7 @@ void fs_mend_sending(struct fs_connection *c, struct fs_sender *sender) {
     }
     fs_end_ringing(&c->vi, sender);
     fs_tell_peer(c);
-    if ((fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) == FS_FIN) fs_system.shutdown(c->fd, SHUT_WR);
+    if ((fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) == FS_FIN) fs_system.shutdown(fs_fd(c), SHUT_WR);
 }
 
 void fs_mend_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
@@ -83,9 +83,9 @@ void fs_mend_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
     /* SYNC: rung - pairs with fs_count_ring and fs_count_plug. */
     if (moved & FS_RECEIVING_BACK) fs_store_sc(&c->vi.rx->heard, fs_load_acquire(&c->vi.rx->rung));
     /* A loop's transport reads the kernel without our turns, and accounts for it afterwards. */
-    if (!fs_is_driven(c) && !(moved & FS_RECEIVING_BACK && !switch_at) && !(fs_events_now(c->fd, 0) & POLLERR)) {
+    if (!fs_is_driven(c) && !(moved & FS_RECEIVING_BACK && !switch_at) && !(fs_events_now(fs_fd(c), 0) & POLLERR)) {
         /* (Whoever counts them by place has them in line for that time.) */
-        fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, c->vi.oob_inline);
         if (!fs_kernel_position(c, &taken, &mark)) {
             fs_break_off(c, "a process of this side was killed while it read from the kernel");
             return;

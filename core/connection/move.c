@@ -26,7 +26,7 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
     vi.ack_threshold = c->receive_limit ? 1 : FS_MIN(manner->ack_threshold, most);
     vi.combine_limit = manner->combine_limit;
     if (!manner->combine_when_full) vi.combine_from = (uint32_t)-1;
-    vi.own = c->own;
+    vi.own = fs_own(c);
     uint64_t *ends = fs_new_block(fs_ends_size(vi.window));
     if (!ends) return -ENOMEM;
     void *given = fs_let_go();
@@ -34,16 +34,16 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
     /* In both turns: what other threads receive and send meanwhile must be counted on one side or the other. */
     struct fs_both both = fs_lock_both(c);
     /* (A thread that is about to shut the sending direction found no region for its FIN: see fs_shut.) */
-    int counted = fs_load_sc(&c->own->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) &&
+    int counted = fs_load_sc(&fs_own(c)->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) &&
                   fs_count_received(c, &taken);
     if (counted) {
-        vi.oob_inline = fs_option(c->fd, SOL_SOCKET, SO_OOBINLINE);
+        vi.oob_inline = fs_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE);
         both.sender->ends = ends;
         fs_store_relaxed(&both.receiver->kernel_taken, taken);
         fs_vi_become(&c->vi, &vi);
         fs_limit_sends(&c->vi, both.sender, c->send_limit);
         memcpy(c->region_id, vi.region->id, 16);
-        fs_store_relaxed(&c->nodelay, fs_option(c->fd, IPPROTO_TCP, TCP_NODELAY) != 0);
+        fs_store_relaxed(&c->nodelay, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY) != 0);
         fs_note_attached(c);
         fs_keep_receive_buffer(c);
         /* A thread that sleeps on the kernel's descriptor knows nothing of the bell: ring it there.
@@ -66,13 +66,13 @@ int fs_count_received(struct fs_connection *c, uint64_t *taken) {
         uint64_t sent, before, after, waiting;
         int64_t mark;
         char state;
-        if (!fs_tcp_bytes(c->fd, &state, &sent, &before) || !fs_kernel_waiting(c->fd, &waiting, &mark)) return 0;
+        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || !fs_kernel_waiting(fs_fd(c), &waiting, &mark)) return 0;
         /* (Nothing waits, and in both turns nobody takes: all that has come by now had been taken, and so had come, before.) */
         if (!waiting && state == FS_TCP_ESTABLISHED) {
             *taken = before;
             return 1;
         }
-        if (!fs_tcp_bytes(c->fd, &state, &sent, &after) || state != FS_TCP_ESTABLISHED) return 0;
+        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &after) || state != FS_TCP_ESTABLISHED) return 0;
         if (before == after) { /* nothing came between the two counts */
             *taken = after - waiting;
             return 1;
@@ -96,7 +96,7 @@ void fs_await_doorbell_byte(struct fs_connection *c) {
     int64_t deadline = fs_now() + EXPOSE_NS;
     while (fs_lacks_doorbell_byte(c) && fs_now() < deadline) {
         /* (The byte is an event, unless bytes of the kernel's part lie in front of it.) */
-        if (fs_events_within(c->fd, POLLIN, 1)) sched_yield();
+        if (fs_events_within(fs_fd(c), POLLIN, 1)) sched_yield();
         else fs_ask_peer(c, -1); /* the request may have found no room; one too many does no harm */
     }
 }
@@ -104,7 +104,7 @@ void fs_await_doorbell_byte(struct fs_connection *c) {
 /* While no thread of this process has a turn: nobody uses the number, or joins. */
 static void change_number(struct fs_connection *c) {
     fs_leave_watch(&c->watch);
-    c->fd = (int)fs_load_relaxed(&c->number);
+    fs_store_relaxed(&c->fd, fs_load_relaxed(&c->number));
 }
 
 /* Whether another process holds a turn. (Where its thread's id is that of one of ours in another PID namespace, it is waited for.) */
@@ -116,7 +116,7 @@ static int is_strangers(uint32_t word) {
 /* change_number where another process, which may be stopped, has one of the turns or both: it has descriptors of its own. 0 if it
  * cannot be done so. */
 static int change_beside_strangers(struct fs_connection *c) {
-    struct fs_side *own = c->own;
+    struct fs_side *own = fs_own(c);
     struct fs_lock *const locks[2] = {&own->receiver.lock, &own->sender.lock};
     uint32_t words[2] = {0, 0};
     int turns[2], possible = 1;
@@ -129,7 +129,7 @@ static int change_beside_strangers(struct fs_connection *c) {
             possible &= is_strangers(words[i]);
         }
     }
-    if (possible && own == c->own) {
+    if (possible && own == fs_own(c)) {
         change_number(c);
         /* SYNC: turn - pairs with the swap in fs_try_lock. A look that changes nothing, but is a store too, behind that of the number: a
          * thread of ours whose turn begins after it finds the new number. A turn that began before it is seen. */
@@ -140,7 +140,7 @@ static int change_beside_strangers(struct fs_connection *c) {
         fs_unkeep(locks[i]);
         fs_give_up(locks[i], turns[i]); /* (what a dead holder left is mended by the next one) */
     }
-    return possible && own == c->own;
+    return possible && own == fs_own(c);
 }
 
 void fs_point_to(struct fs_connection *c, int fd) {

@@ -24,7 +24,7 @@ int fs_has_bytes(struct fs_connection *c) {
     uint64_t fin;
     if (fs_load_relaxed(&c->is.pending_error)) return 1;
     /* The end stays, until the kernel tells it too. */
-    if (on_ring && fs_load_relaxed(&c->own->receiver.fin_taken) == 1) return 1;
+    if (on_ring && fs_load_relaxed(&fs_own(c)->receiver.fin_taken) == 1) return 1;
     if (!fs_readable(&c->vi)) return 0;
     if (!on_ring && !fs_switch_reached(c)) return 0;
     /* An urgent byte is no part of the stream; behind BACK there may be nothing; and of a reset the kernel tells,

@@ -54,7 +54,7 @@ int64_t fs_take_stream(struct fs_connection *c, struct fs_receiver *receiver, ch
             if (receiver->doorbell_debt) return -EAGAIN; /* what comes first are doorbell bytes */
         }
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_error(c);
-        got = fs_system.recv(c->fd, into, room, flags | MSG_DONTWAIT);
+        got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
         return got >= 0 ? got : -errno;
     }
     if (fs_is_broken(c)) return 0;
@@ -124,7 +124,7 @@ int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at) {
 int fs_switch_reached(struct fs_connection *c) {
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
     return switch_at != 0 && !(fs_moved(c) & FS_RECEIVING_BACK) &&
-           (switch_at - 1 == fs_load_relaxed(&c->own->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
+           (switch_at - 1 == fs_load_relaxed(&fs_own(c)->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
 }
 
 /* The last byte of the kernel's part has been taken. Others who wait have found nothing to read in the ring until now, and the peer
@@ -149,7 +149,7 @@ int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
         /* SYNC: switch - pairs with fs_switch_sending. (A switch that stands where all has been taken needs no count.) */
         uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
         if (!switch_at || switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken)) {
-            fs_kernel_waiting_behind(c->fd, fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+            fs_kernel_waiting_behind(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
             switch_at = fs_load_sc(&c->vi.rx->switch_at);
         }
         uint64_t left = here;
@@ -169,12 +169,12 @@ int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
             }
             /* Count again: all of it may have come by now, and what was not counted is not read. Recv would pass over
              * an urgent byte in front, and go on behind the switch. */
-            fs_kernel_waiting_behind(c->fd, fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+            fs_kernel_waiting_behind(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
         }
         if (here == 0 || (here == 1 && mark == 0)) {
             if (fs_load_relaxed(&c->is.pending_error))
                 return fs_take_error(c); /* of a receive that had taken bytes already */
-            got = fs_system.recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
             if (got > 0 || (got == 0 && !switch_at && fs_load_sc(&c->vi.rx->switch_at))) continue; /* came just now */
             if (got < 0) return errno != EAGAIN ? fs_kernel_failed(c, errno) : -EAGAIN;
             /* (With a FIN in the ring the peer has ended its stream, and lives.) */
@@ -186,7 +186,7 @@ int64_t fs_take_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
         else if (0 < mark && mark < (int64_t)limit)
             limit = (uint64_t)mark;
         if (!limit) continue; /* an urgent byte that ends the kernel's part has come just now: it is read */
-        got = fs_system.recv(c->fd, into, room < limit ? room : limit, flags | MSG_DONTWAIT);
+        got = fs_system.recv(fs_fd(c), into, room < limit ? room : limit, flags | MSG_DONTWAIT);
         if (got < 0) return -errno;
         if (mark == 0 && got) {
             left -= 1;
@@ -217,7 +217,7 @@ int fs_left_unread_here(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_receives_on_ring(c)) return 0;
     uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
     if (switch_at) return switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken);
-    fs_system.ioctl(c->fd, FIONREAD, &waiting);
+    fs_system.ioctl(fs_fd(c), FIONREAD, &waiting);
     return waiting > 0;
 }
 
@@ -227,13 +227,13 @@ int fs_put_oob_inline(struct fs_connection *c, int inline_) {
     c->vi.oob_inline = inline_;
     /* (For the doorbell bytes it does not matter. But a peer that has left sends its urgent bytes in the kernel before
      * this side has seen that, and a kernel that is to keep them apart drops an unread one for the next one.) */
-    fs_set_option(c->fd, SOL_SOCKET, SO_OOBINLINE, inline_);
+    fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, inline_);
     fs_unlock_receiving(receiver);
     return 0;
 }
 
 int fs_nap_for_more(struct fs_connection *c) {
-    int events = fs_events_now(c->fd, POLLRDHUP);
+    int events = fs_events_now(fs_fd(c), POLLRDHUP);
     fs_nap();
     return !(events & (POLLRDHUP | POLLHUP | POLLERR)) && !fs_sender_waits(c);
 }

@@ -113,27 +113,27 @@ static int64_t send_owed_now(struct fs_connection *c, struct fs_sender *sender) 
 /* Makes the kernel's send buffer take a plug, and doorbell bytes behind it. (If it has grown larger by itself it stays
  * so: what the program sent before the switch may lie in it, and would leave no room in a smaller one.) */
 static void widen(struct fs_connection *c) {
-    uint32_t before = fs_load_relaxed(&c->own->send_buffer_before);
+    uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
     if (!before) {
-        before = (uint32_t)fs_option(c->fd, SOL_SOCKET, SO_SNDBUF);
-        fs_store_relaxed(&c->own->send_buffer_before, before);
+        before = (uint32_t)fs_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF);
+        fs_store_relaxed(&fs_own(c)->send_buffer_before, before);
     }
-    if (before < FS_WIDENED) fs_set_option(c->fd, SOL_SOCKET, SO_SNDBUF, FS_WIDENED / 2); /* (the kernel doubles it) */
+    if (before < FS_WIDENED) fs_set_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF, FS_WIDENED / 2); /* (the kernel doubles it) */
 }
 
 /* What the peer has counted as taken, and is only about to take, does not hold them back: there is room behind the
  * largest plug, beyond the low-water mark. */
 int fs_send_owed(struct fs_connection *c, struct fs_sender *sender) {
     /* (Without its descriptor nothing of this process goes out any more; the bytes are another holder's to send.) */
-    if (!sender->bytes_unsent || c->fd < 0) return 1;
+    if (!sender->bytes_unsent || fs_fd(c) < 0) return 1;
     int64_t part = send_owed_now(c, sender);
     if (part == -EAGAIN) {
         widen(c);
-        if (sender->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
+        if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
         part = send_owed_now(c, sender);
-        if (sender->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
+        if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
     }
-    if (part < 0 && part != -EAGAIN && fs_inode(c->fd) == c->inode)
+    if (part < 0 && part != -EAGAIN && fs_inode(fs_fd(c)) == c->inode)
         sender->bytes_unsent = 0; /* nothing goes out any more (what a stranger behind the number says means nothing) */
     return part != -EAGAIN;
 }
@@ -208,14 +208,14 @@ static int plug(struct fs_connection *c, struct fs_sender *sender) {
     size_t piece = limit ? FS_MIN(FS_MAX(limit / 8, 256u), (uint32_t)PLUG_PIECE) : (size_t)PLUG_PIECE;
     int room = fs_send_owed(c, sender); /* in front of it; if there is no room for that, POLLOUT is false */
     widen(c);
-    if (sender->plugs) fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
+    if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
     sender->plugs = 1;
-    int most = fs_option(c->fd, SOL_SOCKET, SO_SNDBUF) / 2; /* the rest is for doorbell bytes */
+    int most = fs_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF) / 2; /* the rest is for doorbell bytes */
     /* A peer that takes the plug out as fast as it is put in must not keep us here. (One of ours returns
      * credits first.) */
     while (room && whole < PLUG_MOST && !fs_writable(&c->vi, sender) &&
-           fs_system.ioctl(c->fd, SIOCOUTQNSD, &unsent) == 0 && unsent < PLUG &&
-           fs_system.ioctl(c->fd, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged < most) {
+           fs_system.ioctl(fs_fd(c), SIOCOUTQNSD, &unsent) == 0 && unsent < PLUG &&
+           fs_system.ioctl(fs_fd(c), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged < most) {
         int64_t part = fs_kernel_send(c, junk, piece, MSG_NOSIGNAL | MSG_EOR);
         if (part <= 0) break;
         whole += part;
@@ -223,9 +223,9 @@ static int plug(struct fs_connection *c, struct fs_sender *sender) {
     }
     /* POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
      * lies behind it stays unsent until the peer drains. */
-    fs_set_option(c->fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
+    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
     /* The kernel tells an edge of room only to who has found none: by a send that was refused, or here. */
-    fs_events_now(c->fd, POLLOUT);
+    fs_events_now(fs_fd(c), POLLOUT);
     return !fs_writable(&c->vi, sender);
 }
 

@@ -19,7 +19,7 @@ int fs_may_have_asked(struct fs_connection *c) {
     if (!fs_is_attached(c)) return 0;
     if (fs_load_sc(&c->vi.tx->ready) == FS_LEFT) return 1;
     return !(fs_moved(c) & FS_SENDING_BACK) && fs_peer_doorbell(&c->vi) & FS_EXPOSED &&
-           fs_own32(&c->own->sender.posted) != fs_load_relaxed(&c->vi.tx->seen);
+           fs_own32(&fs_own(c)->sender.posted) != fs_load_relaxed(&c->vi.tx->seen);
 }
 
 int fs_answer_ask(struct fs_connection *c, int patience) {
@@ -79,7 +79,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     } else if (ready == FS_READY && length && !(fs_moved(c) & (FS_SENDING_MOVED | FS_SENDING_BACK))) {
         fs_switch_sending(c, sender);
     }
-    if (fs_hides_death(c) && fs_events_now(c->fd, 0))
+    if (fs_hides_death(c) && fs_events_now(fs_fd(c), 0))
         /* (A half-closed peer has died: its FIN was no news, but fs_leave_byte made the kernel find out.) */
         fs_peer_lost(c);
     uint32_t doorbell = fs_load_relaxed(&c->vi.tx->doorbell);
@@ -117,7 +117,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
 }
 
 int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length, int flags) {
-    int64_t part = fs_system.send(c->fd, data, length, flags | MSG_DONTWAIT);
+    int64_t part = fs_system.send(fs_fd(c), data, length, flags | MSG_DONTWAIT);
     return part >= 0 ? part : -errno;
 }
 
@@ -181,12 +181,12 @@ void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
     uint64_t sent, received;
     char state;
     int acknowledged;
-    if (!fs_tcp_stand(c->fd, &state, &sent, &received, &acknowledged)) return;
+    if (!fs_tcp_stand(fs_fd(c), &state, &sent, &received, &acknowledged)) return;
     /* Doorbell bytes will need room behind what the peer has not read yet. (There is room behind what it has acknowledged.) */
-    if (!acknowledged && !(fs_events_now(c->fd, POLLOUT) & POLLOUT)) return;
+    if (!acknowledged && !(fs_events_now(fs_fd(c), POLLOUT) & POLLOUT)) return;
     if (state != FS_TCP_ESTABLISHED && state != FS_TCP_CLOSE_WAIT)
         return; /* our stream has ended, or the connection: POLLOUT means an error, and a FIN counts as a byte sent */
-    fs_set_option(c->fd, IPPROTO_TCP, TCP_NODELAY, 1); /* a doorbell byte waits for no ACK */
+    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY, 1); /* a doorbell byte waits for no ACK */
     /* SYNC: switch - pairs with fs_take_kernel. */
     fs_store_sc(&c->vi.tx->switch_at, sent + 1);
     fs_change_sending(sender, FS_EV_SEND_SWITCHED);
@@ -205,7 +205,7 @@ int fs_note_limits(struct fs_connection *c, uint32_t receive, uint32_t send) {
     if (!fs_take_both(c, FS_PATIENCE, &both)) return -EINTR;
     c->receive_limit = receive;
     c->send_limit = send;
-    if (send && fs_load_relaxed(&c->own->send_buffer_before)) fs_store_relaxed(&c->own->send_buffer_before, send);
+    if (send && fs_load_relaxed(&fs_own(c)->send_buffer_before)) fs_store_relaxed(&fs_own(c)->send_buffer_before, send);
     if (fs_is_attached(c)) limit_on_ring(c, both);
     fs_end_both(c, both);
     return 0;

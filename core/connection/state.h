@@ -86,18 +86,18 @@ static inline int fs_is_nodelay(const struct fs_connection *c) { return fs_own32
 static inline int fs_is_lost(const struct fs_connection *c) { return fs_own32(&c->is.lost) != 0; }
 
 /* Where the directions are, as a hint or under the lock that orders it: bits of enum fs_moved. */
-static inline uint32_t fs_moved(const struct fs_connection *c) { return fs_load_relaxed(&c->own->moved); }
+static inline uint32_t fs_moved(const struct fs_connection *c) { return fs_load_relaxed(&fs_own(c)->moved); }
 
 /* Whether what comes is read from the ring now. */
 static inline int fs_receives_on_ring(const struct fs_connection *c) {
     /* SYNC: moved - pairs with change: what a direction was counted by stands before it has moved. */
-    return (fs_load_acquire(&c->own->moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)) == FS_RECEIVING_MOVED;
+    return (fs_load_acquire(&fs_own(c)->moved) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)) == FS_RECEIVING_MOVED;
 }
 
 /* Whether what is sent goes into the ring now. */
 static inline int fs_sends_on_ring(const struct fs_connection *c) {
     /* SYNC: moved - pairs with change. */
-    return (fs_load_acquire(&c->own->moved) & (FS_SENDING_MOVED | FS_SENDING_BACK)) == FS_SENDING_MOVED;
+    return (fs_load_acquire(&fs_own(c)->moved) & (FS_SENDING_MOVED | FS_SENDING_BACK)) == FS_SENDING_MOVED;
 }
 
 /* Whether the peer may still turn to the ring. */
@@ -126,7 +126,7 @@ static inline int fs_is_out(const struct fs_connection *c) { return (fs_moved(c)
  * fs_take_stream only, behind what it has taken from the kernel.) */
 static inline int fs_is_collecting(const struct fs_connection *c) {
     /* SYNC: moved - pairs with change. */
-    return fs_is_attached(c) && (fs_load_acquire(&c->own->moved) & FS_COLLECTING) != 0;
+    return fs_is_attached(c) && (fs_load_acquire(&fs_own(c)->moved) & FS_COLLECTING) != 0;
 }
 
 /* Whether this side's senders wait until the peer that left is settled. */
@@ -135,7 +135,7 @@ static inline int fs_waits_for_leaver(const struct fs_connection *c) {
 }
 
 /* Whether another process holds the connection as well, and perhaps sleeps on it. */
-static inline int fs_is_shared(const struct fs_connection *c) { return fs_load_relaxed(&c->own->holders) > 1; }
+static inline int fs_is_shared(const struct fs_connection *c) { return fs_load_relaxed(&fs_own(c)->holders) > 1; }
 
 /* ---- what changes it: where the directions are ------------------------------------------------------------ */
 

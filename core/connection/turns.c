@@ -47,14 +47,14 @@ void fs_give_up(struct fs_lock *lock, int turn) {
 /* The side whose turn it is, or NULL. */
 static inline struct fs_side *take_turn(struct fs_connection *c, int sends, int patience) {
     for (;;) {
-        struct fs_side *own = c->own;
+        struct fs_side *own = fs_own(c);
         struct fs_lock *lock = sends ? &own->sender.lock : &own->receiver.lock;
         int turn = fs_try_lock(lock, fs_own_pid);
         if (turn == FS_BUSY) {
             if (patience == 0) return NULL;
             patience -= 1;
             fs_give_way(lock);
-        } else if (own != c->own) {
+        } else if (own != fs_own(c)) {
             fs_give_up(lock, turn);
         } else {
             if (turn == FS_INHERITED) {
@@ -91,14 +91,14 @@ struct fs_receiver *fs_lock_receiving_of(struct fs_leaver *leaver, int *turn) {
 /* ---- both ------------------------------------------------------------------------------------------------------- */
 
 int fs_try_both(struct fs_connection *c, struct fs_both *both) {
-    struct fs_side *own = c->own;
+    struct fs_side *own = fs_own(c);
     *both = (struct fs_both){&own->sender, &own->receiver};
     int receiving = fs_try_lock(&both->receiver->lock, fs_own_pid);
     if (receiving == FS_BUSY) return 0;
     fs_keep(&both->receiver->lock);
     int sending = fs_try_lock(&both->sender->lock, fs_own_pid);
     if (sending != FS_BUSY) {
-        if (own == c->own) {
+        if (own == fs_own(c)) {
             if (receiving == FS_INHERITED) fs_mend_receiving(c, both->receiver);
             if (sending == FS_INHERITED) fs_mend_sending(c, both->sender);
             return 1;
@@ -111,8 +111,8 @@ int fs_try_both(struct fs_connection *c, struct fs_both *both) {
 }
 
 void fs_await_both(struct fs_connection *c) {
-    fs_give_way(&c->own->receiver.lock);
-    fs_give_way(&c->own->sender.lock);
+    fs_give_way(&fs_own(c)->receiver.lock);
+    fs_give_way(&fs_own(c)->sender.lock);
 }
 
 int fs_take_both(struct fs_connection *c, int patience, struct fs_both *both) {

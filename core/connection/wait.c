@@ -54,16 +54,16 @@ void fs_settle_wait(struct fs_connection *c, int64_t began, int polled, int paid
 
 int64_t fs_timeout_option(struct fs_connection *c, int what) {
     if (what == FS_RECEIVE) {
-        if (c->receive_timeout == FS_NOT_ASKED) c->receive_timeout = fs_option_ns(c->fd, SO_RCVTIMEO);
+        if (c->receive_timeout == FS_NOT_ASKED) c->receive_timeout = fs_option_ns(fs_fd(c), SO_RCVTIMEO);
         return c->receive_timeout;
     }
-    if (c->send_timeout == FS_NOT_ASKED) c->send_timeout = fs_option_ns(c->fd, SO_SNDTIMEO);
+    if (c->send_timeout == FS_NOT_ASKED) c->send_timeout = fs_option_ns(fs_fd(c), SO_SNDTIMEO);
     return c->send_timeout;
 }
 
 /* Somebody who knows the descriptor's number may have set O_NONBLOCK behind the socket object's back. */
 static int nonblocking_by_flag(struct fs_connection *c) {
-    return fs_is_exposed(c) && fs_system.fcntl(c->fd, F_GETFL, 0) & O_NONBLOCK;
+    return fs_is_exposed(c) && fs_system.fcntl(fs_fd(c), F_GETFL, 0) & O_NONBLOCK;
 }
 
 int64_t fs_call_timeout(struct fs_connection *c, int what, int64_t timeout, int *quiet) {
@@ -79,8 +79,8 @@ int fs_on_this_host(struct fs_connection *c) {
     int port;
     uint32_t where = fs_load_relaxed(&c->locality); /* (two threads that ask get the same answer) */
     if (where == FS_LOCALITY_UNKNOWN) {
-        int length = fs_end_of(c->fd, 1, there, &port);
-        where = (length == 4 && there[0] == 127) || (length > 0 && fs_end_of(c->fd, 0, here, &port) == length &&
+        int length = fs_end_of(fs_fd(c), 1, there, &port);
+        where = (length == 4 && there[0] == 127) || (length > 0 && fs_end_of(fs_fd(c), 0, here, &port) == length &&
                                                      memcmp(here, there, (size_t)length) == 0)
                     ? FS_HERE
                     : FS_ELSEWHERE;
@@ -122,7 +122,7 @@ int fs_spin(struct fs_connection *c, int what) {
             /* Under a lock, so that the descriptor is not closed meanwhile. */
             struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
             if (!receiver) break;
-            ready = fs_events_now(c->fd, what == FS_RECEIVE ? POLLIN : POLLOUT) != 0;
+            ready = fs_events_now(fs_fd(c), what == FS_RECEIVE ? POLLIN : POLLOUT) != 0;
             if (!ready && what == FS_RECEIVE && fs_peer_may_switch(c)) ready = fs_switch_reached(c);
             fs_unlock_receiving(receiver);
             if (!ready) sched_yield(); /* we cannot tell whether the peer waits for this very processor */
@@ -134,7 +134,7 @@ int fs_spin(struct fs_connection *c, int what) {
                 ready = fs_readable(&c->vi);
             else /* (An ACK that came with DATA may be newer than the one alone.) */
                 /* SYNC: payload free - pairs with fs_acknowledge. Only a hint here. */
-                ready = (int32_t)(fs_load_acquire(&c->vi.tx->acked) - fs_load_relaxed(&c->own->sender.credited)) > 0 ||
+                ready = (int32_t)(fs_load_acquire(&c->vi.tx->acked) - fs_load_relaxed(&fs_own(c)->sender.credited)) > 0 ||
                         fs_is_gone(c);
             if (ready) break;
             fs_pause();
@@ -204,7 +204,7 @@ static int is_told(struct fs_connection *c, uint32_t events) {
     /* (Of bytes only while they are the program's: doorbell bytes would wake that thread for nothing.) */
     if (fs_own32(&c->watch.asked) & EPOLLIN && fs_receives_on_ring(c)) fs_watch_ends_alone(&c->watch);
     return fs_is_watched(&c->watch, events) ||
-           fs_join_watch(&c->watch, c->fd, events, (struct fs_sleepers){&c->vi.rx->bell, &c->recv_sleepers},
+           fs_join_watch(&c->watch, fs_fd(c), events, (struct fs_sleepers){&c->vi.rx->bell, &c->recv_sleepers},
                          (struct fs_sleepers){&c->vi.tx->credit_bell, &c->send_sleepers});
 }
 
@@ -213,9 +213,9 @@ static int is_told(struct fs_connection *c, uint32_t events) {
 static void mend_what_holders_left(struct fs_connection *c) {
     struct fs_sender *sender = NULL;
     struct fs_receiver *receiver = NULL;
-    if (fs_load_relaxed(&c->own->sender.lock.word) & FUTEX_OWNER_DIED) sender = fs_take_turn_to_send(c, 0);
+    if (fs_load_relaxed(&fs_own(c)->sender.lock.word) & FUTEX_OWNER_DIED) sender = fs_take_turn_to_send(c, 0);
     if (sender) fs_end_turn_to_send(c, sender);
-    if (fs_load_relaxed(&c->own->receiver.lock.word) & FUTEX_OWNER_DIED) receiver = fs_take_turn_to_receive(c, 0);
+    if (fs_load_relaxed(&fs_own(c)->receiver.lock.word) & FUTEX_OWNER_DIED) receiver = fs_take_turn_to_receive(c, 0);
     if (receiver) fs_end_turn_to_receive(c, receiver);
 }
 
@@ -270,7 +270,7 @@ static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_
         if (fs_is_shared(c) || fs_load_relaxed(&fs_strangers_ring)) look_after(s, HOLDERS_INTERVAL);
         woken = sleep_for_bytes(c, receiver, s, heard);
     } else {
-        int fd = c->fd;
+        int fd = fs_fd(c);
         fs_add_sc(&c->kernel_sleepers, 1); /* in the turn, for fs_attach */
         fs_end_turn_to_receive(c, receiver);
         woken = sleep_in_kernel(c, s, fd, POLLRDHUP | POLLIN, news);
@@ -284,7 +284,7 @@ static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_
 static int look_after_peer(struct fs_connection *c, struct fs_sender *sender, int half_closed) {
     if (half_closed) {
         fs_probe_peer(c, sender);
-    } else if (!fs_peer_lost(c) && fs_events_now(c->fd, POLLRDHUP) & (POLLERR | POLLHUP | POLLRDHUP) &&
+    } else if (!fs_peer_lost(c) && fs_events_now(fs_fd(c), POLLRDHUP) & (POLLERR | POLLHUP | POLLRDHUP) &&
                fs_lifeline(c) == FS_ALIVE) {
         fs_note_shut(c, 1, 0); /* by somebody who knows the number */
     }
@@ -344,7 +344,7 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_new
         if (fs_is_shared(c) || fs_load_relaxed(&fs_strangers_ring)) look_after(s, HOLDERS_INTERVAL);
         woken = sleep_for_credit(c, sender, s, heard);
     } else {
-        int fd = c->fd;
+        int fd = fs_fd(c);
         fs_end_turn_to_send(c, sender);
         woken = sleep_in_kernel(c, s, fd, POLLOUT, news);
     }

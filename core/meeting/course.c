@@ -64,7 +64,7 @@ const char *fs_course_name(int state) { return names[state]; }
 
 void fs_note_reason(struct fs_course *course, struct fs_connection *c, enum fs_reason reason) {
     course->reason = (int)reason;
-    fs_note_on_roll(c->place, c->inode, c->fd, reason);
+    fs_note_on_roll(c->place, c->inode, fs_fd(c), reason);
 }
 
 void fs_change_reason(struct fs_course *course, struct fs_connection *c, enum fs_reason reason) {

@@ -122,7 +122,7 @@ static void violate(struct step *at, const char *violation) {
     if (is_over(at)) return;
     fs_stay(at->course, at->c, FS_REASON_VIOLATION);
     fs_note_broken(at->c);
-    fs_reset_connection(at->c->fd);
+    fs_reset_connection(fs_fd(at->c));
     fs_wake_own(at->c);
     at->outcome->what = FS_BROKE;
     at->outcome->violation = violation;
@@ -186,7 +186,7 @@ static int move(struct step *at, struct fs_kit *kit) {
         return 0;
     }
     fs_proceed(at->course, FS_CE_CAME);
-    if (!fs_forks_under_way() && !at->course->attaching && fs_count_holders(at->c->own) <= 1) return attach(at, kit);
+    if (!fs_forks_under_way() && !at->course->attaching && fs_count_holders(fs_own(at->c)) <= 1) return attach(at, kit);
     stay(at, FS_REASON_FORKED); /* a fork since this step began */
     fs_discard_kit(kit);
     return 0;
@@ -196,7 +196,7 @@ static int move(struct step *at, struct fs_kit *kit) {
 
 static int publish(struct step *at) {
     struct fs_search *s = at->search;
-    int failed = fs_publish(s->name, s->length, at->c->fd, s->ends_known ? &s->ends : NULL,
+    int failed = fs_publish(s->name, s->length, fs_fd(at->c), s->ends_known ? &s->ends : NULL,
                             terms.waits ? NULL : &at->course->arrival, &s->handle);
     if (failed == FS_TOO_MANY_NAMES || failed == FS_NO_THREAD || failed == -EAGAIN) {
         wait_its_turn(at);
@@ -265,8 +265,8 @@ static int say_hello(struct step *at) {
     else failed = fs_new_kit(s->peer, terms.window, terms.chunk, &kit, &memfd);
     if (failed) return failed;
     s->kit = kit;
-    if (memfd >= 0) failed = send_hello(s, (int[]){memfd, at->c->fd}, 2);
-    else failed = send_hello(s, &at->c->fd, 1);
+    if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
+    else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
     if (memfd >= 0) fs_system.close(memfd);
     if (is_gone(failed)) come_again(at, FS_REASON_PEER);
     else if (failed) return failed;
@@ -352,13 +352,13 @@ static int search(struct step *at) {
     int failed = fs_start_thread_again(); /* if nobody told us when a fork was over */
     if (failed) at->outcome->no_thread = failed;
     if (is_over(at)) return 0;
-    if (fs_count_holders(at->c->own) > 1) {
+    if (fs_count_holders(fs_own(at->c)) > 1) {
         /* Another process may read the kernel's stream raw: wait until it has let go. */
         fs_change_reason(course, at->c, FS_REASON_FORKED);
         course->next = course->operations + FORKED_PAUSE;
         return 0;
     }
-    if (course->reason != FS_REASON_SEEKING && fs_needs_kernel(at->c->fd)) {
+    if (course->reason != FS_REASON_SEEKING && fs_needs_kernel(fs_fd(at->c))) {
         stay(at, FS_REASON_OPTION);
         return 0;
     }

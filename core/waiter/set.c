@@ -19,8 +19,8 @@
 
 enum { INDEX = FS_SETS - 1 }; /* the bits of an id that say where the set is; the others count uses of that */
 
-static struct fs_set *sets[FS_SETS];
-static int set_count; /* of `sets` that there are, in use or not */
+static fs_pointer_to(struct fs_set) sets[FS_SETS]; /* what is there stays */
+static int set_count; /* of `sets` that there are, in use or not: with the front end's lock */
 
 /* ---- one page ----------------------------------------------------------------------------------------------- */
 
@@ -90,7 +90,8 @@ static void wake_home(struct fs_set *set, uint32_t place) {
 }
 
 void fs_wake_set(uint64_t name) {
-    struct fs_set *set = sets[fs_set_of(name) & INDEX];
+    /* SYNC: set there - pairs with find_unused: any thread asks, without a lock. */
+    struct fs_set *set = fs_load_acquire(&sets[fs_set_of(name) & INDEX]);
     /* (A set that has ended meanwhile, or is another loop's by now, gets a hint at nobody.) */
     if (!name || !set || fs_load_relaxed(&set->id) != fs_set_of(name)) return;
     fs_store_relaxed(&set->asked, 1);
@@ -101,8 +102,10 @@ void fs_wake_set(uint64_t name) {
 
 /* Where a set may be that is not there yet. -1: nowhere. */
 static int find_unused(void) {
-    for (int i = 0; i < set_count; i++)
-        if (!fs_load_relaxed(&sets[i]->id) && sets[i]->process == fs_own_pid) return i;
+    for (int i = 0; i < set_count; i++) {
+        struct fs_set *set = fs_load_relaxed(&sets[i]);
+        if (!fs_load_relaxed(&set->id) && set->process == fs_own_pid) return i;
+    }
     if (set_count == FS_SETS) return -1;
     struct fs_set *set = fs_system.calloc(1, sizeof *set);
     struct fs_set_page *home = set ? map_home() : NULL;
@@ -112,7 +115,7 @@ static int find_unused(void) {
     }
     set->home = home;
     set->process = fs_own_pid;
-    sets[set_count] = set;
+    fs_store_release(&sets[set_count], set); /* SYNC: set there - pairs with fs_wake_set. */
     return set_count++;
 }
 
@@ -132,7 +135,7 @@ struct fs_set *fs_new_set_in(int epoll, int *failed) {
     int index = find_unused();
     *failed = -ENOMEM;
     if (index < 0) return NULL;
-    struct fs_set *set = sets[index];
+    struct fs_set *set = fs_load_relaxed(&sets[index]);
     memset(set->home, 0, sizeof *set->home);
     set->sleep = 0;
     set->epoll = epoll;

@@ -84,7 +84,6 @@ cdef extern from "connection/connection.h" nogil:
         fs_word32 pending_error
 
     struct fs_connection:
-        int fd
         uint64_t inode
         int place
         fs_standing stands "is"  # (a word of Python's)
@@ -96,7 +95,6 @@ cdef extern from "connection/connection.h" nogil:
         uint32_t receive_limit
         uint32_t send_limit
         fs_vi vi
-        fs_side *own
         fs_word32 recv_sleepers
         fs_word32 send_sleepers
         bint recyclable
@@ -105,6 +103,9 @@ cdef extern from "connection/connection.h" nogil:
 
     struct fs_call:
         pass
+
+    int fs_fd(const fs_connection *)
+    fs_side *fs_own(const fs_connection *)
 
 
 cdef extern from "connection/state.h" nogil:

@@ -94,7 +94,7 @@ cdef class Endpoint(Standing):
             identify(self)
         self.descriptors.discard(fd)
         if self.descriptors:
-            if fd == self.c.fd:
+            if fd == fs_fd(&self.c):
                 self.point_to(next(iter(self.descriptors)))
         elif (fs_calls_inside(&self.c) or fs_is_attached(&self.c)) and fs_inode(fd) != self.c.inode:
             # Closed behind our back: the number may be somebody else's, and the kernel has ended the connection.
@@ -118,7 +118,7 @@ cdef class Endpoint(Standing):
         if after == FS_RELEASE:
             release(self)
         elif after == FS_END_LAST_CALL:  # `fd` is the spare one, which close_here has made
-            fd = self.c.fd
+            fd = fs_fd(&self.c)
             conclude(self, call)
             sys_close(fd)
         return 0
@@ -158,7 +158,7 @@ cdef class Endpoint(Standing):
         if not fs_begin(&self.c, &call):
             return None
         try:
-            return fs_load_relaxed(&self.c.own.send_buffer_before) or None
+            return fs_load_relaxed(&fs_own(&self.c).send_buffer_before) or None
         finally:
             self.end(&call)
 
@@ -238,7 +238,7 @@ cdef class Endpoint(Standing):
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
         cdef const char *violation = self.c.vi.violation
         fs_note_broken(&self.c)
-        fs_reset_connection(self.c.fd)
+        fs_reset_connection(fs_fd(&self.c))
         fs_wake_own(&self.c)
         return (<bytes>violation).decode() if violation != NULL else "unknown violation"
 
@@ -259,8 +259,8 @@ cdef bint identify(Endpoint self) except? True:
     if self.c.inode or fs_has_ended(&self.c) or not fs_identify(&self.c):
         return self.c.inode != 0
     if self.c.inode in by_inode:
-        if by_descriptor.get(self.c.fd) is self:
-            del by_descriptor[self.c.fd]
+        if by_descriptor.get(fs_fd(&self.c)) is self:
+            del by_descriptor[fs_fd(&self.c)]
         self.descriptors.clear()
         self.c.inode = 0
         self.point_to(-1)
@@ -268,7 +268,7 @@ cdef bint identify(Endpoint self) except? True:
         return False
     nameless.discard(self)
     by_inode[self.c.inode] = self
-    fs_note_on_roll(self.c.place, self.c.inode, self.c.fd, self.course.reason)
+    fs_note_on_roll(self.c.place, self.c.inode, fs_fd(&self.c), self.course.reason)
     return True
 
 
@@ -296,7 +296,7 @@ cdef int close_here(Endpoint self, int fd) except -1:
     if spare < 0:
         return conclude(self, &call) if fs_note_finished(&self.c) else self.end(&call)
     fs_point_to(&self.c, spare)
-    if self.c.fd != spare or not fs_note_finishing(&self.c):
+    if fs_fd(&self.c) != spare or not fs_note_finishing(&self.c):
         sys_close(spare)  # another thread has decided otherwise meanwhile
     return self.end(&call)
 

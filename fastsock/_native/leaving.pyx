@@ -42,7 +42,7 @@ cdef int64_t start_bridge(fs_connection *c, fs_leaver *leaver, fs_parcel *parcel
             fs_free_block(new, sizeof(fs_side))
             pid = -ECONNRESET
     except BaseException:
-        fs_reset_connection(c.fd)  # the process has it already, and two would read it
+        fs_reset_connection(fs_fd(c))  # the process has it already, and two would read it
         raise
     finally:
         sys_close(near)

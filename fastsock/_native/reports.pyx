@@ -18,11 +18,11 @@ cdef class Standing:
 
     @property
     def fd(self):
-        return self.c.fd
+        return fs_fd(&self.c)
 
     @property
     def holders(self):
-        return fs_count_holders(self.c.own)
+        return fs_count_holders(fs_own(&self.c))
 
     @property
     def attached(self):
@@ -90,7 +90,7 @@ cdef class Standing:
         cdef int port, remote, length
         result = []
         for remote in range(2):
-            length = fs_end_of(self.c.fd, remote, address, &port)
+            length = fs_end_of(fs_fd(&self.c), remote, address, &port)
             if length < 0:
                 raise OSError(errno, "no address")
             result.append(((<char *>address)[:length], port))
@@ -109,8 +109,8 @@ cdef tuple standing_of(Standing self):
 
 cdef dict description(fs_connection *c):
     """Where a connection stands, in numbers."""
-    cdef fs_side *own = c.own
-    state = dict(fd=c.fd, side=<uintptr_t>own, finished=fs_has_ended(c), broken=fs_is_broken(c),
+    cdef fs_side *own = fs_own(c)
+    state = dict(fd=fs_fd(c), side=<uintptr_t>own, finished=fs_has_ended(c), broken=fs_is_broken(c),
                  attached=fs_is_attached(c), exposed=fs_is_exposed(c), lost=fs_is_lost(c),
                  holders=fs_count_holders(own), kernel_taken=fs_load_relaxed64(&own.receiver.kernel_taken),
                  sleepers=(fs_load_sc(&c.recv_sleepers), fs_load_sc(&c.send_sleepers)),

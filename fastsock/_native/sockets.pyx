@@ -146,7 +146,7 @@ cdef bint is_nonblocking(object caller, Endpoint endpoint) except -1:
     """Whether a call that blocked shall not any more: a signal handler has made the socket or its descriptor so. (The stdlib's
     calls go on where the handler has set a timeout.)"""
     cdef int64_t timeout = timeout_of_caller(caller)
-    return timeout == 0 or timeout < 0 and sys_fcntl(endpoint.c.fd, F_GETFL) & O_NONBLOCK != 0
+    return timeout == 0 or timeout < 0 and sys_fcntl(fs_fd(&endpoint.c), F_GETFL) & O_NONBLOCK != 0
 
 
 def may_move(self):

@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
-from fastsock._native.core cimport FS_VIOLATED, fs_receives_on_ring, fs_sends_on_ring
+from fastsock._native.core cimport FS_VIOLATED, fs_fd, fs_receives_on_ring, fs_sends_on_ring
 from fastsock._native.core_ring cimport ECONNRESET
 from fastsock._native.endpoint cimport Endpoint, let_loose
 from fastsock._native.queue cimport CompletionQueue, Driven
@@ -131,7 +131,7 @@ cdef class Carried(Driven):
         self.entered = False
         self.endpoint = endpoint.queue = None
         self.acts_at = INT64_MAX
-        endpoint.forget(endpoint.c.fd)
+        endpoint.forget(fs_fd(&endpoint.c))
         return let_loose(endpoint)
 
     cdef int fail(self, int64_t result) except -1:

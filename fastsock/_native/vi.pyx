@@ -106,9 +106,9 @@ cdef void count_child(int by) noexcept with gil:
     (fs_watch_forks)."""
     cdef Endpoint endpoint
     for endpoint in nameless:
-        fs_count_child(endpoint.c.own, by)
+        fs_count_child(fs_own(&endpoint.c), by)
     for endpoint in by_inode.values():
-        fs_count_child(endpoint.c.own, by)
+        fs_count_child(fs_own(&endpoint.c), by)
         if by > 0 and (fs_load_sc(&endpoint.c.recv_sleepers) or fs_load_sc(&endpoint.c.send_sleepers)):
             fs_wake_own(&endpoint.c)  # who sleeps looks now and then from here on: the child may be killed in a turn
 
@@ -319,7 +319,7 @@ cdef int take_step(Endpoint endpoint) except -1:
     try:
         if endpoint.course.state == FS_CONNECTING:
             # If not: not yet, or never; the kernel's answer to this operation says which.
-            if fs_end_of(endpoint.c.fd, 1, address, &port) >= 0:
+            if fs_end_of(fs_fd(&endpoint.c), 1, address, &port) >= 0:
                 note_connected(endpoint)
         elif endpoint.course.state == FS_FEW_OPERATIONS:
             start(endpoint)
@@ -342,7 +342,7 @@ cdef int start(Endpoint endpoint) except -1:
     cdef int failed
     cdef fs_tcp_identity ends
     try:
-        if fs_ask_ends(endpoint.c.fd, &ends):
+        if fs_ask_ends(fs_fd(&endpoint.c), &ends):
             plan = policy.start(endpoint, end_of(&ends.here), end_of(&ends.there))
         else:
             plan = reason_texts[FS_REASON_PEER]  # reset already

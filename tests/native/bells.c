@@ -218,7 +218,7 @@ static void await_told(struct fs_connection *c, uint32_t told) {
 
 static void count_child(int by) {
     for (int s = 0; s < 2; s++)
-        if (fs_load_sc(&ends[s].open)) fs_add_sc(&ends[s].c.own->holders, (uint32_t)by);
+        if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
 }
 
 /* Has the second end; ends its stream, takes what tells of posts out of its kernel's queue, and reads nothing. */
@@ -242,7 +242,7 @@ static void kill_behind_half_close(void) {
     ends[0].c.peer_process = child;
     for (double until = seconds_now() + PATIENCE; !fs_load_sc(&ends[0].c.vi.rx->fin); usleep(1000))
         check(seconds_now() < until, "the peer does not end its stream");
-    fs_add_sc(&ends[0].c.own->holders, (uint32_t)-1); /* (the child has it no more, but for that it was killed) */
+    fs_add_sc(&fs_own(&ends[0].c)->holders, (uint32_t)-1); /* (the child has it no more, but for that it was killed) */
     fs_store_sc(&patient, 1);
     begin_wait(&waiter, FS_SEND, &ends[0]);
     close(ends[1].number); /* this process has it no more */
@@ -251,7 +251,8 @@ static void kill_behind_half_close(void) {
     check(got < 0 && got != -EAGAIN, "%" PRId64 " after the peer's death", got);
     check(waitpid(child, NULL, 0) == child, "waitpid: %m");
     fs_store_sc(&patient, 0);
-    ends[1].number = ends[1].c.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ends[1].number = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    fs_store_relaxed(&ends[1].c.fd, (uint32_t)ends[1].number);
     close_ends();
 }
 

@@ -22,7 +22,7 @@ enum {
 
 static void count_child(int by) {
     for (int s = 0; s < 2; s++)
-        if (fs_load_sc(&ends[s].open)) fs_add_sc(&ends[s].c.own->holders, (uint32_t)by);
+        if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
     if (by > 0) fs_tell_of_number(); /* as forks.h wants it */
 }
 
@@ -147,7 +147,7 @@ static void run_ends(int first, int last, uint64_t random) {
     }
     for (int s = first, n = 0; s <= last; s++) {
         for (; n < of_side[s]; n++) pthread_join(workers[n].thread, NULL);
-        struct fs_side *own = ends[s].c.own;
+        struct fs_side *own = fs_own(&ends[s].c);
         if (fs_load_sc(&ends[s].open) && own->receiver.oob_waiting && own->receiver.oob_byte != '!') lose("another urgent byte was sent");
         close_end(&ends[s], 1);
         if (holder > 0) { /* it outlives the end that it was forked from, and says goodbye */

@@ -53,7 +53,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static void violate(const char *
     fprintf(stderr, "; sent %" PRIu64 " %" PRIu64 ", received %" PRIu64 " %" PRIu64 ", failed %d %d\n", streams[0].sent,
             streams[1].sent, streams[0].received, streams[1].received, failed[0], failed[1]);
     for (int s = 0; s < 2; s++)
-        if (ends[s].c.own) show_end(&ends[s]);
+        if (fs_own(&ends[s].c)) show_end(&ends[s]);
     _exit(2);
 }
 

@@ -136,7 +136,7 @@ static void *send_stream(void *argument) {
     struct fs_call call;
     enter(end, &call);
     while (fs_shut(&end->c, 0, 1) == -EINTR) {}
-    check(shutdown(end->c.fd, SHUT_WR) == 0, "shutdown: %m");
+    check(shutdown(fs_fd(&end->c), SHUT_WR) == 0, "shutdown: %m");
     leave(end, &call);
     return NULL;
 }
@@ -152,7 +152,7 @@ static void *receive_stream(void *argument) {
         int how = flags[below(random, 4)];
         struct fs_call call;
         if (fs_is_exposed(&end->c))
-            check(fs_events_within(end->c.fd, POLLIN, (int)(PATIENCE * 1000)), "side %d is deaf", end->number);
+            check(fs_events_within(fs_fd(&end->c), POLLIN, (int)(PATIENCE * 1000)), "side %d is deaf", end->number);
         enter(end, &call);
         while ((got = fs_try_receive(&end->c, buffer, room, how, 1)) == -EAGAIN) await(end, FS_RECEIVE);
         leave(end, &call);

@@ -83,7 +83,7 @@ static void conclude(struct end *e, struct fs_call *call);
 static void after_call(struct end *e, struct fs_call *call) {
     enum fs_after after = fs_end_call(&e->c, call);
     if (after == FS_END_LAST_CALL) {
-        int fd = e->c.fd;
+        int fd = fs_fd(&e->c);
         conclude(e, call);
         close(fd);
     }
@@ -167,14 +167,14 @@ static inline void expose_end(struct end *e) {
 
 static void dissolve_end(struct end *e) {
     fs_note_broken(&e->c);
-    fs_reset_connection(e->c.fd);
+    fs_reset_connection(fs_fd(&e->c));
     fs_wake_own(&e->c);
 }
 
 /* A bridge takes the place of the connection's descriptor. With the lock. FS_IN_KERNEL; FS_NEEDS_BRIDGE: there is none; or
  * FS_DISSOLVED. */
 static enum fs_outcome bridge_end(struct end *e, struct fs_leaver *leaver, struct fs_parcel *parcel) {
-    int near, number = e->c.fd;
+    int near, number = fs_fd(&e->c);
     struct fs_side *side = fs_new_side();
     if (!side) return FS_NEEDS_BRIDGE;
     if (fs_start_bridge(&e->c, leaver, parcel, &near) < 0) {
@@ -240,7 +240,7 @@ static void close_end(struct end *e, int spares) {
         leave_life();
         return;
     }
-    int fd = e->c.fd, alone = fs_note_finished_alone(&e->c);
+    int fd = fs_fd(&e->c), alone = fs_note_finished_alone(&e->c);
     int spare = spares && !alone ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (spare >= 0) {
         if (!fs_front.keeps_apart) enter(e); /* the news */
@@ -298,9 +298,9 @@ static void *make_region(uint32_t window, uint32_t chunk, size_t *size) {
 /* How an end stands, for reports: unsynchronised. */
 __attribute__((no_sanitize("thread"))) static inline void show_end(const struct end *e) {
     const struct fs_connection *c = &e->c;
-    const struct fs_side *own = c->own;
+    const struct fs_side *own = fs_own(c);
     fprintf(stderr, "end %d in process %d: fd %d, attached %u, exposed %u, broken %u, lost %u, error %u, shut %u %u,"
-            " finished %d, calls %u, violation %s\n", e->side, getpid(), c->fd, fs_own32(&c->is.attached),
+            " finished %d, calls %u, violation %s\n", e->side, getpid(), fs_fd(c), fs_own32(&c->is.attached),
             fs_own32(&c->is.exposed), fs_own32(&c->is.broken), fs_own32(&c->is.lost), fs_own32(&c->is.pending_error),
             fs_own32(&c->is.shut_receiving), fs_own32(&c->is.shut_sending), fs_has_ended(c), fs_calls_inside(c),
             c->vi.violation ? c->vi.violation : "none");

@@ -26,7 +26,7 @@ static int ask_or_die(int fd, unsigned long what, void *argument) {
 
 static void count_child(int by) {
     for (int s = 0; s < 2; s++)
-        if (fs_load_sc(&ends[s].open)) fs_add_sc(&ends[s].c.own->holders, (uint32_t)by);
+        if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
 }
 
 /* A forked child of this process holds both ends too, and dies in `act`. */
@@ -63,7 +63,7 @@ static void kill_who_answers_a_plug(void) {
     check(poll(&polled, 1, 0) == 0, "a full ring is called writable");
     check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == CHUNK, "receiving");
     check(poll(&polled, 1, 0) == 0, "the plug goes before a third of the window is free");
-    fs_arm_sender(&ends[0].c.vi, &ends[0].c.own->sender, FS_WAITS); /* another thread of this end sleeps on the bell */
+    fs_arm_sender(&ends[0].c.vi, &fs_own(&ends[0].c)->sender, FS_WAITS); /* another thread of this end sleeps on the bell */
     be_killed(receive_half);
     check(!fs_peer_credit_wait(&ends[1].c.vi), "the child has not answered");
     check(fs_try_receive(&ends[1].c, bytes, 1, MSG_PEEK, 1) == 1, "what the child had not read");

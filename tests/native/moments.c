@@ -138,7 +138,7 @@ static void give_up_number(void) {
     fs_store_sc(&given_up, 1);
     fs_store_sc(&receives, 0);
     pthread_join(thread, NULL);
-    check(ends[0].c.fd == -1, "it is not given up");
+    check(fs_fd(&ends[0].c) == -1, "it is not given up");
     enter(&ends[0]);
     fs_point_to(&ends[0].c, ends[0].number); /* for the end */
     leave();
@@ -152,7 +152,7 @@ static void post_to_bridge(void) {
     char bytes[8];
     open_ends();
     move_ends();
-    struct fs_side *own = ends[1].c.own;
+    struct fs_side *own = fs_own(&ends[1].c);
     fs_add_sc(&own->holders, 1); /* there is another holder */
     fs_stop_thread();            /* and a peer that does not help */
     check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");

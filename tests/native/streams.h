@@ -150,7 +150,7 @@ __attribute__((no_sanitize("thread"))) static void show(void) {
                 ", largest %u, lead %u, ordered %d, ended %u\n", s, lane->begun, fs_load_relaxed(&lane->accepted),
                 fs_load_relaxed(&lane->received), lane->target, lane->largest, lane->lead, lane->ordered,
                 fs_load_relaxed(&lane->ended));
-        if (ends[s].c.own) show_end(&ends[s]);
+        if (fs_own(&ends[s].c)) show_end(&ends[s]);
     }
 }
 

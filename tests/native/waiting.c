@@ -226,11 +226,11 @@ static void run_fork(void) {
 static void run_peer(void) {
     at = "looks at the peer";
     if (open_two(0)) {
-        enum fs_peer stands = fs_peer_socket(ends[0].c.fd);
+        enum fs_peer stands = fs_peer_socket(fs_fd(&ends[0].c));
         if (strict && stands == FS_PEER_CLOSED) violate("it lives");
         close_end(&ends[1], 1);
-        fs_reset_connection(ends[0].c.fd);
-        fs_peer_socket(ends[0].c.fd);
+        fs_reset_connection(fs_fd(&ends[0].c));
+        fs_peer_socket(fs_fd(&ends[0].c));
         if (stands == FS_PEER_CLOSED) violate("it lived");
     }
     close_two();
@@ -243,7 +243,7 @@ static void run_single(void) {
     at = "single calls";
     memcpy(nobody.address.sun_path + 1, "not here", 8);
     if (open_two(0)) {
-        int fd = ends[0].c.fd;
+        int fd = fs_fd(&ends[0].c);
         for (int remote = 0; remote < 2; remote++)
             if (fs_end_of(fd, remote, address, &port) != 4 && strict) violate("an address is unknown");
         if (fs_option_ns(fd, SO_RCVTIMEO) != -1) violate("a timeout that nobody set");
