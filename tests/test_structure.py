@@ -45,7 +45,11 @@ LAYERS = (
     {"_native.members", "_native.sockets", "_native.telling"},
     {"_native.blocking", "_native.carrying"},
     {
-        "_native.calls", "_native.connector", "_native.descriptors", "_native.epolls", "_native.transport",
+        "_native.calls",
+        "_native.connector",
+        "_native.descriptors",
+        "_native.epolls",
+        "_native.transport",
         "_native.waiters",
     },
     {"_native.polls", "_native.shim"},
@@ -276,6 +280,15 @@ def test_includes_in_the_core_go_downward_only(path: Path) -> None:
     for other in includes(path):
         assert other.exists(), f"{path.name} includes {other}"
         assert other.parent == path.parent or floor(other) < floor(path), f"{path} includes {other}"
+
+
+def test_the_public_header_has_all_that_the_skin_takes() -> None:
+    """What CPython's front end can do, one in C can do."""
+    taken = re.compile(r'^cdef extern from "([a-z]+/\w+\.h)"', re.MULTILINE)
+    takes = {name for path in NATIVE.glob("*.p[yx][xd]") for name in taken.findall(path.read_text())}
+    takes = {name for name in takes if (CORE / name).exists()}
+    assert len(takes) > 30
+    assert {CORE / name for name in takes} <= includes(CORE / "include/fastsock.h")
 
 
 def test_includes_in_the_core_are_found() -> None:

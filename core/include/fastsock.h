@@ -50,13 +50,34 @@
  *     own lock keeps its threads apart there says so (`fs_front.keeps_apart`), and saves the locked instructions.
  *     The front end's lock is whatever keeps its threads apart elsewhere: CPython's GIL, a mutex, or nothing in a program
  *     with one thread. Under it are the beginning (fs_open_connection, fs_identify, fs_attach, fs_expose, fs_point_to), and
- *     what a process has one of: the roll, the requests' list, the news, the free blocks, and the list of connections that
- *     the front end keeps for its own ends. So fs_let_go_of, fs_abandon_number, fs_free_own and fs_discard need it. The calls in between need no
- *     lock. They may be made with the front end's lock held: where a turn is waited for, it is let go by `fs_front.let_go`
- *     and taken again by `fs_front.take_again`. So no thread waits for a turn with that lock, and none waits for that lock
- *     with a turn.
+ *     what a process has one of: the roll, the requests' list, the news, the event sets, the free blocks, and the list of
+ *     connections that the front end keeps for its own ends. So fs_let_go_of, fs_abandon_number, fs_free_own and fs_discard
+ *     need it. The calls in between need no lock. They may be made with the front end's lock held: where a turn is waited
+ *     for, it is let go by `fs_front.let_go` and taken again by `fs_front.take_again`. So no thread waits for a turn with
+ *     that lock, and none waits for that lock with a turn.
  *     The turns (the two locks of a side) are the core's own. Functions that need one ask for a `struct fs_sender *` or a
  *     `struct fs_receiver *`, which a turn gives (connection/turns.h). They are for the core alone.
+ *
+ * One thread for many connections
+ *
+ *     An event set says which of them have something. Its `epoll` is a descriptor that the thread waits on beside others: of a
+ *     connection that is on the ring in both directions nothing else has to be asked.
+ *
+ *     set = fs_new_set(&failed);
+ *     fs_take_seat(c, set)                        before fs_attach; and once that is done:
+ *     fs_put_member(set, fs_seat_of(c), whose); fs_seat(set, c);
+ *     fs_drive_by_loop(c)                         if the descriptor's number is nobody else's
+ *
+ *     Going to sleep, and awake again. What a look finds is served first, and then it begins anew:
+ *
+ *     for each c: found |= fs_arm_for_loop(c, receives, sends);
+ *     if (!found && !fs_fall_asleep(set)) poll(set->epoll, ...);
+ *     fs_rise(set); fs_clear_set(set); fs_tend(set);
+ *     while ((count = fs_take_hints(set, places, FS_HINTS)) > 0)   for each place: fs_member_at(set, place), which may have
+ *                                                 nothing (NULL: it has left), and fs_disarm_receiver(&c->vi, FS_SET_ASLEEP)
+ *
+ *     fs_leave_seat(c, set) before the connection is let go, and fs_end_set(set). tests/native/loop.h is such a loop whole.
+ *     A select or poll of the program's asks fs_has_bytes and fs_has_room (connection/ready.h) instead of the kernel.
  *
  * What a call returns
  *
@@ -71,9 +92,9 @@
  *
  *     Two ends find each other as docs/protocol.md says under "Meeting" (meeting/search.h). Whoever does it in another
  *     way (a parent for its two children) needs this: memory of fs_region_size(window, chunk) bytes that both map (a
- *     sealed memfd), zeroed and formatted by one of them (fs_region_format). One end
- *     attaches as side 0 and the other one as side 1. The mapping stays the front end's, which keeps
- *     it until the connection is released. Nothing that the peer can write is trusted.
+ *     sealed memfd), zeroed and formatted by one of them (fs_region_format). One end attaches as side 0 and the other one as
+ *     side 1. The mapping stays the front end's, which keeps it until the connection is released. Nothing that the peer can
+ *     write is trusted.
  *
  * What else a front end owes
  *
@@ -89,31 +110,49 @@
 #ifndef FASTSOCK_FASTSOCK_H
 #define FASTSOCK_FASTSOCK_H
 
-#include "base/front.h"              /* what the core asks of its front end */
-#include "base/share.h"              /* the share of descriptor numbers, eventfds, fs_inode */
-#include "channel/asking.h"          /* requests of the peer, and to it */
-#include "channel/relieving.h"       /* senders that the connection thread looks after */
-#include "connection/bridge.h"       /* the way back to the kernel where the peer cannot help, */
-#include "connection/leave.h"        /* and where it can */
-#include "connection/connection.h"   /* struct fs_connection, struct fs_call */
-#include "connection/drive.h"        /* an event loop's transport drives the connection */
-#include "connection/end.h"          /* opening, shutdown, ending, forks */
-#include "connection/leavers_peer.h" /* fs_put_back */
-#include "connection/move.h"         /* fs_attach, fs_expose, fs_point_to */
-#include "connection/receive.h"      /* fs_try_receive */
-#include "connection/ringing.h"      /* fs_wake_own, fs_plug_if_full */
-#include "connection/send.h"         /* fs_try_send, fs_try_send_urgent, fs_answer_ask */
-#include "connection/state.h"        /* how a connection stands and lives: fs_begin, fs_end_call, fs_note_* */
-#include "connection/wait.h"         /* fs_spin, fs_sleep */
-#include "meeting/search.h"          /* how two ends find each other, and the regions of this process */
-#include "registry/forks.h"          /* a child is counted in by the fork itself */
-#include "registry/holders.h"        /* which processes have a connection open; fs_pid_space */
-#include "registry/memory.h"         /* memory shared with forked children */
-#include "registry/roll.h"           /* what this process tells to who looks at it from outside */
-#include "ring/ring.h"               /* struct fs_counters, fs_add_counters; fs_region_format */
-#include "transport/tcp.h"           /* what is asked of the kernel connection */
-#include "waiter/news.h"             /* what sleepers hear of numbers */
-#include "waiter/polling.h"          /* fs_poll_ns: how long a wait may poll */
-#include "wire/layout.h"             /* the region */
+#include "base/atomics.h"              /* loads and stores of the words that it shows */
+#include "base/front.h"                /* what the core asks of its front end */
+#include "base/share.h"                /* the share of descriptor numbers, eventfds, fs_inode */
+#include "base/system.h"               /* the table of system calls */
+#include "channel/asking.h"            /* requests of the peer, and to it */
+#include "channel/identity.h"          /* this process as others name it, and whom it believes */
+#include "channel/meetings.h"          /* where seekers come */
+#include "channel/relieving.h"         /* senders that the connection thread looks after */
+#include "channel/requests.h"          /* requests that came */
+#include "channel/seen.h"              /* connections as they are seen from outside */
+#include "channel/sets.h"              /* fs_seat, fs_tend */
+#include "channel/thread.h"            /* the connection thread */
+#include "connection/blocking.h"       /* the kernel's own blocking calls */
+#include "connection/bridge.h"         /* the way back to the kernel without help of the peer */
+#include "connection/connection.h"     /* struct fs_connection, struct fs_call */
+#include "connection/drive.h"          /* an event loop's transport drives the connection */
+#include "connection/end.h"            /* opening, shutdown, ending, forks */
+#include "connection/leave.h"          /* the way back to the kernel, with its help */
+#include "connection/leavers_peer.h"   /* fs_put_back */
+#include "connection/move.h"           /* fs_attach, fs_expose, fs_point_to */
+#include "connection/ready.h"          /* fs_has_bytes, fs_has_room */
+#include "connection/receive.h"        /* fs_try_receive */
+#include "connection/ringing.h"        /* fs_wake_own, fs_plug_if_full */
+#include "connection/seat.h"           /* fs_take_seat, fs_leave_seat */
+#include "connection/send.h"           /* fs_try_send, fs_try_send_urgent, fs_answer_ask */
+#include "connection/state.h"          /* how a connection stands and lives: fs_begin, fs_end_call, fs_note_* */
+#include "connection/turns.h"          /* fs_await_both */
+#include "connection/wait.h"           /* fs_spin, fs_sleep */
+#include "meeting/course.h"            /* how far the search of a connection is */
+#include "meeting/kits.h"              /* regions, made ahead */
+#include "meeting/search.h"            /* how two ends find each other, and the regions of this process */
+#include "meeting/sessions.h"          /* what sessions of a service are like */
+#include "registry/forks.h"            /* a child is counted in by the fork itself */
+#include "registry/holders.h"          /* which processes have a connection open; fs_pid_space */
+#include "registry/memory.h"           /* memory shared with forked children */
+#include "registry/roll.h"             /* what this process tells to who looks at it from outside */
+#include "ring/doorbell.h"             /* fs_disarm_receiver */
+#include "ring/ring.h"                 /* struct fs_counters, fs_add_counters; fs_region_format */
+#include "transport/tcp.h"             /* what is asked of the kernel connection */
+#include "waiter/news.h"               /* what sleepers hear of numbers */
+#include "waiter/polling.h"            /* fs_poll_ns: how long a wait may poll */
+#include "waiter/set.h"                /* event sets */
+#include "wire/layout.h"               /* the region */
+#include "wire/reasons.h"              /* why a connection stays on kernel TCP */
 
 #endif
