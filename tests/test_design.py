@@ -101,6 +101,44 @@ def test_what_is_not_there_is_found() -> None:
     }
 
 
+ATTACKS = [path for room in ("tests/native", "tests/fuzz", "models") for path in sorted((ROOT / room).glob("*.*"))]
+TEXTS = {path: path.read_text() for path in NATIVE + ATTACKS if path.suffix in (".c", ".h", ".pyx", ".pxd", ".pml")}
+OTHERS = re.compile(r"(include|linux|net|netinet|fs)/|(program|limits|structmember|stdlib)\.")
+"""Files of the kernel, the C library and the reader."""
+
+
+def remark_of(path: Path) -> re.Pattern[str]:
+    """A comment or a docstring."""
+    return re.compile(r'(?s:""".*?""")|#.*' if path.suffix in (".pyx", ".pxd") else r"(?s:/\*.*?\*/)")
+
+
+CODE = {name for path, text in TEXTS.items() for name in re.findall(r"\w+", remark_of(path).sub("", text))}
+
+
+def absent_in_remarks(text: str) -> set[str]:
+    """Names of the core that no code has, and files that are not there."""
+    core = set(re.findall(r"\b(?:fs|FS)_[A-Za-z]\w*", text))
+    families = {name for name in core if f"{name}*" in text and any(known.startswith(name) for known in CODE)}
+    files = set(re.findall(r"\b[a-z][\w/]*\.(?:c|h|pyx|pxd|pml|md)\b", text))
+    ours = {name for name in files if not OTHERS.match(name)}
+    there = {name for name in ours if any(f"/{path}".endswith(f"/{name}") for path in PATHS)}
+    return (core - families - CODE) | (ours - there)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_a_comment_names_is_there(path: Path) -> None:
+    assert absent_in_remarks("\n".join(remark_of(path).findall(TEXTS[path]))) == set()
+
+
+def test_what_a_comment_names_and_is_not_there_is_found() -> None:
+    assert absent_in_remarks("/* fs_post and fs_pots of ring.h and rings.h, FS_ENVY, fs_try_*, fs_tri_* */") == {
+        "fs_pots",
+        "rings.h",
+        "FS_ENVY",
+        "fs_tri_",
+    }
+
+
 def test_the_files_of_the_core_are_all_told_of() -> None:
     text = text_of("design")
     for path in SOURCE:
