@@ -21,42 +21,39 @@ enum {
     BEGUN_WITHIN = 1000, /* ms */
 };
 
-/* What waits for a thread. */
-struct unwanted {
-    int fd;
-    char why; /* said before it is closed; 0: nothing */
-};
-
 /* A datagram on its way out. */
 struct message {
-    int fd, done;
-    int begun, given_up; /* the thread is about to take it, or it shall not any more */
-    int users;           /* the thread, and who waits until the message is off the socket */
+    int fd;
+    fs_word32 stage; /* enum stage */
+    fs_word32 users; /* the thread, and who waits until the message is off the socket */
     union {
         char space[CMSG_SPACE(sizeof(struct ucred))];
         struct cmsghdr aligned;
     } came;
 };
 
-/* Over a few words, and no call of the system. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct unwanted waiting[UNWANTED]; /* the first `waiting_count` */
-static int waiting_count, droppers;
+enum stage { LIES, BEGUN, OFF, GIVEN_UP }; /* nobody has it; the thread is about to take it; has; shall not any more */
 
-/* A thread may be started, and counts from here on; `wanted`: there is something for it to do. */
-static int count_dropper(int wanted) {
-    pthread_mutex_lock(&lock);
-    int may = droppers < FS_DROPPERS && (wanted || waiting_count > 0);
-    droppers += may;
-    pthread_mutex_unlock(&lock);
-    return may;
+/* What waits for a thread: a descriptor + 1, and above it the letter that is said before it is closed, if there is one. */
+static fs_word64 unwanted[UNWANTED];
+/* How many of those nobody has claimed. Each was put there before it is counted, so whoever claims one finds one, and waits for nobody. */
+static fs_word32 waiting;
+static fs_word32 droppers; /* threads that there are, or are about to be */
+
+/* A thread may be started, and counts from here on. */
+static int count_dropper(void) {
+    uint32_t count = fs_load_sc(&droppers);
+    while (count < FS_DROPPERS && !fs_swap_if32(&droppers, count, count + 1)) count = fs_load_sc(&droppers);
+    return count < FS_DROPPERS;
 }
 
-/* In a forked child, before anything else of ours: the threads are the parent's, and one may have the lock. What waits stays open here,
- * as they may be at it as the child comes to be. (ThreadSanitizer takes the parent's threads for ours.) */
-__attribute__((no_sanitize("thread"))) static void forget_droppers(void) {
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    droppers = waiting_count = 0;
+/* In a forked child, before anything else of ours: the threads are the parent's. What waits stays open here, as they may be at it as
+ * the child comes to be. */
+static void forget_droppers(void) {
+    for (int i = 0; i < UNWANTED; i++)
+        if (fs_load_relaxed(&unwanted[i])) fs_store_relaxed(&unwanted[i], 0);
+    fs_store_relaxed(&droppers, 0);
+    fs_store_relaxed(&waiting, 0);
 }
 
 /* Starts one that counts. 0: the system makes none. (Two that watch forks forget twice.) */
@@ -68,24 +65,29 @@ static int start_dropper(void *(*body)(void *), void *argument) {
         fs_store_relaxed(&watched, 1);
         failed = fs_start_quiet_thread(&started, body, argument);
     }
-    if (!failed) {
-        pthread_detach(started);
+    if (failed) fs_add_sc(&droppers, (uint32_t)-1);
+    else pthread_detach(started);
+    return !failed;
+}
+
+/* Puts it where a thread finds it. 0: there is no room. */
+static int put_unwanted(uint64_t it) {
+    for (int i = 0; i < UNWANTED; i++) {
+        if (fs_load_relaxed(&unwanted[i]) || !fs_swap_if64(&unwanted[i], 0, it)) continue;
+        fs_add_sc(&waiting, 1);
         return 1;
     }
-    pthread_mutex_lock(&lock);
-    droppers--;
-    pthread_mutex_unlock(&lock);
     return 0;
 }
 
-/* The next thing to drop. 0: there is none, and the thread counts no longer. */
-static int take_unwanted(struct unwanted *taken) {
-    pthread_mutex_lock(&lock);
-    int any = waiting_count > 0;
-    if (any) *taken = waiting[--waiting_count];
-    else droppers--;
-    pthread_mutex_unlock(&lock);
-    return any;
+/* The next thing to drop. 0: there is none. */
+static uint64_t take_unwanted(void) {
+    uint64_t it = 0;
+    uint32_t count = fs_load_sc(&waiting);
+    while (count && !fs_swap_if32(&waiting, count, count - 1)) count = fs_load_sc(&waiting);
+    for (uint32_t i = 0; count && !it; i = (i + 1) % UNWANTED)
+        if (fs_load_relaxed(&unwanted[i])) it = fs_exchange_sc(&unwanted[i], 0);
+    return it;
 }
 
 static void refuse(int control, char why) {
@@ -93,38 +95,38 @@ static void refuse(int control, char why) {
     fs_system.send(control, &said, why == FS_WHY_OTHER_VERSION ? sizeof said : 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void drop(const struct unwanted *it) {
-    char unread;
-    if (it->why) refuse(it->fd, it->why);
+static void drop(uint64_t it) {
+    int fd = (int)(uint32_t)it - 1;
+    char unread, why = (char)(it >> 32);
+    if (why) refuse(fd, why);
     /* A hello that lies unread would turn the refusal into a reset. (What is no socket has none.) */
-    fs_system.recv(it->fd, &unread, 1, MSG_DONTWAIT);
-    fs_system.close(it->fd);
+    fs_system.recv(fd, &unread, 1, MSG_DONTWAIT);
+    fs_system.close(fd);
 }
 
 static void *drop_all(void *nothing) {
-    struct unwanted it;
-    while (take_unwanted(&it)) drop(&it);
+    do {
+        for (uint64_t it; (it = take_unwanted()) != 0;) drop(it);
+        /* SYNC: dropper - pairs with leave_to_dropper, which counts what waits and then looks at how many threads there are: one of
+         * both sees the other. */
+        fs_add_sc(&droppers, (uint32_t)-1);
+    } while (fs_load_sc(&waiting) && count_dropper());
     return nothing;
 }
 
 int fs_can_drop(void) {
-    if (count_dropper(0)) start_dropper(drop_all, NULL);
-    pthread_mutex_lock(&lock);
-    int can = droppers < FS_DROPPERS && waiting_count < FS_DROPPERS;
-    pthread_mutex_unlock(&lock);
-    return can;
+    /* (Counts alone: a little late does no harm.) */
+    if (fs_load_relaxed(&waiting) && count_dropper()) start_dropper(drop_all, NULL);
+    return fs_load_relaxed(&droppers) < FS_DROPPERS && fs_load_relaxed(&waiting) < FS_DROPPERS;
 }
 
 /* Hands it to a thread. If all are held, or none can be made, it waits for the next one. */
 static void leave_to_dropper(int fd, char why) {
-    struct unwanted it = {fd, why};
-    pthread_mutex_lock(&lock);
-    int room = waiting_count < UNWANTED;
-    if (room) waiting[waiting_count++] = it;
-    pthread_mutex_unlock(&lock);
+    uint64_t it = (uint64_t)(unsigned char)why << 32 | ((uint32_t)fd + 1);
     /* (No stranger gets so far: nothing is taken from one while all threads are held.) */
-    if (!room) drop(&it);
-    else if (count_dropper(0)) start_dropper(drop_all, NULL);
+    if (!put_unwanted(it)) drop(it);
+    /* SYNC: dropper - pairs with drop_all. (What is claimed by now needs no thread.) */
+    else if (fs_load_sc(&waiting) && count_dropper()) start_dropper(drop_all, NULL);
 }
 
 /* Whether closing it does not linger. */
@@ -186,24 +188,19 @@ void fs_drop_listener(int listener) {
 
 /* ---- a message -------------------------------------------------------------------------------------------- */
 
-static void put_down(struct message *m, int dropper) {
-    pthread_mutex_lock(&lock);
-    int last = --m->users == 0;
-    m->done |= dropper;
-    droppers -= dropper;
-    pthread_mutex_unlock(&lock);
-    if (last) fs_system.free(m);
+static void put_down(struct message *m) {
+    if (fs_add_sc(&m->users, (uint32_t)-1) == 1) fs_system.free(m);
 }
 
 static void *drop_message(void *given) {
     struct message *m = given;
     struct msghdr message = {.msg_control = m->came.space, .msg_controllen = sizeof m->came.space};
-    pthread_mutex_lock(&lock);
-    int begun = m->begun = !m->given_up;
-    pthread_mutex_unlock(&lock);
-    if (begun) fs_system.recvmsg(m->fd, &message, MSG_DONTWAIT);
-    put_down(m, 1);
-    return NULL;
+    if (fs_swap_if32(&m->stage, LIES, BEGUN)) {
+        fs_system.recvmsg(m->fd, &message, MSG_DONTWAIT);
+        fs_store_sc(&m->stage, OFF);
+    }
+    put_down(m);
+    return drop_all(NULL);
 }
 
 /* The kernel writes who sent a message before it drops what came with it, which may take for ever. (No sanitizer knows at which
@@ -213,29 +210,19 @@ __attribute__((noinline, no_sanitize("thread"))) static int is_named(const struc
 }
 
 /* Whether the thread has taken it. */
-static int is_taken(const struct message *m) {
-    if (is_named(m)) return 1;
-    pthread_mutex_lock(&lock);
-    int done = m->done;
-    pthread_mutex_unlock(&lock);
-    return done;
-}
+static int is_taken(struct message *m) { return is_named(m) || fs_load_sc(&m->stage) == OFF; }
 
 /* Once it has begun it is waited for: it would take the next message, which may be a request. */
 static int is_given_up(struct message *m, int64_t until) {
-    if (fs_now() < until) return 0;
-    pthread_mutex_lock(&lock);
-    int given_up = m->given_up = !m->begun;
-    pthread_mutex_unlock(&lock);
-    return given_up;
+    return fs_now() >= until && fs_swap_if32(&m->stage, LIES, GIVEN_UP);
 }
 
 int fs_drop_message(int fd) {
     struct message *m = fs_can_drop() ? fs_system.calloc(1, sizeof *m) : NULL;
     if (!m) return 0;
     m->fd = fd;
-    m->users = 2;
-    if (!count_dropper(1) || !start_dropper(drop_message, m)) {
+    fs_store_relaxed(&m->users, 2);
+    if (!count_dropper() || !start_dropper(drop_message, m)) {
         fs_system.free(m);
         return 0;
     }
@@ -245,7 +232,7 @@ int fs_drop_message(int fd) {
         fs_nap();
         given_up = is_given_up(m, until);
     }
-    put_down(m, 0);
+    put_down(m);
     return !given_up;
 }
 
