@@ -25,12 +25,12 @@ UNREAD = re.compile(r"^(\}? ?else )?(if \(.*\) )?fs_system\.(close|munmap|shutdo
 # What no scenario makes fail: the file, a text in the line, and why.
 NOT_FAILED = [
     ("connection/bridge.c", "fs_system.recv(fd, into, at_mark", "an urgent byte crosses a bridge"),
-    ("connection/bridge.c", "fs_system.recv(c->fd, into, (size_t)got", "doorbell bytes on the way of a bridge"),
+    ("connection/bridge.c", "fs_system.recv(fs_fd(c), into, (size_t)got", "doorbell bytes on the way of a bridge"),
     ("connection/bridge.c", "fs_system.poll(fds, 2, patience)", "a bridge with nothing to do: in some runs only"),
-    ("connection/lifeline.c", "fs_system.recv(c->fd, into, room", "what a peer that has gone back sent behind its FIN"),
-    ("connection/lifeline.c", "fs_system.recv(c->fd, junk", "what a killed peer left in the kernel"),
+    ("connection/lifeline.c", "fs_system.recv(fs_fd(c), into, room", "what a peer that has gone back sent behind its FIN"),
+    ("connection/lifeline.c", "fs_system.recv(fs_fd(c), junk", "what a killed peer left in the kernel"),
     ("connection/move.c", "fs_system.tgkill(", "a second thread that calls meanwhile"),
-    ("connection/wait.c", "fs_system.fcntl(c->fd, F_GETFL", "of an open number it cannot fail"),
+    ("connection/wait.c", "fs_system.fcntl(fs_fd(c), F_GETFL", "of an open number it cannot fail"),
     ("meeting/kits.c", "fs_system.sysconf(", "the size of a page is always known"),
     ("meeting/kits.c", "fs_system.mincore(", "the memory cap: tests of the cap reach it, without failures"),
     ("registry/forks.c", "fs_system.poll(&end", "a fork that fails"),
