@@ -27,7 +27,7 @@ NOT_FAILED = [
     ("connection/bridge.c", "fs_system.recv(fd, into, at_mark", "an urgent byte crosses a bridge"),
     ("connection/bridge.c", "fs_system.recv(fs_fd(c), into, (size_t)got", "doorbell bytes on the way of a bridge"),
     ("connection/bridge.c", "fs_system.poll(fds, 2, patience)", "a bridge with nothing to do: in some runs only"),
-    ("connection/lifeline.c", "fs_system.recv(fs_fd(c), into, room", "what a peer that has gone back sent behind its FIN"),
+    ("connection/lifeline.c", "fs_system.recv(fs_fd(c), into, room", "what a peer that went back sent behind its FIN"),
     ("connection/lifeline.c", "fs_system.recv(fs_fd(c), junk", "what a killed peer left in the kernel"),
     ("connection/move.c", "fs_system.tgkill(", "a second thread that calls meanwhile"),
     ("connection/wait.c", "fs_system.fcntl(fs_fd(c), F_GETFL", "of an open number it cannot fail"),
