@@ -73,16 +73,24 @@ def test_another_table_is_drawn_otherwise() -> None:
 def absent_files(text: str) -> set[str]:
     """Files and folders in backticks that are not there. A name alone may be anywhere."""
     files = {word.strip("/") for word in quoted(text) if re.fullmatch(r"[\w./-]+(\.(c|h|py|pxd|svg)|/)", word)}
+    return not_there(files)
+
+
+def not_there(files: set[str]) -> set[str]:
     return {name for name in files if not any(f"/{path}".endswith(f"/{name}") for path in PATHS)}
 
 
 def absent_names(text: str) -> set[str]:
     """Names of the core, and other functions in backticks, that no source has."""
-    core = set(re.findall(r"\b(?:fs|FS)_[A-Za-z]\w*", text))
-    families = {name for name in core if f"{name}*" in text}  # fs_try_*
     other = {word.rstrip("()") for word in quoted(text) if re.fullmatch(r"_?[a-z]+(_[a-z]+)+(\(\))?", word)}
-    known = {family for family in families if any(name.startswith(family) for name in NAMES)}
-    return (core | other) - known - NAMES
+    return unknown_of_core(text, NAMES) | (other - NAMES)
+
+
+def unknown_of_core(text: str, known: set[str]) -> set[str]:
+    """Names of the core that are not `known`, and families of names (fs_try_*) of which no member is."""
+    core = set(re.findall(r"\b(?:fs|FS)_[A-Za-z]\w*", text))
+    families = {name for name in core if f"{name}*" in text and any(member.startswith(name) for member in known)}
+    return core - families - known
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -117,12 +125,8 @@ CODE = {name for path, text in TEXTS.items() for name in re.findall(r"\w+", rema
 
 def absent_in_remarks(text: str) -> set[str]:
     """Names of the core that no code has, and files that are not there."""
-    core = set(re.findall(r"\b(?:fs|FS)_[A-Za-z]\w*", text))
-    families = {name for name in core if f"{name}*" in text and any(known.startswith(name) for known in CODE)}
     files = set(re.findall(r"\b[a-z][\w/]*\.(?:c|h|pyx|pxd|pml|md)\b", text))
-    ours = {name for name in files if not OTHERS.match(name)}
-    there = {name for name in ours if any(f"/{path}".endswith(f"/{name}") for path in PATHS)}
-    return (core - families - CODE) | (ours - there)
+    return unknown_of_core(text, CODE) | not_there({name for name in files if not OTHERS.match(name)})
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -45,11 +45,7 @@ LAYERS = (
     {"_native.members", "_native.sockets", "_native.telling"},
     {"_native.blocking", "_native.carrying"},
     {
-        "_native.calls",
-        "_native.connector",
-        "_native.descriptors",
-        "_native.epolls",
-        "_native.transport",
+        "_native.calls", "_native.connector", "_native.descriptors", "_native.epolls", "_native.transport",
         "_native.waiters",
     },
     {"_native.polls", "_native.shim"},
@@ -345,6 +341,7 @@ def test_only_the_table_of_courses_writes_what_an_undecided_connection_does() ->
     [
         ("fs_or_sc(&own->moved, FS_OUT);", True),
         ("fs_and_sc(&c->own->moved, ~FS_OUT);", True),
+        ("fs_and_sc(&fs_own(c)->moved, ~FS_OUT);", True),
         ("fs_store_relaxed(&c->is.lost, 1);", True),
         ("fs_store_relaxed(&c->is.life, life);", True),
         ("c->is.bridged = 1;", True),
@@ -380,6 +377,7 @@ def test_writes_of_the_state_are_found(text: str, writes: bool) -> None:
         ("fs_store_relaxed(&receiver->fin_taken, 1);", True),
         ("fs_store_sc(&vi->tx->fin, kind);", True),
         ("fs_exchange_sc(&c->own->receiver.fin_taken, 1)", True),
+        ("fs_exchange_sc(&fs_own(c)->receiver.fin_taken, 1)", True),
         ("if (sender->fin_sent == 1 && fs_load_sc(&vi->rx->fin) == FS_BACK) return;", False),
         ("fs_store_sc(&c->vi.rx->finack, 1);", False),
     ],
@@ -403,6 +401,8 @@ def test_a_turn_is_made_where_it_is_taken() -> None:
         ("fs_post_fin(&c->vi, &c->own->sender, FS_FIN);", True),
         ("return fs_side_of_leaver(leaver)->receiver;", True),
         ("cdef fs_sender *sender = &endpoint.c.own.sender", True),
+        ("fs_post_fin(&c->vi, &fs_own(c)->sender, FS_FIN);", True),
+        ("fs_load_relaxed(&fs_own(c)->receiver.taken)", False),
         ("fs_load_relaxed(&c->own->receiver.taken)", False),
         ("fs_take_doorbell_bytes(c, both.receiver);", False),
     ],
@@ -414,7 +414,7 @@ def test_turns_that_are_made_are_found(text: str, makes: bool) -> None:
 def writes_what_is_shared(text: str) -> bool:
     """Whether Cython code writes a field of `struct fs_side` or of the ring, which is for the core."""
     shared = {"own", "rx", "tx", *re.findall(r"\bfs_(?:side|half) \*(\w+)", text)}
-    place = rf"\b(?:{'|'.join(sorted(shared))})\.\w[\w.]*"
+    place = rf"(?:\b(?:{'|'.join(sorted(shared))})|\bfs_own\([^()]*\))\.\w[\w.]*"
     atomic = rf"\bfs_(?:store|or|and|add|swap|count)\w*\(\s*&[\w.]*{place}"
     return bool(re.search(rf"{atomic}|{place}\s*(?:[|&^+-]?=(?!=))", text))
 
@@ -430,6 +430,9 @@ def test_the_skin_writes_nothing_that_is_shared() -> None:
     [
         ("fs_and_sc(&endpoint.c.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)", True),
         ("endpoint.c.own.kernel_taken += mine", True),
+        ("fs_own(&endpoint.c).kernel_taken += mine", True),
+        ("fs_store_relaxed(&fs_own(&self.c).send_buffer_before, size)", True),
+        ("return fs_load_relaxed(&fs_own(&self.c).send_buffer_before) or None", False),
         ("cdef fs_side *new = fs_new_side()\nnew.pid_space = 0", True),
         ("cdef fs_side *new = fs_new_side()\nfs_store_sc(&new.holders, 1)", True),
         ("fs_count(&endpoint.c.vi.count.poll_ns, 1)", False),

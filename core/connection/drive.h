@@ -51,10 +51,11 @@ int fs_switch_if_ready(struct fs_connection *c);
 
 /* Whether the sender should try again. A hint: fs_try_send has the last word. */
 static inline int fs_credit_returned(struct fs_connection *c) {
-    uint32_t credited = fs_load_relaxed(&fs_own(c)->sender.credited);
+    struct fs_side *own = fs_own(c);
+    uint32_t credited = fs_load_relaxed(&own->sender.credited);
     /* SYNC: payload free - pairs with fs_acknowledge. Only a hint here, and so is the next. */
     return (int32_t)(fs_load_acquire(&c->vi.tx->acked) - credited) > 0 ||
-           (int32_t)(fs_load_acquire(&fs_own(c)->receiver.ack_seen) - credited) > 0 || fs_is_gone(c) ||
+           (int32_t)(fs_load_acquire(&own->receiver.ack_seen) - credited) > 0 || fs_is_gone(c) ||
            (!fs_sends_on_ring(c) && !fs_waits_for_leaver(c));
 }
 

@@ -342,13 +342,20 @@ static inline pid_t fork_holder(void) {
     return child;
 }
 
-/* A host with processors to spare, whatever else runs on it: calls that wait on kernel TCP poll there first. */
 static inline int some_processors(pid_t pid, size_t size, cpu_set_t *set) {
     (void)pid;
     memset(set, 0, size);
     CPU_SET(0, set);
     CPU_SET(1, set);
     return 0;
+}
+
+static inline long many_processors(int name) { return name == _SC_NPROCESSORS_ONLN ? 4096 : sysconf(name); }
+
+/* A host with processors to spare, whatever else runs on it: calls that wait on kernel TCP poll there first. */
+static inline void have_processors_to_spare(void) {
+    fs_system.sched_getaffinity = some_processors; /* of this process, */
+    fs_system.sysconf = many_processors;           /* and of the host, on which fewer threads want to run */
 }
 
 #endif

@@ -120,19 +120,6 @@ static void make_calls_unseen(void) {
     fs_system.recvmsg = unseen_recvmsg;
 }
 
-static int (*open_file)(const char *path, int flags);
-
-static int open_no_load(const char *path, int flags) {
-    errno = ENOENT;
-    return strcmp(path, "/proc/loadavg") == 0 ? -1 : open_file(path, flags);
-}
-
-static void have_processors_to_spare(void) {
-    open_file = fs_system.open;
-    fs_system.open = open_no_load;
-    fs_system.sched_getaffinity = some_processors;
-}
-
 /* ---- what went wrong ------------------------------------------------------------------------------------- */
 
 __attribute__((no_sanitize("thread"))) static void show(void) {

@@ -336,17 +336,13 @@ static int run_apart(int variant, int fails) {
 static int run_swept(int variant) { return run_apart(variant, sweep->chain.links > 0); }
 #endif
 
-/* The host has processors to spare, whatever else runs on it: else calls do not poll. */
-static long many_processors(int name) { return name == _SC_NPROCESSORS_ONLN ? 4096 : sysconf(name); }
-
 int main(void) {
     signal(SIGPIPE, SIG_IGN);
     fill_pattern();
     counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     check(counts != MAP_FAILED, "mmap: %m");
+    have_processors_to_spare();
     take_the_calls();
-    real.sysconf = many_processors;
-    fs_system.sched_getaffinity = some_processors;
 #ifdef FS_AT
     return sweep_all(VARIANTS, run_swept) != 0;
 #endif
