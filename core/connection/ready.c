@@ -38,9 +38,11 @@ int fs_has_bytes(struct fs_connection *c) {
 int fs_has_bytes_after_all(struct fs_connection *c) { return receives(c, FS_FINAL); }
 
 /* The peer has closed with bytes of ours unread: draws the RST that they would have drawn in the kernel, so that it
- * tells of an error. On the loopback it is there when this returns. */
+ * tells of an error. On the loopback it is there when this returns. (Not while a byte lies there unheard, which draws it as the
+ * peer's kernel closes: a second one might come behind the RST, and take the error that is the program's.) */
 static void draw_reset(struct fs_connection *c, struct fs_sender *sender) {
-    if (fs_load_relaxed(&c->vi.tx->seen) == fs_own32(&sender->posted) || fs_lifeline(c) == FS_OVER) return;
+    if (fs_load_relaxed(&c->vi.tx->seen) == fs_own32(&sender->posted) || !fs_all_heard(&c->vi, sender)) return;
+    if (fs_lifeline(c) == FS_OVER) return;
     if (fs_load_sc(&c->vi.tx->doorbell) & FS_GONE) fs_ring(c, sender, FS_GONE);
 }
 
