@@ -363,9 +363,7 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
         fds[1].events = (inward.done < inward.length ? POLLOUT : 0) |
                         (outward.done == outward.length && !outward.ended ? POLLIN : 0);
         if (of_ring) {
-            /* Nobody tells us what comes by the ring: a peer that lives has gone back to the kernel, and one that was stopped may post
-             * what it was about to, and then goes back too. So we look, less and less often.
-             * In our turn: another holder may read, and an ACK that is older than its own would step back. */
+            /* In our turn: another holder may read, and an ACK that is older than its own would step back. */
             struct fs_receiver *receiver = fs_lock_receiving(c);
             fs_answer_credit_wait(c, receiver);
             int ready = fs_readable(&c->vi) && fs_receives_on_ring(c);
@@ -373,6 +371,11 @@ static void cross(struct fs_connection *c, struct fs_parcel *parcel, int far, ch
             if (ready) continue;
             if (!fs_receives_on_ring(c) && fs_load_sc(&c->vi.rx->switch_at))
                 patience = HELD_LOOK; /* the kernel's part is still on its way */
+        }
+        if (of_ring || parcel->unknown) {
+            /* Nobody tells us what comes by the ring: a peer that lives has gone back to the kernel, and one that was stopped may post
+             * what it was about to, and then goes back too; or it says how much of the parcel it has sent again. So we look, less and
+             * less often. */
             if (patience < 0 || patience > ring_look) patience = ring_look;
             ring_look = FS_MIN(2 * ring_look, (int)QUIET_LOOK);
         }

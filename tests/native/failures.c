@@ -16,9 +16,10 @@
 
 #include "calls.h"
 
-enum variant { GOES_ON, LEAVES, BRIDGES, VARIANTS };
+enum variant { GOES_ON, LEAVES, BRIDGES, TALKS, STOPPED, VARIANTS };
 
-static const char *const variants[VARIANTS] = {"goes on", "leaves", "leaves by a bridge"};
+static const char *const variants[VARIANTS] = {"goes on", "leaves", "leaves by a bridge", "talks across a bridge",
+                                             "leaves beside a peer that is stopped as it sends again"};
 
 enum { MOST_SECONDS = 30 /* of a run */, MOST_BLOCKS = 4096, SLAB = 65536, BLOCK = 64 /* as in registry/memory.c */ };
 
@@ -242,6 +243,50 @@ static void on_the_ring(void) {
     fill_and_plug(0);
 }
 
+static void send_urgent(int s) {
+    if (!alive(s)) return;
+    if (send(ends[s].number, pattern_at(streams[s].sent), 30, MSG_OOB | MSG_NOSIGNAL) == 30) streams[s].sent += 30;
+    else tell(s, -errno);
+}
+
+/* The peer's stream has ended with bytes unread here, and it reads on. */
+static void talk_across(void) {
+    drain_stream(1);
+    step("the peer ends its stream");
+    half_close(1);
+    step("leaving by a bridge");
+    leave_ring(0, 1);
+    usleep(50000); /* the bridge has nothing to do */
+    step("across the bridge");
+    send_bytes(0, 3000, 0);
+    send_urgent(0);
+    send_bytes(0, 500, 0);
+    drain_stream(1);
+    half_close(0);
+    read_to_end(1);
+}
+
+/* What the thread sends again stops half-way until the leaver has given it up, and a bridge reads the half. */
+static fs_word32 released;
+
+static ssize_t send_half(int fd, const void *data, size_t length, int flags) {
+    if (is_program || getpid() != home || length < 1000) return may_fail_send(fd, data, length, flags);
+    ssize_t sent = real.send(fd, data, length / 2, flags);
+    while (!fs_load_sc(&released)) usleep(1000);
+    usleep(50000);
+    return sent;
+}
+
+static void leave_beside_a_stopped_peer(void) {
+    step("the peer stops as it sends again");
+    fs_store_sc(&released, 0);
+    fs_system.send = send_half;
+    leave_ring(0, 1);
+    fs_store_sc(&released, 1);
+    drain_stream(0);
+    fs_system.send = may_fail_send;
+}
+
 static void run_scenario(enum variant variant) {
     int fds[2], one = 1;
     size_t size;
@@ -291,10 +336,12 @@ static void run_scenario(enum variant variant) {
         step("leaving by a bridge");
         leave_ring(0, 1);
     }
+    if (variant == TALKS) talk_across();
+    if (variant == STOPPED) leave_beside_a_stopped_peer();
     step("the end");
     drain_stream(0);
     drain_stream(1);
-    if (variant != BRIDGES) {
+    if (variant != BRIDGES && variant != TALKS) {
         half_close(0);
         read_to_end(1);
         send_bytes(1, 500, 0);
@@ -480,7 +527,7 @@ int main(int count, char **arguments) {
     for (int v = 0; v < VARIANTS; v++) {
         check(run_apart((enum variant)v, 0) == 0, "the scenario itself fails: %s", variants[v]);
         wanted[v] = shared->counts;
-        if (v == BRIDGES) wanted[v].allocations += 2; /* news, and the list of what a bridge holds, if needed */
+        if (v >= BRIDGES) wanted[v].allocations += 2; /* news, and the list of what a bridge holds, if needed */
         for (int i = 0; i < PLACES * CALLS; i++)
             calls[v][i / CALLS][i % CALLS] = fs_load_sc(&shared->calls[0][i / CALLS][i % CALLS]);
     }

@@ -156,6 +156,34 @@ static void run_scenario(void) {
     armed = 0;
 }
 
+static void put_terms(void) {
+    struct fs_terms terms = {.window = WINDOW, .chunk = CHUNK, .manner = {4, 1024, 1}, .memory_cap = 1 << 30,
+                             .patience = 200000000, .waits = 1};
+    fs_put_terms(&terms);
+}
+
+/* At the cap those that are there are looked at. */
+static void run_capped(void) {
+    struct fs_kit *kits[2] = {NULL, NULL};
+    int memfd, failed[2];
+    armed = 1;
+    step("at the cap");
+    ends[0].lock = &lock;
+    enter(&ends[0]);
+    fs_set_memory_cap((int64_t)fs_region_size(WINDOW, CHUNK) + 8192);
+    for (int i = 0; i < 2; i++) {
+        failed[i] = fs_new_kit(1, WINDOW, CHUNK, &kits[i], &memfd);
+        if (!failed[i]) fs_system.close(memfd);
+        else if (strict) violate("there is room beside the pages of the first one");
+    }
+    for (int i = 0; i < 2; i++)
+        if (!failed[i]) fs_discard_kit(kits[i]);
+    if (fs_memory_used()) violate("%zu bytes are counted as mapped", fs_memory_used());
+    put_terms();
+    leave();
+    armed = 0;
+}
+
 /* ---- what is left ------------------------------------------------------------------------------------------------ */
 
 static int count_descriptors(void) {
@@ -177,15 +205,9 @@ static void take_stock(struct counts *counts, int wanted) {
 
 /* ---- runs ------------------------------------------------------------------------------------------------------ */
 
-static void put_terms(void) {
-    struct fs_terms terms = {.window = WINDOW, .chunk = CHUNK, .manner = {4, 1024, 1}, .memory_cap = 1 << 30,
-                             .patience = 200000000, .waits = 1};
-    fs_put_terms(&terms);
-}
-
 /* A run of its own: the scenario with the failure that is planned, or with none if `wanted` is NULL, and once more
  * without one. Its status. */
-static int run_apart(const struct counts *wanted) {
+static int run_apart(void (*scenario)(void), const struct counts *wanted) {
     int status;
     memset((void *)shared, 0, sizeof *shared);
     fflush(stdout);
@@ -202,14 +224,14 @@ static int run_apart(const struct counts *wanted) {
         fs_store_sc(&allocations, 0);
         plan.fired = &shared->fired;
         strict = !wanted;
-        run_scenario();
+        scenario();
         calls_made = shared->calls[1];
         strict = 1;
         plan.n = -1;
 #ifdef FS_AT
         if (sweep) fs_store_sc(&sweep->armed, 0);
 #endif
-        run_scenario();
+        scenario();
         take_stock(&shared->counts, wanted ? wanted->descriptors : INT_MAX);
         _exit(0);
     }
@@ -227,7 +249,7 @@ static int run_number(uint64_t number, const struct counts *wanted) {
     plan.call = (int)(rest / MOST_ERRORS % CALLS);
     plan.where = (int)(rest / MOST_ERRORS / CALLS);
     current_round = number;
-    int status = run_apart(wanted);
+    int status = run_apart(run_scenario, wanted);
     const struct counts *left = &shared->counts;
     const char *wrong = status ? "it ended badly"
                         : left->descriptors > wanted->descriptors ? "a descriptor is left"
@@ -358,14 +380,16 @@ static int list_kinds(void) {
 #ifdef FS_AT
 /* One run of the sweep by place (sweep.h). */
 static int run_swept(int variant) {
-    static struct counts wanted;
-    int fails = sweep->chain.links > 0, status = run_apart(fails ? &wanted : NULL);
+    static void (*const scenarios[])(void) = {run_scenario, run_capped};
+    static struct counts all[2];
+    struct counts *wanted = &all[variant];
+    int fails = sweep->chain.links > 0, status = run_apart(scenarios[variant], fails ? wanted : NULL);
     const struct counts *left = &shared->counts;
-    if (!fails && !status) wanted = *left;
-    int well = !status && left->descriptors <= wanted.descriptors && left->allocations <= wanted.allocations;
+    if (!fails && !status) *wanted = *left;
+    int well = !status && left->descriptors <= wanted->descriptors && left->allocations <= wanted->allocations;
     if (!well)
         fprintf(stderr, "FAILED: status %#x, descriptors %d of %d, allocations %d of %d\n", (unsigned)status, left->descriptors,
-                wanted.descriptors, left->allocations, wanted.allocations);
+                wanted->descriptors, left->allocations, wanted->allocations);
     return well;
 }
 #endif
@@ -379,9 +403,9 @@ int main(int count, char **arguments) {
     plan.n = -1;
     take_the_calls();
 #ifdef FS_AT
-    return sweep_all(1, run_swept) != 0;
+    return sweep_all(2, run_swept) != 0;
 #endif
-    check(run_apart(NULL) == 0, "the scenario itself fails");
+    check(run_apart(run_capped, NULL) == 0 && run_apart(run_scenario, NULL) == 0, "a scenario itself fails");
     struct counts wanted = shared->counts;
     int listed = list_kinds();
     if (count > 2) {

@@ -1,112 +1,17 @@
 /* What waits: event sets and their offers, threads that the connection thread watches for, calls in the kernel's own recv and send,
- * forks, looks at the peer, and what is asked in single calls. Built with sites.h, for tests/test_sites.py, each place where these ask
- * the system fails once (sweep.h). Built without, each scenario is done once and nothing fails.
- *
- * A run is a process, and does its scenario with the failure and once more without. Nothing hangs; a byte that was sent comes, or
- * somebody is told of an error; and afterwards no descriptor, no allocation and no mapping is missing. */
-#pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than this needs */
-#include "frontend.h"
+ * forks, looks at the peer, and what is asked in single calls. How the scenarios run, and fail by place: runs.h. */
+#include "runs.h"
 
-#include <dirent.h>
-#include <signal.h>
+#include <netinet/tcp.h>
 
-#include "calls.h"
 #include "channel/dropping.h"
 #include "channel/seen.h"
 #include "connection/blocking.h"
 #include "connection/drive.h"
+#include "connection/hear.h"
 #include "connection/lifeline.h"
+#include "connection/wait.h"
 #include "transport/tcp.h"
-
-enum variant { SET, SLEEPERS, BLOCKING, FORK, PEER, SINGLE, VARIANTS };
-enum { MOST_SECONDS = 30 };
-
-static const char *const variants[VARIANTS] = {"a set", "sleepers", "blocking", "a fork", "looks at the peer",
-                                             "single calls"};
-static struct counts {
-    int descriptors, allocations, mappings;
-} *counts;
-static struct end ends[2];
-static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
-static struct fs_set *set;
-static int strict, fell, lost; /* the failure came; an end was told of an error */
-static const char *at = "";
-
-__attribute__((noreturn)) static void violate(const char *what) {
-    fprintf(stderr, "%s, at \"%s\": %s\n", strict ? "without a failure" : "after the failure", at, what);
-    end_at_once(2);
-}
-
-static void on_alarm(int number) {
-    (void)number;
-    violate("it hangs");
-}
-
-/* What a call of the front end was told. Whether it goes on. */
-static int goes_on(int64_t result) {
-    if (result >= 0) return 1;
-    if (strict) {
-        fprintf(stderr, "error %" PRId64 "\n", -result);
-        violate("an error");
-    }
-    lost = 1;
-    return 0;
-}
-
-static int open_two(int moves) {
-    static const struct fs_manner manner = {4, 0, 0};
-    int fds[2], was = armed;
-    size_t size;
-    lost = 0;
-    armed = 0;
-    connect_pair(fds);
-    void *memory = make_region(8, 1024, &size);
-    armed = was;
-    for (int s = 0; s < 2; s++) {
-        ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s, .set = s == 1 ? set : NULL};
-        goes_on(open_end(&ends[s], fds[s]));
-    }
-    for (int s = 0; moves && !lost && s < 2; s++) goes_on(attach_end(&ends[s], &manner));
-    return !lost;
-}
-
-static void close_two(void) {
-    for (int s = 0; s < 2; s++) {
-        if (set && ends[s].set && fs_load_relaxed(&ends[s].open)) fs_leave_seat(&ends[s].c, set);
-        close_end(&ends[s], 1);
-    }
-    munmap(ends[0].memory, ends[0].size);
-}
-
-/* One byte, from one end to the other. */
-static void put(int s) {
-    struct fs_call call;
-    int64_t sent = -EAGAIN;
-    for (double until = seconds_now() + PATIENCE; !lost && (sent == -EAGAIN || sent == -EINTR || sent == -ENOBUFS || sent == -ENOMEM);) {
-        if (!begin_call(&ends[s], &call)) return;
-        sent = fs_try_send(&ends[s].c, "x", 1, MSG_NOSIGNAL);
-        end_call(&ends[s], &call);
-        if (seconds_now() > until) violate("nothing can be sent");
-    }
-    if (!lost) goes_on(sent);
-}
-
-static void get(int s) {
-    struct fs_call call;
-    char byte;
-    int64_t got = -EAGAIN;
-    for (double until = seconds_now() + PATIENCE; !lost && (got == -EAGAIN || got == -EINTR || got == -ENOMEM);) {
-        if (!begin_call(&ends[s], &call)) return;
-        got = fs_try_receive(&ends[s].c, &byte, 1, 0, 1);
-        if (got == -EAGAIN) wait_for(&ends[s], FS_RECEIVE, fs_now() + 5000000, 0);
-        end_call(&ends[s], &call);
-        if (seconds_now() > until) violate("the byte is lost");
-    }
-    if (!lost) goes_on(got);
-    if (!lost && got != 1) violate("the stream has ended");
-}
-
-/* ---- scenarios ------------------------------------------------------------------------------------------------- */
 
 static void sleep_in_set(void) {
     struct pollfd waits = {.fd = set->epoll, .events = POLLIN};
@@ -210,10 +115,14 @@ static void run_blocking(void) {
 static fs_word32 children;
 static void count_child(int by) { fs_add_sc(&children, (uint32_t)by); }
 
+/* A fork that comes to nothing sets errno; but so may anybody's handler. */
+static void set_errno(void) { errno = EAGAIN; }
+
 static void run_fork(void) {
     int status;
     at = "a fork";
     fs_store_sc(&children, 0);
+    check(pthread_atfork(NULL, set_errno, NULL) == 0, "no handler");
     if (!goes_on(-fs_watch_forks(count_child))) return;
     fs_announce_fork(1);
     pid_t child = fork();
@@ -221,6 +130,48 @@ static void run_fork(void) {
     fs_announce_fork(0);
     check(child > 0 && waitpid(child, &status, 0) == child, "fork: %m");
     if (fs_load_sc(&children) != 1 && strict) violate("the child is not counted");
+}
+
+/* Nothing that `lies` in the kernel hides the end of the stream. */
+static void end_behind(void (*lies)(void)) {
+    if (open_two(1)) {
+        for (int s = 0; s < 2; s++) {
+            put(s);
+            get(!s);
+        }
+        if (!lost) lies();
+        shutdown(ends[1].number, SHUT_WR); /* as it is for an end that was killed */
+        read_end(0);
+    }
+    close_two();
+}
+
+static void send_uncounted(void) { check(send(ends[1].number, "junk", 4, MSG_NOSIGNAL) == 4, "send: %m"); }
+
+static void count_unsent(void) {
+    struct fs_receiver *receiver = fs_lock_receiving(&ends[0].c);
+    fs_add_sc(&ends[0].c.vi.rx->rung, 1);
+    shutdown(ends[1].number, SHUT_WR);
+    fs_swallow(&ends[0].c, receiver, 1);
+    fs_end_turn_to_receive(&ends[0].c, receiver);
+}
+
+static void run_stray(void) {
+    at = "bytes that the peer never counted";
+    end_behind(send_uncounted);
+    at = "bytes that the peer never sent";
+    end_behind(count_unsent);
+}
+
+static int forgotten; /* a connection of which the kernel has forgotten the other end */
+
+static void forget_peer(void) {
+    int fds[2], second = 1;
+    connect_pair(fds);
+    check(setsockopt(fds[1], IPPROTO_TCP, TCP_LINGER2, &second, sizeof second) == 0, "TCP_LINGER2: %m");
+    close(fds[1]);
+    forgotten = fds[0];
+    usleep(1500000);
 }
 
 static void run_peer(void) {
@@ -234,6 +185,8 @@ static void run_peer(void) {
         if (stands == FS_PEER_CLOSED) violate("it lived");
     }
     close_two();
+    at = "a peer that the kernel has forgotten";
+    if (fs_peer_socket(forgotten) == FS_PEER_OPEN) violate("it has ended");
 }
 
 static void run_single(void) {
@@ -246,6 +199,9 @@ static void run_single(void) {
         int fd = fs_fd(&ends[0].c);
         for (int remote = 0; remote < 2; remote++)
             if (fs_end_of(fd, remote, address, &port) != 4 && strict) violate("an address is unknown");
+        int quiet;
+        expose_end(&ends[0]);
+        if (fs_call_timeout(&ends[0].c, FS_RECEIVE, -1, &quiet) != -1 || quiet) violate("a time that nobody set");
         if (fs_option_ns(fd, SO_RCVTIMEO) != -1) violate("a timeout that nobody set");
         if (fs_is_asked_at(1) && strict) violate("nobody listens there");
         fs_answer(fd, &nobody, "", 1);
@@ -257,6 +213,15 @@ static void run_single(void) {
         leave();
     }
     close_two();
+    at = "a set in a program's epoll";
+    armed = 0;
+    int failed, epoll = epoll_create1(EPOLL_CLOEXEC);
+    check(epoll >= 0, "epoll_create1: %m");
+    armed = was;
+    struct fs_set *joined = fs_new_set_in(epoll, &failed);
+    if (joined) fs_end_set(joined);
+    else goes_on(failed);
+    close(epoll);
     at = "a message of a stranger";
     armed = 0;
     check(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0 && write(pair[1], "", 1) == 1, "socketpair: %m");
@@ -272,80 +237,12 @@ static void run_single(void) {
     close(pair[1]);
 }
 
-static void (*const scenarios[VARIANTS])(void) = {run_set, run_sleepers, run_blocking, run_fork, run_peer, run_single};
-
-/* ---- runs ------------------------------------------------------------------------------------------------------ */
-
-/* Regions and pages of sets: what is left of those is never given back. */
-static int count_mappings(void) {
-    char line[512];
-    int count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    while (fgets(line, sizeof line, maps)) count += strstr(line, "memfd:") != NULL;
-    fclose(maps);
-    return count;
-}
-
-static void take_stock(const struct counts *wanted) {
-    double until = seconds_now() + 3; /* (what is dropped is dropped by a thread) */
-    do counts->descriptors = open_descriptors();
-    while (wanted && counts->descriptors > wanted->descriptors && seconds_now() < until && usleep(1000) == 0);
-    counts->allocations = (int)fs_load_sc(&allocations);
-    counts->mappings = count_mappings();
-}
-
-static int run_apart(int variant, int fails) {
-    static struct counts all[VARIANTS];
-    const struct counts *wanted = &all[variant];
-    int status;
-    pid_t process = fork();
-    check(process >= 0, "fork: %m");
-    if (process == 0) {
-        static fs_word32 ignored[PLACES][CALLS];
-        signal(SIGALRM, on_alarm);
-        alarm(MOST_SECONDS);
-        become_front_end();
-        is_program = 1;
-        home = getpid();
-        calls_made = ignored;
-        plan.fired = &fell;
-        for (int again = 0; again < 2; again++) {
-            strict = again || !fails;
-#ifdef FS_AT
-            if (again) fs_store_sc(&sweep->armed, 0);
-#endif
-            armed = 1;
-            scenarios[variant]();
-            armed = 0;
-        }
-        take_stock(fails ? wanted : NULL);
-        end_at_once(0);
-    }
-    check(waitpid(process, &status, 0) == process, "waitpid: %m");
-    if (!fails) all[variant] = *counts;
-    int well = !status && counts->descriptors <= wanted->descriptors && counts->allocations <= wanted->allocations &&
-               counts->mappings <= wanted->mappings;
-    if (!well)
-        fprintf(stderr, "FAILED: %s: status %#x, descriptors %d of %d, allocations %d of %d, mappings %d of %d\n", variants[variant],
-                (unsigned)status, counts->descriptors, wanted->descriptors, counts->allocations, wanted->allocations,
-                counts->mappings, wanted->mappings);
-    return well;
-}
-
-#ifdef FS_AT
-static int run_swept(int variant) { return run_apart(variant, sweep->chain.links > 0); }
-#endif
-
 int main(void) {
-    signal(SIGPIPE, SIG_IGN);
-    fill_pattern();
-    counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(counts != MAP_FAILED, "mmap: %m");
-    have_processors_to_spare();
-    take_the_calls();
-#ifdef FS_AT
-    return sweep_all(VARIANTS, run_swept) != 0;
-#endif
-    for (int variant = 0; variant < VARIANTS; variant++) check(run_apart(variant, 0), "the scenario itself fails: %s", variants[variant]);
-    return 0;
+    forget_peer();
+    static const struct scenario all[] = {
+        {"a set", run_set}, {"sleepers", run_sleepers}, {"blocking", run_blocking},
+        {"a fork", run_fork}, {"stray bytes", run_stray}, {"looks at the peer", run_peer},
+        {"single calls", run_single},
+    };
+    return run_all(all, sizeof all / sizeof *all);
 }
