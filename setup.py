@@ -18,6 +18,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+CPUS = len(os.sched_getaffinity(0))
 MODULES = sorted(glob("fastsock/_native/*.pyx"))
 CORE = sorted(glob("core/**/*.c", recursive=True))
 READ = [*glob("core/**/*.h", recursive=True), *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
@@ -38,7 +39,7 @@ class BuildInParallel(build_ext):
         compile_in_turn = self.compiler.compile
 
         def compile_files(sources: list[str], **options: object) -> list[str]:
-            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            with ThreadPoolExecutor(CPUS) as pool:
                 objects = pool.map(lambda source: compile_in_turn([source], **options), sources)
                 return [name for names in objects for name in names]
 
@@ -50,6 +51,7 @@ def native() -> Extension:
     """Each module is transpiled under its own name, which its PyInit function bears; fastsock._native finds them."""
     modules = cythonize(
         [Extension(f"fastsock._native.{Path(path).stem}", [path]) for path in MODULES],
+        nthreads=CPUS,
         compiler_directives={"language_level": "3", "auto_pickle": False},  # nothing here can be pickled
     )
     return Extension(

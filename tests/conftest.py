@@ -1,5 +1,6 @@
 """What many tests start from: connected pairs of sockets, and a certificate."""
 
+import json
 import os
 import signal
 import socket
@@ -13,17 +14,43 @@ pytest.register_assert_rewrite("pairs", "differential.processes", "programs.laun
 
 from crowd import PATHS  # noqa: E402 - after its registration
 from pairs import KINDS, Pair, deadline, make_pair  # noqa: E402 - after its registration
+from tiers import SECOND_TIER  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else the programs under test would not hear it either
 
 
+ROOT = Path(__file__).parent.parent
+failures: dict[str, str] = {}
+"""The tests that failed in this run, with their tracebacks."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whoever names no file asks for the first tier."""
+    everything = [Path(config.rootpath, argument) for argument in config.args] == [ROOT / "tests"]
+    return True if everything and str(collection_path.relative_to(ROOT)) in SECOND_TIER else None
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        failures.setdefault(report.nodeid, report.longreprtext)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Repeats what `./dev test` found before pytest: the summary is often all that somebody sees of a long run."""
-    path = os.environ.get("FAILED_CHECKS")
-    if path and (failures := Path(path).read_text(errors="replace")):
+    """For `./dev test`: repeats which checks failed, and which tests failed once and then passed alone. The summary is
+    often all that somebody sees of a long run."""
+    if failed_once := os.environ.get("FAILED_ONCE"):
+        Path(failed_once).write_text(json.dumps(failures))
+    if failed_before := os.environ.get("FAILED_BEFORE"):
+        before = json.loads(Path(failed_before).read_text())
+        for test in sorted(before.keys() - failures.keys()):
+            terminalreporter.section(f"unsteady: {test}")
+            terminalreporter.write_line("It failed among the others, as below, and passed alone.")
+            terminalreporter.write_line(before[test])
+    path = Path(os.environ.get("FAILED_CHECKS", os.devnull))
+    if path.exists() and (failed := path.read_text(errors="replace")):
         terminalreporter.section("checks that failed before these tests")
-        terminalreporter.write(failures)
+        terminalreporter.write(failed)
 
 
 @pytest.fixture

@@ -1,0 +1,149 @@
+"""The two tiers of tests. The second is this table; the first, `./dev test`, is every test that it does not name.
+
+The first tier says in minutes whether a change holds, wherever it runs. The second (`./dev verify`) has what takes
+longer, needs other people's programs, or searches: each part is a command and some test files.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+NATIVE = ("core/*", "fastsock/_native/*", "setup.py")
+PRODUCT = (*NATIVE, "fastsock/*", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the second tier."""
+
+    what: str
+    """What it is for, in a line."""
+    files: tuple[str, ...]
+    """Which files of the project can change what it finds, as shell patterns; its own tests can in any case."""
+    runs: tuple[str, ...] = ()
+    """A command, in the checkout."""
+    tests: tuple[str, ...] = ()
+    """Folders and files of tests, which pytest runs here and not in the first tier."""
+    tools: tuple[str, ...] = ()
+    """What `tools` of ./dev is to install."""
+    seconds: int = 60
+    """About how long it takes alone on two CPUs: the longest parts begin first."""
+
+    def command(self) -> list[str]:
+        if self.runs:
+            return [sys.executable if word == "python" else word for word in self.runs]
+        return [sys.executable, "-m", "pytest", "-q", "--numprocesses", "2", "--dist", "loadfile", *self.tests]
+
+
+PARTS = {
+    "models": Part(
+        "the models of the protocols, all states, with controls that have to fail",
+        ("models/*", "core/*"),
+        runs=("models/run",),
+        tools=("spin", "g++", "relacy-dev:/usr/include/relacy/relacy.hpp"),
+        seconds=180,
+    ),
+    "native": Part(
+        "the tests in C under ThreadSanitizer and AddressSanitizer",
+        ("core/*", "tests/native/*", "tests/sanitizers/*"),
+        runs=("tests/native/run-sanitizers",),
+        seconds=150,
+    ),
+    "thread": Part(
+        "tests of Python on modules built with ThreadSanitizer",
+        (*PRODUCT, "tests/sanitizers/*"),
+        runs=("tests/sanitizers/run", "thread", "--quick"),
+        seconds=180,
+    ),
+    "address": Part(
+        "tests of Python on modules built with AddressSanitizer",
+        (*PRODUCT, "tests/sanitizers/*"),
+        runs=("tests/sanitizers/run", "address", "--quick"),
+        seconds=180,
+    ),
+    "fuzz": Part(
+        "whatever a peer can say, from a seed",
+        (*PRODUCT, "tests/fuzz/*"),
+        runs=("tests/fuzz/run", "--seconds", "120"),
+        seconds=160,
+    ),
+    "fuzzer": Part("the ring's fuzzer finds seeded faults", ("core/*",), tests=("tests/fuzz",)),
+    "failures": Part(
+        "each place of the core that asks the system fails once",
+        ("core/*", "tests/native/*"),
+        tests=("tests/test_sites.py",),
+        seconds=100,
+    ),
+    "arm64": Part(
+        "the native part compiled for arm64, and run under qemu",
+        (*NATIVE, "tests/native/*", "tests/fuzz/*"),
+        runs=("tests/native/run-arm64", "3"),
+        tools=(
+            "gcc-aarch64-linux-gnu:/usr/bin/aarch64-linux-gnu-gcc",
+            "libc6-dev-arm64-cross:/usr/aarch64-linux-gnu/include/stdio.h",
+            "qemu-user:/usr/bin/qemu-aarch64",
+        ),
+        seconds=120,
+    ),
+    "stdlib": Part(
+        "CPython's own suites whole, plain against patched",
+        (*PRODUCT, "tests/stdlib/*"),
+        runs=("python", "-m", "tests.stdlib"),
+        seconds=1200,
+    ),
+    "calls": Part(
+        "calls in progress while something else happens: every combination, any sequence",
+        PRODUCT,
+        tests=("tests/calls_in_progress",),
+        seconds=200,
+    ),
+    "crowds": Part(
+        "many processes, many connections, and processes that are stopped or killed at each step",
+        (*PRODUCT, "tests/crowd.py"),
+        tests=(
+            "tests/test_crowds.py",
+            "tests/test_crowd_beside_hostile.py",
+            "tests/test_crowd_holders.py",
+            "tests/test_crowd_short.py",
+            "tests/test_crowd_stops.py",
+        ),
+        seconds=200,
+    ),
+    "chaos": Part(
+        "ordinary programs whose processes are killed, stopped and starved, from a seed",
+        (*PRODUCT, "tests/chaos/*"),
+        runs=("python", "-m", "tests.chaos", "--seconds", "300"),
+        seconds=310,
+    ),
+    "wheels": Part(
+        "a wheel, tried in an empty environment",
+        (*PRODUCT, "MANIFEST.in", "tests/wheels/*"),
+        runs=("tests/wheels/run",),
+        seconds=120,
+    ),
+    "papers": Part(
+        "the papers' figures at their smallest sizes", ("papers/*", *PRODUCT), tests=("tests/experiments",), seconds=160
+    ),
+    "programs": Part(
+        "recipes, and other people's servers, clients and frameworks",
+        (*PRODUCT, "docs/recipes.md"),
+        tests=("tests/programs", "tests/frameworks", "tests/test_recipes.py", "tests/test_containers.py"),
+        tools=("curl", "redis-server"),
+        seconds=200,
+    ),
+    "benches": Part(
+        "the benchmarks run, and tell what they should",
+        ("bench/*", *PRODUCT),
+        tests=(
+            "tests/test_demo.py",
+            "tests/test_instructions.py",
+            "tests/test_pictures.py",
+            "tests/test_program_bench.py",
+        ),
+        tools=("valgrind", "redis-server"),
+        seconds=150,
+    ),
+}
+
+SECOND_TIER = tuple(path for part in PARTS.values() for path in part.tests)
