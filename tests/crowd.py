@@ -34,7 +34,7 @@ PATHS = ("plain", "fastsock")
 SCALE = float(os.environ.get("CROWD", "1"))
 """How much larger than usual a crowd is: for a soak."""
 
-SECONDS = 10
+SECONDS = 20
 HOST = "127.0.0.1"
 PRELUDE = "import ctypes, json, os, select, signal, socket, sys, threading, time\nfrom crowd import *\nbegin()\n"
 

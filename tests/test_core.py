@@ -18,7 +18,6 @@ COMPILER = shlex.split(os.environ.get("CC", "cc"))
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", f"-I{CORE}"]
 DEADLINE = 110
 
-pytestmark = pytest.mark.timeout(120)  # some thirty files are compiled
 
 
 @pytest.fixture(scope="module")

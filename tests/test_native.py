@@ -551,7 +551,6 @@ def test_the_end_comes_after_the_data(kind: str) -> None:
     assert not near.left_unread()
 
 
-@pytest.mark.timeout(300)  # to find a small example of what fails
 def test_random_use_against_a_bytearray() -> None:
     run_state_machine_as_test(
         Ring,

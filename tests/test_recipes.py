@@ -113,7 +113,6 @@ def end(process: subprocess.Popen) -> None:
     process.communicate(timeout=DEADLINE)
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", RUN)
 def test_recipe(name, tmp_path):
     ends = play(RUN[name], tmp_path)
@@ -123,7 +122,6 @@ def test_recipe(name, tmp_path):
     assert (ends > 0) == (MOVES in RUN[name])
 
 
-@pytest.mark.timeout(150)
 def test_the_programs_of_the_tutorial(tmp_path):
     text = "\n".join(recipes("tutorial.md").values())
     steps = "```sh\nfastsock run server.py &\nfastsock run client.py\n```\n"

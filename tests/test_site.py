@@ -35,14 +35,12 @@ def site(tmp_path_factory):
     return made
 
 
-@pytest.mark.timeout(120)
 def test_the_site_builds_without_a_warning(site):
     for page in ROOT.glob("docs/*.md"):
         name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"
         assert (site / name).is_file(), page.name
 
 
-@pytest.mark.timeout(120)
 def test_the_reference_has_every_public_name_and_setting(site):
     text = (site / "reference/index.html").read_text()
     for name in fastsock.__all__:
@@ -51,7 +49,6 @@ def test_the_reference_has_every_public_name_and_setting(site):
         assert f"<code>{setting}</code>" in text
 
 
-@pytest.mark.timeout(120)
 def test_nothing_is_loaded_from_another_host(site):
     text = (site / "index.html").read_text()
     loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?://[^"]+)"', text)

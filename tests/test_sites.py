@@ -70,7 +70,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return core, folder
 
 
-@pytest.mark.timeout(300)
 def test_each_place_fails_once(built: tuple[Path, Path]) -> None:
     core, folder = built
 

@@ -460,7 +460,6 @@ STUBTEST_BESIDE_THE_POINT = (
 )
 
 
-@pytest.mark.timeout(120)  # mypy reads its typeshed first
 def test_stubs_say_what_the_native_modules_are(tmp_path: Path) -> None:
     ignoring = tmp_path / "mypy.ini"
     ignoring.write_text("[mypy]\n[mypy-fastsock.*]\nignore_errors = true\n")

@@ -212,7 +212,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     ("seeks", "publishes"), [("ours", "ours"), ("newer", "newer"), ("ours", "newer"), ("newer", "ours")]
 )

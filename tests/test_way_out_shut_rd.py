@@ -11,8 +11,6 @@ import pytest
 from hostile import EXPOSED, GO_ON, RETURNING, Peer, events, on_ring
 from pairs import SECONDS, KernelSocket, Task, payload, until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(params=[False, True], ids=["seeks", "publishes"])
 def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:

@@ -118,7 +118,6 @@ async def check(world: World, steps: list[tuple[Any, ...]]) -> None:
         assert flow == ["pause", "resume"] * (len(flow) // 2)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("path", ["kernel", "ring", "midstream"])
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(steps=STEPS)

@@ -24,7 +24,6 @@ NO_ONC_RPC = sys.version_info >= (3, 13)  # sunrpc needs xdrlib, which left the 
 UNAVAILABLE = ("ONC RPC",) if NO_ONC_RPC else ()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("paper", [paper.name for paper in PAPERS])
 def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_path):
     done = subprocess.run(

@@ -52,7 +52,6 @@ def wait_for(log, text, count=1):
         time.sleep(0.05)
 
 
-@pytest.mark.timeout(180)
 def test_edges_within_a_host_take_the_ring_and_those_between_hosts_stay_on_tcp(hosts, tmp_path):
     (first, address), (second, other) = hosts
     scheduler = f"tcp://{address}:{PORT}"
@@ -80,7 +79,6 @@ def test_edges_within_a_host_take_the_ring_and_those_between_hosts_stay_on_tcp(h
     assert far["fallback_reasons"]["peer on another host"] > 0, far
 
 
-@pytest.mark.timeout(120)
 def test_cluster_on_one_host_plain_and_under_fastsock():
     for way in ([], ["-m", "fastsock", "run"]):
         done = subprocess.run(

@@ -15,7 +15,6 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.mark.stdlib
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("suite", [suite.name for suite in SUITES.values() if suite.quick])
 def test_as_without_fastsock(suite: str) -> None:
     ended = subprocess.run(
