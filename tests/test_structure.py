@@ -30,8 +30,10 @@ SOURCES = sorted(
 )
 CORE = Path(__file__).parent.parent / "core"
 CORE_SOURCES = sorted(CORE.rglob("*.[ch]"))
-LONGEST = 1000
-"""Lines of a source file, at most; from 500 on one asks which two things it is. A file of the core is one thing."""
+LONGEST = 500
+"""Lines of a source file, at most: a longer one is two things."""
+TOO_LONG = {NATIVE / "queue.pyx"}
+"""This list only shrinks."""
 
 LAYERS = (
     {"errors", "imports"},
@@ -237,9 +239,8 @@ def test_only_one_header_touches_atomics() -> None:
 
 
 def test_no_source_file_is_too_long() -> None:
-    for path in [*SOURCES, *CORE_SOURCES]:
-        length = len(path.read_text().splitlines())
-        assert length <= (500 if path in CORE_SOURCES else LONGEST), path
+    sources = [*SOURCES, *CORE_SOURCES]
+    assert {path for path in sources if len(path.read_text().splitlines()) > LONGEST} == TOO_LONG
 
 
 # ---- the core ------------------------------------------------------------------------------------------------
