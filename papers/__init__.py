@@ -8,7 +8,8 @@ run after run. What is shown is the median with its range, as in `bench`, whose 
     lines.py        lines made of bench's role processes, and of programs started as a user starts them
     measure.py      runs the lines of a figure alternately
     draw.py         the PNG of a figure
-    page.py         docs/papers.md, from the JSON of all figures
+    documents.py    the JSON of all runs, and the medians that page and pictures are made of
+    page.py         docs/papers.md, from the medians of all figures
     catalogue.py    the figures of all papers
     sovia/ emp/ datacutter/ grim/ wsdlite/
                     a folder for each paper: README.md, the figures (`__init__.py`), the programs

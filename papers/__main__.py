@@ -1,4 +1,4 @@
-"""`python -m papers [--quick] [NAME...]`: measures the figures, writes JSON and PNG of each, and docs/papers.md.
+"""`python -m papers [--quick] [NAME...]`: measures the figures and writes docs/papers.md with their pictures.
 
 NAME is a paper ("sovia") or a figure ("sovia-fig7"); without one, all. The exit status is 1 if a line has no figures.
 """
@@ -19,7 +19,7 @@ except ImportError:
 from bench.report import fastsock_settings, machine
 from fastsock.tools.checks import remark
 from papers.catalogue import FIGURES, PAPERS, chosen
-from papers.documents import read_all, write_document
+from papers.documents import caption, read_medians, summary, write_medians, write_runs
 from papers.figures import Plan
 from papers.measure import measure
 from papers.page import page
@@ -34,8 +34,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     size.add_argument("--least", dest="size", action="store_const", const="least", help="the smallest sizes, for tests")
     parser.add_argument("--runs", type=int, help="of each line at each x, at most (5; 3 with --quick)")
     parser.add_argument("--list", action="store_true", help="the names, and nothing else")
-    parser.add_argument("--page", action="store_true", help="only the page and the PNGs, from the JSON that is there")
+    parser.add_argument("--page", action="store_true", help="only the page and its pictures, from medians.json")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where papers.md and papers/ go (docs)")
+    parser.add_argument("--raw", type=Path, default=ROOT / "build/papers", help="where the JSON of all runs goes")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a paper or a figure: see --list")
     options = parser.parse_args(arguments)
     try:
@@ -54,6 +55,8 @@ def main() -> int:
             print(paper.name, *(f"  {figure.full_name}" for figure in paper.figures), sep="\n")
         return 0
     folder = options.out / "papers"
+    medians = folder / "medians.json"
+    documents = read_medians(medians)
     console = Console(stderr=True)
     problems: dict[str, str] = {}
     if not options.page:
@@ -65,14 +68,16 @@ def main() -> int:
             task = progress.add_task("", total=len(options.figures))
             for figure in options.figures:
                 measured = measure(figure, plan, lambda text: progress.update(task, description=text))
-                write_document(folder / f"{figure.full_name}.json", measured, described, settings)
+                write_runs(options.raw / f"{figure.full_name}.json", measured, described, settings)
+                on = caption(described, measured.plan.size, measured.plan.runs)
+                documents[figure.full_name] = summary(figure, measured.samples, on, measured.problems)
+                write_medians(medians, documents)
                 problems.update({f"{figure.full_name}, {line}": why for line, why in measured.problems.items()})
                 progress.advance(task)
-    documents = read_all(folder)
     for figure in options.figures if not options.page else FIGURES:
         if figure.full_name in documents:
             document = documents[figure.full_name]
-            draw(folder / f"{figure.full_name}.png", figure, document["samples"], document["caption"])
+            draw(folder / f"{figure.full_name}.png", figure, document["panels"], document["caption"])
     (options.out / "papers.md").write_text(page(PAPERS, documents))
     for where, why in problems.items():
         console.print(f"INVALID  {where}: {why}", style="bold red", markup=False, highlight=False, soft_wrap=True)

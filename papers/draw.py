@@ -15,17 +15,17 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from bench.plot import show_size
-from papers.figures import Figure, Samples, Table, is_numeric, values
+from papers.figures import Figure, Table, is_numeric
 
 COLOURS = ("#d55e00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#000000", "#999999")
 MARKERS = "osD^vPX*"
 
 
-def draw(path: Path, figure: Figure, samples: Samples, caption: str) -> None:
+def draw(path: Path, figure: Figure, panels: dict[str, Table], caption: str) -> None:
     count = len(figure.panels)
     drawn, axes = pyplot.subplots(1, count, figsize=(5.4 * count + 0.6, 4.4), layout="constrained", squeeze=False)
     for axis, panel in zip(axes[0], figure.panels, strict=True):
-        table = {line: by_x for line, by_x in values(samples, panel).items() if by_x}
+        table = panels.get(panel.key, {})
         if is_numeric(table):
             draw_lines(axis, figure, table)
         else:

@@ -8,7 +8,7 @@ from statistics import median
 
 from papers.catalogue import Paper
 from papers.documents import Document
-from papers.figures import Figure, Panel, Samples, Table, Versus, is_numeric, values
+from papers.figures import Figure, Panel, Table, Versus, is_numeric
 
 HERE = Path(__file__).parent
 NOISE = 0.97  # a ratio from here to 1 is told as equal
@@ -43,7 +43,7 @@ def headline(figure: Figure, versus: Versus, document: Document | None) -> str:
     panel = panels_of(figure, versus)[0]
     what = f"{figure.title}: {panel.label}, {versus.ours} against {versus.theirs}"
     goal = f"{versus.goal:g}{' everywhere' if versus.everywhere else ''}"
-    found = ratios(document["samples"], panel, versus) if document is not None else {}
+    found = ratios(document["panels"].get(panel.key, {}), panel, versus) if document is not None else {}
     pick = min if versus.everywhere else max
     at = str(versus.at) if versus.at is not None else pick(found, key=found.__getitem__, default="")
     if at not in found:
@@ -57,15 +57,15 @@ def section(figure: Figure, document: Document | None) -> str:
         parts.append(f"Not measured yet: `./dev papers {figure.full_name}`.")
     else:
         parts.append(f"![{figure.title}](papers/{figure.full_name}.png)")
-        parts += [table(figure, panel, document["samples"]) for panel in figure.panels]
+        parts += [table(figure, panel, document["panels"].get(panel.key, {})) for panel in figure.panels]
     parts.append("The paper: " + "; ".join(f"{what} **{number}**" for what, number in figure.said) + ".")
     parts.append(figure.shows)
     if document is not None:
-        parts.append(comparison(figure, document["samples"]))
-        parts.append(stayed(document["samples"]))
-        if figure.conclusion is not None:
-            parts.append(figure.conclusion(document["samples"]))
-        parts.append(f"*{document['caption']}. Data: [JSON](papers/{figure.full_name}.json).*")
+        parts.append(comparison(figure, document["panels"]))
+        if document["stayed"]:
+            parts.append(f"All connections stayed on kernel TCP in: {', '.join(document['stayed'])}.")
+        parts.append(document["conclusion"])
+        parts.append(f"*{document['caption']}.*")
         parts += [f"**No figures of {line}**: {why}" for line, why in document["problems"].items()]
     return "\n\n".join(part for part in parts if part)
 
@@ -73,8 +73,7 @@ def section(figure: Figure, document: Document | None) -> str:
 # --- tables -------------------------------------------------------------------------------------------------
 
 
-def table(figure: Figure, panel: Panel, samples: Samples) -> str:
-    shown = {line: by_x for line, by_x in values(samples, panel).items() if by_x}
+def table(figure: Figure, panel: Panel, shown: Table) -> str:
     every = list(dict.fromkeys(x for by_x in shown.values() for x in by_x))
     xs = some(sorted(every, key=float) if is_numeric(shown) else every)
     head = f"| {panel.label}, at {panel.xlabel or figure.xlabel} | " + " | ".join(xs) + " |"
@@ -115,9 +114,8 @@ def panels_of(figure: Figure, versus: Versus) -> tuple[Panel, ...]:
     return tuple(panel for panel in figure.panels if not versus.keys or panel.key in versus.keys)
 
 
-def ratios(samples: Samples, panel: Panel, versus: Versus) -> dict[str, float]:
+def ratios(shown: Table, panel: Panel, versus: Versus) -> dict[str, float]:
     """How many times better ours is than theirs, by x."""
-    shown: Table = values(samples, panel)
     ours, theirs = shown.get(versus.ours, {}), shown.get(versus.theirs, {})
     found = {}
     for x in ours:
@@ -128,11 +126,11 @@ def ratios(samples: Samples, panel: Panel, versus: Versus) -> dict[str, float]:
     return found
 
 
-def comparison(figure: Figure, samples: Samples) -> str:
+def comparison(figure: Figure, panels: dict[str, Table]) -> str:
     told, behind = [], []
     for versus in figure.versus:
         for panel in panels_of(figure, versus):
-            found = ratios(samples, panel, versus)
+            found = ratios(panels.get(panel.key, {}), panel, versus)
             if not found:
                 continue
             told.append(f"- {versus.ours} against {versus.theirs}, {panel.label}: {extent(found)}")
@@ -146,16 +144,6 @@ def comparison(figure: Figure, samples: Samples) -> str:
         why = figure.slower or "Why has not been looked into."
         text += "\n\n**Where fastsock is slower:**\n\n" + "\n".join(behind) + f"\n\n{why}"
     return text
-
-
-def stayed(samples: Samples) -> str:
-    """The lines under fastsock of whose connections none moved, among those that count them."""
-    moved = {
-        line: [one["connections_moved"] for taken in by_x.values() for one in taken if "connections_moved" in one]
-        for line, by_x in samples.items()
-    }
-    names = [line for line, counts in moved.items() if counts and not any(counts)]
-    return f"All connections stayed on kernel TCP in: {', '.join(names)}." if names else ""
 
 
 def extent(found: dict[str, float]) -> str:

@@ -109,53 +109,6 @@ def test_what_is_not_there_is_found() -> None:
     }
 
 
-ATTACKS = [path for room in ("tests/native", "tests/fuzz", "models") for path in sorted((ROOT / room).glob("*.*"))]
-TEXTS = {path: path.read_text() for path in NATIVE + ATTACKS if path.suffix in (".c", ".h", ".pyx", ".pxd", ".pml")}
-OTHERS = re.compile(r"(include|linux|net|netinet|fs)/|(program|limits|structmember|stdlib)\.")
-"""Files of the kernel, the C library and the reader."""
-
-
-def remark_of(path: Path) -> re.Pattern[str]:
-    """A comment or a docstring."""
-    return re.compile(r'(?s:""".*?""")|#.*' if path.suffix in (".pyx", ".pxd") else r"(?s:/\*.*?\*/)")
-
-
-CODE = {name for path, text in TEXTS.items() for name in re.findall(r"\w+", remark_of(path).sub("", text))}
-
-
-def absent_in_remarks(text: str) -> set[str]:
-    """Names of the core that no code has, and files that are not there."""
-    files = set(re.findall(r"\b[a-z][\w/]*\.(?:c|h|pyx|pxd|pml|md)\b", text))
-    return unknown_of_core(text, CODE) | not_there({name for name in files if not OTHERS.match(name)})
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_what_a_comment_names_is_there(path: Path) -> None:
-    assert absent_in_remarks("\n".join(remark_of(path).findall(TEXTS[path]))) == set()
-
-
-def test_what_a_comment_names_and_is_not_there_is_found() -> None:
-    assert absent_in_remarks("/* fs_post and fs_pots of ring.h and rings.h, FS_ENVY, fs_try_*, fs_tri_* */") == {
-        "fs_pots",
-        "rings.h",
-        "FS_ENVY",
-        "fs_tri_",
-    }
-
-
-def test_the_files_of_the_core_are_all_told_of() -> None:
-    text = text_of("design")
-    for path in SOURCE:
-        if path.suffix == ".c" and "core" in path.parts and path.parent.name not in ("base", "ring"):
-            assert f"`{path.name}`" in text, path
-
-
-def test_the_modules_of_the_skin_are_those_of_the_page() -> None:
-    table = text_of("design").partition("| module | has |")[2].partition("\n\n")[0]
-    modules = {path.stem for path in (ROOT / "fastsock/_native").glob("*.pyx")}
-    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == modules
-
-
 # ---- labels --------------------------------------------------------------------------------------------------
 
 
@@ -167,16 +120,3 @@ def test_the_labels_of_memory_order_are_those_of_the_page() -> None:
     for row in rows:
         for name in re.findall(r"`(\w+)`", " ".join(row[1:3])):
             assert re.search(rf"\b{name}\(", code), f"{row[0]}: {name}"
-
-
-# ---- words ---------------------------------------------------------------------------------------------------
-
-
-def test_the_glossary_has_each_word_once_and_in_order() -> None:
-    rows = text_of("design").partition("## Glossary")[2]
-    entries = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", rows, re.MULTILINE)[1:]
-    entries = [entry for entry in entries if not entry.startswith("---")]
-    words = [word.strip() for entry in entries for word in entry.split(",")]
-    assert len(words) > 60
-    assert len(words) == len(set(words))
-    assert [entry.lower() for entry in entries] == sorted(entry.lower() for entry in entries)

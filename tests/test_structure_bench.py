@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from circles import circles, reached
 
 ROOT = Path(__file__).parent.parent
 
@@ -97,23 +98,6 @@ def arrows(source: str, modules: set[str]) -> set[str]:
 
 def drawn(sources: Mapping[str, str]) -> dict[str, set[str]]:
     return {name: arrows(text, set(sources)) - {name} for name, text in sources.items()}
-
-
-def reached(graph: Mapping[str, set[str]], start: set[str]) -> set[str]:
-    """Everything that somebody of `start` needs, by whatever detour."""
-    found, new = set(start), set(start)
-    while new:
-        new = set().union(*(graph[name] for name in new)) - found
-        found |= new
-    return found - start
-
-
-def circles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
-    """The sets of modules that need each other."""
-    needs = {name: reached(graph, {name}) for name in graph}
-    return {frozenset({name, *(other for other in needs[name] if name in needs[other])}) for name in graph} - {
-        frozenset({name}) for name in graph
-    }
 
 
 def upward(graph: Mapping[str, set[str]]) -> list[str]:

@@ -379,25 +379,3 @@ def test_the_version_of_this_process_is_told() -> None:
         [process] = until(lambda: looking.look({os.getpid()}), "this process answers")
     assert process.protocol == connector.VERSION == VERSION
     assert ss.table([process])[0].endswith(process.command[: ss.LONGEST])
-
-
-# ---- what every later version keeps
-
-
-RULE = re.compile(r"^## Versions\n(.*?)^## ", re.DOTALL | re.MULTILINE)
-
-
-def test_the_rule_says_what_is_tested_here() -> None:
-    """And the headers have it at the same places."""
-    rule = RULE.search((ROOT / "docs/protocol.md").read_text())
-    assert rule
-    text = " ".join(rule[1].split())
-    names = r"`\0fastsock/tcp/", r"`\0fastsock/ask/"
-    for part in (*names, "bytes 0-7", "bytes 8-11", "at most four descriptors", "`o`", "`kind`"):
-        assert part in text, part
-    layout = (ROOT / "core/wire/layout.h").read_text()
-    assert "#define FS_HELLO_DESCRIPTORS 4" in layout
-    assert "#define FS_HELLO_HEAD offsetof(struct fs_hello, reuse)" in layout
-    fields = re.search(r"struct fs_hello \{(.*?)\};", layout, re.DOTALL)
-    assert fields
-    assert fields[1].split(";")[:3] == ["\n    uint64_t magic", "\n    uint32_t version", "\n    uint32_t reuse"]

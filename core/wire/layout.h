@@ -41,6 +41,11 @@
 #define FS_VERSION 4
 #endif
 #define FS_LINE 64
+
+/* Says where a field stands. Another program reads it there: a change needs another FS_VERSION. */
+#define FS_STANDS_AT(type, field, at)                                                                          \
+    _Static_assert(offsetof(struct type, field) == (at), #type "." #field " is part of the protocol")
+
 #define FS_INLINE 48 /* payload bytes that ride in the descriptor's own line */
 
 #define FS_WINDOW_MIN 1
@@ -70,6 +75,10 @@ struct fs_descriptor {
     unsigned char inlined[FS_INLINE];
 };
 _Static_assert(sizeof(struct fs_descriptor) == FS_LINE, "a small message moves exactly one cache line");
+FS_STANDS_AT(fs_descriptor, commit, 0);
+FS_STANDS_AT(fs_descriptor, ack, 8);
+FS_STANDS_AT(fs_descriptor, offset, 12);
+FS_STANDS_AT(fs_descriptor, inlined, 16);
 
 /* Receiver's doorbell state, read by the sender after each post. */
 enum fs_doorbell {
@@ -134,6 +143,25 @@ struct fs_half {
     _Alignas(FS_LINE) fs_word32 seen; /* descriptors consumed, ever, without the delay of the ACK */
 };
 _Static_assert(sizeof(struct fs_half) == 3 * FS_LINE, "three lines, each with one usual writer");
+FS_STANDS_AT(fs_half, fin, 0);
+FS_STANDS_AT(fs_half, switch_at, 8);
+FS_STANDS_AT(fs_half, credit_wait, 16);
+FS_STANDS_AT(fs_half, rung, 20);
+FS_STANDS_AT(fs_half, processor, 24);
+FS_STANDS_AT(fs_half, returned, 28);
+FS_STANDS_AT(fs_half, ringing, 32);
+FS_STANDS_AT(fs_half, limited, 36);
+FS_STANDS_AT(fs_half, urgent, 40);
+FS_STANDS_AT(fs_half, credit_bell, 48);
+FS_STANDS_AT(fs_half, acked, 64);
+FS_STANDS_AT(fs_half, doorbell, 68);
+FS_STANDS_AT(fs_half, heard, 72);
+FS_STANDS_AT(fs_half, ready, 76);
+FS_STANDS_AT(fs_half, finack, 80);
+FS_STANDS_AT(fs_half, limit, 84);
+FS_STANDS_AT(fs_half, settled, 88);
+FS_STANDS_AT(fs_half, bell, 92);
+FS_STANDS_AT(fs_half, seen, 128);
 
 /* Packet WAKEUP: the publisher's answer in the meeting line. (A refusal is said on the meeting's socket.) */
 enum fs_wakeup { FS_UNANSWERED = 0, FS_TAKEN = 1 };
@@ -148,12 +176,18 @@ struct fs_hello {
     unsigned char id[16];
 };
 _Static_assert(sizeof(struct fs_hello) == 40, "no padding on the wire");
+FS_STANDS_AT(fs_hello, magic, 0);
+FS_STANDS_AT(fs_hello, version, 8);
+FS_STANDS_AT(fs_hello, reuse, 12);
+FS_STANDS_AT(fs_hello, size, 16);
+FS_STANDS_AT(fs_hello, id, 24);
 
 /* Two versions meet under the same name. What both have to know of each other to stay on kernel TCP in peace is the same in every
  * version (docs/protocol.md, "Versions"): the first bytes of a hello, and so many descriptors at most, of which the last is the
  * seeker's end of the TCP connection; and the first byte of a refusal. */
 #define FS_HELLO_HEAD offsetof(struct fs_hello, reuse)
 #define FS_HELLO_DESCRIPTORS 4
+_Static_assert(FS_HELLO_HEAD == 12 && FS_HELLO_DESCRIPTORS == 4, "the same in every version");
 
 enum fs_why {
     FS_WHY_UNTRUSTED = 'u',     /* another user's, or not the other end of this connection */
@@ -170,6 +204,8 @@ struct fs_refusal {
     uint32_t version;  /* of who refuses */
 };
 _Static_assert(sizeof(struct fs_refusal) == 8, "no padding on the wire");
+FS_STANDS_AT(fs_refusal, why, 0);
+FS_STANDS_AT(fs_refusal, version, 4);
 
 struct fs_region {
     _Alignas(FS_LINE) uint64_t magic;
@@ -188,6 +224,19 @@ struct fs_region {
     /* followed by half 0, its descriptors, half 1, its descriptors, and the parts of the arenas */
 };
 _Static_assert(sizeof(struct fs_region) == 2 * FS_LINE, "header and meeting line");
+FS_STANDS_AT(fs_region, magic, 0);
+FS_STANDS_AT(fs_region, version, 8);
+FS_STANDS_AT(fs_region, window, 12);
+FS_STANDS_AT(fs_region, slots, 16);
+FS_STANDS_AT(fs_region, chunk, 20);
+FS_STANDS_AT(fs_region, arena, 24);
+FS_STANDS_AT(fs_region, kind, 28);
+FS_STANDS_AT(fs_region, id, 32);
+FS_STANDS_AT(fs_region, wakeup, 64);
+FS_STANDS_AT(fs_region, done, 68);
+FS_STANDS_AT(fs_region, asks, 80);
+FS_STANDS_AT(fs_region, set, 96);
+FS_STANDS_AT(fs_region, asks_else, 112);
 
 static inline uint32_t fs_slots(uint32_t window) {
     uint32_t slots = 1;

@@ -25,6 +25,10 @@ struct fs_request {
     unsigned char id[16];
 };
 _Static_assert(sizeof(struct fs_request) == 32, "no padding on the wire");
+FS_STANDS_AT(fs_request, magic, 0);
+FS_STANDS_AT(fs_request, version, 8);
+FS_STANDS_AT(fs_request, side, 12);
+FS_STANDS_AT(fs_request, id, 16);
 
 /* The address of the socket for requests with this token. Its size. */
 static inline socklen_t fs_ask_address(struct sockaddr_un *address, uint64_t token) {

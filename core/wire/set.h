@@ -28,6 +28,11 @@ struct fs_set_page {
     _Alignas(FS_LINE) fs_word64 ready[FS_SET_WORDS];
 };
 _Static_assert(sizeof(struct fs_set_page) == 2176, "as docs/protocol.md says");
+FS_STANDS_AT(fs_set_page, asleep, 0);
+FS_STANDS_AT(fs_set_page, known, 4);
+FS_STANDS_AT(fs_set_page, over, 8);
+FS_STANDS_AT(fs_set_page, summary, 64);
+FS_STANDS_AT(fs_set_page, ready, 128);
 _Static_assert(sizeof(struct fs_set_page) <= FS_PAGE_SIZE, "a page is one page");
 
 /* What a process says when it offers a page to the socket for requests of another one; the memfd of the page and the eventfd of the
@@ -41,6 +46,11 @@ struct fs_set_offer {
     uint32_t pad;
 };
 _Static_assert(sizeof(struct fs_set_offer) == 40, "no padding on the wire, and no request is as long");
+FS_STANDS_AT(fs_set_offer, magic, 0);
+FS_STANDS_AT(fs_set_offer, version, 8);
+FS_STANDS_AT(fs_set_offer, side, 12);
+FS_STANDS_AT(fs_set_offer, id, 16);
+FS_STANDS_AT(fs_set_offer, set, 32);
 
 /* What a connection's region says of the event set of a side: which set, and the connection's place in it. 0: none. */
 static inline uint64_t fs_set_name(uint32_t id, uint32_t place) { return (uint64_t)id << 32 | (place + 1); }

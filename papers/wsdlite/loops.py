@@ -9,27 +9,19 @@ from time import perf_counter, process_time
 from typing import Any
 
 from bench import data
-from bench.meeting import Address, Order, connect, set_nodelay
+from bench.meeting import GO, Address, Order, answer_settle, connect, set_nodelay, settle
 from bench.role import BenchError, Report, Role
 
-BEFORE = 64  # round trips before anything is timed
+
+def begin(sock: socket.socket, role: Role) -> None:
+    """Drives traffic until the connection is where it is expected. The server's part is `answer`."""
+    settle(sock, role)
+    sock.sendall(GO)
 
 
-def move(sock: socket.socket, message: bytes) -> None:
-    for _ in range(BEFORE):
-        sock.sendall(message[:64])
-        got = 0
-        while got < len(message[:64]):
-            got += len(sock.recv(64))
-
-
-def answer(sock: socket.socket, size: int) -> None:
-    size = min(size, 64)
-    for _ in range(BEFORE):
-        got = 0
-        while got < size:
-            got += len(sock.recv(size - got))
-        sock.sendall(b"m" * size)
+def answer(sock: socket.socket, role: Role) -> None:
+    if not answer_settle(sock, role):
+        raise BenchError("the client went away before its connection was where it is expected")
 
 
 def drive_costs(address: Address, order: Order, role: Role) -> Report:
@@ -38,7 +30,7 @@ def drive_costs(address: Address, order: Order, role: Role) -> Report:
     message = b"m" * size
     with connect(address) as sock:
         set_nodelay(sock)
-        move(sock, message)
+        begin(sock, role)
         data.exchange_large(sock, message, 10, order["warm"])
         cpu, start = process_time(), perf_counter()
         count, elapsed = data.exchange_large(sock, message, 10, seconds)
@@ -48,17 +40,17 @@ def drive_costs(address: Address, order: Order, role: Role) -> Report:
         sock.shutdown(socket.SHUT_WR)
         if sock.recv(1):
             raise BenchError("more came back than was sent")
-    streamed = drive_stream(address, order)
+    streamed = drive_stream(address, order, role)
     return {
         "half_round_trip": elapsed / count / 2, "pingpong_cpu": used / both, "count": count, **streamed, **path,
     }  # fmt: skip
 
 
-def drive_stream(address: Address, order: Order) -> Report:
+def drive_stream(address: Address, order: Order, role: Role) -> Report:
     size, block = order["size"], order["block"]
     message = b"m" * size
     with connect(address) as sock:
-        move(sock, message)
+        begin(sock, role)
         data.send_blocks(sock, message, block, order["warm"])
         cpu = process_time()
         blocks, elapsed = data.send_blocks(sock, message, block, order["seconds"])
@@ -72,12 +64,12 @@ def serve_costs(listener: socket.socket, order: Order, role: Role) -> Report:
     sock, _ = listener.accept()
     with sock:
         set_nodelay(sock)
-        answer(sock, order["size"])
+        answer(sock, role)
         data.echo_large(sock, order["size"])
         path = role.path_of(sock)
     sock, _ = listener.accept()
     with sock:
-        answer(sock, order["size"])
+        answer(sock, role)
         expected = order["size"] * order["block"]
         buffer = bytearray(max(order["size"], data.BULK_BUFFER))
         received, cpu, start = 0, process_time(), perf_counter()
@@ -103,7 +95,7 @@ def drive_threads(address: Address, order: Order, role: Role) -> Report:
     def work() -> None:
         with connect(address) as sock:
             set_nodelay(sock)
-            move(sock, b"m" * size)
+            begin(sock, role)
             ready.wait(20)
             results.append(data.exchange_large(sock, b"m" * size, 10, order["seconds"]))
             paths.append(role.path_of(sock))
@@ -126,7 +118,7 @@ def serve_threads(listener: socket.socket, order: Order, role: Role) -> Report:
     def work(sock: socket.socket) -> None:
         with sock:
             set_nodelay(sock)
-            answer(sock, order["size"])
+            answer(sock, role)
             data.echo_large(sock, order["size"])
             paths.append(role.path_of(sock))
 
@@ -156,7 +148,7 @@ def drive_intercepted(address: Address, order: Order, role: Role) -> Report:
     with patched(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.connect(tuple(address))
         set_nodelay(sock)
-        move(sock, b"m" * order["size"])
+        begin(sock, role)
         exchange = data.exchange_small
         exchange(sock, b"m" * order["size"], 100, order["warm"])
         count, elapsed = exchange(sock, b"m" * order["size"], 100, order["seconds"])
@@ -170,7 +162,7 @@ def serve_intercepted(listener: socket.socket, order: Order, role: Role) -> Repo
     own = patched(listener.family, listener.type, fileno=os.dup(listener.fileno()))
     with own, own.accept()[0] as sock:
         set_nodelay(sock)
-        answer(sock, order["size"])
+        answer(sock, role)
         send, recv, size = sock.send, sock.recv, order["size"]
         while message := recv(size):
             send(message)

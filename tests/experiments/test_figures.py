@@ -14,7 +14,8 @@ import pytest
 from bench.process import RunFailed
 from papers.catalogue import FIGURES, PAPERS, chosen
 from papers.datacutter.guarantees import bound, latency_at_rate, rate_at_latency
-from papers.figures import Line, Plan, values
+from papers.documents import read_medians, summary, write_medians
+from papers.figures import Line, Plan
 from papers.measure import measure
 from papers.page import page
 from papers.wsdlite import crossing
@@ -27,15 +28,17 @@ UNAVAILABLE = ("ONC RPC",) if NO_ONC_RPC else ()
 @pytest.mark.parametrize("paper", [paper.name for paper in PAPERS])
 def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "papers", "--least", "--out", tmp_path, paper],
+        [sys.executable, "-m", "papers", "--least", "--out", tmp_path, "--raw", tmp_path / "raw", paper],
         cwd=ROOT, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     wrong = [line for line in done.stderr.splitlines() if line.startswith("INVALID")]
     assert [line for line in wrong if not any(name in line for name in UNAVAILABLE)] == []
     assert done.returncode == bool(wrong), done.stderr
     text = (tmp_path / "papers.md").read_text()
+    medians = read_medians(tmp_path / "papers/medians.json")
+    assert medians.keys() == {figure.full_name for figure in chosen([paper])}
     for figure in chosen([paper]):
-        document = json.loads((tmp_path / "papers" / f"{figure.full_name}.json").read_text())
+        document = json.loads((tmp_path / "raw" / f"{figure.full_name}.json").read_text())
         assert (tmp_path / "papers" / f"{figure.full_name}.png").read_bytes().startswith(b"\x89PNG")
         assert f"### {figure.title}" in text
         xs = [str(x) for x in figure.xs["least"]]
@@ -43,8 +46,8 @@ def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_pat
             if not line.name.startswith(UNAVAILABLE or " "):
                 assert list(document["samples"][line.name]) == xs
         for panel in figure.panels:
-            shown = values(document["samples"], panel)
-            assert any(by_x for by_x in shown.values()), panel.key
+            shown = medians[figure.full_name]["panels"][panel.key]
+            assert shown, panel.key
             assert all(figure > 0 for by_x in shown.values() for taken in by_x.values() for figure in taken), panel.key
 
 
@@ -56,6 +59,25 @@ def test_names_choose_papers_and_figures():
         chosen(["sovia-fig99"])
 
 
+def test_the_page_and_the_pictures_belong_to_the_medians_beside_them():
+    medians = read_medians(ROOT / "docs/papers/medians.json")
+    names = {figure.full_name for figure in FIGURES}
+    assert medians.keys() == names == {picture.stem for picture in ROOT.glob("docs/papers/*.png")}
+    assert (ROOT / "docs/papers.md").read_text() == page(PAPERS, medians), "run python -m papers --page"
+
+
+def test_medians_are_read_as_they_were_written(tmp_path):
+    """A point of several runs has its least figure, its median and its greatest; one of a single run has that."""
+    figure = chosen(["sovia-table1"])[0]
+    samples = {"fastsock": {"1 get": [{"bits_per_second": n} for n in (5.0, 1.0, 3.0, 2.123456)], "2": []}}
+    samples["kernel TCP"] = {"1 get": [{"bits_per_second": 4.0}]}
+    told = summary(figure, samples, "a machine", {"local copy": "it \"failed\""})
+    panel = {"fastsock": {"1 get": [1.0, 2.5617, 5.0]}, "kernel TCP": {"1 get": [4.0]}}
+    assert told["panels"] == {"bits_per_second": panel}
+    write_medians(tmp_path / "new/medians.json", {figure.full_name: told})
+    assert read_medians(tmp_path / "new/medians.json") == {figure.full_name: told}
+
+
 def test_the_page_tells_what_is_slower_and_what_has_no_figures():
     figure = chosen(["sovia-table1"])[0]
     samples = {
@@ -63,8 +85,7 @@ def test_the_page_tells_what_is_slower_and_what_has_no_figures():
         "kernel TCP": {"1 get": [{"bits_per_second": 100.0}]},
         "local copy": {},
     }
-    document = {"samples": samples, "caption": "a machine", "problems": {"local copy": "it failed"}}
-    text = page(PAPERS, {figure.full_name: document})
+    text = page(PAPERS, {figure.full_name: summary(figure, samples, "a machine", {"local copy": "it failed"})})
     assert "fastsock is behind kernel TCP in bit/s at file 1 get (0.50x)" in text
     assert figure.slower in text
     assert "**No figures of local copy**: it failed" in text
@@ -78,7 +99,7 @@ def test_a_headline_tells_the_best_ratio_and_the_worst_where_the_goal_is_for_all
         return [{"mb_per_cpu_second": rate}]
 
     samples = {"fastsock": {"4": at(9.0), "64": at(40.0)}, "kernel TCP, a CPU each": {"4": at(10.0), "64": at(10.0)}}
-    document = {"samples": samples, "caption": "a machine", "problems": {}}
+    document = summary(figure, samples, "a machine", {})
     text = page(PAPERS, {figure.full_name: document})
     assert "| 1 everywhere | 0.90 (at 4) | 0.90 to 4.00 |" in text
     best = attrs.evolve(figure, versus=tuple(attrs.evolve(versus, everywhere=False) for versus in figure.versus))
@@ -93,7 +114,7 @@ def test_the_page_names_lines_whose_connections_stayed_on_kernel_tcp():
         "rpyc, fastsock": {"0": [{"seconds": 1.0, "connections_moved": 0}]},
         "rpyc, kernel TCP": {"0": [{"seconds": 1.0}]},
     }
-    text = page(PAPERS, {figure.full_name: {"samples": samples, "caption": "a machine", "problems": {}}})
+    text = page(PAPERS, {figure.full_name: summary(figure, samples, "a machine", {})})
     assert "All connections stayed on kernel TCP in: rpyc, fastsock." in text
 
 

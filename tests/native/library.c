@@ -32,22 +32,12 @@ struct number {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field)}
 
 const struct number layout[] = {
-    CONSTANT(FS_MAGIC), CONSTANT(FS_VERSION), CONSTANT(FS_LINE), CONSTANT(FS_INLINE), CONSTANT(FS_WINDOW_MIN),
-    CONSTANT(FS_WINDOW_MAX), CONSTANT(FS_CHUNK_MIN), CONSTANT(FS_CHUNK_MAX), CONSTANT(FS_DATA), CONSTANT(FS_OOB),
-    CONSTANT(FS_INLINED), CONSTANT(FS_SEALED), CONSTANT(FS_OPEN), CONSTANT(FS_FIN), CONSTANT(FS_RESET),
-    CONSTANT(FS_BACK), CONSTANT(FS_NOT_YET), CONSTANT(FS_READY), CONSTANT(FS_LEFT),
-    CONSTANT(FS_ASLEEP), CONSTANT(FS_EXPOSED), CONSTANT(FS_GONE), CONSTANT(FS_WAITS), CONSTANT(FS_PLUGGED),
-    CONSTANT(FS_HURRY), CONSTANT(FS_EDGES), CONSTANT(FS_SET_ASLEEP), CONSTANT(FS_SET_WAITS),
-    SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor), SIZE(fs_hello),
+    CONSTANT(FS_VERSION), CONSTANT(FS_OOB), CONSTANT(FS_FIN), CONSTANT(FS_RESET), CONSTANT(FS_BACK), CONSTANT(FS_ASLEEP),
+    CONSTANT(FS_WAITS), CONSTANT(FS_HURRY), CONSTANT(FS_EDGES),
+    SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor),
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
-    FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_region, id), FIELD(fs_region, wakeup),
-    FIELD(fs_region, done), FIELD(fs_region, asks), FIELD(fs_region, set),
-    FIELD(fs_half, fin), FIELD(fs_half, switch_at), FIELD(fs_half, credit_wait), FIELD(fs_half, rung), FIELD(fs_half, ringing),
-    FIELD(fs_half, processor), FIELD(fs_half, acked), FIELD(fs_half, doorbell), FIELD(fs_half, heard),
-    FIELD(fs_half, ready), FIELD(fs_half, finack), FIELD(fs_half, limit), FIELD(fs_half, bell), FIELD(fs_half, credit_bell),
-    FIELD(fs_half, seen),
+    FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_half, acked), FIELD(fs_half, fin),
     FIELD(fs_descriptor, commit), FIELD(fs_descriptor, ack), FIELD(fs_descriptor, offset),
-    FIELD(fs_descriptor, inlined),
     {NULL, 0},
 };
 

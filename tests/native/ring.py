@@ -97,7 +97,7 @@ class _Number(ctypes.Structure):
 
 @functools.cache
 def layout() -> dict[str, int]:
-    """Constants, sizes ("fs_half") and offsets ("fs_half.acked") of the headers."""
+    """Those constants, sizes ("fs_half") and offsets ("fs_half.acked") of the headers that the tests use."""
     numbers, table = (_Number * 1000).in_dll(library(), "layout"), {}
     for number in numbers:
         if number.name is None:
