@@ -105,11 +105,6 @@ class Settings:
     may wait for it. Each burst of data then costs the same system calls as on kernel TCP, so nothing is gained. With
     `move_after` 0 such connections move too."""
 
-    ready_on_ring: bool = _setting(False, _flag)
-    """Whether `patch()` replaces `select.epoll`, and so the default of `selectors`, by a class that asks
-    connections on the ring in memory. A socket object that is registered there counts as not handed out. Read when
-    the program is patched. Experimental."""
-
     meeting_ms: int = _setting(0, _number, 0, 10_000)
     """For tests. Milliseconds that the operations of one connection may wait, all together, for the other end to join
     it on the ring; 0: never wait. With `move_after` 0, short connections then move too, at their first byte."""

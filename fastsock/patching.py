@@ -106,7 +106,6 @@ def patch(**settings: Any) -> None:
         unpatch()
         return
     if is_patched():
-        _patch_readiness()
         return
     other = greenlets.who_has_patched()
     if other is not None:
@@ -116,7 +115,6 @@ def patch(**settings: Any) -> None:
         _originals[module, name] = getattr(module, name)
         _beneath.setdefault((module, name), _originals[module, name])
         setattr(module, name, replacement)
-    _patch_readiness()
     facade.show_as_stdlib(True)
     for name, loop_class in LOOPS:
         when_imported(name, functools.partial(_patch_loop, loop_class))
@@ -137,7 +135,6 @@ def unpatch() -> None:
     if _originals:
         passing.unwatch()
         facade.show_as_stdlib(False)
-    _unpatch_readiness()
     ours = {(module, name): replacement for module, name, replacement in TABLE}
     while _originals:
         (holder, name), original = _originals.popitem()
@@ -154,31 +151,6 @@ def _put_back(holder: Any, name: str, original: Any) -> None:
         delattr(holder, name)
     else:
         setattr(holder, name, original)
-
-
-_readiness: dict[tuple[Any, str], tuple[Any, Any]] = {}
-"""What was replaced because of the setting `ready_on_ring`: original and replacement."""
-
-
-def _patch_readiness() -> None:
-    """Follows the setting `ready_on_ring`. The module that it needs is loaded only with it."""
-    if not config.active().ready_on_ring:
-        _unpatch_readiness()
-    elif not _readiness:
-        from fastsock import readiness
-
-        for holder, name, replacement in readiness.TABLE:
-            _readiness[holder, name] = holder.__dict__.get(name, _INHERITED), replacement
-            setattr(holder, name, replacement)
-
-
-def _unpatch_readiness() -> None:
-    """Objects that exist go on as they are."""
-    while _readiness:
-        (holder, name), (original, replacement) = _readiness.popitem()
-        if holder.__dict__.get(name) is not replacement:
-            continue
-        _put_back(holder, name, original)
 
 
 def _patch_loop(loop_class: Callable[[Any], Any], module: Any) -> None:
@@ -198,8 +170,8 @@ def _give_way(other: str) -> None:
 
 def _imported_before() -> list[str]:
     """Names in loaded modules that still mean an original: `from socket import socket` before the patch."""
-    originals = {id(original) for original in (*_originals.values(), *(before for before, _ in _readiness.values()))}
-    own = {stdlib.__name__, "_socket", os.__name__, "posix", _posixsubprocess.__name__, subprocess.__name__, "select"}
+    originals = {id(original) for original in _originals.values()}
+    own = {stdlib.__name__, "_socket", os.__name__, "posix", _posixsubprocess.__name__, subprocess.__name__}
     found = []
     for module_name, module in list(sys.modules.items()):
         if module_name in own or module_name.partition(".")[0] == "fastsock":
@@ -210,34 +182,20 @@ def _imported_before() -> list[str]:
     return sorted(found)
 
 
-def _members() -> Any:
-    """The module that knows event sets of the program's selectors, if one was ever made."""
-    return sys.modules.get("fastsock._native.members")
-
-
 def _before_fork() -> None:
-    members = _members()
-    if members is not None:
-        members.before_fork()
     forks.before_fork(vi.endpoints())
     vi.before_fork()
 
 
 def _after_fork_in_parent() -> None:
     error = vi.after_fork_in_parent()
-    members = _members()
     try:
         forks.after_fork_in_parent()
-        if members is not None:
-            members.after_fork_in_parent()
     finally:
         vi.leave_errno(error)
 
 
 def _after_fork_in_child() -> None:
-    members = _members()
-    if members is not None:
-        members.after_fork_in_child()
     vi.after_fork_in_child()
     forks.after_fork_in_child(vi.endpoints())
 

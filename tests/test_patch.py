@@ -222,22 +222,6 @@ def test_names_imported_before_are_listed(caplog):
     assert len(events(caplog, "fastsock.patched")) == 1
 
 
-@pytest.mark.parametrize("setting", [0, 1])
-def test_names_imported_from_select_before_are_listed_with_ready_on_ring(setting, caplog):
-    early = types.ModuleType("early_bird")
-    exec("from select import select, epoll as kind", early.__dict__)
-    sys.modules["early_bird"] = early
-    try:
-        with caplog.at_level(logging.INFO, "fastsock"):
-            fastsock.patch(ready_on_ring=setting)
-    finally:
-        del sys.modules["early_bird"]
-        fastsock.unpatch()
-    told = str(events(caplog, "fastsock.out_of_reach"))
-    assert ("early_bird.select" in told) == ("early_bird.kind" in told) == bool(setting)
-    assert "'select." not in told
-
-
 @pytest.mark.parametrize("module", ["gevent.monkey", "eventlet.patcher"])
 def test_declines_after_another_patch(module, caplog, monkeypatch):
     check = "is_module_patched" if "gevent" in module else "is_monkey_patched"

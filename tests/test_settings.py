@@ -25,7 +25,6 @@ VALUES: dict[str, tuple[Any, str]] = {
     "poll_us": (7, "7"),
     "move_after": (3, "3"),
     "move_polled": (True, "1"),
-    "ready_on_ring": (True, "1"),
     "meeting_ms": (5, "5"),
     "window": (64, "64"),
     "ack_threshold": (5, "5"),
@@ -78,7 +77,7 @@ def test_the_table_of_this_test_is_complete():
 
 def test_defaults():
     assert attrs.asdict(Settings()) == {
-        "enabled": True, "poll_us": 50, "move_after": 8, "move_polled": False, "ready_on_ring": False,
+        "enabled": True, "poll_us": 50, "move_after": 8, "move_polled": False,
         "meeting_ms": 0, "window": 32, "ack_threshold": 16, "delayed_ack": True, "chunk_size": 32768,
         "combine": True, "combine_limit": 2048, "combine_when_full": True, "trust": "user",
         "ports_allowed": (), "ports_excluded": (), "addresses_allowed": (), "addresses_excluded": (),

@@ -22,11 +22,8 @@ MODULES = {
     "connector",
     "descriptors",
     "endpoint",
-    "epolls",
     "front",
     "leaving",
-    "members",
-    "polls",
     "queue",
     "reports",
     "sessions",
@@ -35,7 +32,6 @@ MODULES = {
     "telling",
     "transport",
     "vi",
-    "waiters",
 }
 """The modules that the shared object has."""
 

@@ -41,7 +41,6 @@ cdef extern from "waiter/set.h" nogil:
     bint fs_fall_asleep(fs_set *)
     void fs_rise(fs_set *)
     void fs_rouse(fs_set *)
-    bint fs_is_own_set(const fs_set *)
     void fs_clear_set(fs_set *)
     bint fs_is_hinted(const fs_set *)
     int fs_take_hints(fs_set *, uint32_t *places, int room)
@@ -206,11 +205,6 @@ cdef extern from "connection/drive.h" nogil:
 
 
 cdef extern from "connection/ready.h" nogil:
-    bint fs_has_bytes(fs_connection *)
-    bint fs_has_bytes_after_all(fs_connection *)
-    bint fs_hides_room(const fs_connection *)
-    bint fs_has_room(fs_connection *)
-    bint fs_may_be_ready(fs_connection *, int events)
     bint fs_hides_death(const fs_connection *)
 
 

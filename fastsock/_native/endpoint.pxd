@@ -12,7 +12,6 @@ cdef class Endpoint(Standing):
     cdef readonly set descriptors
     cdef public Sessions session  # what is known of the service's sessions, which this one adds to when it ends; or None
     cdef public object queue  # the completion queue of the loop that drives it, or None
-    cdef public object member  # how an event set of the program's selectors has it (members.pyx); or None
     cdef readonly int bridge_process
     cdef bint numbered      # the program knows its number from a selector, which tells it without exposing the connection
 

@@ -20,8 +20,6 @@ class Endpoint(Standing):
     # rendezvous
     session: Sessions | None
     """What is known of the sessions of this one's service, which learns from this one when the endpoint ends. None: nothing."""
-    member: Any
-    """How an event set of the program's selectors has it (`members.Member`), or None."""
     queue: Any
     """The completion queue of the loop that drives the endpoint, or None: has `admit(endpoint)` and
     `dismiss(endpoint)`, which are called before the endpoint attaches and when it has not, and `keep_late(place, data)`."""

@@ -208,8 +208,6 @@ cdef class Endpoint(Standing):
         """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor.
         False if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge
         takes the place of the kernel connection."""
-        if self.member is not None:
-            self.member.stand_aside()  # from here on the kernel tells
         return not self.attached or self.finished or self.broken or self.left or leave_ring(self)
 
     # ---- ending ------------------------------------------------------------------------------------------
@@ -317,8 +315,6 @@ cdef int say_goodbye(Endpoint self) except -1:
     """The connection has ended in this process, and ends on the ring if this is the last holder. For who was told so."""
     cdef Sessions session = self.session
     fs_end_search(&self.course)
-    if self.member is not None:
-        self.member.part()
     if session is not None:
         self.session = None
         note_session(self, session)

@@ -97,8 +97,6 @@ cdef class Transport(Carried):
         self.endpoint = endpoint
         if endpoint is not None:
             self.acts_at = 0
-            if endpoint.member is not None:
-                endpoint.member.stand_aside()
             endpoint.queue = self.origin.queue
             self.origin.queue.begun.add(self)
             if fs_begin(&endpoint.c, &call):  # another thread may close it while this one waits for its turn

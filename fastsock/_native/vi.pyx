@@ -395,14 +395,12 @@ cdef int advance(Endpoint endpoint) except -1:
     cdef fs_upshot outcome
     cdef fs_watcher watcher
     cdef list asked = None
-    if endpoint.queue is None and endpoint.member is None:
+    if endpoint.queue is None:
         fs_take_step(&endpoint.course, &endpoint.c, NULL, &outcome)
     else:
         asked = [endpoint, None]
         watcher.watch, watcher.ignore, watcher.whose = take_seat, leave_seat, <void *>asked
         fs_take_step(&endpoint.course, &endpoint.c, &watcher, &outcome)
-    if endpoint.member is not None and fs_is_attached(&endpoint.c):
-        endpoint.member.enter()
     tell(endpoint, &outcome)
     if asked is not None and asked[1] is not None:
         raise asked[1]
@@ -413,10 +411,7 @@ cdef int take_seat(void *whose, fs_connection *c) noexcept:
     """The event set that waits for the endpoint shall know of it before it attaches."""
     asked = <list>whose
     try:
-        if asked[0].queue is not None:
-            asked[0].queue.admit(asked[0])
-        elif asked[0].member is not None:
-            asked[0].member.admit()
+        asked[0].queue.admit(asked[0])
     except OSError as error:
         return -(error.errno or EAGAIN)
     except MemoryError:
@@ -429,10 +424,7 @@ cdef int take_seat(void *whose, fs_connection *c) noexcept:
 
 cdef void leave_seat(void *whose, fs_connection *c) noexcept:
     endpoint = (<list>whose)[0]
-    if endpoint.queue is not None:
-        endpoint.queue.dismiss(endpoint)
-    elif endpoint.member is not None:
-        endpoint.member.dismiss()
+    endpoint.queue.dismiss(endpoint)
 
 
 cdef int tell(Endpoint endpoint, fs_upshot *outcome) except -1:

@@ -7,8 +7,8 @@ from the checkout, with the interpreter whose `test` package is wanted and for w
 
 For each suite and mode there is a throw-away virtual environment, in which a `.pth` file patches every interpreter
 before it imports anything else, child processes and those started with -I included. The modes are `normal` (default
-settings), `eager` (connections move at their first byte) and `eager-nopoll` (the same without polling); these three
-are run unless told otherwise; and `ready` (eager, with `ready_on_ring`). Suites: `suites.SUITES`.
+settings), `eager` (connections move at their first byte) and `eager-nopoll` (the same without polling).
+Suites: `suites.SUITES`.
 
 A test may come out as it does unpatched and in no other way. Where it does not, it is run again by itself, unpatched,
 a few times: if it then comes out so too, it is the test that is unsteady, which the report says. Differences that are
@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 from .environment import Environment, throw_away
 from .interpreter import TEST_SECONDS, Outcome, Run, run_suite
-from .suites import MODES, SUITES, USUAL, Suite, exceptions
+from .suites import MODES, SUITES, Suite, exceptions
 
 AGAIN = 5
 """Times that a test which came out differently is run again, unpatched."""
@@ -75,7 +75,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--match", metavar="PATTERN", help="only tests whose id matches the shell pattern")
     parser.add_argument("--seconds", type=float, default=TEST_SECONDS, help="deadline of one test")
     options = parser.parse_args()
-    options.mode = options.mode or (["eager", "eager-nopoll"] if options.eager else list(USUAL))
+    options.mode = options.mode or (["eager", "eager-nopoll"] if options.eager else list(MODES))
     wanted = options.suite or ["*"]
     options.suites = [
         suite

@@ -8,12 +8,8 @@ MODES: dict[str, dict[str, object]] = {
     "normal": {},
     "eager": {"move_after": 0, "meeting_ms": 20},
     "eager-nopoll": {"move_after": 0, "meeting_ms": 20, "poll_us": 0},
-    "ready": {"move_after": 0, "meeting_ms": 20, "ready_on_ring": 1},
 }
 """Settings by mode. Eager moves every eligible connection at its first byte, so that the ring is what is tested."""
-
-USUAL = ("normal", "eager", "eager-nopoll")
-"""Those that are run unless told otherwise: `ready` is a setting that is off by default."""
 
 
 @dataclass(frozen=True)
