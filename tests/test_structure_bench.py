@@ -15,6 +15,7 @@ LAYERS = (
     {
         "bench",
         "bench.certificate",
+        "bench.copies",
         "bench.instructions",
         "bench.looking",
         "bench.process",
