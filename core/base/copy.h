@@ -1,10 +1,9 @@
 /* Copies of plain bytes, into the ring and out of it.
  *
- * On AMD's family 25 (Zen 3 and 4) the C library's memcpy becomes `rep movsb` from 2112 bytes on, unless it is of 2024 or later. There
- * that instruction is ten to twenty times slower than loads and stores of vectors while the destination lies a little behind the
- * source in its page. So long copies are made of vectors on these processors. Elsewhere memcpy is right: on the next family the
- * same instruction takes half the time of vectors where the other processor's cache has the lines of the destination
- * (docs/decisions.md, `./dev bench copies`).
+ * On AMD's family 25 (Zen 3 and 4) memcpy of glibc 2.36 and others becomes `rep movsb` from 2112 bytes on. There that instruction is
+ * ten times slower than loads and stores of vectors for some alignments. So long copies are made of vectors on these processors.
+ * Elsewhere memcpy is right: on the next family the same instruction is fast, and faster than vectors where the lines of the
+ * destination are in another processor's cache (docs/decisions.md, `./dev bench copies`).
  *
  * A copy is no more than memcpy is: bytes that somebody changes meanwhile come in their old or their new state, some may be read or
  * written twice, and nothing is ordered by it. So what a copy needs around it is what memcpy needs: the commit word stored behind it. */
