@@ -17,7 +17,7 @@ from papers.figures import Plan, Sample, Start, Take
 
 SOURCE = Path(__file__).with_name("raw.c")
 CORE = SOURCE.parents[1] / "core"
-SOURCES = (SOURCE, CORE / "ring/lock.c", CORE / "base/system.c")
+SOURCES = (SOURCE, CORE / "ring/lock.c", CORE / "base/copy.c", CORE / "base/system.c")
 
 
 @cache

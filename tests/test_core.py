@@ -2,6 +2,7 @@
 
 import ast
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -273,6 +274,40 @@ def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
     status, said = fails(core, tmp_path / "built/libfastsock.a", "1")
     assert status == 1
     assert "the scenario never calls fsync" in said
+
+
+def test_copies_into_and_out_of_the_ring(library: Path, tmp_path: Path) -> None:
+    program = build("copies", library, tmp_path)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert re.search(r"^[1-9]\d* copies", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="there are no copies but memcpy's")
+@pytest.mark.parametrize("level", ["-O2", "-O3"])
+def test_the_copy_in_vectors_is_none_of_memcpy(level: str, tmp_path: Path) -> None:
+    """A compiler that sees a loop which copies may call memcpy."""
+    compiled = tmp_path / "copy.o"
+    subprocess.run(
+        [*COMPILER, *FLAGS, level, "-c", str(CORE / "base/copy.c"), "-o", str(compiled)], check=True, timeout=DEADLINE
+    )
+    done = subprocess.run(["nm", "-P", compiled], capture_output=True, text=True, check=True, timeout=DEADLINE)
+    assert re.search(r"^fs_copy_in_vectors T", done.stdout, re.MULTILINE)
+    assert not re.search(r"mem(cpy|move)", done.stdout)
+
+
+def test_payload_is_copied_by_fs_copy_alone() -> None:
+    """Elsewhere a copy has a length that the compiler knows."""
+    copies = [
+        (path.name, *found)
+        for room in ("ring", "connection")
+        for path in (CORE / room).iterdir()
+        for found in re.findall(r"\b(memcpy|memmove|fs_copy)\((.*)\)", path.read_text())
+    ]
+    lengths = [(name, what, arguments.rpartition(", ")[2]) for name, what, arguments in copies if what != "fs_copy"]
+    assert len(copies) - len(lengths) == 4
+    assert lengths
+    assert [copy for copy in lengths if not re.fullmatch(r"\d+|sizeof .*|count\)", copy[2])] == []
 
 
 def test_a_sender_with_a_limit_gets_each_ack_alone(library: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ TYPED = {" ".join(words.split()) for text in TEXTS for words in re.findall(r"\./
 COMMANDS = sorted({words.removesuffix("-->").strip() for words in TYPED})
 MODULES = {
     "bench": "bench",
+    "bench copies": "bench.copies",
     "bench pictures": "bench.pictures",
     "bench programs": "bench.programs",
     "chaos": "tests.chaos",

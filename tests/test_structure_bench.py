@@ -16,6 +16,7 @@ LAYERS = (
     {
         "bench",
         "bench.certificate",
+        "bench.copies",
         "bench.instructions",
         "bench.looking",
         "bench.process",

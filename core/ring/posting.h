@@ -2,6 +2,7 @@
 #ifndef FASTSOCK_POSTING_H
 #define FASTSOCK_POSTING_H
 
+#include "base/copy.h"
 #include "ring/ends.h"
 #include "ring/ring.h"
 
@@ -99,7 +100,7 @@ static inline uint32_t fs_append(struct fs_vi *vi, struct fs_sender *sender, con
     if (cap > room) cap = room;
     if (cap <= old) return 0;
     if (length > cap - old) length = (uint32_t)(cap - old);
-    memcpy(vi->tx_arena + fs_offset(vi, sender->open_at) + old, data, length);
+    fs_copy(vi->tx_arena + fs_offset(vi, sender->open_at) + old, data, length);
     struct fs_descriptor *d = fs_descriptor_at(vi, vi->tx, number);
     /* SYNC: payload visible - pairs with fs_look. Loses against the receiver's claim. */
     if (!fs_swap_if64(&d->commit, FS_COMMIT(number + 1, old, FS_DATA, FS_OPEN),
@@ -195,7 +196,7 @@ static inline int64_t fs_post(struct fs_vi *vi, struct fs_sender *sender, const 
         part = fs_reserve(vi, sender, part, &at);
         if (!part) return 0;
         uint32_t offset = fs_offset(vi, at);
-        memcpy(vi->tx_arena + offset, data, part);
+        fs_copy(vi->tx_arena + offset, data, part);
         d->offset = offset;
         sender->head += fs_rounded(part);
         state = FS_SEALED;
@@ -205,7 +206,7 @@ static inline int64_t fs_post(struct fs_vi *vi, struct fs_sender *sender, const 
             sender->open_length = part;
         }
     } else {
-        memcpy(d->inlined, data, part);
+        fs_copy(d->inlined, data, part);
     }
     sender->ends[number & vi->mask] = sender->head;
     /* SYNC: consumed - the receiving threads' reads of the other arena happen before this ACK goes out. */

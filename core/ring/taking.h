@@ -2,6 +2,7 @@
 #ifndef FASTSOCK_TAKING_H
 #define FASTSOCK_TAKING_H
 
+#include "base/copy.h"
 #include "ring/ring.h"
 
 struct fs_view {
@@ -122,7 +123,7 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
             }
         } else {
             if (part > room - got) part = room - got;
-            if (into) memcpy(into + got, view.payload + taken, part);
+            if (into) fs_copy(into + got, view.payload + taken, part);
             got += part;
         }
         taken += (uint32_t)part;

@@ -45,7 +45,11 @@ def test_a_seeded_fault_is_found(fault: str, corpus: Path, tmp_path: Path) -> No
         header.write_text(text.replace(*seeded))
     binary = tmp_path / "ring"
     compiler = shlex.split(os.environ.get("CC", "gcc"))
-    sources = [str(HERE / "ring.c"), str(HERE / "driver.c"), str(core / "ring/lock.c"), str(core / "base/system.c")]
+    sources = [
+        str(HERE / "ring.c"),
+        str(HERE / "driver.c"),
+        *(str(core / name) for name in ("ring/lock.c", "base/copy.c", "base/system.c")),
+    ]
     subprocess.run([*compiler, *FLAGS, f"-I{core}", *sources, "-o", str(binary)], check=True, timeout=50)
     options = ["-seed=1", f"-max_total_time={10 if seeded else 1}", f"-artifact_prefix={tmp_path}/"]
     done = subprocess.run(

@@ -21,10 +21,19 @@ class Ring(RuleBasedStateMachine):
         counts=st.tuples(*[st.sampled_from([0, 0, 2**31 - 20, 2**32 - 20])] * 2),
         limit=st.sampled_from([0, 0, 1, 50_000]),
         exposed=st.booleans(),
+        in_vectors=st.booleans(),
     )
     def begin(
-        self, window: int, chunk: int, threshold: int, counts: tuple[int, int], limit: int, exposed: bool
+        self,
+        window: int,
+        chunk: int,
+        threshold: int,
+        counts: tuple[int, int],
+        limit: int,
+        exposed: bool,
+        in_vectors: bool,
     ) -> None:
+        library().copy_in_vectors(in_vectors)
         self.region = Region(window, chunk)
         threshold = 1 if limit else min(threshold, max(window - 1, 1))  # a small buffer waits for no others
         self.ends = self.region.ends(threshold, counts)

@@ -18,7 +18,7 @@ from types import TracebackType
 
 HERE = Path(__file__).parent
 CORE = HERE.parent.parent / "core"
-SOURCES = [str(HERE / "library.c"), str(CORE / "ring/lock.c"), str(CORE / "base/system.c")]
+SOURCES = [str(HERE / "library.c"), *(str(CORE / name) for name in ("ring/lock.c", "base/copy.c", "base/system.c"))]
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O1", "-g", "-fPIC", "-shared"]
 VIOLATION = -1
 WIDE = {"magic", "asks", "set", "fin", "switch_at", "commit"}
@@ -55,6 +55,7 @@ def library() -> ctypes.CDLL:
         ("format", None, pointer, u32, u32, ctypes.c_char_p),
         ("recycle", None, pointer, u32),
         ("interfere_once", None, ACT),
+        ("copy_in_vectors", None, ctypes.c_int),
         ("end_new", pointer, pointer, size, ctypes.c_int, u32, u32, u32, ctypes.POINTER(ctypes.c_char_p)),
         ("churn", None, pointer),
         ("leave_errors_in_forks", ctypes.c_int),
