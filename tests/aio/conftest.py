@@ -2,9 +2,7 @@
 
 import pytest
 
-pytest.register_assert_rewrite("aio.kit")
-
-from aio.kit import LOOPS, PATHS, World  # noqa: E402 - after its registration
+from aio.kit import LOOPS, PATHS, World
 
 
 @pytest.fixture(params=LOOPS)
