@@ -64,7 +64,7 @@ class Recorder:
             self._write({"event": "end", "stats": stats, "loops": loops_out_of_reach()})
 
     def _write(self, values: dict[str, Any]) -> None:
-        line = json.dumps({"time": time.time(), "argv": sys.argv[:1], **values}, default=str)
+        line = json.dumps({"time": time.time(), "argv": sys.orig_argv, **values}, default=str)
         try:
             with open(os.path.join(self.directory, f"{os.getpid()}.jsonl"), "a", encoding="utf-8") as file:
                 file.write(line + "\n")

@@ -64,7 +64,7 @@ LAYERS = (
     {"patching"},
     {""},  # the package itself
     {"advice", "tools"},
-    {"tools.looking"},
+    {"tools.columns", "tools.looking"},
     {"reporting"},
     {"_boot"},
     {"tools.checks"},

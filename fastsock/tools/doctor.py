@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from fastsock import _boot
+from fastsock import _boot, config
 from fastsock.advice import advice_for
 from fastsock.tools import checks, looking
 
@@ -25,6 +25,8 @@ __all__ = ["Watched", "examine", "watch"]
 
 LOOK_SECONDS = 0.5
 """Between two looks at the program's processes."""
+LONGEST = 120
+"""Characters of a command line that are shown."""
 SHOWN = 8
 """Connections that are listed of each kind."""
 
@@ -102,13 +104,13 @@ def watch(command: Sequence[str], as_json: bool) -> int:
 
 
 def _watch(command: Sequence[str], directory: str) -> Watched:
+    config.from_environment()  # an error of it is told here, and not by each Python process
     environment = {**_boot.environment(os.environ), _boot.REPORT: directory}
     began = time.monotonic()
     try:
         program = subprocess.Popen(command, env=environment)
     except OSError as error:
-        hint = f"; a Python program starts so: fastsock doctor -- python {command[0]}" if _is_file(command[0]) else ""
-        raise RuntimeError(f"{command[0]} does not start: {error.strerror}{hint}") from None
+        raise RuntimeError(_does_not_start(command[0], error)) from None
     # An interrupt from the terminal reaches the program too: it decides what that means. Other signals are passed on.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))
@@ -140,9 +142,17 @@ def _looked_at(pids: set[int]) -> list[looking.Process]:
         return []
 
 
-def _is_file(word: str) -> bool:
-    """Whether somebody has named a file where a command belongs."""
-    return word.endswith(".py") or os.path.isfile(word)
+def _does_not_start(word: str, error: OSError) -> str:
+    """Why a command does not start, with the command that does if somebody has named a file in its place."""
+    if not os.path.isfile(word):
+        hint = f"; a Python program starts so: fastsock doctor -- python {word}" if word.endswith(".py") else ""
+        return f"{word} does not start: {error.strerror}{hint}"
+    python = f"fastsock doctor -- python {word}"
+    if not os.access(word, os.X_OK):
+        return f"{word} is not executable; a Python program starts so: {python}"
+    if os.sep not in word:
+        return f"{word} is a file here and no command: fastsock doctor -- ./{word}"
+    return f"{word} does not start: {error.strerror}; a Python program starts so: {python}"
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -169,7 +179,7 @@ def _judged(
     origins: dict[str, str] = {}
     processes = {}
     for pid, lines in records.items():
-        processes[pid] = next((" ".join(line["argv"]) for line in lines if line.get("argv")), "?")
+        processes[pid] = looking.command_line(next((line["argv"] for line in lines if line.get("argv")), []))
         counted = None
         decided: Counter[str] = Counter()
         for line in lines:
@@ -241,7 +251,7 @@ def told(watched: Watched, command: Sequence[str]) -> str:
         f"exit status {watched.status}",
     ]
     for pid, what in watched.processes.items():
-        said.append(f"    {pid} {what}")
+        said.append(f"    {pid} {what[:LONGEST]}")
     if watched.origins:
         said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
     if not watched.processes:

@@ -15,7 +15,7 @@ import select
 import socket as stdlib
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
@@ -284,8 +284,12 @@ def command_of(pid: int) -> str:
             words = file.read().split(b"\0")
     except OSError:
         return "?"
-    # (A zombie has none. What a program is called must not move the cursor of who looks.)
-    text = b" ".join(word for word in words if word).decode(errors="replace")
+    return command_line([word.decode(errors="replace") for word in words])  # (a zombie has none)
+
+
+def command_line(words: Iterable[str]) -> str:
+    """The words in one line. What a program is called must not move the cursor of who looks."""
+    text = " ".join(word for word in words if word)
     return "".join(each if each.isprintable() else " " for each in text).strip() or "?"
 
 

@@ -16,9 +16,9 @@ from statistics import median
 import attrs
 
 import fastsock
-from fastsock import _boot
+from fastsock import _boot, config
 from fastsock.advice import advice_for
-from fastsock.tools.checks import busy, remark
+from fastsock.tools.checks import busy, remark, started
 
 __all__ = ["WORKS", "Pair", "run", "verdict"]
 
@@ -136,28 +136,28 @@ def slice_of(work: int, path: str, seconds: float) -> tuple[float, float, str, s
     else:
         environment.pop(_boot.RUN, None)
     command = [sys.executable, "-m", "fastsock.tools.quickbench"]
-    server = subprocess.Popen([*command, "serve", str(work)], stdout=subprocess.PIPE, env=environment, text=True)
+    server, client = started([*command, "serve", str(work)], environment), None
     try:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         if not port:
             raise RuntimeError("the server did not start")
         words = [*command, "use", str(work), port, str(seconds)]
-        client = subprocess.run(
-            words, stdout=subprocess.PIPE, env=environment, text=True, timeout=seconds + GRACE, check=False
-        )
+        client = started(words, environment)
+        said, _ = client.communicate(timeout=seconds + GRACE)
         if client.returncode:
             raise RuntimeError("the client failed")
-        speed, spent, count, taken, reason = json.loads(client.stdout)
+        speed, spent, count, taken, reason = json.loads(said)
         spent += float(server.stdout.readline())
         return speed, spent / max(count, 1) * 1e6, taken, reason
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise RuntimeError(f"no measurement: {error}") from error
     finally:
-        server.kill()
-        server.wait()
-        assert server.stdout is not None
-        server.stdout.close()
+        for process in (server, client) if client is not None else (server,):
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
 
 
 def measure(number: int, seconds: float) -> Pair:
@@ -174,7 +174,8 @@ def measure(number: int, seconds: float) -> Pair:
 
 def run(seconds: float, as_json: bool) -> int:
     """Measures for about `seconds`, and prints; on stderr first if something else runs. 1 if a connection stayed on
-    kernel TCP. RuntimeError as `slice_of`."""
+    kernel TCP. RuntimeError as `slice_of`; SettingError, which is told here and not by each of the programs."""
+    config.active()
     if said := remark(busy(BUSY_SECONDS)):
         print(said, file=sys.stderr, flush=True)
     each = max(seconds / (len(WORKS) * len(PATHS) * ROUNDS) - 0.4, 0.2)  # (two interpreters start in 0.4 s)
