@@ -114,8 +114,8 @@ class Settings:
     `move_after` 0 such connections move too."""
 
     ready_on_ring: bool = _setting(False, _flag)
-    """Whether `patch()` replaces `select.epoll`, and so the default of `selectors`, by a class that asks
-    connections on the ring in memory. A socket object that is registered there counts as not handed out. Read when
+    """Whether `patch()` replaces `select.epoll`, `select.poll` and `select.select`, and so all of `selectors`, by what
+    asks connections on the ring in memory. A socket object that these are given counts as not handed out. Read when
     the program is patched. Experimental."""
 
     meeting_ms: int = _setting(0, _number, 0, 10_000)
@@ -160,8 +160,8 @@ class Settings:
     """A connection with one of these addresses never moves."""
 
     memory_cap: int = _setting(1 << 32, _number, 0, 1 << 46)
-    """Bytes of shared memory this process maps for connections at most; beyond it they stay on kernel TCP. Counts
-    whole regions (2 MiB with the other defaults), of which an idle connection touches three pages."""
+    """Bytes of shared memory that the connections of this process may have touched; where a whole region more (2 MiB
+    with the other defaults) would exceed it, a connection stays on kernel TCP. An idle one touches two pages."""
 
     def __attrs_post_init__(self) -> None:
         if self.ack_threshold >= max(self.window, 2):

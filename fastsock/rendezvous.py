@@ -185,7 +185,7 @@ def leave(endpoint: Endpoint) -> bool:
 
 
 def report_violation(endpoint: Endpoint, what: str) -> None:
-    """A peer broke the protocol. The caller resets the connection, and raises."""
+    """The ring of a connection is broken, by the peer or by this side: `what` says how. The caller resets it."""
     event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
 
 

@@ -1,4 +1,4 @@
-"""`python -m fastsock run`: a program cannot tell, but its sockets and its children's are patched.
+"""`fastsock run`: a program cannot tell, but its sockets and its children's are patched.
 
 Most tests are differential: the same program is started by `python` and by `fastsock run`, and has to print
 the same, fail the same and end the same.

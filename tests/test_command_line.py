@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import termios
 import time
 from pathlib import Path
@@ -18,6 +20,7 @@ from pairs import deadline, until
 from processes import running
 from test_seen_from_outside import PAIR
 
+import fastsock
 from fastsock import cli, config
 from fastsock.tools import checks, columns, ss, top
 
@@ -121,8 +124,8 @@ def test_doctor_lists_processes_by_their_command_lines(tmp_path):
 
 def test_a_program_that_patches_itself_is_told_once():
     program = "import fastsock; fastsock.patch(); fastsock.patch(); fastsock.socket().close()"
-    command, options = [sys.executable, "-c", program], {"capture_output": True, "text": True, "check": True}
-    done = subprocess.run(command, env=environment(MISSPELT), timeout=DEADLINE, **options)
+    command, options = [sys.executable, "-c", program], {"capture_output": True, "text": True}
+    done = subprocess.run(command, env=environment(MISSPELT), timeout=DEADLINE, check=True, **options)
     (line,) = done.stderr.splitlines()
     assert "fastsock.no_such_setting" in line
     assert "FASTSOCK_POLL_US" in line
@@ -135,6 +138,20 @@ def test_statistics_that_cannot_be_written_any_more_are_told_at_the_end(tmp_path
     assert done.returncode == 3
     assert done.stderr.startswith("fastsock: no statistics: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["-m", "fastsock", "doctor"], ["-c", "import fastsock"]], ids=" ".join)
+def test_a_checkout_that_is_not_built_says_what_to_do(tmp_path, words):
+    """It hides the installed package from what starts in it; the command fastsock is not affected."""
+    whole = Path(fastsock.__file__).parent
+    shutil.copytree(whole, tmp_path / "fastsock", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
+    options = {"cwd": tmp_path, "env": environment({}), "capture_output": True, "text": True, "timeout": DEADLINE}
+    done = subprocess.run([sys.executable, *words], check=False, **options)
+    assert done.returncode == 1
+    assert f"fastsock is not built in {tmp_path}: run `pip install -e .` there" in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == 1 or words[0] == "-c"
+    command = shutil.which("fastsock", path=sysconfig.get_path("scripts"))
+    assert subprocess.run([command, "run", "-c", ENABLED], check=True, **options).stdout == "True\n"
 
 
 # ---- who goes away -----------------------------------------------------------------------------------------
