@@ -185,6 +185,7 @@ to do about each reason. The exit status is then the program's.
     )
     made.add_argument("--interval", metavar="SECONDS", type=seconds, default=1.0, help="between two looks (default: 1)")
     made.add_argument("--rounds", metavar="N", type=whole, help="end behind so many")
+    made.add_argument("pids", metavar="PID", nargs="*", type=whole, help="only these processes")
     made.explains = _columns_of_top
 
     made = command(
@@ -296,7 +297,7 @@ def top(options: argparse.Namespace) -> int:
     """What they do."""
     from fastsock.tools import top
 
-    return top.run(options.interval, options.rounds)
+    return top.run(set(options.pids) or None, options.interval, options.rounds)
 
 
 def bench(options: argparse.Namespace) -> int:

@@ -275,7 +275,7 @@ def test_top_shows_ports_in_80_columns():
         near, far = program.line().split()
 
         def shown():
-            written = on_a_terminal(["top", "--rounds", "1", "--interval", "0.1"], 80)
+            written = on_a_terminal(["top", "--rounds", "1", "--interval", "0.1", str(program.pid)], 80)
             return f"127.0.0.1:{near}" in written and written
 
         written = until(shown, "the process answers")
@@ -288,7 +288,7 @@ def test_top_writes_one_round_of_whole_lines_into_a_pipe():
         near, _ = program.line().split()
 
         def shown():
-            done = ended(["top", "--interval", "0.1"])
+            done = ended(["top", "--interval", "0.1", str(program.pid)])
             assert (done.returncode, done.stderr) == (0, "")
             return f"127.0.0.1:{near}" in done.stdout and done.stdout
 

@@ -67,7 +67,7 @@ LAYERS = (
     {"tools.columns", "tools.looking"},
     {"reporting"},
     {"_boot"},
-    {"tools.checks"},
+    {"tools.checks", "tools.peers"},
     {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},
     {"cli", "_boot.sitecustomize"},
     {"__main__"},

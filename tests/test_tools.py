@@ -85,7 +85,7 @@ def test_ss_of_a_process_that_is_none_of_ours():
 
 @pytest.mark.parametrize(
     "words",
-    [["ss", "x"], ["ss", "--all"], ["top", "5"], ["top", "--interval"], ["bench", "--seconds", "0"]],
+    [["ss", "x"], ["ss", "--all"], ["top", "x"], ["top", "--interval"], ["bench", "--seconds", "0"]],
     ids=" ".join,
 )
 def test_nonsense_on_the_command_line(words):
@@ -112,7 +112,7 @@ def test_top_shows_rates_of_a_busy_connection():
         program.line()
         until(lambda: looking.look({program.pid}), "it answers")
         for _ in range(4):  # it may not answer within the half second that it has
-            done = run("top", "--interval", "0.5", "--rounds", "2", COLUMNS="200")
+            done = run("top", "--interval", "0.5", "--rounds", "2", program.pid)
             if str(program.pid) in done.stdout:
                 break
     assert (done.returncode, done.stderr) == (0, "")

@@ -72,9 +72,9 @@ class Rates:
     """Seconds of polling in blocking calls, at least."""
 
 
-def sample() -> Sample:
-    """Looks once. OSError if nobody can be asked."""
-    processes = looking.look()
+def sample(pids: set[int] | None = None) -> Sample:
+    """Looks once, at all processes or at these. OSError if nobody can be asked."""
+    processes = looking.look(pids)
     return Sample(time.monotonic(), tuple(processes), {each.pid: processor_seconds(each.pid) for each in processes})
 
 
@@ -165,18 +165,18 @@ def drawn(before: Sample, now: Sample, width: int | None) -> list[str]:
     return made[:-1]
 
 
-def run(interval: float, rounds: int | None) -> int:
-    """Shows the tables anew every `interval` seconds, `rounds` times, or until it is interrupted. What is no terminal
-    gets whole lines, and one round. Returns 0; OSError if nobody can be asked."""
+def run(pids: set[int] | None, interval: float, rounds: int | None) -> int:
+    """Shows the tables, of all processes or of these, anew every `interval` seconds, `rounds` times, or until it is
+    interrupted. What is no terminal gets whole lines, and one round. Returns 0; OSError if nobody can be asked."""
     terminal = sys.stdout.isatty()
     live = terminal and rounds is None
     left = rounds if rounds is not None else None if terminal else 1
     with _screen(live):
-        before = sample()
+        before = sample(pids)
         try:
             while left is None or left > 0:
                 time.sleep(interval)
-                now = sample()
+                now = sample(pids)
                 size = shutil.get_terminal_size() if terminal else None
                 shown = drawn(before, now, size.columns if size else None)
                 print((CLEAR if live else "") + "\n".join(shown[: size.lines - 1] if live and size else shown))
