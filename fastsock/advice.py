@@ -67,8 +67,8 @@ ADVICE = MappingProxyType(
             "TCP_CORK, TCP_ULP): leave it out in code of yours; else nothing to do."
         ),
         Reason.POLLED: (
-            "Nothing to do: this end waits with select, poll or epoll, as requests, httpx and trio do, and would gain "
-            "nothing. What gains is blocking sockets and asyncio's transports."
+            "Nothing to do: the program waits with select, poll or epoll, as requests, httpx and trio do, and would "
+            "gain nothing. What gains is blocking sockets and asyncio's transports."
         ),
         Reason.DETACHED: (
             "Nothing to do: the descriptor was taken away (detach(), TLS of ssl.SSLSocket), so that it stays on the "

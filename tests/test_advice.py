@@ -71,7 +71,7 @@ def test_a_python_program_without_fastsock_is_named_where_that_helps(reason):
         (Reason.SEEKING, Reason.DETACHED, "(pid 9), refused: descriptor detached. For that end: Nothing to do"),
         (Reason.PEER, "", "gunicorn app:app (pid 9), has fastsock, and did not answer"),
         (Reason.PEER, Reason.PEER, "gunicorn app:app (pid 9), has fastsock, and did not answer"),
-        (Reason.POLLED, Reason.POLLED, "Nothing to do: this end waits"),
+        (Reason.POLLED, Reason.POLLED, "Nothing to do: the program waits"),
         (Reason.SEEKING, "", "Nothing to do: it was looking"),
     ],
 )

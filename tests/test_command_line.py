@@ -185,7 +185,8 @@ def interrupted(words, shown):
     """Sends a Ctrl-C to the command and to what it has started, once it has written something or started a process."""
     with subprocess.Popen(
         [*FASTSOCK, *words],
-        env=environment({}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment({"FASTSOCK_MOVE_AFTER": "1000000"}),  # so that doctor waits for its connection
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     ) as process:  # fmt: skip
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -272,24 +273,32 @@ def settings() -> Findings:
         yield Finding(WARN, "settings", f"no such setting: {', '.join(unknown)}", do)
 
 
-def started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A process of ours whose output we read. An interrupt from the terminal is for us, who end it then: it comes up
-    with the signal blocked, and says nothing."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+@contextmanager
+def started(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process of ours whose output we read, killed on leaving. An interrupt from the terminal is for us alone: the
+    process comes up with the signal blocked. One that comes meanwhile is raised when there is a process to kill."""
+    before, process = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), None
     try:
-        return subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield process
     finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 ECHO = """
-import sys, fastsock
+import contextlib, sys, fastsock
 with fastsock.socket() as listener:
     listener.bind(("127.0.0.1", 0))
     listener.listen(1)
     print(listener.getsockname()[1], flush=True)
     connection, _ = listener.accept()
-    with connection:
+    with connection, contextlib.suppress(ConnectionError):  # the other end is interrupted
         while data := connection.recv(100):
             connection.sendall(data)
 """
@@ -324,8 +333,6 @@ def a_connection() -> Findings:
             do = "bring the loopback interface up (ip link set lo up), or let the sandbox permit TCP to 127.0.0.1"
             yield Finding(BAD, "connection", says, do)
             return
-        finally:
-            server.kill()
     if path_taken.path == "ring":
         yield Finding(OK, "connection", f"one between two processes moved to the ring within {spent * 1000:.0f} ms")
     else:

@@ -11,6 +11,7 @@ import socket as stdlib
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from statistics import median
 
 import attrs
@@ -77,7 +78,7 @@ def serve(work: Work) -> None:
         connection, _ = listener.accept()
     connection.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
     buffer = memoryview(bytearray(max(work.size, 1 << 16)))
-    with connection:
+    with connection, suppress(ConnectionError):  # the client was interrupted
         if work.echo:
             while whole(connection, buffer[: work.size]):
                 connection.sendall(buffer[: work.size])
@@ -136,28 +137,21 @@ def slice_of(work: int, path: str, seconds: float) -> tuple[float, float, str, s
     else:
         environment.pop(_boot.RUN, None)
     command = [sys.executable, "-m", "fastsock.tools.quickbench"]
-    server, client = started([*command, "serve", str(work)], environment), None
-    try:
+    with started([*command, "serve", str(work)], environment) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         if not port:
             raise RuntimeError("the server did not start")
-        words = [*command, "use", str(work), port, str(seconds)]
-        client = started(words, environment)
-        said, _ = client.communicate(timeout=seconds + GRACE)
-        if client.returncode:
-            raise RuntimeError("the client failed")
-        speed, spent, count, taken, reason = json.loads(said)
-        spent += float(server.stdout.readline())
-        return speed, spent / max(count, 1) * 1e6, taken, reason
-    except (subprocess.TimeoutExpired, ValueError) as error:
-        raise RuntimeError(f"no measurement: {error}") from error
-    finally:
-        for process in (server, client) if client is not None else (server,):
-            process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+        try:
+            with started([*command, "use", str(work), port, str(seconds)], environment) as client:
+                said, _ = client.communicate(timeout=seconds + GRACE)
+            if client.returncode:
+                raise RuntimeError("the client failed")
+            speed, spent, count, taken, reason = json.loads(said)
+            spent += float(server.stdout.readline())
+        except (subprocess.TimeoutExpired, ValueError) as error:
+            raise RuntimeError(f"no measurement: {error}") from error
+    return speed, spent / max(count, 1) * 1e6, taken, reason
 
 
 def measure(number: int, seconds: float) -> Pair:
