@@ -114,8 +114,8 @@ class Settings:
     `move_after` 0 such connections move too."""
 
     ready_on_ring: bool = _setting(False, _flag)
-    """Whether `patch()` replaces `select.epoll`, `select.poll` and `select.select`, and so all of `selectors`, by what
-    asks connections on the ring in memory. A socket object that these are given counts as not handed out. Read when
+    """Whether `patch()` replaces `select.epoll`, and so the default of `selectors`, by a class that asks
+    connections on the ring in memory. A socket object that is registered there counts as not handed out. Read when
     the program is patched. Experimental."""
 
     meeting_ms: int = _setting(0, _number, 0, 10_000)
