@@ -1,7 +1,7 @@
 """`./dev demo`: three ordinary pairs of programs on kernel TCP and under fastsock, side by side, and what to try next.
 
 The programs (`bench/programs/scripts`) know nothing of fastsock: what differs is whether they are started by `python`
-or by `python -m fastsock run`. Both pairs of a row are alive at once and work in short slices by turns, so that what
+or by `fastsock run`. Both pairs of a row are alive at once and work in short slices by turns, so that what
 else the machine does happens to both. The exit status is 0 when every row was measured and its connections took the
 ring, whatever the ratios, and 1 otherwise.
 """
@@ -112,7 +112,7 @@ def cells(result: Result) -> list[str]:
 
 def table(results: list[Result]) -> Table:
     drawn = Table(
-        title="the same programs on kernel TCP (python ...) and under fastsock (python -m fastsock run ...)",
+        title="the same programs on kernel TCP (python ...) and under fastsock (fastsock run ...)",
         caption="ratio: median and quartiles of neighbouring slices; CPU time: of both ends together",
         show_lines=True,
     )

@@ -3,12 +3,12 @@
 An ordinary program; it does not know about fastsock.
 
     python examples/asgi_server.py
-    python -m fastsock run examples/asgi_server.py --loop asyncio
+    fastsock run examples/asgi_server.py --loop asyncio
 
 Needs uvicorn and starlette. Prints `listening on HOST:PORT` when it accepts connections. On SIGTERM it finishes what is
 under way and prints, as JSON, how many files it has and how many requests it had.
 
-The application alone, under any ASGI server: `python -m fastsock run -m uvicorn asgi_server:app` in this directory.
+The application alone, under any ASGI server: `fastsock run -m uvicorn asgi_server:app` in this directory.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """fastsock's counters of a process for Prometheus: call `export()` in your program, or run this one to see them.
 
-python -m fastsock run examples/prometheus_exporter.py --port 9400
+fastsock run examples/prometheus_exporter.py --port 9400
 curl http://127.0.0.1:9400/metrics
 """
 

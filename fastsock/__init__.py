@@ -6,6 +6,7 @@ import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from fastsock import _native as _native  # first: it says what to do where nothing is built
 from fastsock import observability as _observability
 from fastsock import rendezvous as _rendezvous
 from fastsock._native import vi as _vi

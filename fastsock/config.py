@@ -12,7 +12,15 @@ import attrs
 
 from fastsock.errors import SettingError
 
-__all__ = ["Settings", "active", "configure", "from_environment", "on_change", "origins", "use"]
+__all__ = ["Settings", "active", "configure", "from_environment", "on_change", "origins", "unknown", "use"]
+
+PREFIX = "FASTSOCK_"
+RUN, STATS, REPORT = f"{PREFIX}RUN", f"{PREFIX}RUN_STATS", f"{PREFIX}RUN_REPORT"
+"""Set by `fastsock run` and `fastsock doctor` for the programs that they start: see `fastsock._boot`."""
+TOLD = f"{PREFIX}RUN_TOLD"
+"""Set where the command line has warned of variables that are no settings, so that no process below it does again."""
+OTHERS = {RUN, STATS, REPORT, TOLD, f"{PREFIX}DEBUG"}
+"""Variables that are known and are no settings. DEBUG is for who builds fastsock."""
 
 Network = IPv4Network | IPv6Network
 PortRange = tuple[int, int]
@@ -147,8 +155,8 @@ class Settings:
     """A connection with one of these addresses never moves."""
 
     memory_cap: int = _setting(1 << 32, _number, 0, 1 << 46)
-    """Bytes of shared memory this process maps for connections at most; beyond it they stay on kernel TCP. Counts
-    whole regions (2 MiB with the other defaults), of which an idle connection touches three pages."""
+    """Bytes of shared memory that the connections of this process may have touched; where a whole region more (2 MiB
+    with the other defaults) would exceed it, a connection stays on kernel TCP. An idle one touches two pages."""
 
     def __attrs_post_init__(self) -> None:
         if self.ack_threshold >= max(self.window, 2):
@@ -177,7 +185,7 @@ class Settings:
 
 
 def from_environment(overrides: Mapping[str, Any] = {}, environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from FASTSOCK_* variables, with `overrides` on top.
+    """Settings from FASTSOCK_* variables, with `overrides` on top. A variable that is empty counts as not set.
 
     Raises SettingError for a value out of range and TypeError for an override that is no setting."""
     environ = os.environ if environ is None else environ
@@ -185,8 +193,16 @@ def from_environment(overrides: Mapping[str, Any] = {}, environ: Mapping[str, st
     for name in overrides:
         if name not in names:
             raise TypeError(f"no setting {name!r}; there are {', '.join(names)}")
-    values: dict[str, Any] = {n: environ[f"FASTSOCK_{n.upper()}"] for n in names if f"FASTSOCK_{n.upper()}" in environ}
+    values: dict[str, Any] = {name: environ[_variable(name)] for name in names if _is_set(_variable(name), environ)}
     return Settings(**{**values, **overrides})
+
+
+def _variable(name: str) -> str:
+    return f"{PREFIX}{name.upper()}"
+
+
+def _is_set(variable: str, environ: Mapping[str, str]) -> bool:
+    return bool(environ.get(variable, "").strip())
 
 
 def origins(overrides: Collection[str] = (), environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -194,11 +210,28 @@ def origins(overrides: Collection[str] = (), environ: Mapping[str, str] | None =
     environ = os.environ if environ is None else environ
     found = {}
     for field in attrs.fields(Settings):
-        variable = f"FASTSOCK_{field.name.upper()}"
-        found[field.name] = (
-            "argument" if field.name in overrides else variable if variable in environ else "default"
-        )
+        variable = _variable(field.name)
+        given = "argument" if field.name in overrides else variable if _is_set(variable, environ) else "default"
+        found[field.name] = given
     return found
+
+
+def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that begin like a setting's and are none -> the setting's that is spelled most like it, or ""."""
+    environ = os.environ if environ is None else environ
+    known = {_variable(field.name) for field in attrs.fields(Settings)}
+    names = sorted(
+        name for name in environ if name.startswith(PREFIX) and name not in known | OTHERS and _is_set(name, environ)
+    )
+    return {name: _nearest(name, known) for name in names}
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    import difflib  # nearly every program does without
+
+    ends = [variable.removeprefix(PREFIX) for variable in known]
+    near = difflib.get_close_matches(name.removeprefix(PREFIX), sorted(ends), 1)
+    return PREFIX + near[0] if near else ""
 
 
 _active: Settings | None = None

@@ -88,9 +88,11 @@ class Metric:
     """Something that is counted, as OpenTelemetry describes it."""
 
     name: str
+    """As metrics are named there: "fastsock.io"."""
     unit: str
     """In UCUM: By (bytes), s, or what is counted in braces."""
     description: str
+    """One line for people."""
     points: tuple[tuple[Mapping[str, str], float], ...]
     """Attributes and value of each."""
     grows: bool = True

@@ -8,6 +8,7 @@ any way.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from fastsock import addresses, config
@@ -64,7 +65,20 @@ REASONS: tuple[str, ...] = tuple(getattr(Reason, name) for name in sorted(NUMBER
 SEEK_SECONDS = 2.0  # that a name is looked up for before the peer counts as foreign, and an answer is waited for
 
 
+_told_of_unknown: set[str] = set()
+
+
+def _tell_of_unknown() -> None:
+    """Variables that look like settings and are none are told once, here or by the command line."""
+    if config.TOLD not in os.environ:
+        for variable, nearest in config.unknown().items():
+            if variable not in _told_of_unknown:
+                _told_of_unknown.add(variable)
+                event(WARNING, "fastsock.no_such_setting", variable=variable, nearest=nearest)
+
+
 def _apply(settings: config.Settings) -> None:
+    _tell_of_unknown()
     set_poll_budget(settings.poll_us)
     set_beginning(settings.enabled, settings.move_after, settings.meeting_ms)
     set_terms(
@@ -171,7 +185,7 @@ def leave(endpoint: Endpoint) -> bool:
 
 
 def report_violation(endpoint: Endpoint, what: str) -> None:
-    """A peer broke the protocol. The caller resets the connection, and raises."""
+    """The ring of a connection is broken, by the peer or by this side: `what` says how. The caller resets it."""
     event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 import fastsock
-from fastsock import addresses, config, observability
+from fastsock import addresses, config, observability, rendezvous
 from fastsock._native import vi
 
 __all__ = ["loops_out_of_reach", "start"]
@@ -61,10 +61,10 @@ class Recorder:
         if os.getpid() == process:  # else a forked child that leaves through sys.exit()
             stats = attrs.asdict(fastsock.stats())
             stats["fallback_reasons"] = dict(stats["fallback_reasons"])
-            self._write({"event": "end", "stats": stats, "loops": loops_out_of_reach()})
+            self._write({"event": "end", "stats": stats, "loops": loops_out_of_reach(), "open": still_open()})
 
     def _write(self, values: dict[str, Any]) -> None:
-        line = json.dumps({"time": time.time(), "argv": sys.argv[:1], **values}, default=str)
+        line = json.dumps({"time": time.time(), "argv": sys.orig_argv, **values}, default=str)
         try:
             with open(os.path.join(self.directory, f"{os.getpid()}.jsonl"), "a", encoding="utf-8") as file:
                 file.write(line + "\n")
@@ -82,6 +82,15 @@ def _ends(fd: int | None) -> dict[str, str]:
     except OSError:
         return {}  # reset, or closed
     return {"local": local, "peer": peer}
+
+
+def still_open() -> list[dict[str, str]]:
+    """The connections of this process that are open, where each is and why."""
+    found = []
+    for fd, endpoint in vi.tracked().items():
+        if ends := _ends(fd):
+            found.append({**ends, **attrs.asdict(rendezvous.path_from(endpoint.standing))})
+    return found
 
 
 def loops_out_of_reach() -> list[str]:

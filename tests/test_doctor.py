@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -222,6 +223,51 @@ def test_a_reason_with_the_addresses_of_its_connections(watched):
     assert example["peer"].startswith("127.0.0.1:")
 
 
+BASH = """["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/$0; while echo x >&3; do read -u 3 line; sleep 0.02; done"]"""
+ENDLESS = "while sock.sendall(b'x') or sock.recv(9): time.sleep(0.02)"
+CLIENT = f"import socket, sys, time; sock = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); {{}}{ENDLESS}"
+LISTENS = "listening = socket.create_server(('127.0.0.1', 0)); sock.fileno()\n"  # (by a listener it can be asked)
+OTHER_ENDS = {
+    "bash": (BASH, "Nothing to do: the other end, bash -c "),
+    "python": (f"[sys.executable, '-I', '-c', {CLIENT.format(chr(10))!r}]", "If it is yours, start the other end, "),
+    "refuses": (f"[sys.executable, '-c', {CLIENT.format(LISTENS)!r}]", f"refused: {Reason.POLLED}. For that end: "),
+}
+
+
+@pytest.mark.parametrize("other", OTHER_ENDS)
+def test_the_program_at_the_other_end_is_named_and_gets_no_advice_that_it_cannot_take(watched, other):
+    command, says = OTHER_ENDS[other]
+    for seconds in (2, 5, 15):  # on a busy machine the doctor may not look in time
+        said = watched(f"""
+        import os, socket, subprocess, sys, time
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            peer = subprocess.Popen([*{command}, str(listener.getsockname()[1])], stderr=subprocess.DEVNULL)
+            far = listener.accept()[0]
+        ends = time.monotonic() + {seconds}
+        while time.monotonic() < ends:
+            far.sendall(far.recv(9))
+        peer.kill()
+        """)
+        (end,) = (end for reason in (Reason.PEER, Reason.SEEKING) for end in said["examples"].get(reason, []))
+        if says in end["advice"]:
+            break
+    assert says in end["advice"]
+    assert "(pid " in end["program"]
+    assert said["refused_by"].get(Reason.PEER, "the other end") == "the other end"
+    told = doctor.told(doctor.Watched(**{name: said[name] for name in attrs.fields_dict(doctor.Watched)}), [""])
+    assert says[:40] in " ".join(told.split())
+
+
+def test_a_program_that_is_over_before_it_is_seen_gets_the_advice_too(watched):
+    """Its connection is open at its end, and who listens at the other end is there still: this process."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        said = watched(f"import socket; sock = socket.create_connection(('127.0.0.1', {port})); sock.sendall(b'x')")
+    (end,) = said["examples"][Reason.FEW]
+    assert end["peer"] == f"127.0.0.1:{port}"
+    assert f"(pid {os.getpid()})" in end["program"]
+
+
 def test_child_processes_are_watched_too(watched):
     said = watched(
         ECHO
@@ -316,7 +362,7 @@ def test_every_event_of_a_program_is_told_with_what_to_do():
         ),
         events={"fastsock.violation": ["ack ahead"]},
     )
-    assert "same version of fastsock" in doctor.told(said, ["x"])
+    assert "same version of fastsock" in " ".join(doctor.told(said, ["x"]).split())
 
 
 def test_the_report_in_words(tmp_path):

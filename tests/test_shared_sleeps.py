@@ -1,4 +1,4 @@
-"""Processes that share a connection sleep on one eventfd: a wakeup reaches the one it is for, and wakes once."""
+"""Processes that share a connection sleep on one futex: a wakeup reaches the one it is for, and wakes once."""
 
 import os
 import time

@@ -4,10 +4,12 @@ import importlib.util
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 import fastsock
@@ -76,7 +78,7 @@ def test_commands_that_the_documents_name_exist():
     assert sorted(named - set(ours)) == []
     tools = {word for text in texts for word in re.findall(r"^ {4}fastsock ([a-z]+)", text, re.MULTILINE)}
     assert {"doctor", "ss", "bench"} <= tools
-    assert sorted(tools - {"run", *cli.OPTIONS}) == []
+    assert sorted(tools - cli.COMMANDS.keys()) == []
     for word in {word for text in texts for word in re.findall(r"python -m ((?:bench|papers)[a-z.]*)", text)}:
         path = ROOT / word.rstrip(".").replace(".", "/")
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), word
@@ -98,6 +100,34 @@ def test_the_pictures_show_the_figures_beside_them():
         picture = (ROOT / "docs" / name).read_text()
         assert taken_on["kernel"] in picture
         assert taken_on["python"] in picture
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
+def test_the_caption_of_the_pictures_has_their_figures(page):
+    """They are from another machine than the tables: the caption says so, and how far they differ."""
+    curves = json.loads((ROOT / "docs/curves.json").read_text())["curves"]
+
+    def middle(panel, path, size):
+        return statistics.median(curves[panel][path][str(size)])
+
+    near, far = (middle("latency", path, 4) for path in ("fastsock ring", "kernel TCP"))
+    ring, kernel = (middle("bandwidth", path, 65536) for path in ("fastsock ring", "kernel TCP"))
+    text = " ".join((ROOT / page).read_text().split())
+    for said in (
+        f"The ring takes {near * 1e6:.1f} us", f"kernel TCP takes {far * 1e6:.0f} us there",
+        f"{far / near:.0f} times less in the picture", f"kernel TCP carries {kernel / 1e9:.1f} GB/s there",
+        f"the ring {ring / 1e9:.0f} and", f"{ring / kernel:.1f} times as much",
+    ):  # fmt: skip
+        assert said in text, said
+
+
+def test_attributes_of_the_api_page_have_their_own_words():
+    assert HOOKS
+    hooks = importlib.util.module_from_spec(HOOKS)
+    HOOKS.loader.exec_module(hooks)
+    for shown in (fastsock.Metric, fastsock.Path):
+        words = hooks.attribute_docs(shown)
+        assert len(words) == len(set(words.values())) == len(attrs.fields(shown)), shown
 
 
 def test_a_link_out_of_the_repository_fails_the_build():

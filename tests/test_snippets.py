@@ -202,14 +202,13 @@ class Says:
         assert [part for part in self.parts if part not in said] == []
 
 
-SERVE = "python -m fastsock run server.py"
+SERVE = "fastsock run server.py"
 MOVED = "moved to the ring: [1-9]"
 RUN = {
-    "python -m fastsock run -m mypackage.client": Pair(f"{SERVE} --port 8000"),
-    "python -m fastsock run client.py": Pair(SERVE),
-    "FASTSOCK_POLL_US=20 FASTSOCK_PORTS_ALLOWED=8000-8100 python -m fastsock run server.py": Pair("", "tcp"),
+    "fastsock run -m mypackage.client": Pair(f"{SERVE} --port 8000"),
+    "fastsock run client.py": Pair(SERVE),
+    "FASTSOCK_POLL_US=20 FASTSOCK_PORTS_ALLOWED=8000-8100 fastsock run server.py": Pair("", "tcp"),
     "python client.py": Pair("python server.py", "tcp"),
-    "fastsock run client.py": Pair("fastsock run server.py"),
     "fastsock run app.py": Says("the program itself"),
     "fastsock doctor -- python client.py": Pair(SERVE, prints=MOVED),
     "FASTSOCK_ENABLED=0 fastsock run your_program.py": Pair(SERVE, "tcp"),
@@ -217,10 +216,10 @@ RUN = {
     "fastsock doctor": Says("connection"),
     "fastsock doctor -- python app.py": Says("the program itself", "moved to the ring: no end of a connection"),
     "fastsock ss": Says(""),
-    "python -m fastsock run -m uvicorn app:app --workers 2": Serves("--port {}"),
-    "python -m fastsock run -m uvicorn app:app": Serves("--port {}"),
-    "python -m fastsock run -m gunicorn -k uvicorn_worker.UvicornWorker -w 4 app:app": Serves("-b 127.0.0.1:{}"),
-    "python -m fastsock run -m hypercorn -k uvloop app:app": Serves("-b 127.0.0.1:{}"),
+    "fastsock run -m uvicorn app:app --workers 2": Serves("--port {}"),
+    "fastsock run -m uvicorn app:app": Serves("--port {}"),
+    "fastsock run -m gunicorn -k uvicorn_worker.UvicornWorker -w 4 app:app": Serves("-b 127.0.0.1:{}"),
+    "fastsock run -m hypercorn -k uvloop app:app": Serves("-b 127.0.0.1:{}"),
 }
 
 SERVERS = {value.server for value in RUN.values() if isinstance(value, Pair)}
@@ -230,7 +229,7 @@ SCRAPES = "test_prometheus_scrapes_the_example"
 ELSEWHERE = {
     "./dev demo": "test_demo.py::test_three_pairs_take_the_ring_and_it_ends_with_what_to_try_next",
     "fastsock bench": "test_tools.py::test_bench_measures_every_work_on_both_paths",
-    "python -m fastsock run examples/prometheus_exporter.py --port 9400": f"test_metrics.py::{SCRAPES}",
+    "fastsock run examples/prometheus_exporter.py --port 9400": f"test_metrics.py::{SCRAPES}",
     "curl http://127.0.0.1:9400/metrics": f"test_metrics.py::{SCRAPES}",
 }
 

@@ -62,10 +62,10 @@ LAYERS = (
     {"patching"},
     {""},  # the package itself
     {"advice", "tools"},
-    {"tools.looking"},
+    {"tools.columns", "tools.looking"},
     {"reporting"},
     {"_boot"},
-    {"tools.checks"},
+    {"tools.checks", "tools.peers"},
     {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},
     {"cli", "_boot.sitecustomize"},
     {"__main__"},

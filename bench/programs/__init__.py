@@ -1,7 +1,7 @@
 """Programs of other people's libraries under fastsock, next to the same ones without it: `python -m bench.programs`.
 
 A row of the table is a server program and a client program, ordinary ones: unchanged libraries, no word of fastsock
-in them (scripts/). They run as two pairs, alive at once: a plain one, and one started by `python -m fastsock run`. The
+in them (scripts/). They run as two pairs, alive at once: a plain one, and one started by `fastsock run`. The
 pairs are driven in short slices by turns, so that whatever the machine does happens to both, and neighbouring slices
 are compared. A third pair, plain again, is the null test: what its ratios differ by is noise.
 

@@ -22,7 +22,7 @@ enum { FS_RECEIVE = 1, FS_SEND = 2 }; /* what a wait is for */
 enum { FS_LOCALITY_UNKNOWN = 0, FS_HERE = 1, FS_ELSEWHERE = 2 }; /* of the peer */
 
 #define FS_NOT_ASKED ((int64_t)-2)     /* a timeout that no wait has needed yet */
-#define FS_VIOLATED ((int64_t)-100000) /* the peer broke the protocol: see vi.violation */
+#define FS_VIOLATED ((int64_t)-100000) /* the peer broke the protocol, or this side lost a part: see vi.violation */
 
 enum {
     FS_PATIENCE = 2, /* times some 10 ms that a call of the program waits for its turn before it looks for signals and its timeout */

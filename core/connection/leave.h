@@ -7,7 +7,7 @@
 enum fs_outcome { /* how fs_leave_ring ends */
     FS_IN_KERNEL = 1, /* the kernel's stream is the whole stream */
     FS_NEEDS_BRIDGE = 2,
-    FS_DISSOLVED = 3, /* a violation */
+    FS_DISSOLVED = 3, /* a violation of the peer's, or what cannot be mended at this side */
 };
 
 enum {

@@ -84,7 +84,7 @@
  *     fs_try_*: bytes; 0 at the end of the stream, from a receive; -EAGAIN if there is nothing to be had now; another
  *     negative errno as TCP would give it (-ECONNRESET, -EPIPE, -ETIMEDOUT, ...). What is sent without MSG_NOSIGNAL on
  *     a broken connection raises SIGPIPE, as send(2) does.
- *     FS_VIOLATED: the peer broke the protocol, and c->vi.violation names what it did. The connection cannot be mended.
+ *     FS_VIOLATED: the ring is broken. c->vi.violation names what the peer did, or what was lost at this side. It cannot be mended.
  *     The front end calls fs_note_broken, fs_reset_connection(fs_fd(c)) and fs_wake_own, and tells its program -ECONNRESET.
  *     Others: 0 or -errno, or what their contracts say. errno itself is not kept.
  *

@@ -17,15 +17,9 @@ from collections.abc import Mapping
 import attrs
 
 import fastsock
+from fastsock.config import REPORT, RUN, STATS
 
-RUN = "FASTSOCK_RUN"
-"""Set to 1 in a program started by `fastsock run` and in its descendants."""
-
-STATS = "FASTSOCK_RUN_STATS"
-"""The file of `run --stats`; the program takes it out of its environment, so that no child writes it too."""
-
-REPORT = "FASTSOCK_RUN_REPORT"
-"""The directory where `fastsock doctor` lets the program and its children report."""
+__all__ = ["REPORT", "RUN", "STATS", "environment", "start"]
 
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 
@@ -33,7 +27,9 @@ DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 def environment(inherited: Mapping[str, str], stats: str | None = None) -> dict[str, str]:
     """The environment for a patched program: `inherited`, with this directory first on PYTHONPATH.
 
-    `stats` names the file the process that is started writes its `fastsock.stats()` to when it exits.
+    `stats` names the file the process that is started writes its `fastsock.stats()` to when it exits. RUN is set in
+    the program and in all that it starts; STATS only in the program, which takes it out; REPORT is the directory where
+    `fastsock doctor` lets all of them report.
     """
     asked = {**inherited, RUN: "1"}
     # An empty PYTHONPATH counts as none, while an empty entry in a longer one is the current directory.

@@ -4,6 +4,7 @@ All of them are in one shared object, `_core`, together with the core in C that 
 a file for each module, so a finder of our own tells it where they are.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
@@ -53,6 +54,16 @@ class Finder:
         spec.has_location = True  # the module's __file__ is the shared object
         return spec
 
+
+if Finder.find_spec(f"{__name__}.vi", __path__) is None:
+    # (By this name `python -m fastsock` prints one line, and no traceback.)
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    raise ImportError(
+        f"fastsock is not built in {folder}: run `pip install -e .` there; or, if it is installed, leave that "
+        "folder or use the command fastsock, not python -m fastsock",
+        name="fastsock",
+        path=folder,
+    )
 
 # In front, so that a module of an older build, which had a file of its own, is never found. The finder keeps nothing,
 # so that one serves this package also when somebody imports it anew.

@@ -181,7 +181,7 @@ def path_of(standing: Standing | None) -> Path:
 
 
 def violated(endpoint: Endpoint) -> None:
-    """The peer broke the protocol: its connection is reset."""
+    """The ring is broken, by the peer or by this side: the connection is reset."""
     rendezvous.report_violation(endpoint, endpoint.reset())
 
 

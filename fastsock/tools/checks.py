@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import resource
+import signal
 import socket as stdlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -22,13 +23,19 @@ from fastsock import _boot, config, facade
 from fastsock.advice import advice_for
 from fastsock.rendezvous import DISABLED, Reason
 from fastsock.tools import looking
+from fastsock.tools.columns import Column
 
 _socket = stdlib.socket
 
-__all__ = ["CHECKS", "Finding", "all_findings", "busy", "remark"]
+__all__ = ["CHECKS", "Finding", "all_findings", "busy", "remark", "started"]
 
 OK, NOTE, WARN, BAD = "ok", "note", "warn", "bad"
-PREFIX = "FASTSOCK_"
+LEVELS = (
+    Column(OK, "as it should be"),
+    Column(NOTE, "good to know"),
+    Column(WARN, "something is slower than it could be, or does not move"),
+    Column(BAD, "nothing moves; the exit status is 1"),
+)
 PAIR_SECONDS = 10.0
 """How long the connection that is tried may take."""
 STATUS, TIMES = Path("/proc/self/status"), Path("/proc/stat")
@@ -41,7 +48,7 @@ class Finding:
     """Something that was looked at."""
 
     level: str
-    """"ok"; "note": good to know; "warn": something is slower or does not move; "bad": nothing moves."""
+    """One of `LEVELS`."""
     what: str
     says: str
     do: str = ""
@@ -74,7 +81,7 @@ def kernel() -> Findings:
 
 
 def memory() -> Findings:
-    """A sealed memfd, which is what a connection's region is made of; and the limit on memory of this control group."""
+    """A sealed memfd, which is what a connection's region is made of."""
     import fcntl
 
     try:
@@ -88,6 +95,10 @@ def memory() -> Findings:
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals)
         yield Finding(OK, "memfd", "can be made and sealed")
+
+
+def memory_cap() -> Findings:
+    """The limit on memory of this control group."""
     limit = _control_group("memory.max")
     cap = config.active().memory_cap
     if limit.isdigit() and int(limit) < cap:
@@ -254,29 +265,40 @@ def settings() -> Findings:
     given = [f"{name}={getattr(made, name)} ({origin})" for name, origin in origins.items() if origin != "default"]
     level, do = (OK, "") if made.enabled else (BAD, advice_for(DISABLED))
     yield Finding(level, "settings", ", ".join(given) or "all defaults", do)
-    known = {f"{PREFIX}{name.upper()}" for name in origins}
-    own = {_boot.RUN, _boot.STATS, _boot.REPORT}
-    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known | own)
+    unknown = config.unknown()
     if unknown:
-        yield Finding(WARN, "settings", f"no such setting: {', '.join(unknown)}", _meant(unknown, known))
+        near = [name for name in dict.fromkeys(unknown.values()) if name]
+        known = sorted(f"{config.PREFIX}{name.upper()}" for name in origins)
+        do = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(known)}"
+        yield Finding(WARN, "settings", f"no such setting: {', '.join(unknown)}", do)
 
 
-def _meant(unknown: Sequence[str], known: Collection[str]) -> str:
-    """Names like those that somebody wrote, or all."""
-    ends = [name.removeprefix(PREFIX) for name in known]
-    near = [end for name in unknown for end in difflib.get_close_matches(name.removeprefix(PREFIX), ends, 1)]
-    meant = [PREFIX + end for end in dict.fromkeys(near)]
-    return f"did you mean {', '.join(meant)}?" if meant else f"there are {', '.join(sorted(known))}"
+@contextmanager
+def started(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process of ours whose output we read, killed on leaving. An interrupt from the terminal is for us alone: the
+    process comes up with the signal blocked. One that comes meanwhile is raised when there is a process to kill."""
+    before, process = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), None
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield process
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 ECHO = """
-import sys, fastsock
+import contextlib, sys, fastsock
 with fastsock.socket() as listener:
     listener.bind(("127.0.0.1", 0))
     listener.listen(1)
     print(listener.getsockname()[1], flush=True)
     connection, _ = listener.accept()
-    with connection:
+    with connection, contextlib.suppress(ConnectionError):  # the other end is interrupted
         while data := connection.recv(100):
             connection.sendall(data)
 """
@@ -284,11 +306,12 @@ with fastsock.socket() as listener:
 
 def a_connection() -> Findings:
     """The proof: a connection between two processes, here and now."""
+    config.active()  # an error of it is told here, and not by the other process
     command = [sys.executable, "-c", ECHO]
     environ = {name: value for name, value in os.environ.items() if name != _boot.RUN}
     path = [str(Path(fastsock.__file__).parent.parent), *filter(None, [environ.get("PYTHONPATH")])]
     environ["PYTHONPATH"] = os.pathsep.join(path)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True) as server:
+    with started(command, environ) as server:
         try:
             assert server.stdout is not None
             port = server.stdout.readline().strip()
@@ -310,8 +333,6 @@ def a_connection() -> Findings:
             do = "bring the loopback interface up (ip link set lo up), or let the sandbox permit TCP to 127.0.0.1"
             yield Finding(BAD, "connection", says, do)
             return
-        finally:
-            server.kill()
     if path_taken.path == "ring":
         yield Finding(OK, "connection", f"one between two processes moved to the ring within {spent * 1000:.0f} ms")
     else:
@@ -361,11 +382,23 @@ def remark(share: float) -> str:
 
 
 CHECKS: tuple[Callable[[], Findings], ...] = (
-    python, kernel, memory, names, processors, descriptors, sandbox, namespaces, patchers, loops, settings,
+    python, kernel, memory, memory_cap, names, processors, descriptors, sandbox, namespaces, patchers, loops, settings,
     a_connection, running,
 )  # fmt: skip
 
 
+NEEDS_SETTINGS = {memory_cap: "memory", a_connection: "connection"}
+"""Checks that depend on settings -> what they look at."""
+
+
 def all_findings() -> list[Finding]:
-    """Every check, in the order of `CHECKS`."""
-    return [finding for check in CHECKS for finding in check()]
+    """Every check, in the order of `CHECKS`. Where a setting is refused, one line says so, and what does not depend on
+    settings is looked at all the same."""
+    found = []
+    for check in CHECKS:
+        try:
+            found += list(check())
+        except fastsock.SettingError:
+            says = "not looked at, as a setting is refused"
+            found.append(Finding(NOTE, NEEDS_SETTINGS[check], says, "see the line settings"))
+    return found

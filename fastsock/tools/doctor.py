@@ -12,19 +12,24 @@ import textwrap
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from fastsock import _boot
-from fastsock.advice import advice_for
+from fastsock import _boot, config
+from fastsock.advice import advice_for, refused_by
+from fastsock.rendezvous import Reason
 from fastsock.tools import checks, looking
+from fastsock.tools.peers import Peers
 
 __all__ = ["Watched", "examine", "watch"]
 
 LOOK_SECONDS = 0.5
 """Between two looks at the program's processes."""
+LONGEST = 120
+"""Characters of a command line that are shown."""
 SHOWN = 8
 """Connections that are listed of each kind."""
 
@@ -75,7 +80,8 @@ class Watched:
     stayed: dict[str, int]
     """Reason -> ends of connections that stayed on kernel TCP for it."""
     examples: dict[str, list[dict[str, Any]]]
-    """Reason -> some of them, as far as their addresses are known."""
+    """Reason -> some of them, as far as their addresses are known: pid, local, peer, the program at the other end, and
+    what to do."""
     events: dict[str, list[str]]
     """Other things that happened: event -> what it said."""
     loops: list[str]
@@ -85,8 +91,13 @@ class Watched:
 
     @property
     def advice(self) -> dict[str, str]:
-        """Reason -> what to do about it."""
+        """Reason -> what to do about it, whatever is at the other end."""
         return {reason: advice_for(reason) for reason in self.stayed}
+
+    @property
+    def refused_by(self) -> dict[str, str]:
+        """Reason -> the end that refused, or ""."""
+        return {reason: refused_by(reason) for reason in self.stayed}
 
 
 def watch(command: Sequence[str], as_json: bool) -> int:
@@ -95,29 +106,32 @@ def watch(command: Sequence[str], as_json: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="fastsock-doctor-") as directory:
         watched = _watch(command, directory)
     if as_json:
-        print(json.dumps({**attrs.asdict(watched), "advice": watched.advice}, indent=2))
+        derived = {"advice": watched.advice, "refused_by": watched.refused_by}
+        print(json.dumps({**attrs.asdict(watched), **derived}, indent=2))
     else:
         print(told(watched, command), file=sys.stderr)
     return watched.status
 
 
 def _watch(command: Sequence[str], directory: str) -> Watched:
+    config.from_environment()  # an error of it is told here, and not by each Python process
     environment = {**_boot.environment(os.environ), _boot.REPORT: directory}
     began = time.monotonic()
     try:
         program = subprocess.Popen(command, env=environment)
     except OSError as error:
-        hint = f"; a Python program starts so: fastsock doctor -- python {command[0]}" if _is_file(command[0]) else ""
-        raise RuntimeError(f"{command[0]} does not start: {error.strerror}{hint}") from None
+        raise RuntimeError(_does_not_start(command[0], error)) from None
     # An interrupt from the terminal reaches the program too: it decides what that means. Other signals are passed on.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))
     seen: dict[tuple[int, int], looking.Connection] = {}
+    peers = Peers()
     try:
         while program.poll() is None:
             pids = {int(path.stem) for path in Path(directory).glob("*.jsonl")}
-            for process in _looked_at(pids):
-                for connection in process.connections:
+            processes = _looked_at(peers, pids)
+            for process in processes:
+                for connection in process.connections if process.pid in pids else ():
                     seen[process.pid, connection.inode] = connection
             try:
                 program.wait(LOOK_SECONDS)
@@ -129,20 +143,31 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
     seconds = time.monotonic() - began
     records = {int(path.stem): _lines(path) for path in sorted(Path(directory).glob("*.jsonl"))}
     status = program.returncode if program.returncode >= 0 else 128 - program.returncode
-    return _judged(records, seen, status, seconds)
+    return _judged(records, seen, peers, status, seconds)
 
 
-def _looked_at(pids: set[int]) -> list[looking.Process]:
-    """The processes that answer: none where nobody can be asked, as without /proc. What they wrote down is left."""
-    try:
-        return looking.look(pids) if pids else []
-    except OSError:
-        return []
+def _looked_at(peers: Peers, pids: set[int]) -> list[looking.Process]:
+    """The processes that answer, those at the other ends too: none where nobody can be asked, as without /proc. What
+    they wrote down is left."""
+    processes: list[looking.Process] = []
+    with suppress(OSError):
+        processes = looking.look(None) if pids else []
+    with suppress(OSError):
+        peers.look(pids, processes)
+    return processes
 
 
-def _is_file(word: str) -> bool:
-    """Whether somebody has named a file where a command belongs."""
-    return word.endswith(".py") or os.path.isfile(word)
+def _does_not_start(word: str, error: OSError) -> str:
+    """Why a command does not start, with the command that does if somebody has named a file in its place."""
+    if not os.path.isfile(word):
+        hint = f"; a Python program starts so: fastsock doctor -- python {word}" if word.endswith(".py") else ""
+        return f"{word} does not start: {error.strerror}{hint}"
+    python = f"fastsock doctor -- python {word}"
+    if not os.access(word, os.X_OK):
+        return f"{word} is not executable; a Python program starts so: {python}"
+    if os.sep not in word:
+        return f"{word} is a file here and no command: fastsock doctor -- ./{word}"
+    return f"{word} does not start: {error.strerror}; a Python program starts so: {python}"
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -158,6 +183,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 def _judged(
     records: dict[int, list[dict[str, Any]]],
     seen: dict[tuple[int, int], looking.Connection],
+    peers: Peers,
     status: int,
     seconds: float,
 ) -> Watched:
@@ -169,9 +195,11 @@ def _judged(
     origins: dict[str, str] = {}
     processes = {}
     for pid, lines in records.items():
-        processes[pid] = next((" ".join(line["argv"]) for line in lines if line.get("argv")), "?")
+        processes[pid] = looking.command_line(next((line["argv"] for line in lines if line.get("argv")), []))
         counted = None
         decided: Counter[str] = Counter()
+        decided_ends: set[tuple[str, str]] = set()
+        left_open: list[dict[str, str]] = []
         for line in lines:
             what = line["event"]
             if what == "start":
@@ -179,8 +207,10 @@ def _judged(
             elif what == "end":
                 counted = line["stats"]["fallback_reasons"]
                 loops.update(line["loops"])
+                left_open = [one for one in line["open"] if one["path"] == "tcp"]
             elif what == "fastsock.path":
                 end = {"pid": pid, "local": line.get("local", "?"), "peer": line.get("peer", "?")}
+                decided_ends.add((end["local"], end["peer"]))
                 if line["path"] == "ring":
                     moved.append(end)
                 else:
@@ -199,23 +229,60 @@ def _judged(
             stayed += decided
         else:
             stayed.update(counted)
+            for reason, ends in _undecided(pid, counted, decided_ends, left_open, seen, peers).items():
+                examples[reason] += [{"pid": pid, "local": local, "peer": peer} for local, peer in ends]
+    for reason, shown in examples.items():
+        examples[reason] = [_with_peer(reason, end, peers) for end in shown[:SHOWN]]
     return Watched(
         status=status,
         seconds=seconds,
         processes=processes,
         moved=moved,
         stayed=dict(stayed.most_common()),
-        examples={reason: ends[:SHOWN] for reason, ends in examples.items()},
+        examples=dict(examples),
         events={what: sorted(said) for what, said in sorted(events.items())},
         loops=sorted(loops),
         origins=origins,
     )
 
 
+def _undecided(
+    pid: int,
+    counted: dict[str, int],
+    decided: set[tuple[str, str]],
+    left_open: list[dict[str, str]],
+    seen: dict[tuple[int, int], looking.Connection],
+    peers: Peers,
+) -> dict[str, set[tuple[str, str]]]:
+    """Connections that ended before their path was decided, by the reason that counted them."""
+    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for one in left_open:
+        found[one["reason"]].add((one["local"], one["peer"]))
+    for (owner, _), end in seen.items():
+        if owner == pid and end.path == "tcp" and end.reason in counted:
+            found[end.reason].add((end.local, end.peer))
+    told = {ends for each in found.values() for ends in each}
+    silent = peers.ends.get(pid, set()) - told - decided  # a process that never looked for a peer does not answer
+    for reason in (Reason.FEW, Reason.SEEKING):
+        if 0 < len(silent) <= counted.get(reason, 0) - len(found[reason]):
+            found[reason] |= silent
+            break
+    return {reason: ends - decided for reason, ends in found.items()}
+
+
+def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]:
+    """An example, with the program at its other end and what to do about it."""
+    try:
+        peer = peers.of(end["local"], end["peer"])
+    except OSError:
+        peer = None
+    return {**end, "program": str(peer) if peer else "", "advice": advice_for(reason, peer)}
+
+
 EVENTS = {
     "fastsock.declined": "fastsock gave way, and everything stayed on kernel TCP",
     "fastsock.out_of_reach": "imported from socket before the patch, so out of reach",
-    "fastsock.violation": "a peer broke the protocol, and its connection was reset",
+    "fastsock.violation": "a connection was reset, as its ring was broken",
     "fastsock.bridge": "a connection went back to the kernel over a bridge process, which is slow",
     "fastsock.stays_on_ring": "a connection could not go back to the kernel",
     "fastsock.rendezvous_failed": "a move could not be made",
@@ -226,7 +293,10 @@ EVENTS = {
 EVENT_ADVICE = {
     "fastsock.declined": "take the other's monkey patching out of the program, or leave it on kernel TCP",
     "fastsock.out_of_reach": "start the program by fastsock run, or call patch() before these imports",
-    "fastsock.violation": "run the same version of fastsock at both ends; if they do, please report it",
+    "fastsock.violation": (
+        "if a process of this side was killed or had no descriptors left, see to that; else run the same version of "
+        "fastsock at both ends; if they do, please report it"
+    ),
     "fastsock.stays_on_ring": "raise the limits on descriptors (ulimit -n) and processes (ulimit -u)",
     "fastsock.no_connection_thread": "raise the limit on processes and threads (ulimit -u; TasksMax, --pids-limit)",
 }
@@ -241,7 +311,7 @@ def told(watched: Watched, command: Sequence[str]) -> str:
         f"exit status {watched.status}",
     ]
     for pid, what in watched.processes.items():
-        said.append(f"    {pid} {what}")
+        said.append(f"    {pid} {what[:LONGEST]}")
     if watched.origins:
         said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
     if not watched.processes:
@@ -253,9 +323,14 @@ def told(watched: Watched, command: Sequence[str]) -> str:
     said += _listed(watched.moved)
     said.append(f"stayed on kernel TCP: {_ends(sum(watched.stayed.values()))}")
     for reason, count in watched.stayed.items():
-        said.append(f"  {count:4} {reason}")
-        said.append(_indented(f"-> {advice_for(reason)}", 7))
-        said += _listed(watched.examples.get(reason, []))
+        refused = refused_by(reason)
+        said.append(f"  {count:4} {reason}" + (f" ({refused} refused)" if refused else ""))
+        by_advice: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for end in watched.examples.get(reason, []):
+            by_advice[end["advice"]].append(end)
+        for advice, ends in (by_advice or {advice_for(reason): []}).items():
+            said.append(_indented(f"-> {advice}", 7))
+            said += _listed(ends)
     for what, values in watched.events.items():
         said.append(f"{EVENTS.get(what, what)}:")
         said += [f"       {value}" for value in values[:SHOWN]]
@@ -276,5 +351,8 @@ def _ends(count: int) -> str:
 
 
 def _listed(ends: list[dict[str, Any]]) -> list[str]:
-    lines = [f"       {end['pid']}  {end['local']} - {end['peer']}" for end in ends[:SHOWN]]
+    lines = [
+        f"       {end['pid']}  {end['local']} - {end['peer']}  {end.get('program', '')}".rstrip()
+        for end in ends[:SHOWN]
+    ]
     return lines + ([f"       and {len(ends) - SHOWN} more"] if len(ends) > SHOWN else [])

@@ -15,7 +15,7 @@ import select
 import socket as stdlib
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
@@ -130,12 +130,17 @@ def names(pids: set[int] | None = None) -> list[bytes]:
         lines = [line.split() for line in table if PREFIX in line]
     found = {words[7]: words[6] for words in lines if len(words) == 8 and words[7].startswith(PREFIX)}
     if pids is not None:
-        held = {link for pid in pids for link in _sockets(pid)}
-        found = {name: inode for name, inode in found.items() if f"socket:[{inode}]" in held}
+        held = {inode for pid in pids for inode in sockets(pid)}
+        found = {name: inode for name, inode in found.items() if int(inode) in held}
     return [b"\0" + name[1:].encode() for name in sorted(found)]
 
 
-def _sockets(pid: int) -> Iterator[str]:
+def sockets(pid: int) -> set[int]:
+    """The inodes of a process's sockets; none if it is another user's."""
+    return {int(link[8:-1]) for link in _links(pid) if link.startswith("socket:[")}
+
+
+def _links(pid: int) -> Iterator[str]:
     folder = f"/proc/{pid}/fd"
     try:
         descriptors = os.listdir(folder)
@@ -245,14 +250,14 @@ class _Kernel:
     receive_queue: int
 
 
-def kernel_connections() -> dict[int, _Kernel]:
-    """TCP sockets of this network namespace that are no listeners, by inode."""
+def kernel_connections(listening: bool = False) -> dict[int, _Kernel]:
+    """TCP sockets of this network namespace that are no listeners, or those that are, by inode."""
     found = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _lines(table):
             words = line.split()
             state = int(words[3], 16)
-            if state == 10:
+            if (state == 10) != listening:
                 continue
             send, receive = (int(word, 16) for word in words[4].split(":"))
             found[int(words[9])] = _Kernel(address(words[1]), address(words[2]), state, send, receive)
@@ -284,8 +289,12 @@ def command_of(pid: int) -> str:
             words = file.read().split(b"\0")
     except OSError:
         return "?"
-    # (A zombie has none. What a program is called must not move the cursor of who looks.)
-    text = b" ".join(word for word in words if word).decode(errors="replace")
+    return command_line([word.decode(errors="replace") for word in words])  # (a zombie has none)
+
+
+def command_line(words: Iterable[str]) -> str:
+    """The words in one line. What a program is called must not move the cursor of who looks."""
+    text = " ".join(word for word in words if word)
     return "".join(each if each.isprintable() else " " for each in text).strip() or "?"
 
 

@@ -11,14 +11,15 @@ import socket as stdlib
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from statistics import median
 
 import attrs
 
 import fastsock
-from fastsock import _boot
+from fastsock import _boot, config
 from fastsock.advice import advice_for
-from fastsock.tools.checks import busy, remark
+from fastsock.tools.checks import busy, remark, started
 
 __all__ = ["WORKS", "Pair", "run", "verdict"]
 
@@ -77,7 +78,7 @@ def serve(work: Work) -> None:
         connection, _ = listener.accept()
     connection.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
     buffer = memoryview(bytearray(max(work.size, 1 << 16)))
-    with connection:
+    with connection, suppress(ConnectionError):  # the client was interrupted
         if work.echo:
             while whole(connection, buffer[: work.size]):
                 connection.sendall(buffer[: work.size])
@@ -136,28 +137,21 @@ def slice_of(work: int, path: str, seconds: float) -> tuple[float, float, str, s
     else:
         environment.pop(_boot.RUN, None)
     command = [sys.executable, "-m", "fastsock.tools.quickbench"]
-    server = subprocess.Popen([*command, "serve", str(work)], stdout=subprocess.PIPE, env=environment, text=True)
-    try:
+    with started([*command, "serve", str(work)], environment) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         if not port:
             raise RuntimeError("the server did not start")
-        words = [*command, "use", str(work), port, str(seconds)]
-        client = subprocess.run(
-            words, stdout=subprocess.PIPE, env=environment, text=True, timeout=seconds + GRACE, check=False
-        )
-        if client.returncode:
-            raise RuntimeError("the client failed")
-        speed, spent, count, taken, reason = json.loads(client.stdout)
-        spent += float(server.stdout.readline())
-        return speed, spent / max(count, 1) * 1e6, taken, reason
-    except (subprocess.TimeoutExpired, ValueError) as error:
-        raise RuntimeError(f"no measurement: {error}") from error
-    finally:
-        server.kill()
-        server.wait()
-        assert server.stdout is not None
-        server.stdout.close()
+        try:
+            with started([*command, "use", str(work), port, str(seconds)], environment) as client:
+                said, _ = client.communicate(timeout=seconds + GRACE)
+            if client.returncode:
+                raise RuntimeError("the client failed")
+            speed, spent, count, taken, reason = json.loads(said)
+            spent += float(server.stdout.readline())
+        except (subprocess.TimeoutExpired, ValueError) as error:
+            raise RuntimeError(f"no measurement: {error}") from error
+    return speed, spent / max(count, 1) * 1e6, taken, reason
 
 
 def measure(number: int, seconds: float) -> Pair:
@@ -174,7 +168,8 @@ def measure(number: int, seconds: float) -> Pair:
 
 def run(seconds: float, as_json: bool) -> int:
     """Measures for about `seconds`, and prints; on stderr first if something else runs. 1 if a connection stayed on
-    kernel TCP. RuntimeError as `slice_of`."""
+    kernel TCP. RuntimeError as `slice_of`; SettingError, which is told here and not by each of the programs."""
+    config.active()
     if said := remark(busy(BUSY_SECONDS)):
         print(said, file=sys.stderr, flush=True)
     each = max(seconds / (len(WORKS) * len(PATHS) * ROUNDS) - 0.4, 0.2)  # (two interpreters start in 0.4 s)

@@ -9,16 +9,34 @@ from typing import Any
 import attrs
 
 from fastsock.tools import looking
+from fastsock.tools.columns import Column, lines
 
-__all__ = ["show", "table"]
+__all__ = ["COLUMNS", "show", "table"]
 
-HEADINGS = (
-    "STATE", "PATH", "REASON", "RECV-Q", "SEND-Q", "CREDITS", "MSG-OUT", "MSG-IN", "RUNG", "POLLS", "LOCAL", "PEER",
-    "PID", "PEER-PID", "MARKS",
-)  # fmt: skip
+COLUMNS = (
+    Column("STATE", "the kernel's state of the connection, as of ss(8)", right=False),
+    Column("PATH", "ring: a direction or both are in shared memory; tcp: the bytes take the kernel's TCP", right=False),
+    Column("REASON", "ring: which directions have moved; tcp: why it is there (docs/reasons.md)", right=False),
+    Column("RECV-Q", "bytes that have come and that this program has not read"),
+    Column("SEND-Q", "bytes that this end has sent and the kernel has not delivered; on the ring always 0"),
+    Column("CREDITS", "messages that this end may send before the other end has to read, of how many in all"),
+    Column("MSG-OUT", "messages sent on the ring: small sends share one, large ones take several"),
+    Column("MSG-IN", "messages received on the ring"),
+    Column("RUNG", "times that this end woke the other one, which slept: a system call each"),
+    Column("POLLS", "waits that began by polling memory, whether that found something or not"),
+    Column("LOCAL", "address and port of this end", right=False),
+    Column("PEER", "address and port of the other end", right=False),
+    Column("PID", "the process that has this end"),
+    Column("PEER-PID", "the process that has the other end, if it uses fastsock"),
+    Column(
+        "MARKS",
+        "polled: the program has the descriptor's number, and may poll it; loop: an event loop drives it; sleeps: the "
+        "program waits for bytes; full: it waits for room; left: it is on its way back to the kernel",
+        right=False,
+    ),
+)
 LONGEST = 120
 """Characters of a command line that are shown."""
-RIGHT = {"RECV-Q", "SEND-Q", "CREDITS", "MSG-OUT", "MSG-IN", "RUNG", "POLLS", "PID", "PEER-PID"}
 
 
 def show(pids: set[int] | None, as_json: bool) -> int:
@@ -35,16 +53,9 @@ def table(processes: Sequence[looking.Process]) -> list[str]:
     """The lines of the table: processes, then their connections."""
     if not processes:
         return ["no fastsock process of yours in this network namespace"]
-    rows = [HEADINGS, *(row(process, each) for process in processes for each in process.connections)]
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADINGS))]
-    lines = [f"{process.pid}  {process.command[:LONGEST]}{_version(process)}" for process in processes]
-    for cells in rows if len(rows) > 1 else ():
-        padded = [
-            cell.rjust(width) if heading in RIGHT else cell.ljust(width)
-            for cell, width, heading in zip(cells, widths, HEADINGS, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return lines
+    rows = [row(process, each) for process in processes for each in process.connections]
+    heads = [f"{process.pid}  {process.command[:LONGEST]}{_version(process)}" for process in processes]
+    return heads + (lines(COLUMNS, rows) if rows else [])
 
 
 def _version(process: looking.Process) -> str:

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import attrs
 
 from fastsock.tools import looking
+from fastsock.tools.columns import Column, lines
 
-__all__ = ["Rates", "Sample", "rates", "run", "sample"]
+__all__ = ["CONNECTIONS", "PROCESSES", "Rates", "Sample", "rates", "run", "sample"]
 
 SHOWN = 40
 """Connections in the table, the busiest first."""
+
+RATES = (
+    Column("sent/s", "bytes that went out on the ring, a second"),
+    Column("received/s", "bytes that came in on the ring, a second"),
+    Column("msg out/s", "messages sent on the ring: small sends share one, large ones take several", goes=3),
+    Column("msg in/s", "messages received on the ring", goes=4),
+    Column("rung/s", "times that this end woke the other one, which slept: a system call each", goes=5),
+)
+PROCESSES = (
+    Column("pid", "the process"),
+    Column("cpu", "its processor time: 100 % is one processor"),
+    Column("polling", "of that, the time that calls polled memory in place of sleeping, at least"),
+    Column("ring", "its ends of connections that are in shared memory"),
+    Column("tcp", "its ends of connections that are on kernel TCP"),
+    *RATES,
+    Column("command", "its command line", right=False, shortens=True),
+)
+CONNECTIONS = (
+    Column("pid", "the process that has this end"),
+    Column("local", "address and port of this end", right=False, shortens=True),
+    Column("peer", "address and port of the other end", right=False, shortens=True),
+    Column("recv-q", "bytes that have come and that the program has not read", goes=1),
+    Column("credits", "messages that this end may send before the other end has to read, of how many in all", goes=2),
+    *RATES,
+)
+CLEAR, LIVE, OVER = "\x1b[H\x1b[J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+"""To a terminal: an empty screen; the other screen without a cursor; back to the first one."""
 
 
 @attrs.frozen
@@ -42,9 +72,9 @@ class Rates:
     """Seconds of polling in blocking calls, at least."""
 
 
-def sample() -> Sample:
-    """Looks once. OSError if nobody can be asked."""
-    processes = looking.look()
+def sample(pids: set[int] | None = None) -> Sample:
+    """Looks once, at all processes or at these. OSError if nobody can be asked."""
+    processes = looking.look(pids)
     return Sample(time.monotonic(), tuple(processes), {each.pid: processor_seconds(each.pid) for each in processes})
 
 
@@ -78,8 +108,8 @@ def totals(process: looking.Process) -> dict[str, int]:
     return {name: process.total(name) for name in looking.COUNTERS}
 
 
-def tables(before: Sample, now: Sample) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Title, headings and rows: of the processes, and of the busiest connections on the ring."""
+def tables(before: Sample, now: Sample) -> list[tuple[str, Sequence[Column], list[tuple[str, ...]]]]:
+    """Title, columns and rows: of the processes, and of the busiest connections on the ring."""
     seconds = max(now.when - before.when, 1e-3)
     old = {process.pid: process for process in before.processes}
     ends = {(process.pid, end.inode): end for process in before.processes for end in process.connections}
@@ -111,11 +141,7 @@ def tables(before: Sample, now: Sample) -> list[tuple[str, tuple[str, ...], list
         (str(process.pid), end.local, end.peer, str(end.receive_queue), f"{end.credits}/{end.window}", *_shown(rate))
         for rate, process, end in busy[:SHOWN]
     ]
-    shared = ("sent/s", "received/s", "msg out/s", "msg in/s", "rung/s")
-    return [
-        ("processes", ("pid", "cpu", "polling", "ring", "tcp", *shared, "command"), rows),
-        ("connections on the ring", ("pid", "local", "peer", "recv-q", "credits", *shared), flows),
-    ]
+    return [("processes", PROCESSES, rows), ("connections on the ring", CONNECTIONS, flows)]
 
 
 def _shown(rate: Rates) -> tuple[str, ...]:
@@ -131,37 +157,45 @@ def _bytes(number: float) -> str:
     return f"{number:.1f} GB"
 
 
-def run(interval: float, rounds: int | None) -> int:
-    """Shows the tables anew every `interval` seconds, `rounds` times, or until it is interrupted.
-
-    ImportError without rich."""
-    from rich.console import Console, Group
-    from rich.live import Live
-    from rich.table import Table
-
-    def drawn(before: Sample, now: Sample) -> Any:
-        made = []
-        for title, headings, rows in tables(before, now):
-            table = Table(*headings, title=title, title_justify="left")
-            for cells in rows:
-                table.add_row(*cells)
-            made.append(table)
-        return Group(*made)
-
-    console = Console()
-    before = sample()
-    with Live(console=console, auto_refresh=False, screen=console.is_terminal and rounds is None) as live:
-        return _rounds(before, interval, rounds, lambda then, now: live.update(drawn(then, now), refresh=True))
+def drawn(before: Sample, now: Sample, width: int | None) -> list[str]:
+    """The tables as lines, of at most `width` characters."""
+    made = []
+    for title, columns, rows in tables(before, now):
+        made += [title, *lines(columns, rows, width), ""]
+    return made[:-1]
 
 
-def _rounds(before: Sample, interval: float, rounds: int | None, draw: Callable[[Sample, Sample], None]) -> int:
-    try:
-        while rounds is None or rounds > 0:
-            time.sleep(interval)
-            now = sample()
-            draw(before, now)
-            before = now
-            rounds = None if rounds is None else rounds - 1
-    except KeyboardInterrupt:
-        pass
+def run(pids: set[int] | None, interval: float, rounds: int | None) -> int:
+    """Shows the tables, of all processes or of these, anew every `interval` seconds, `rounds` times, or until it is
+    interrupted. What is no terminal gets whole lines, and one round. Returns 0; OSError if nobody can be asked."""
+    terminal = sys.stdout.isatty()
+    live = terminal and rounds is None
+    left = rounds if rounds is not None else None if terminal else 1
+    with _screen(live):
+        before = sample(pids)
+        try:
+            while left is None or left > 0:
+                time.sleep(interval)
+                now = sample(pids)
+                size = shutil.get_terminal_size() if terminal else None
+                shown = drawn(before, now, size.columns if size else None)
+                print((CLEAR if live else "") + "\n".join(shown[: size.lines - 1] if live and size else shown))
+                before = now
+                left = None if left is None else left - 1
+                print(end="\n" if left else "", flush=True)
+        except KeyboardInterrupt:
+            pass
     return 0
+
+
+@contextmanager
+def _screen(live: bool) -> Iterator[None]:
+    """The terminal's other screen, which leaves no trace."""
+    if not live:
+        yield
+        return
+    print(LIVE, end="", flush=True)
+    try:
+        yield
+    finally:
+        print(OVER, end="", flush=True)

@@ -1,6 +1,6 @@
 """A worker: a server or a client of one kind, or the helper that others pass connections on to.
 
-usage: python -m fastsock run -m tests.chaos.worker server|client|helper JSON
+usage: fastsock run -m tests.chaos.worker server|client|helper JSON
 The driver stops a worker by the line "stop" on its stdin; "cap BYTES" is the other one.
 """
 

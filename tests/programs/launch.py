@@ -32,7 +32,7 @@ FOREIGN = {"too few operations", UNPAID, "looking for the peer", "peer does not 
 
 
 def command(way: str, *words: object, stats: Path | None = None) -> list[str]:
-    """``python WORDS``, ``python -m fastsock run WORDS``, or WORDS as they are."""
+    """``python WORDS``, ``fastsock run WORDS``, or WORDS as they are."""
     if way == NATIVE:
         return [str(word) for word in words]
     runner = ["-m", "fastsock", "run"] if way == FASTSOCK else []

@@ -1,0 +1,86 @@
+"""The programs at the other ends of TCP connections, found in /proc while the connections live."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import attrs
+
+from fastsock.advice import Peer
+from fastsock.tools import looking
+
+__all__ = ["Peers"]
+
+Ends = tuple[str, str]
+"""Address and port of an end, and of the other one."""
+
+
+@attrs.define
+class Peers:
+    """What was found so far."""
+
+    ends: dict[int, set[Ends]] = attrs.field(factory=dict)
+    """Process -> the connections that it was seen with."""
+    programs: dict[Ends, Peer] = attrs.field(factory=dict)
+    owners: dict[int, int] = attrs.field(factory=dict)
+    """Inode of a socket -> its process."""
+
+    def look(self, pids: Collection[int], processes: Iterable[looking.Process] = ()) -> None:
+        """Looks at the connections of `pids`. `processes` are those with fastsock that told of theirs."""
+        kernel = looking.kernel_connections()
+        inodes = {(known.local, known.peer): inode for inode, known in kernel.items()}
+        opposite: dict[Ends, int] = {}
+        for pid in pids:
+            seen = self.ends.setdefault(pid, set())
+            for inode in looking.sockets(pid) & kernel.keys():
+                ends = kernel[inode].local, kernel[inode].peer
+                seen.add(ends)
+                if other := inodes.get((ends[1], ends[0])):  # (0: nobody has accepted it yet)
+                    opposite[ends] = other
+        self._find_owners(opposite.values())
+        told = [end for process in processes for end in process.connections if end.path == "tcp"]
+        reasons = {(end.peer, end.local): end.reason for end in told}
+        for ends, inode in opposite.items():
+            known = self.programs.get(ends) or program(self.owners.get(inode))
+            if known is not None:
+                self.programs[ends] = attrs.evolve(known, reason=reasons.get(ends, known.reason))
+
+    def of(self, local: str, peer: str) -> Peer | None:
+        """The program at the other end; of a connection that was too short to be seen, the one that listens there."""
+        found = self.programs.get((local, peer))
+        if found is None and (inode := listener(peer)) is not None:
+            self._find_owners([inode])
+            found = program(self.owners.get(inode))
+        return found
+
+    def _find_owners(self, inodes: Iterable[int]) -> None:
+        wanted = set(inodes) - self.owners.keys()
+        for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) if wanted else ():
+            for inode in looking.sockets(pid) & wanted:
+                self.owners.setdefault(inode, pid)
+
+
+def listener(address: str) -> int | None:
+    """The inode of the socket that listens at an address of this network namespace, or at all addresses."""
+    _, _, port = address.rpartition(":")
+    found = {known.local: inode for inode, known in looking.kernel_connections(listening=True).items()}
+    return next((found[at] for at in (address, f"0.0.0.0:{port}", f"[::]:{port}") if at in found), None)
+
+
+def program(pid: int | None) -> Peer | None:
+    """What a process runs; None: it is gone, or another user's."""
+    if pid is None:
+        return None
+    try:
+        executable = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+    except OSError:
+        return None
+    return Peer(
+        pid=pid,
+        command=looking.command_of(pid),
+        python=executable.startswith(("python", "pypy")) or "/libpython" in maps,
+        fastsock="/fastsock/_native/_core." in maps,
+    )
