@@ -24,7 +24,7 @@ import fastsock
 from fastsock import cli, config
 from fastsock.tools import checks, columns, ss, top
 
-DEADLINE = 50
+DEADLINE = 150
 FASTSOCK = [sys.executable, "-m", "fastsock"]
 BAD = {"FASTSOCK_POLL_US": "fast"}
 NOT_A_NUMBER = "fastsock: poll_us (FASTSOCK_POLL_US) is 'fast', but must be a whole number"
@@ -88,7 +88,6 @@ SAID = [
     (["run", "-c", "print(1)"], MISSPELT, 0, WARNING, "1\n"),
     (["run", "-c", PATCHES_AGAIN], MISSPELT, 0, WARNING, ""),
     (["doctor", "--", sys.executable, "-c", "print(1)"], MISSPELT, 0, WARNING, "1\n"),
-    (QUICK, MISSPELT, 0, WARNING, "kernel TCP"),
     (["doctor"], MISSPELT, 0, WARNING, "no such setting: FASTSOCK_POL_US"),
     (["ss", "1"], {"FASTSOCK_ZZZ": "1"}, 1, "fastsock: warning: no such setting: FASTSOCK_ZZZ", ""),
     (["run", "-c", ENABLED], dict.fromkeys(VARIABLES, ""), 0, "", "True\n"),
