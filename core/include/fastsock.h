@@ -130,6 +130,7 @@
 #include "connection/leave.h"          /* the way back to the kernel, with its help */
 #include "connection/leavers_peer.h"   /* fs_put_back */
 #include "connection/move.h"           /* fs_attach, fs_expose, fs_point_to */
+#include "connection/partial.h"        /* how long a call waits, and how one ends that has done a part */
 #include "connection/ready.h"          /* fs_has_bytes, fs_has_room */
 #include "connection/receive.h"        /* fs_try_receive */
 #include "connection/ringing.h"        /* fs_wake_own, fs_plug_if_full */
