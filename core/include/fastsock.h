@@ -30,7 +30,8 @@
  *
  * `news` is NULL in a program with one thread. With more, another thread may give the descriptor's number to another
  * file meanwhile: fs_join_news before the sleep, fs_leave_news after it. After -EINTR the program's signal handlers
- * have run. A blocking send is the same with fs_try_send and FS_SEND; it goes on behind what was accepted.
+ * have run. A blocking send is the same with fs_try_send and FS_SEND; it goes on behind what was accepted. Where the program's
+ * options and timeouts count, fs_patience says how long to wait, and fs_stop what a call returns that ends early (partial.h).
  *
  * Which calls block
  *

@@ -177,7 +177,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
             else:
                 got = try_once(endpoint, into + filled, room - filled, flags, look)
             if got > 0 and flags & MSG_PEEK:
-                if not whole or got == room or not more_to_peek(endpoint, caller):
+                if not whole or got == room or not more_to_peek(endpoint, caller, &patience):
                     return got
                 continue
             if got > 0:
@@ -220,11 +220,18 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
         endpoint.end(&call)
 
 
-cdef bint more_to_peek(Endpoint endpoint, object caller) except? True:
+cdef bint more_to_peek(Endpoint endpoint, object caller, fs_patience *patience) except? True:
     """MSG_PEEK with MSG_WAITALL, which nobody uses in earnest: naps while more may still come."""
     cdef bint more
+    cdef int64_t until
+    if not fs_may_wait(&endpoint.c, FS_RECEIVE, patience):
+        return False
+    until = fs_wait_until(patience)
+    if 0 <= until <= fs_now():
+        return False
     with nogil:
         more = fs_nap_for_more(&endpoint.c)
+    fs_waited(patience, until)
     return not hear_signals(endpoint, caller) and more
 
 
