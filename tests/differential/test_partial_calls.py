@@ -282,3 +282,31 @@ def test_a_call_that_stops_early(
 ) -> None:
     """The same is done, said, and said after it."""
     assert how(pair, call, REASONS[name]) == on_tcp(how, call, name)
+
+
+@pytest.mark.parametrize("name", ["option", "option, peer goes on"])
+def test_a_sendall_that_stops_early_over_a_bridge(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The peer leaves, raw, with more unread than the kernel takes, while the call waits."""
+    data, goes_on = payload(60 << 20), REASONS[name].pace is not None
+    settings = {"window": 1024, "memory_cap": 1 << 30}
+    with importlib.import_module("fastsock").configure(**settings), make_pair("ring") as (near, far):
+
+        def act() -> tuple[socket.socket, bytes]:
+            raw = KernelSocket(fileno=far.detach())
+            return raw, rest_of(raw, LONGER / 50) if goes_on else b""
+
+        REASONS[name].before(near)
+        with caplog.at_level("DEBUG", "fastsock"):
+            leaving = when_main_sleeps(act)
+            result = said(lambda sock: sock.sendall(data), near)
+            near.shutdown(socket.SHUT_WR)
+            raw, arrived = leaving.result()
+        with raw:
+            arrived += rest_of(raw)
+    assert "fastsock.bridge" in caplog.text
+    if goes_on:
+        assert (result, len(arrived)) == (None, len(data))
+    else:
+        assert result[0] is BlockingIOError
+        assert 0 < len(arrived) < len(data)
+    assert data.startswith(arrived)
