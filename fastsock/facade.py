@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket as stdlib
 import sys
 from abc import ABCMeta
@@ -22,7 +23,6 @@ __all__ = ["fromfd", "socket"]
 
 _Kernel = stdlib.socket
 SO_RCVTIMEO, SO_SNDTIMEO = 20, 21  # asm-generic/socket.h; the stdlib names neither
-SENDFILE_PIECE = 262144  # bytes of a file read ahead of one send
 # Options that change how data flows in a way the ring does not offer: the connection stays on kernel TCP.
 _KEEPS_KERNEL = {
     (stdlib.SOL_SOCKET, stdlib.SO_RCVLOWAT),
@@ -252,14 +252,17 @@ class socket(_Kernel, metaclass=_Class):
         try:
             while at < end:
                 try:
-                    piece = os.pread(fd, min(end - at, SENDFILE_PIECE), at)
+                    sent = calls.send_file(self, fd, at, min(end - at, 1 << 30))
+                except BlockingIOError:  # O_NONBLOCK or SO_SNDTIMEO, which this call does not end by
+                    select.select([], [self], [])
+                    continue
                 except OSError as error:
-                    if at == offset:  # no regular file: the caller reads it as a stream
-                        raise stdlib._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
-                    raise
-                if not piece:
+                    if at > offset or error.errno is None:  # (None: the timeout)
+                        raise
+                    raise stdlib._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
+                if not sent:
                     break
-                at += socket.send(self, piece)
+                at += sent
         finally:
             if at > offset and hasattr(file, "seek"):
                 file.seek(at)

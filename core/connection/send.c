@@ -8,6 +8,7 @@
 #include "connection/hear.h"
 #include "connection/leavers_peer.h"
 #include "connection/lifeline.h"
+#include "connection/receive.h"
 #include "connection/ringing.h"
 #include "connection/state.h"
 #include "connection/turns.h"
@@ -62,6 +63,11 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     int64_t done = 0, part;
     struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
     if (!sender) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
+    if (fs_load_relaxed(&c->is.pending_error)) { /* of a call that had done a part */
+        part = fs_take_error(c);
+        fs_end_turn_to_send(c, sender);
+        return part;
+    }
     if (!fs_is_attached(c)) { /* under the lock: another thread may have moved the connection meanwhile */
         part = fs_kernel_send(c, data, length, flags);
         fs_end_turn_to_send(c, sender);

@@ -174,7 +174,7 @@ void fs_note_driven(struct fs_connection *c);    /* a loop's transport drives it
 void fs_note_broken(struct fs_connection *c);    /* the program has been told of a violation; so the peer is lost */
 void fs_note_lost(struct fs_connection *c);      /* nobody reads any more what is sent into the ring */
 void fs_note_death_told(struct fs_connection *c);
-void fs_note_error(struct fs_connection *c, uint32_t error); /* for the next receive behind the bytes; 0: it was told */
+void fs_note_error(struct fs_connection *c, uint32_t error); /* for the next receive behind the bytes, or send; 0: it was told */
 void fs_note_shut(struct fs_connection *c, int receiving, int sending);
 void fs_note_in_kernel(struct fs_connection *c, int calls); /* a call goes into the kernel's own blocking call: 1; comes back: -1 */
 void fs_note_bridged(struct fs_connection *c);   /* `own` is another side's from here on (fs_change_over) */

@@ -52,28 +52,6 @@ void fs_settle_wait(struct fs_connection *c, int64_t began, int polled, int paid
     fs_learn(fs_habits(c), &c->vi.count, began, polled, paid);
 }
 
-int64_t fs_timeout_option(struct fs_connection *c, int what) {
-    if (what == FS_RECEIVE) {
-        if (c->receive_timeout == FS_NOT_ASKED) c->receive_timeout = fs_option_ns(fs_fd(c), SO_RCVTIMEO);
-        return c->receive_timeout;
-    }
-    if (c->send_timeout == FS_NOT_ASKED) c->send_timeout = fs_option_ns(fs_fd(c), SO_SNDTIMEO);
-    return c->send_timeout;
-}
-
-/* Somebody who knows the descriptor's number may have set O_NONBLOCK behind the socket object's back. */
-static int nonblocking_by_flag(struct fs_connection *c) {
-    return fs_is_exposed(c) && fs_system.fcntl(fs_fd(c), F_GETFL, 0) & O_NONBLOCK;
-}
-
-int64_t fs_call_timeout(struct fs_connection *c, int what, int64_t timeout, int *quiet) {
-    *quiet = 0;
-    if (timeout >= 0) return timeout;
-    if (nonblocking_by_flag(c)) return 0;
-    *quiet = fs_timeout_option(c, what) >= 0;
-    return *quiet ? fs_timeout_option(c, what) : timeout;
-}
-
 int fs_on_this_host(struct fs_connection *c) {
     unsigned char here[16], there[16];
     int port;

@@ -25,16 +25,6 @@ int fs_may_look_in_kernel(struct fs_connection *c, int64_t now);
 int64_t fs_budget(struct fs_connection *c, int64_t now); /* nanoseconds that this wait may poll */
 void fs_settle_wait(struct fs_connection *c, int64_t began, int polled, int paid); /* learns from a finished wait whether polling pays */
 
-/* SO_RCVTIMEO or SO_SNDTIMEO, nanoseconds; -1: not set. Asked of the kernel by the first wait. */
-int64_t fs_timeout_option(struct fs_connection *c, int what);
-
-/* How long a call may wait on this connection, nanoseconds; 0: not at all, negative: for ever. `timeout`: what its socket object
- * says, which O_NONBLOCK and SO_RCVTIMEO or SO_SNDTIMEO make less. `quiet`: if that runs out the call ends with EAGAIN, as in the kernel. */
-int64_t fs_call_timeout(struct fs_connection *c, int what, int64_t timeout, int *quiet);
-
-/* When a wait that begins now ends, for fs_sleep. */
-static inline int64_t fs_deadline(int64_t timeout) { return timeout < 0 ? -1 : fs_now() + timeout; }
-
 /* Whether the peer is known to be on this host, or obviously so: both ends have one address, or the peer's is a loopback address.
  * Asked of the kernel by the first wait. */
 int fs_on_this_host(struct fs_connection *c);

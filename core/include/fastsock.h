@@ -30,7 +30,8 @@
  *
  * `news` is NULL in a program with one thread. With more, another thread may give the descriptor's number to another
  * file meanwhile: fs_join_news before the sleep, fs_leave_news after it. After -EINTR the program's signal handlers
- * have run. A blocking send is the same with fs_try_send and FS_SEND; it goes on behind what was accepted.
+ * have run. A blocking send is the same with fs_try_send and FS_SEND; it goes on behind what was accepted. Where the program's
+ * options and timeouts count, fs_patience says how long to wait, and fs_stop what a call returns that ends early (partial.h).
  *
  * Which calls block
  *
@@ -130,6 +131,7 @@
 #include "connection/leave.h"          /* the way back to the kernel, with its help */
 #include "connection/leavers_peer.h"   /* fs_put_back */
 #include "connection/move.h"           /* fs_attach, fs_expose, fs_point_to */
+#include "connection/partial.h"        /* how long a call waits, and how one ends that has done a part */
 #include "connection/ready.h"          /* fs_has_bytes, fs_has_room */
 #include "connection/receive.h"        /* fs_try_receive */
 #include "connection/ringing.h"        /* fs_wake_own, fs_plug_if_full */

@@ -9,6 +9,9 @@ from fastsock._native.vi cimport is_undecided
 
 cdef enum:
     USE_KERNEL = -2  # instead of a number of bytes: the stdlib's call does the rest
+    SEND = 0         # how a call sends (transmit)
+    SEND_ALL = 1
+    SEND_FILE = 2
 
 cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char *into, Py_ssize_t room, int flags,
                         bint polled=*) except -1
@@ -16,7 +19,10 @@ cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) exce
 cdef bytes receive_bytes(Endpoint endpoint, object caller, int64_t timeout, Py_ssize_t size, int flags)
 cdef list writable_views(object buffers)
 cdef Py_ssize_t receive_scattered(Endpoint endpoint, object caller, int64_t timeout, list views, int flags) except -1
-cdef Py_ssize_t transmit_buffer(Endpoint endpoint, object caller, int64_t timeout, object data, int flags, bint all) except -1
+cdef Py_ssize_t transmit_buffer(Endpoint endpoint, object caller, int64_t timeout, object data, int flags, int how,
+                                Py_ssize_t *total=*) except -1
+cdef Py_ssize_t transmit_file(Endpoint endpoint, object caller, int64_t timeout, int file, int64_t at, Py_ssize_t count,
+                              Py_ssize_t *total) except -1
 cdef bytes gathered(object buffers)
 
 

@@ -17,6 +17,8 @@ from fastsock._native.meeting cimport fs_is_searching
 from fastsock._native.sockets cimport facade, is_nonblocking, means, timeout_of_caller
 from fastsock._native.vi cimport is_undecided, operate
 
+from os import pread as os_pread
+
 cdef extern from *:
     """
     /* Whether no other thread of this interpreter can run Python code. */
@@ -31,6 +33,7 @@ cdef extern from *:
 cdef enum:
     UNGUARDED = 65536       # bytes that may be copied with the GIL held
     KERNEL_STRIDE = 262144  # bytes of a large send between two looks at whether the connection may move
+    FILE_PIECE = 1048576    # bytes of a file read ahead of one send
     IOV_MAX = 1024          # buffers of one call (limits.h)
     LOOK_AGAIN = -100_001   # instead of a number of bytes: nothing was received, and the path may be another one
 
@@ -39,8 +42,10 @@ cdef enum:
 
 
 cdef fail(Endpoint endpoint, int64_t result):
-    """Raises what a negative result of fs_try_receive or fs_try_send means."""
+    """Raises what a negative result of fs_try_receive, fs_try_send or fs_stop means."""
     global errno
+    if result == FS_TIMED_OUT:
+        raise TimeoutError("timed out")
     if result == FS_VIOLATED:
         facade._report_violation(endpoint, endpoint.reset())
         result = -ECONNRESET
@@ -58,28 +63,31 @@ cdef bint hear_signals(Endpoint endpoint, object caller) except -1:
     return len(endpoint.descriptors) != numbers or timeout_of_caller(caller) != timeout
 
 
-cdef int wait(Endpoint endpoint, object caller, int what, int64_t deadline, bint *heard, bint polled=False) except -1:
-    """Polls, unless the caller has, then sleeps. 1: look again, 0: the deadline has passed. Raises what a signal handler raises.
+cdef int wait(Endpoint endpoint, object caller, int what, fs_patience *patience, bint *heard, bint polled=False) except -1:
+    """Polls, unless the caller has, then sleeps. 1: look again, 0: the time is over. Raises what a signal handler raises.
     `heard`: a signal has ended the sleep, or its handler has changed something: see `goes_on`."""
     cdef bint ready = False
     cdef int event
+    cdef int64_t until = fs_wait_until(patience)
     cdef fs_news *news
     heard[0] = False
-    if 0 <= deadline <= fs_now():
+    if 0 <= until <= fs_now():
         return 0  # the caller has just tried
     if not polled:
         with nogil:
             ready = fs_spin(&endpoint.c, what)
     if ready:
+        fs_waited(patience, until)
         return 1
     if hear_signals(endpoint, caller):  # (one that came while we polled would not wake the sleep)
         heard[0] = True
         return 1
     news = NULL if fs_only_thread() else fs_join_news()
     with nogil:
-        event = fs_sleep(&endpoint.c, what, deadline, news)
+        event = fs_sleep(&endpoint.c, what, until, news)
     if news != NULL:
         fs_leave_news(news)
+    fs_waited(patience, until)
     if event == -EINTR:
         heard[0] = True
         PyErr_CheckSignals()
@@ -98,23 +106,14 @@ cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
                  or fs_only_thread()))
 
 
-cdef bint goes_on(Endpoint endpoint, object caller, bint blocks, int64_t *timeout) except -1:
+cdef bint goes_on(Endpoint endpoint, object caller, bint blocks, fs_patience *patience) except -1:
     """Behind a signal: whether the caller still means the endpoint. A call that blocked does so no more where the handler has made
     the socket or its descriptor non-blocking."""
     if not means(caller, endpoint):
         return False
     if blocks and is_nonblocking(caller, endpoint):
-        timeout[0] = 0
+        patience.timeout = 0
     return True
-
-
-cdef run_out(bint quiet):
-    """Raises what a call raises whose time has run out (`quiet`: fs_call_timeout)."""
-    global errno
-    if quiet:
-        errno = EAGAIN
-        PyErr_SetFromErrno(OSError)
-    raise TimeoutError("timed out")
 
 
 # ---- receiving -----------------------------------------------------------------------------------------------
@@ -129,8 +128,9 @@ cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags,
     return got
 
 
-cdef int64_t receive_in_kernel(Endpoint endpoint, object caller, char *into, Py_ssize_t room, int flags) except? -100_002:
-    """A blocking receive on the kernel path, polling first. -EINTR: see `goes_on`. Raises what a signal handler raises."""
+cdef int64_t receive_in_kernel(Endpoint endpoint, object caller, char *into, Py_ssize_t room, int flags, bint *whole) except? -100_002:
+    """A blocking receive on the kernel path, polling first. `whole`: MSG_WAITALL, false from then on where the kernel has decided how
+    much that is. -EINTR: see `goes_on`. Raises what a signal handler raises."""
     cdef bint polled = False
     cdef int64_t got = fs_receive_polling(&endpoint.c, into, room, flags, &polled)
     if got != -EAGAIN:
@@ -140,7 +140,8 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, object caller, char *into, Py_
             return -EINTR
         if not sleeps_in_kernel(endpoint, -1):
             return LOOK_AGAIN  # a handler, or another thread, has moved the connection
-    got = fs_receive_asleep(&endpoint.c, into, room, flags, polled)
+    got = fs_receive_asleep(&endpoint.c, into, room, flags | (MSG_WAITALL if whole[0] else 0), polled)
+    whole[0] = whole[0] and got <= 0
     if got == -EINTR:
         PyErr_CheckSignals()
     return got
@@ -150,13 +151,15 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
                         bint polled=False) except -1:
     """One receive call, of which the caller may have `polled`. Bytes received; USE_KERNEL when the kernel path is decided and the
     call would sleep, or when the caller means something else by now."""
-    cdef int64_t got, deadline = -1
+    cdef int64_t got
     cdef Py_ssize_t filled = 0
-    cdef bint blocks, whole, quiet = False, waited = False, slept, heard = False
+    cdef bint blocks, whole, waited = False, slept, heard = False
     cdef int look
     cdef fs_call call
+    cdef fs_patience patience
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
+    patience = fs_patience_of(timeout)
     look = FS_FINAL if timeout == 0 else FS_NOT_FINAL
     blocks = timeout < 0
     whole = flags & MSG_WAITALL and timeout < 0
@@ -165,23 +168,16 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
         return USE_KERNEL
     try:
         while True:
-            slept = sleeps_in_kernel(endpoint, timeout) and room > 0
+            slept = sleeps_in_kernel(endpoint, patience.timeout) and room > 0
             if slept:
-                got = receive_in_kernel(endpoint, caller, into + filled, room - filled, flags)
+                got = receive_in_kernel(endpoint, caller, into + filled, room - filled, flags, &whole)
                 if got == LOOK_AGAIN:
                     continue
-                if got == -EINTR:
-                    if filled:
-                        return filled
-                    if not goes_on(endpoint, caller, blocks, &timeout):
-                        return USE_KERNEL
-                    if timeout == 0:
-                        look = FS_FINAL
-                    continue
+                heard = got == -EINTR
             else:
                 got = try_once(endpoint, into + filled, room - filled, flags, look)
             if got > 0 and flags & MSG_PEEK:
-                if not whole or got == room or not more_to_peek(endpoint, caller):
+                if not whole or got == room or not more_to_peek(endpoint, caller, &patience):
                     return got
                 continue
             if got > 0:
@@ -191,45 +187,51 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
                 continue
             if got == 0:
                 return filled
-            if got != -EAGAIN or timeout == 0 or slept and fs_timeout_option(&endpoint.c, FS_RECEIVE) >= 0:
-                if filled:
-                    if got != -EAGAIN:
-                        fs_note_error(&endpoint.c, <uint32_t>-got)
-                    return filled
-                fail(endpoint, got)
-            if not undecided(endpoint) and not filled:
-                with nogil:
-                    fs_spin(&endpoint.c, FS_RECEIVE)
-                fs_store_relaxed(&endpoint.c.spun, 0)
-                return USE_KERNEL
-            if not waited:
-                timeout = fs_call_timeout(&endpoint.c, FS_RECEIVE, timeout, &quiet)
-                look = FS_FINAL if timeout == 0 else FS_IF_TOLD
-                if timeout == 0:
-                    continue
-                waited = True
-                deadline = fs_deadline(timeout)
-            if not wait(endpoint, caller, FS_RECEIVE, deadline, &heard, polled):
-                if filled:
-                    return filled
-                run_out(quiet)
-            polled = False
-            if heard:
-                if filled:
-                    return filled  # as the kernel does: a signal ends a call that has some of it
-                if not goes_on(endpoint, caller, blocks, &timeout):
+            if got == -EAGAIN and patience.timeout != 0 and not (slept and fs_timeout_option(&endpoint.c, FS_RECEIVE) >= 0):
+                if not undecided(endpoint) and not filled:
+                    with nogil:
+                        fs_spin(&endpoint.c, FS_RECEIVE)
+                    fs_store_relaxed(&endpoint.c.spun, 0)
                     return USE_KERNEL
-                if timeout == 0:
+                if not fs_may_wait(&endpoint.c, FS_RECEIVE, &patience):
                     look = FS_FINAL
+                    continue
+                if not waited:
+                    waited = True
+                    look = FS_IF_TOLD
+                if not wait(endpoint, caller, FS_RECEIVE, &patience, &heard, polled):
+                    got = fs_over(&patience)
+                elif heard:
+                    got = -EINTR
+                else:
+                    polled = False
+                    continue
+                polled = False
+            got = fs_stop(&endpoint.c, filled, got)
+            if got > 0:
+                return got
+            if got != FS_GO_ON:
+                fail(endpoint, got)
+            if not goes_on(endpoint, caller, blocks, &patience):
+                return USE_KERNEL
+            if patience.timeout == 0:
+                look = FS_FINAL
     finally:
         endpoint.end(&call)
 
 
-cdef bint more_to_peek(Endpoint endpoint, object caller) except? True:
+cdef bint more_to_peek(Endpoint endpoint, object caller, fs_patience *patience) except? True:
     """MSG_PEEK with MSG_WAITALL, which nobody uses in earnest: naps while more may still come."""
     cdef bint more
+    cdef int64_t until
+    if not fs_may_wait(&endpoint.c, FS_RECEIVE, patience):
+        return False
+    until = fs_wait_until(patience)
+    if 0 <= until <= fs_now():
+        return False
     with nogil:
         more = fs_nap_for_more(&endpoint.c)
+    fs_waited(patience, until)
     return not hear_signals(endpoint, caller) and more
 
 
@@ -237,10 +239,13 @@ cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) exce
     """Whether a receive would not block, at the latest `timeout` ns from now (-1: without end). USE_KERNEL: the kernel path is
     decided, or the caller means something else by now. What an error is the next receive tells. Raises what a signal handler raises."""
     cdef char byte
-    cdef int64_t got, deadline = fs_deadline(timeout)
+    cdef int64_t got
+    cdef fs_patience patience = fs_patience_of(timeout)
     cdef int look = FS_FINAL if timeout == 0 else FS_NOT_FINAL
     cdef bint heard = False
     cdef fs_call call
+    if timeout >= 0:
+        patience.deadline = fs_now() + timeout
     if not fs_begin(&endpoint.c, &call):
         return USE_KERNEL
     try:
@@ -252,7 +257,7 @@ cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) exce
                 return True
             if not undecided(endpoint):
                 return USE_KERNEL
-            if not wait(endpoint, caller, FS_RECEIVE, deadline, &heard):
+            if not wait(endpoint, caller, FS_RECEIVE, &patience, &heard):
                 return False
             if heard and not means(caller, endpoint):
                 return USE_KERNEL
@@ -325,13 +330,18 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
         return fs_try_send_urgent(&endpoint.c, data, length, flags)
     if fs_is_attached(&endpoint.c) and length <= UNGUARDED:
         return fs_try_send(&endpoint.c, data, length, flags)
-    if length > KERNEL_STRIDE and not fs_sends_on_ring(&endpoint.c):
-        length = KERNEL_STRIDE
     if asleep:
         return fs_send_asleep(&endpoint.c, data, length, flags)
     with nogil:
         sent = fs_try_send(&endpoint.c, data, length, flags)
     return sent
+
+
+cdef inline Py_ssize_t stride(Endpoint endpoint, Py_ssize_t length, int flags, bint whole) noexcept:
+    """How much of a send is tried at once. `whole`: as much as the kernel's own call takes, which its SO_SNDTIMEO is for."""
+    if length <= KERNEL_STRIDE or flags & MSG_OOB or fs_sends_on_ring(&endpoint.c):
+        return length
+    return length if whole and fs_timeout_option(&endpoint.c, FS_SEND) >= 0 else KERNEL_STRIDE
 
 
 cdef bint plug_if_full(Endpoint endpoint) noexcept:
@@ -353,89 +363,123 @@ cdef Py_ssize_t lost_number(Py_ssize_t sent) except -1:
     return USE_KERNEL
 
 
+cdef int64_t send_part(Endpoint endpoint, object caller, fs_patience *patience, bint blocks, const char *data, Py_ssize_t length,
+                       int flags, int how, bint before) except? -100_004:
+    """One send as the kernel makes it: everything if the socket blocks, else what there is room for, or less where it stops early;
+    or what fs_stop says. `before`: the program's call has sent something, and a signal ends it. USE_KERNEL: the caller means something
+    else by now."""
+    cdef int64_t part, piece, sent = 0
+    cdef bint asleep, again = False, heard = False
+    while True:
+        asleep = sleeps_in_kernel(endpoint, patience.timeout)
+        piece = stride(endpoint, length - sent, flags, asleep and how == SEND)
+        part = post_once(endpoint, data + sent, piece, flags, asleep)
+        if part > 0 or part == length == 0:
+            sent += part
+            if sent == length or asleep and part < piece:
+                return sent  # (a blocking send of the kernel's that is cut short has decided that this is all)
+            if blocks and patience.timeout or part == piece:
+                operate(endpoint)  # a long send moves on its way
+                continue
+            part = -EAGAIN
+        elif part == 0:
+            part = -EAGAIN
+        if part == -EINTR:
+            PyErr_CheckSignals()
+        elif part == -EAGAIN and not (asleep and fs_timeout_option(&endpoint.c, FS_SEND) >= 0):
+            if sent and patience.timeout > 0:
+                return sent
+            if not fs_may_wait(&endpoint.c, FS_SEND, patience):
+                if not again and fs_sends_on_ring(&endpoint.c) and not plug_if_full(endpoint):
+                    again = True  # credits came between the attempt and the plug
+                    continue
+            elif not wait(endpoint, caller, FS_SEND, patience, &heard):
+                part = fs_over(patience)
+            elif heard:
+                part = -EINTR
+            else:
+                operate(endpoint)
+                continue
+        if part == -EINTR:
+            patience.heard = True
+        part = fs_stop(&endpoint.c, sent, part)
+        if part != FS_GO_ON:
+            return part
+        if before:
+            return 0
+        if not goes_on(endpoint, caller, blocks, patience):
+            return USE_KERNEL
+        operate(endpoint)
+
+
 cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, const char *data, Py_ssize_t length, int flags,
-                         bint all) except -1:
-    """One send call. Everything if the socket blocks or `all` is set, else what there is room for. USE_KERNEL when the endpoint
-    has ended: the number is closed, or means something else; and so does the caller."""
-    cdef int64_t part, deadline = -1
+                         int how, Py_ssize_t *total) except -1:
+    """One send call of the program: SEND is one of the kernel's, SEND_ALL as many as it takes, as socket.sendall makes them, and
+    SEND_FILE as many as os.sendfile's are. USE_KERNEL when the endpoint has ended: the number is closed, or means something else;
+    and so does the caller. `total`: counts what is sent, also where this raises."""
+    cdef int64_t part
     cdef Py_ssize_t sent = 0
-    cdef bint blocks, quiet = False, waited = False, full, asleep, heard = False
+    cdef bint blocks
     cdef fs_call call
+    cdef fs_patience patience
     if flags & MSG_DONTWAIT and timeout < 0:
         timeout = 0  # (a socket object with a timeout waits all the same)
+    patience = fs_patience_of(timeout)
     blocks = timeout < 0
     if not fs_begin(&endpoint.c, &call):
         return USE_KERNEL
     try:
         while True:
-            asleep = sleeps_in_kernel(endpoint, timeout)
-            part = post_once(endpoint, data + sent, length - sent, flags, asleep)
-            if asleep and part < min(length - sent, KERNEL_STRIDE):
-                # Cut short: by a signal, O_NONBLOCK, SO_SNDTIMEO or an error.
-                sent += max(part, 0)
-                if sent and not all:
-                    break
-                if part == -EINTR or part > 0:
-                    PyErr_CheckSignals()
-                    if not goes_on(endpoint, caller, blocks, &timeout):
-                        return lost_number(sent)
-                    continue
-                if part == -EAGAIN and fs_timeout_option(&endpoint.c, FS_SEND) >= 0:
-                    fail(endpoint, part)
-            if part >= 0:
-                sent += part
-                if sent == length:
-                    break
-                if part and (timeout < 0 or timeout and all or part == KERNEL_STRIDE):
-                    operate(endpoint)  # a long send moves on its way
-                    continue
-                part = -EAGAIN
-            if part != -EAGAIN:
-                if sent and not all:
-                    break
+            part = send_part(endpoint, caller, &patience, blocks, data + sent, length - sent, flags, how,
+                             how == SEND_FILE and total[0])
+            if part == USE_KERNEL:
+                return lost_number(sent)
+            if part < 0:
+                if how == SEND_FILE and total[0]:
+                    return sent  # (and nobody hears of an error, as with the kernel's own)
                 fail(endpoint, part)
-            if timeout == 0:
-                full = not fs_sends_on_ring(&endpoint.c) or plug_if_full(endpoint)
-                if not full and not waited:
-                    waited = True  # credits came between the attempt and the plug
-                    continue
-                if sent and not all:
-                    return sent
-                fail(endpoint, -EAGAIN)
-            if sent and timeout > 0 and not all:
-                break
-            if not waited:
-                timeout = fs_call_timeout(&endpoint.c, FS_SEND, timeout, &quiet)
-                if timeout == 0:
-                    continue
-                waited = True
-                deadline = fs_deadline(timeout)
-            if not wait(endpoint, caller, FS_SEND, deadline, &heard):
-                if sent and quiet:
-                    break
-                run_out(quiet)
-            if heard:
-                if sent and not all:
-                    break  # as the kernel does: a signal ends a call that has sent some of it
-                if not goes_on(endpoint, caller, blocks, &timeout):
-                    return lost_number(sent)
+            sent += part
+            total[0] += part
+            if sent == length or how == SEND or how == SEND_FILE and (patience.heard or not blocks):
+                return sent
+            if hear_signals(endpoint, caller) and not goes_on(endpoint, caller, blocks, &patience):
+                return lost_number(sent)
+            if not fs_next_part(&patience):
+                fail(endpoint, FS_TIMED_OUT)
             operate(endpoint)
+    finally:
         if fs_is_exposed(&endpoint.c):
             plug_if_full(endpoint)
-        return sent
-    finally:
         endpoint.end(&call)
 
 
-cdef Py_ssize_t transmit_buffer(Endpoint endpoint, object caller, int64_t timeout, object data, int flags, bint all) except -1:
+cdef Py_ssize_t transmit_buffer(Endpoint endpoint, object caller, int64_t timeout, object data, int flags, int how,
+                                Py_ssize_t *total=NULL) except -1:
     cdef Py_buffer view
-    cdef Py_ssize_t sent
+    cdef Py_ssize_t sent, nobody_asks = 0
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        sent = transmit(endpoint, caller, timeout, <const char *>view.buf, view.len, flags, all)
+        sent = transmit(endpoint, caller, timeout, <const char *>view.buf, view.len, flags, how,
+                        &nobody_asks if total == NULL else total)
     finally:
         PyBuffer_Release(&view)
     return sent
+
+
+cdef Py_ssize_t transmit_file(Endpoint endpoint, object caller, int64_t timeout, int file, int64_t at, Py_ssize_t count,
+                              Py_ssize_t *total) except -1:
+    """os.sendfile: reads the file and sends what it read, all of it if the socket blocks. `total`: as `transmit`. USE_KERNEL if
+    nothing was sent."""
+    cdef Py_ssize_t sent = 0
+    cdef bytes piece = None
+    while count > total[0]:
+        piece = os_pread(file, min(count - total[0], FILE_PIECE), at + total[0])
+        if not piece:
+            break
+        sent = transmit_buffer(endpoint, caller, timeout, piece, 0, SEND_FILE, total)
+        if sent < len(piece) or timeout >= 0:
+            break
+    return USE_KERNEL if sent == USE_KERNEL and not total[0] else total[0]
 
 
 cdef bytes gathered(buffers):

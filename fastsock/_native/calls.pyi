@@ -50,3 +50,6 @@ def sendmsg(
     /,
 ) -> int:
     """As socket.sendmsg."""
+
+def send_file(self: socket, file: int, offset: int, count: int, /) -> int:
+    """As os.sendfile on the socket's number, for socket.sendfile; but it waits as the socket does."""

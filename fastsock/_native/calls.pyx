@@ -14,11 +14,12 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.sockets cimport endpoint_of, facade, timeout_of
 from fastsock._native.blocking cimport (
-    USE_KERNEL, gathered, has_to_tell, receive, receive_bytes, receive_scattered, transmit_buffer, undecided, writable_views,
+    SEND, SEND_ALL, USE_KERNEL, gathered, has_to_tell, receive, receive_bytes, receive_scattered, transmit_buffer, transmit_file, undecided,
+    writable_views,
 )
-from fastsock._native.vi cimport is_undecided
 
 import _socket
+from os import sendfile as os_sendfile
 
 cdef extern from "Python.h":
     int PySys_Audit(const char *, const char *, ...) except -1
@@ -38,6 +39,7 @@ cdef object kernel_recvmsg_into = _socket.socket.recvmsg_into
 cdef object kernel_sendto = _socket.socket.sendto
 cdef object kernel_send = _socket.socket.send
 cdef object kernel_sendall = _socket.socket.sendall
+cdef object kernel_fileno = _socket.socket.fileno
 cdef object kernel_sendmsg = _socket.socket.sendmsg
 
 
@@ -167,7 +169,7 @@ cdef inline bint sends_ours(Endpoint endpoint, int flags):
         return False
     if flags & MSG_OOB:
         return fs_is_attached(&endpoint.c)
-    return fs_is_attached(&endpoint.c) or is_undecided(endpoint)
+    return undecided(endpoint) or has_to_tell(endpoint)
 
 
 cdef inline bint gives(Endpoint endpoint, object flags, int *bits):
@@ -187,7 +189,7 @@ def send(self, data=MISSING, flags=0, /):
     cdef Endpoint endpoint = endpoint_of(self)
     cdef Py_ssize_t sent
     if data is not MISSING and gives(endpoint, flags, &bits):
-        sent = transmit_buffer(endpoint, self, timeout_of(self), data, bits, False)
+        sent = transmit_buffer(endpoint, self, timeout_of(self), data, bits, SEND)
         if sent != USE_KERNEL:
             return sent
     return kernel_send(self) if data is MISSING else kernel_send(self, data, flags)
@@ -198,7 +200,7 @@ def sendall(self, data=MISSING, flags=0, /):
     cdef int bits
     cdef Endpoint endpoint = endpoint_of(self)
     if data is not MISSING and gives(endpoint, flags, &bits):
-        if transmit_buffer(endpoint, self, timeout_of(self), data, bits, True) != USE_KERNEL:
+        if transmit_buffer(endpoint, self, timeout_of(self), data, bits, SEND_ALL) != USE_KERNEL:
             return None
     return kernel_sendall(self) if data is MISSING else kernel_sendall(self, data, flags)
 
@@ -211,7 +213,7 @@ def sendto(self, *args):
     if len(args) in (2, 3) and isinstance(args[len(args) - 1], tuple) and gives(
             endpoint, args[1] if len(args) == 3 else 0, &bits):
         kernel_sendto(self, b"", *args[1:])  # it objects to an address that is none
-        sent = transmit_buffer(endpoint, self, timeout_of(self), args[0], bits, False)
+        sent = transmit_buffer(endpoint, self, timeout_of(self), args[0], bits, SEND)
         if sent != USE_KERNEL:
             return sent
     return kernel_sendto(self, *args)
@@ -242,7 +244,16 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
         if piece is not None:
             if plain:
                 PySys_Audit("socket.sendmsg", "OO", <PyObject *>self, <PyObject *>address)  # as the stdlib's call does
-            sent = transmit_buffer(endpoint, self, timeout_of(self), piece, bits, False)
+            sent = transmit_buffer(endpoint, self, timeout_of(self), piece, bits, SEND)
             if sent != USE_KERNEL:
                 return sent
     return kernel_sendmsg(self) if buffers is MISSING else kernel_sendmsg(self, buffers, ancdata, flags, address)
+
+
+def send_file(self, file, offset, count, /):
+    """As os.sendfile on the socket's number, for socket.sendfile; but it waits as the socket does."""
+    cdef Endpoint endpoint = endpoint_of(self)
+    cdef Py_ssize_t sent = USE_KERNEL, total = 0
+    if sends_ours(endpoint, 0):
+        sent = transmit_file(endpoint, self, timeout_of(self), file, offset, count, &total)
+    return os_sendfile(kernel_fileno(self), file, offset, count) if sent == USE_KERNEL else sent

@@ -214,9 +214,23 @@ cdef extern from "connection/wait.h" nogil:
     bint fs_polls(fs_connection *)
     int64_t fs_budget(fs_connection *, int64_t now)
     void fs_settle_wait(fs_connection *, int64_t began, bint polled, bint paid)
+
+
+cdef extern from "connection/partial.h" nogil:
+    const int64_t FS_TIMED_OUT, FS_GO_ON
+
+    struct fs_patience:
+        int64_t timeout, deadline
+        bint heard
+
+    fs_patience fs_patience_of(int64_t timeout)
+    bint fs_next_part(fs_patience *)
+    bint fs_may_wait(fs_connection *, int what, fs_patience *)
+    int64_t fs_wait_until(const fs_patience *)
+    void fs_waited(fs_patience *, int64_t until)
+    int64_t fs_over(const fs_patience *)
+    int64_t fs_stop(fs_connection *, int64_t done, int64_t why)
     int64_t fs_timeout_option(fs_connection *, int what)
-    int64_t fs_call_timeout(fs_connection *, int what, int64_t timeout, bint *quiet)
-    int64_t fs_deadline(int64_t timeout)
 
 
 cdef extern from "connection/blocking.h":

@@ -15,8 +15,8 @@ from fastsock._native.core_ring cimport (
 )
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.blocking cimport (
-    USE_KERNEL, gathered, has_to_tell, readable_within, receive_bytes, receive_scattered, transmit_buffer, undecided,
-    writable_views,
+    SEND, USE_KERNEL, gathered, has_to_tell, readable_within, receive_bytes, receive_scattered, transmit_buffer, transmit_file,
+    undecided, writable_views,
 )
 from fastsock._native.vi cimport endpoint_at, operate
 
@@ -24,7 +24,7 @@ import os
 import _socket
 
 cdef enum:
-    SENDFILE_PIECE = 1048576  # bytes read ahead of one send
+    SENDFILE_MOST = 0x7ffff000  # bytes of one call (MAX_RW_COUNT)
 
 cdef object os_read = os.read
 cdef object os_write = os.write
@@ -51,7 +51,7 @@ cdef Endpoint ring_endpoint(object fd, int what):
         return endpoint if (fs_receives_on_ring(&endpoint.c) if what == FS_RECEIVE else fs_sends_on_ring(&endpoint.c)) else None
     operate(endpoint)
     # (One that is undecided too: another thread may move it while this call waits.)
-    return endpoint if undecided(endpoint) or what == FS_RECEIVE and has_to_tell(endpoint) else None
+    return endpoint if undecided(endpoint) or has_to_tell(endpoint) else None
 
 
 cdef int64_t descriptor_timeout(Endpoint endpoint, int fd) noexcept:
@@ -106,7 +106,7 @@ def write(fd, data, /):
     cdef Endpoint endpoint = ring_endpoint(fd, FS_SEND)
     if endpoint is None:
         return os_write(fd, data)
-    sent = transmit_buffer(endpoint, fd, descriptor_timeout(endpoint, fd), data, 0, False)
+    sent = transmit_buffer(endpoint, fd, descriptor_timeout(endpoint, fd), data, 0, SEND)
     return os_write(fd, data) if sent == USE_KERNEL else sent
 
 
@@ -116,23 +116,23 @@ def writev(fd, buffers, /):
     cdef bytes piece = gathered(buffers) if endpoint is not None else None
     if piece is None:
         return os_writev(fd, buffers)
-    sent = transmit_buffer(endpoint, fd, descriptor_timeout(endpoint, fd), piece, 0, False)
+    sent = transmit_buffer(endpoint, fd, descriptor_timeout(endpoint, fd), piece, 0, SEND)
     return os_writev(fd, buffers) if sent == USE_KERNEL else sent
 
 
 def sendfile(out_fd, in_fd, offset, count, *args, **kwargs):
     """As os.sendfile: reads the file and sends what it read."""
     cdef Endpoint endpoint = ring_endpoint(out_fd, FS_SEND)
-    if endpoint is None or args or kwargs:
+    cdef Py_ssize_t total = 0, sent
+    if endpoint is None or args or kwargs or count <= 0:
         return os_sendfile(out_fd, in_fd, offset, count, *args, **kwargs)
     at = os.lseek(in_fd, 0, os.SEEK_CUR) if offset is None else offset
-    data = os.pread(in_fd, min(count, SENDFILE_PIECE), at)
-    sent = transmit_buffer(endpoint, out_fd, descriptor_timeout(endpoint, out_fd), data, 0, False) if data else 0
-    if sent == USE_KERNEL:
-        return os_sendfile(out_fd, in_fd, offset, count)
-    if offset is None:
-        os.lseek(in_fd, at + sent, os.SEEK_SET)
-    return sent
+    try:
+        sent = transmit_file(endpoint, out_fd, descriptor_timeout(endpoint, out_fd), in_fd, at, min(count, SENDFILE_MOST), &total)
+    finally:
+        if offset is None and total:
+            os.lseek(in_fd, at + total, os.SEEK_SET)
+    return os_sendfile(out_fd, in_fd, offset, count) if sent == USE_KERNEL else sent
 
 
 cdef int forget_number(object fd) except -1:
