@@ -71,8 +71,6 @@ cdef class Carried(Driven):
     def __cinit__(self):
         self.acts_at = INT64_MAX
         self.reading = True
-        self.high_water = HIGH_WATER
-        self.low_water = HIGH_WATER // 4
 
     cdef int stay_on_kernel(self, reason) except -1:
         """The connection, which has no region, shall not move."""

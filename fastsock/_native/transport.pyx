@@ -10,12 +10,12 @@ from libc.stdint cimport INT64_MAX, int64_t
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 
-from fastsock._native.carrying cimport deliver_late, end_sending, pause_protocol_if_full, post, receive, send_backlog
+from fastsock._native.carrying cimport deliver_late, end_sending, post, receive, send_backlog, tell_if_paused
 from fastsock._native.channel cimport FS_MEETING_WAITING, fs_seat
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.telling cimport HIGH_WATER, Carried, is_buffered, receives_on_ring
+from fastsock._native.telling cimport Carried, is_buffered, receives_on_ring
 from fastsock._native.vi cimport acts_again_at, is_asked_here, note_connected, operate
 
 from asyncio import Transport as _AsyncioTransport
@@ -217,7 +217,7 @@ cdef class Transport(Carried):
         """As asyncio.WriteTransport.write."""
         cdef Py_buffer view
         # (While it closes a transport takes what comes with resume_writing: asyncio's TLS says goodbye there.)
-        if not self.entered or self.lost or self.write_ended or (
+        if not self.entered or self.lost or self.write_ended or self.sends_file or (
                 not self.backlog_size and not self.flushing and (self.closing or not self.sends_on_ring())):
             return self.write_lower(data)
         if PyBytes_CheckExact(data):
@@ -233,6 +233,8 @@ cdef class Transport(Carried):
         """A write that does not go to the ring."""
         if self.write_ended:
             raise RuntimeError("Cannot call write() after write_eof()")
+        if self.sends_file:
+            raise RuntimeError("unable to write; sendfile is in progress")
         if self.lower is None or self.lost or (self.closing and self.entered):
             with memoryview(data) as view:  # the type is checked all the same
                 if view.nbytes:
@@ -247,6 +249,13 @@ cdef class Transport(Carried):
         if self.acts() and not self.closing:
             self.operate()
         return None
+
+    def write_file(self, bytes data not None):
+        """Bytes of the file that is being sent."""
+        if self.entered and (self.backlog_size or self.sends_on_ring()):
+            post(self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        else:
+            self.lower.write(data)
 
     def writelines(self, list_of_data):
         """As asyncio.WriteTransport.writelines: one message."""
@@ -270,21 +279,13 @@ cdef class Transport(Carried):
 
     def get_write_buffer_limits(self):
         """As asyncio.WriteTransport.get_write_buffer_limits."""
-        return self.low_water, self.high_water
+        return self.lower.get_write_buffer_limits()
 
     def set_write_buffer_limits(self, high=None, low=None):
         """As asyncio.WriteTransport.set_write_buffer_limits."""
-        if self.lower is not None:
-            self.lower.set_write_buffer_limits(high=high, low=low)
-        if high is None:
-            high = HIGH_WATER if low is None else 4 * low
-        if low is None:
-            low = high // 4
-        if not high >= low >= 0:
-            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
-        self.high_water = high
-        self.low_water = low
-        pause_protocol_if_full(self)
+        self.lower.set_write_buffer_limits(high=high, low=low)
+        if not self.protocol_paused:
+            tell_if_paused(self)
 
     # ---- protocol and information ------------------------------------------------------------------------
 
@@ -358,8 +359,26 @@ cdef class Transport(Carried):
 
     @property
     def on_kernel(self):
-        """Whether the loop's own transport has the connection to itself: there is no region yet."""
-        return not self.entered
+        """Whether the next bytes go through the loop's own transport."""
+        return not self.entered or not self.sends_on_ring()
+
+    @property
+    def unsent(self):
+        """Bytes that wait for room on the ring."""
+        return self.backlog_size
+
+    def sending_changes(self):
+        """A future that is done when bytes that waited are sent, or the connection is lost."""
+        waiter = self.origin.loop.create_future()
+        if self.waiters is None:
+            self.waiters = []
+        self.waiters.append(waiter)
+        return waiter
+
+    def end_file(self):
+        """No file is being sent any more."""
+        self.sends_file = False
+        tell_if_paused(self)
 
     @property
     def _closing(self):  # of both loops' transports

@@ -1,10 +1,13 @@
 """The worlds that every test of the kit runs in."""
 
+import ssl
+from pathlib import Path
+
 import pytest
 
 pytest.register_assert_rewrite("aio.kit")
 
-from aio.kit import LOOPS, PATHS, World  # noqa: E402 - after its registration
+from aio.kit import LOOPS, PATHS, Contexts, World  # noqa: E402 - after its registration
 
 
 @pytest.fixture(params=LOOPS)
@@ -21,3 +24,12 @@ def path(request: pytest.FixtureRequest) -> str:
 def world(loop_kind: str, path: str) -> World:
     """A loop of each kind, on each path."""
     return World(loop_kind, path)
+
+
+@pytest.fixture
+def contexts(certificate: Path) -> Contexts:
+    """(server's, client's)"""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    client = ssl.create_default_context(cafile=str(certificate))
+    return server, client
