@@ -37,7 +37,7 @@ cdef extern from *:
 cdef Shim new_shim(Origin origin, protocol, Transport transport, sock, Sessions session):
     """Made with the connection, or for a `transport` whose protocol became one of the other kind. `sock`: the socket object
     that the connection is made of, if there is one. `session`: what is known of the service's sessions, or None."""
-    cdef bint buffered = is_buffered(protocol)
+    cdef bint buffered = is_buffered(origin, protocol)
     cdef Shim shim = origin.policy.BufferedShim() if buffered else Shim.__new__(Shim)
     shim.origin = origin
     shim.protocol = protocol

@@ -64,7 +64,6 @@ cdef class Carried(Driven):
     cdef object kernel_because        # the reason why it shall not move; None: it may
     cdef object shown_socket          # what get_extra_info("socket") gives
     cdef bint handed_out              # somebody knows the descriptor's number
-    cdef int ignored_writes
 
     cdef int stay_on_kernel(self, reason) except -1
     cdef int fail(self, int64_t result) except -1
@@ -75,7 +74,7 @@ cdef inline bint receives_on_ring(Carried self) noexcept:
     return self.endpoint is not None and fs_receives_on_ring(&self.endpoint.c)
 
 
-cdef bint is_buffered(protocol)
+cdef bint is_buffered(Origin origin, protocol)
 cdef int deliver(Carried self, data) except -1
 cdef int tell_updated(Carried self, Py_ssize_t count) except -1
 cdef object run_in_context(Carried self, method, argument)

@@ -15,13 +15,20 @@ from fastsock._native.channel cimport FS_MEETING_WAITING, fs_seat
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.telling cimport Carried, is_buffered, receives_on_ring
+from fastsock._native.telling cimport Carried, fatal, is_buffered, receives_on_ring
 from fastsock._native.vi cimport acts_again_at, is_asked_here, note_connected, operate
 
 from asyncio import Transport as _AsyncioTransport
 
 cdef extern from "Python.h":
     object PyContext_CopyCurrent()
+
+
+cdef int check_type(data) except -1:
+    """As the stdlib's transports do."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+    return 0
 
 
 cdef class Transport(Carried):
@@ -177,6 +184,10 @@ cdef class Transport(Carried):
             self.origin.loop.call_soon(self.deliver_kept, context=self.origin.queue.context)
         return 0
 
+    cdef bint is_dead(self) noexcept:
+        """Whether the loop's transport was closed with its loop, as uvloop does, and refuses what it is asked."""
+        return not self.origin.stdlib and self.origin.queue.closed
+
     # ---- receiving ---------------------------------------------------------------------------------------
 
     def pause_reading(self):
@@ -189,6 +200,8 @@ cdef class Transport(Carried):
 
     def resume_reading(self):
         """As asyncio.ReadTransport.resume_reading."""
+        if self.is_dead():
+            return self.lower.resume_reading()
         if self.closing or self.reading:
             return
         self.reading = True
@@ -209,7 +222,7 @@ cdef class Transport(Carried):
 
     def is_reading(self):
         """As asyncio.ReadTransport.is_reading."""
-        return self.reading and not self.closing and not self.ended
+        return self.reading and not self.closing and (self.origin.stdlib or not self.ended) and not self.is_dead()
 
     # ---- sending -----------------------------------------------------------------------------------------
 
@@ -223,24 +236,35 @@ cdef class Transport(Carried):
         if PyBytes_CheckExact(data):
             post(self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             return None
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        return self.write_other(data)
+
+    cdef object write_other(self, data):
+        """To the ring: what the loop's own transport takes beside bytes, and refuses."""
+        cdef Py_buffer view
+        if self.origin.stdlib:
+            check_type(data)
+        if not data:
+            return None
+        if not self.origin.stdlib:
+            data = memoryview(data).cast("b")
+        try:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        except BufferError as error:
+            fatal(self, error, "Fatal write error on socket transport")
+            return None
         try:
             post(self, <const char *>view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
 
     cdef object write_lower(self, data):
-        """A write that does not go to the ring."""
-        if self.write_ended:
-            raise RuntimeError("Cannot call write() after write_eof()")
-        if self.sends_file:
+        """A write that does not go to the ring: to the kernel, or one that the loop's transport ignores or refuses."""
+        if self.write_ended or self.sends_file:
+            if self.origin.stdlib:
+                check_type(data)
+            if self.write_ended:
+                raise RuntimeError("Cannot call write() after write_eof()")
             raise RuntimeError("unable to write; sendfile is in progress")
-        if self.lower is None or self.lost or (self.closing and self.entered):
-            with memoryview(data) as view:  # the type is checked all the same
-                if view.nbytes:
-                    self.origin.policy.ignored_write(self.ignored_writes)
-                    self.ignored_writes += 1
-            return None
         if self.write_to_lower is not None:
             self.write_to_lower(data)
         else:
@@ -259,6 +283,11 @@ cdef class Transport(Carried):
 
     def writelines(self, list_of_data):
         """As asyncio.WriteTransport.writelines: one message."""
+        if not self.origin.stdlib:
+            if self.write_ended:
+                raise RuntimeError("Cannot call writelines() after write_eof()")
+            if self.is_dead() or (self.closing and not self.backlog_size):
+                return self.lower.writelines(list_of_data)
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self):
@@ -267,6 +296,10 @@ cdef class Transport(Carried):
 
     def write_eof(self):
         """As asyncio.WriteTransport.write_eof."""
+        if self.closing and not self.origin.stdlib:
+            if not self.backlog_size:
+                self.lower.write_eof()  # which refuses it after the end
+            self.write_ended = True
         if self.closing or self.write_ended:
             return
         self.write_ended = True
@@ -295,7 +328,9 @@ cdef class Transport(Carried):
 
     def set_protocol(self, protocol):
         """As asyncio.BaseTransport.set_protocol."""
-        self.use_protocol(protocol, is_buffered(protocol))
+        if protocol is None and not self.origin.stdlib:
+            raise TypeError("protocol is required")
+        self.use_protocol(protocol, is_buffered(self.origin, protocol))
         if not self.lost and (self.get_buffer is not None) != self.shim.buffered:
             self.shim.replace(protocol)
             if not self.reading and not receives_on_ring(self):

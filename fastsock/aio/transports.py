@@ -187,12 +187,6 @@ def violated(endpoint: Endpoint) -> None:
     rendezvous.report_violation(endpoint, endpoint.reset())
 
 
-def ignored_write(before: int) -> None:
-    """Somebody writes to a connection that is lost; asyncio warns from the fifth time on."""
-    if before >= 5:
-        _log.warning("socket.send() raised exception.")
-
-
 def debug(transport: Transport, message: str) -> None:
     """A connection ended with an OSError in a protocol's callback, and the loop is in debug mode."""
     _log.debug("%r: %s", transport, message, exc_info=True)
