@@ -19,6 +19,8 @@ from fastsock._native.telling cimport Carried, fatal, is_buffered, receives_on_r
 from fastsock._native.vi cimport acts_again_at, is_asked_here, note_connected, operate
 
 from asyncio import Transport as _AsyncioTransport
+from errno import EPIPE as _EPIPE
+from os import strerror as _strerror
 
 cdef extern from "Python.h":
     object PyContext_CopyCurrent()
@@ -228,7 +230,6 @@ cdef class Transport(Carried):
 
     def write(self, data):
         """As asyncio.WriteTransport.write."""
-        cdef Py_buffer view
         # (While it closes a transport takes what comes with resume_writing: asyncio's TLS says goodbye there.)
         if not self.entered or self.lost or self.write_ended or self.sends_file or (
                 not self.backlog_size and not self.flushing and (self.closing or not self.sends_on_ring())):
@@ -275,7 +276,9 @@ cdef class Transport(Carried):
         return None
 
     def write_file(self, bytes data not None):
-        """Bytes of the file that is being sent."""
+        """Bytes of the file that is being sent. After write_eof the kernel's sendfile fails, and nothing ends by it."""
+        if self.write_ended:
+            raise BrokenPipeError(_EPIPE, _strerror(_EPIPE))
         if self.entered and (self.backlog_size or self.sends_on_ring()):
             post(self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         else:
@@ -413,7 +416,8 @@ cdef class Transport(Carried):
     def end_file(self):
         """No file is being sent any more."""
         self.sends_file = False
-        tell_if_paused(self)
+        if not self.is_closing():
+            tell_if_paused(self)
 
     @property
     def _closing(self):  # of both loops' transports

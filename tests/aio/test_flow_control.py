@@ -271,6 +271,34 @@ def test_taken_away_and_given_back(world: World, state: Any, call: Any) -> None:
     assert world.problems == []
 
 
+async def check_the_end(world: World, state: Any, how: str) -> None:
+    case = await begin(world, state)
+    before = list(case.near.events)
+    if how == "write_eof":
+        case.far.keep_open = True
+        case.transport.write_eof()
+        world.loop.call_later(0.06, case.far.transport.resume_reading)
+        with pytest.raises((BrokenPipeError, RuntimeError)):  # (uvloop's writes the file)
+            await send_file(case)
+        assert not case.transport.is_closing()
+        return
+    sending = asyncio.ensure_future(send_file(case))
+    await world.quiet(0.01)
+    case.transport.abort()
+    with pytest.raises(ConnectionError):
+        await sending
+    await world.until(lambda: case.near.lost)
+    assert case.near.events == [*before, "lost"]
+
+
+@pytest.mark.parametrize("path", ["ring", "midstream"])  # the kernel's waits for ever when it is aborted
+@pytest.mark.parametrize("how", ["abort", "write_eof"])
+@pytest.mark.parametrize("state", [paused, gone_back])
+def test_the_end_before_a_file_is_sent(world: World, state: Any, how: str) -> None:
+    world.run(check_the_end(world, state, how))
+    assert world.problems == []
+
+
 async def check_start_tls(world: World, contexts: Contexts, state: Any) -> None:
     case = await begin(world, state)
     near, far = case.near, case.far
