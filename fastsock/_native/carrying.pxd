@@ -9,4 +9,5 @@ cdef int hold_lower(Carried self) except -1
 cdef int post(Carried self, const char *data, Py_ssize_t length) except -1
 cdef bint send_backlog(Carried self) except -1
 cdef int end_sending(Carried self) except -1
-cdef int pause_protocol_if_full(Carried self) except -1
+cdef int tell_if_paused(Carried self) except -1
+cdef int wake_waiters(Carried self) except -1

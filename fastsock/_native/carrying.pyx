@@ -156,7 +156,7 @@ cdef int post(Carried self, const char *data, Py_ssize_t length) except -1:
     self.origin.queue.heat(self)  # which arms for credits when polling does not pay
     if self.lower_ended:
         self.origin.queue.watch(self)
-    pause_protocol_if_full(self)
+    tell_if_paused(self)
     return 0
 
 
@@ -188,7 +188,7 @@ cdef bint send_backlog(Carried self) except -1:
         self.first_sent = 0
     if any:
         self.flushing = True
-        resume_protocol_if_empty(self)
+        tell_if_paused(self)
         self.flushing = False
         if not self.backlog_size:
             backlog_is_empty(self)
@@ -202,7 +202,7 @@ cdef int hand_backlog_down(Carried self) except -1:
     self.drop_backlog()
     for piece in pieces:
         self.lower.write(piece)
-    resume_protocol_if_empty(self)
+    tell_if_paused(self)
     backlog_is_empty(self)
     return 0
 
@@ -231,15 +231,28 @@ cdef int end_sending(Carried self) except -1:
     return 0
 
 
-cdef int pause_protocol_if_full(Carried self) except -1:
-    if self.backlog_size > self.high_water and not self.protocol_paused:
-        self.protocol_paused = True
-        call_protocol(self, "pause_writing")
-    return 0
+cdef int tell_if_paused(Carried self) except -1:
+    """Tells the program's protocol whether to write, when that has changed. This is the only place that decides it: bytes wait in
+    the backlog, or in the loop's transport, which says when they are too many, and has the limits."""
+    cdef bint paused = self.lower_paused
+    if not paused and self.backlog_size:
+        low, high = self.lower.get_write_buffer_limits()
+        if self.protocol_paused:
+            paused = self.backlog_size > low
+        else:
+            paused = self.backlog_size > high and not self.sends_file  # whose sender waits by itself
+    if paused != self.protocol_paused:
+        self.protocol_paused = paused
+        call_protocol(self, "pause_writing" if paused else "resume_writing")
+    return wake_waiters(self)
 
 
-cdef int resume_protocol_if_empty(Carried self) except -1:
-    if self.protocol_paused and self.backlog_size <= self.low_water:
-        self.protocol_paused = False
-        call_protocol(self, "resume_writing")
+cdef int wake_waiters(Carried self) except -1:
+    """Who waits until bytes are sent looks again."""
+    cdef list waiters = self.waiters
+    if waiters is not None:
+        self.waiters = None
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
     return 0

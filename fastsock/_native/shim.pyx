@@ -10,10 +10,10 @@ from libc.stdint cimport int64_t, uint64_t
 from cpython.exc cimport PyErr_SetFromErrno
 from cpython.object cimport PyObject_TypeCheck, PyTypeObject
 
-from fastsock._native.carrying cimport deliver_late, drain, hold_lower
+from fastsock._native.carrying cimport deliver_late, drain, hold_lower, tell_if_paused, wake_waiters
 from fastsock._native.core cimport *
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.telling cimport Below, Origin, ask_to_keep_open, call_protocol, deliver, fatal, is_buffered
+from fastsock._native.telling cimport Below, Origin, ask_to_keep_open, deliver, fatal, is_buffered
 from fastsock._native.telling cimport run_in_context, tell_updated
 from fastsock._native.transport cimport Transport
 from fastsock._native.sessions cimport Sessions, sessions_with
@@ -37,7 +37,7 @@ cdef extern from *:
 cdef Shim new_shim(Origin origin, protocol, Transport transport, sock, Sessions session):
     """Made with the connection, or for a `transport` whose protocol became one of the other kind. `sock`: the socket object
     that the connection is made of, if there is one. `session`: what is known of the service's sessions, or None."""
-    cdef bint buffered = is_buffered(protocol)
+    cdef bint buffered = is_buffered(origin, protocol)
     cdef Shim shim = origin.policy.BufferedShim() if buffered else Shim.__new__(Shim)
     shim.origin = origin
     shim.protocol = protocol
@@ -113,6 +113,7 @@ cdef class Shim(Below):
         transport.session = None
         transport.end_endpoint()
         transport.drop_backlog()
+        wake_waiters(transport)
         if transport.clients is not None:
             transport.clients.discard(transport)
         try:
@@ -171,16 +172,12 @@ cdef class Shim(Below):
         return True
 
     def pause_writing(self):
-        cdef Transport transport = self.transport
-        if not transport.protocol_paused:
-            transport.protocol_paused = True
-            call_protocol(transport, "pause_writing")
+        self.transport.lower_paused = True
+        tell_if_paused(self.transport)
 
     def resume_writing(self):
-        cdef Transport transport = self.transport
-        if transport.protocol_paused and not transport.backlog_size:
-            transport.protocol_paused = False
-            call_protocol(transport, "resume_writing")
+        self.transport.lower_paused = False
+        tell_if_paused(self.transport)
 
 
 cdef class ShimOfBuffered(Shim):

@@ -7,7 +7,6 @@ from fastsock._native.queue cimport CompletionQueue, Driven
 from fastsock._native.sessions cimport Sessions
 
 cdef enum:
-    HIGH_WATER = 65536  # bytes: asyncio's default
     DELIVERY = 262144   # bytes given to a protocol at once, at most: what asyncio's own transports read
 
 
@@ -51,13 +50,13 @@ cdef class Carried(Driven):
     # sending
     cdef object backlog               # deque of bytes that found no room; None: there never were any
     cdef Py_ssize_t first_sent        # bytes of its first piece that are sent
-    cdef size_t high_water
-    cdef size_t low_water
-    cdef bint protocol_paused
+    cdef bint lower_paused            # the loop's transport says that enough waits in it
+    cdef bint protocol_paused         # as the program's protocol was told (carrying.tell_if_paused)
     cdef bint credit                  # was seen for the backlog when the loop was about to sleep
     cdef bint flushing                # tells the protocol that the backlog is small
     cdef bint write_ended
-    cdef public bint sends_file       # the kernel does, so nothing may move
+    cdef public bint sends_file       # so nothing may move, and the program may not write
+    cdef list waiters                 # futures of who waits until bytes are sent, or None
     # ending
     cdef bint closing
     cdef bint lost
@@ -65,7 +64,6 @@ cdef class Carried(Driven):
     cdef object kernel_because        # the reason why it shall not move; None: it may
     cdef object shown_socket          # what get_extra_info("socket") gives
     cdef bint handed_out              # somebody knows the descriptor's number
-    cdef int ignored_writes
 
     cdef int stay_on_kernel(self, reason) except -1
     cdef int fail(self, int64_t result) except -1
@@ -76,7 +74,7 @@ cdef inline bint receives_on_ring(Carried self) noexcept:
     return self.endpoint is not None and fs_receives_on_ring(&self.endpoint.c)
 
 
-cdef bint is_buffered(protocol)
+cdef bint is_buffered(Origin origin, protocol)
 cdef int deliver(Carried self, data) except -1
 cdef int tell_updated(Carried self, Py_ssize_t count) except -1
 cdef object run_in_context(Carried self, method, argument)

@@ -15,6 +15,7 @@ from fastsock._native.queue cimport CompletionQueue, Driven
 from fastsock._native.reports cimport standing_of
 
 import os as _os
+from asyncio import BufferedProtocol as _BufferedProtocol
 from asyncio import Protocol as _Protocol
 
 cdef extern from "Python.h":
@@ -71,8 +72,6 @@ cdef class Carried(Driven):
     def __cinit__(self):
         self.acts_at = INT64_MAX
         self.reading = True
-        self.high_water = HIGH_WATER
-        self.low_water = HIGH_WATER // 4
 
     cdef int stay_on_kernel(self, reason) except -1:
         """The connection, which has no region, shall not move."""
@@ -148,8 +147,10 @@ cdef class Carried(Driven):
             self.backlog_size = self.first_sent = 0
 
 
-cdef bint is_buffered(protocol):
-    """Whether a protocol is a BufferedProtocol, by the rule of uvloop, whose SSLProtocol is one by its methods only."""
+cdef bint is_buffered(Origin origin, protocol):
+    """Whether the loop takes a protocol for a BufferedProtocol. uvloop's SSLProtocol is one by its methods only."""
+    if origin.stdlib:
+        return isinstance(protocol, _BufferedProtocol)
     return not isinstance(protocol, _Protocol) and hasattr(protocol, "get_buffer")
 
 

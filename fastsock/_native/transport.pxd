@@ -14,6 +14,8 @@ cdef class Transport(Carried):
     cdef int take_over(self, Endpoint endpoint) except -1
     cdef int enter(self) except -1
     cdef bint sends_on_ring(self) noexcept
+    cdef bint is_dead(self) noexcept
+    cdef object write_other(self, data)
     cdef object write_lower(self, data)
     cdef int use_protocol(self, protocol, bint buffered) except -1
     cdef void forget_protocol(self) noexcept

@@ -1,5 +1,6 @@
 """The transport that the program's protocol sees, on the virtual interface, whatever the loop."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,7 +32,16 @@ class Transport(Carried):
         """Which path the connection's bytes take, and why: a fastsock.Path."""
     @property
     def on_kernel(self) -> bool:
-        """Whether the loop's own transport has the connection to itself: there is no region yet."""
+        """Whether the next bytes go through the loop's own transport."""
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for room on the ring."""
+    def sending_changes(self) -> asyncio.Future[None]:
+        """A future that is done when bytes that waited are sent, or the connection is lost."""
+    def write_file(self, data: bytes) -> None:
+        """Bytes of the file that is being sent, while the program's own are refused."""
+    def end_file(self) -> None:
+        """No file is being sent any more."""
     def hand_out(self) -> None:
         """Somebody asks for the number of the descriptor: the connection stays on kernel TCP, or goes back there."""
     @property

@@ -10,18 +10,27 @@ from libc.stdint cimport INT64_MAX, int64_t
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 
-from fastsock._native.carrying cimport deliver_late, end_sending, pause_protocol_if_full, post, receive, send_backlog
+from fastsock._native.carrying cimport deliver_late, end_sending, post, receive, send_backlog, tell_if_paused
 from fastsock._native.channel cimport FS_MEETING_WAITING, fs_seat
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.telling cimport HIGH_WATER, Carried, is_buffered, receives_on_ring
+from fastsock._native.telling cimport Carried, fatal, is_buffered, receives_on_ring
 from fastsock._native.vi cimport acts_again_at, is_asked_here, note_connected, operate
 
 from asyncio import Transport as _AsyncioTransport
+from errno import EPIPE as _EPIPE
+from os import strerror as _strerror
 
 cdef extern from "Python.h":
     object PyContext_CopyCurrent()
+
+
+cdef int check_type(data) except -1:
+    """As the stdlib's transports do."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+    return 0
 
 
 cdef class Transport(Carried):
@@ -175,6 +184,10 @@ cdef class Transport(Carried):
             self.origin.loop.call_soon(self.deliver_kept, context=self.origin.queue.context)
         return 0
 
+    cdef bint is_dead(self) noexcept:
+        """Whether the loop's transport was closed with its loop, as uvloop does, and refuses what it is asked."""
+        return not self.origin.stdlib and self.origin.queue.closed
+
     # ---- receiving ---------------------------------------------------------------------------------------
 
     def pause_reading(self):
@@ -187,6 +200,8 @@ cdef class Transport(Carried):
 
     def resume_reading(self):
         """As asyncio.ReadTransport.resume_reading."""
+        if self.is_dead():
+            return self.lower.resume_reading()
         if self.closing or self.reading:
             return
         self.reading = True
@@ -207,36 +222,48 @@ cdef class Transport(Carried):
 
     def is_reading(self):
         """As asyncio.ReadTransport.is_reading."""
-        return self.reading and not self.closing and not self.ended
+        return self.reading and not self.closing and (self.origin.stdlib or not self.ended) and not self.is_dead()
 
     # ---- sending -----------------------------------------------------------------------------------------
 
     def write(self, data):
         """As asyncio.WriteTransport.write."""
-        cdef Py_buffer view
         # (While it closes a transport takes what comes with resume_writing: asyncio's TLS says goodbye there.)
-        if not self.entered or self.lost or self.write_ended or (
+        if not self.entered or self.lost or self.write_ended or self.sends_file or (
                 not self.backlog_size and not self.flushing and (self.closing or not self.sends_on_ring())):
             return self.write_lower(data)
         if PyBytes_CheckExact(data):
             post(self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             return None
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        return self.write_other(data)
+
+    cdef object write_other(self, data):
+        """To the ring: what the loop's own transport takes beside bytes, and refuses."""
+        cdef Py_buffer view
+        if self.origin.stdlib:
+            check_type(data)
+        if not data:
+            return None
+        if not self.origin.stdlib:
+            data = memoryview(data).cast("b")
+        try:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        except BufferError as error:
+            fatal(self, error, "Fatal write error on socket transport")
+            return None
         try:
             post(self, <const char *>view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
 
     cdef object write_lower(self, data):
-        """A write that does not go to the ring."""
-        if self.write_ended:
-            raise RuntimeError("Cannot call write() after write_eof()")
-        if self.lower is None or self.lost or (self.closing and self.entered):
-            with memoryview(data) as view:  # the type is checked all the same
-                if view.nbytes:
-                    self.origin.policy.ignored_write(self.ignored_writes)
-                    self.ignored_writes += 1
-            return None
+        """A write that does not go to the ring: to the kernel, or one that the loop's transport ignores or refuses."""
+        if self.write_ended or self.sends_file:
+            if self.origin.stdlib:
+                check_type(data)
+            if self.write_ended:
+                raise RuntimeError("Cannot call write() after write_eof()")
+            raise RuntimeError("unable to write; sendfile is in progress")
         if self.write_to_lower is not None:
             self.write_to_lower(data)
         else:
@@ -246,8 +273,22 @@ cdef class Transport(Carried):
             self.operate()
         return None
 
+    def write_file(self, bytes data not None):
+        """Bytes of the file that is being sent. After write_eof the kernel's sendfile fails, and nothing ends by it."""
+        if self.write_ended:
+            raise BrokenPipeError(_EPIPE, _strerror(_EPIPE))
+        if self.entered and (self.backlog_size or self.sends_on_ring()):
+            post(self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        else:
+            self.lower.write(data)
+
     def writelines(self, list_of_data):
         """As asyncio.WriteTransport.writelines: one message."""
+        if not self.origin.stdlib:
+            if self.write_ended:
+                raise RuntimeError("Cannot call writelines() after write_eof()")
+            if self.is_dead() or (self.closing and not self.backlog_size):
+                return self.lower.writelines(list_of_data)
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self):
@@ -256,6 +297,10 @@ cdef class Transport(Carried):
 
     def write_eof(self):
         """As asyncio.WriteTransport.write_eof."""
+        if self.closing and not self.origin.stdlib:
+            if not self.backlog_size:
+                self.lower.write_eof()  # which refuses it after the end
+            self.write_ended = True
         if self.closing or self.write_ended:
             return
         self.write_ended = True
@@ -268,21 +313,13 @@ cdef class Transport(Carried):
 
     def get_write_buffer_limits(self):
         """As asyncio.WriteTransport.get_write_buffer_limits."""
-        return self.low_water, self.high_water
+        return self.lower.get_write_buffer_limits()
 
     def set_write_buffer_limits(self, high=None, low=None):
         """As asyncio.WriteTransport.set_write_buffer_limits."""
-        if self.lower is not None:
-            self.lower.set_write_buffer_limits(high=high, low=low)
-        if high is None:
-            high = HIGH_WATER if low is None else 4 * low
-        if low is None:
-            low = high // 4
-        if not high >= low >= 0:
-            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
-        self.high_water = high
-        self.low_water = low
-        pause_protocol_if_full(self)
+        self.lower.set_write_buffer_limits(high=high, low=low)
+        if not self.protocol_paused:
+            tell_if_paused(self)
 
     # ---- protocol and information ------------------------------------------------------------------------
 
@@ -292,7 +329,9 @@ cdef class Transport(Carried):
 
     def set_protocol(self, protocol):
         """As asyncio.BaseTransport.set_protocol."""
-        self.use_protocol(protocol, is_buffered(protocol))
+        if protocol is None and not self.origin.stdlib:
+            raise TypeError("protocol is required")
+        self.use_protocol(protocol, is_buffered(self.origin, protocol))
         if not self.lost and (self.get_buffer is not None) != self.shim.buffered:
             self.shim.replace(protocol)
             if not self.reading and not receives_on_ring(self):
@@ -356,8 +395,27 @@ cdef class Transport(Carried):
 
     @property
     def on_kernel(self):
-        """Whether the loop's own transport has the connection to itself: there is no region yet."""
-        return not self.entered
+        """Whether the next bytes go through the loop's own transport."""
+        return not self.entered or not self.sends_on_ring()
+
+    @property
+    def unsent(self):
+        """Bytes that wait for room on the ring."""
+        return self.backlog_size
+
+    def sending_changes(self):
+        """A future that is done when bytes that waited are sent, or the connection is lost."""
+        waiter = self.origin.loop.create_future()
+        if self.waiters is None:
+            self.waiters = []
+        self.waiters.append(waiter)
+        return waiter
+
+    def end_file(self):
+        """No file is being sent any more."""
+        self.sends_file = False
+        if not self.is_closing():
+            tell_if_paused(self)
 
     @property
     def _closing(self):  # of both loops' transports

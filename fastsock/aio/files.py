@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from fastsock import facade
 from fastsock.aio.transports import Transport, is_stdlib
 
-__all__ = ["WRAPPERS"]
+__all__ = ["STDLIB", "UVLOOP"]
 
 SENDFILE_PIECE = 262144  # bytes read from the file and written at once
 
 
 def _wrap_sendfile(original: Any) -> Any:
+    """uvloop's, which has none for its own transports."""
+
     async def sendfile(
         self: Any, transport: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool = True
     ) -> int:
@@ -23,24 +26,105 @@ def _wrap_sendfile(original: Any) -> Any:
             return await original(self, transport, file, offset, count, fallback=fallback)  # type: ignore[no-any-return]
         if transport.is_closing():
             raise RuntimeError("Transport is closing")
-        if transport.on_kernel and is_stdlib(self):
-            # The kernel's own sendfile. Until it is done the loop's transport refuses to write.
-            transport.sends_file = True
-            try:
-                return await original(self, transport.lower, file, offset, count, fallback=False)  # type: ignore[no-any-return]
-            except asyncio.SendfileNotAvailableError:
-                if not fallback:
-                    raise
-            finally:
-                transport.sends_file = False
-        else:
-            if is_stdlib(self):
-                self._check_sendfile_params(transport.lower.get_extra_info("socket"), file, offset, count)
-            if not fallback:
-                _require_regular(file)
-        return await _send_file(self, transport, file, offset, count)
+        if not fallback:
+            _number_of(file)
+        return await _write_file(self, transport, file, offset, count)
 
     return sendfile
+
+
+def _wrap_sendfile_fallback(original: Any) -> Any:
+    async def _sendfile_fallback(self: Any, transport: Any, file: Any, offset: int, count: int | None) -> int:
+        if not isinstance(transport, Transport):
+            return await original(self, transport, file, offset, count)  # type: ignore[no-any-return]
+        return await _write_file(self, transport, file, offset, count)
+
+    return _sendfile_fallback
+
+
+def _wrap_sendfile_native(original: Any) -> Any:
+    async def _sendfile_native(self: Any, transport: Any, file: Any, offset: int, count: int | None) -> int:
+        if not isinstance(transport, Transport):
+            return await original(self, transport, file, offset, count)  # type: ignore[no-any-return]
+        if transport.sends_file:
+            raise RuntimeError("unable to send; sendfile is in progress")
+        with _reading_paused(transport):
+            transport.sends_file = True
+            try:
+                sent = await _post_file(self, transport, file, offset, count)
+                if not transport.on_kernel:
+                    return sent
+                # As the original does, but that who is cancelled meanwhile leaves a transport that can write.
+                try:
+                    await transport.lower._make_empty_waiter()
+                finally:
+                    transport.lower._reset_empty_waiter()
+                if sent == count:
+                    return sent
+                rest = None if count is None else count - sent
+                return sent + await original(self, transport.lower, file, offset + sent, rest)  # type: ignore[no-any-return]
+            finally:
+                transport.end_file()
+
+    return _sendfile_native
+
+
+async def _post_file(loop: Any, transport: Any, file: Any, offset: int, count: int | None) -> int:
+    """Sends a file as the kernel's sendfile does, but on the ring: by its descriptor, behind all that was written, and
+    nothing waits at the end. The number of bytes sent, fewer if the connection is on the kernel."""
+    sent = 0
+    await _until(transport, lambda: not transport.unsent)
+    loop._check_sendfile_params(transport._sock, file, offset, count)
+    number = _number_of(file)
+    while not transport.on_kernel and sent != count:
+        size = SENDFILE_PIECE if count is None else min(SENDFILE_PIECE, count - sent)
+        try:
+            piece = await loop.run_in_executor(None, os.pread, number, size, offset + sent)
+        except OSError:
+            if sent:
+                raise
+            raise asyncio.SendfileNotAvailableError("not a regular file") from None
+        if not piece:
+            break
+        await _until(transport, lambda: True)
+        transport.write_file(piece)
+        sent += len(piece)
+        os.lseek(number, offset + sent, os.SEEK_SET)
+        await _until(transport, lambda: not transport.unsent)
+    return sent
+
+
+async def _write_file(loop: Any, transport: Transport, file: Any, offset: int, count: int | None) -> int:
+    """As asyncio's own fallback: reads the file and writes what it read, while the program may write as well. But the
+    protocol stays in its place, so that it hears all that it needs to know."""
+
+    async def send(piece: bytes) -> None:
+        await _until(transport, lambda: not transport._protocol_paused)
+        transport.write(piece)
+
+    with _reading_paused(transport):
+        return await _send_pieces(loop, file, offset, count, send)
+
+
+async def _until(transport: Transport, met: Callable[[], bool]) -> None:
+    """Waits until so much is sent that a condition is met. ConnectionError if the transport is closing."""
+    while True:
+        if transport.is_closing():
+            raise ConnectionError("Connection closed by peer")
+        if met():
+            return
+        await transport.sending_changes()
+
+
+@contextlib.contextmanager
+def _reading_paused(transport: Transport) -> Iterator[None]:
+    reads = transport.is_reading()
+    transport.pause_reading()
+    try:
+        yield
+    finally:
+        if reads:
+            transport.resume_reading()
 
 
 _NO_NATIVE_SENDFILE = asyncio.BaseEventLoop._sock_sendfile_native  # type: ignore[attr-defined]
@@ -59,76 +143,20 @@ def _wrap_sock_sendfile(original: Any) -> Any:
         if is_stdlib(self):
             self._check_sendfile_params(sock, file, offset, count)
         if fallback is False:
-            _require_regular(file)
+            _number_of(file)
         return await _send_pieces(self, file, offset, count, lambda piece: self.sock_sendall(sock, piece))
 
     return sock_sendfile
 
 
-def _require_regular(file: Any) -> None:
-    """What the kernel's sendfile takes. SendfileNotAvailableError for anything else."""
+def _number_of(file: Any) -> int:
+    """The descriptor of a file that the kernel's sendfile takes. SendfileNotAvailableError for anything else."""
     try:
-        os.fstat(file.fileno())
+        number: int = file.fileno()
+        os.fstat(number)
     except (AttributeError, OSError):  # (io.UnsupportedOperation is an OSError)
         raise asyncio.SendfileNotAvailableError("not a regular file") from None
-
-
-class _Drain(asyncio.Protocol):
-    """Stands in for the program's protocol while a file is sent, and waits for room."""
-
-    def __init__(self, loop: Any, transport: Transport) -> None:
-        self.loop = loop
-        self.transport = transport
-        self.protocol = transport.get_protocol()
-        self.reads = transport.is_reading()
-        self.room: asyncio.Future[None] | None = loop.create_future() if transport._protocol_paused else None
-        transport.pause_reading()
-        transport.set_protocol(self)
-
-    async def drain(self) -> None:
-        if self.transport.is_closing():
-            raise ConnectionError("Connection closed by peer")
-        if self.room is not None:
-            await self.room
-
-    def pause_writing(self) -> None:
-        if self.room is None:
-            self.room = self.loop.create_future()
-
-    def resume_writing(self) -> None:
-        if self.room is not None:
-            self.room.set_result(None)
-            self.room = None
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self.room is not None:
-            self.room.set_exception(error or ConnectionError("Connection is closed by peer"))
-            self.room = None
-        self.protocol.connection_lost(error)
-
-    def restore(self) -> None:
-        paused = self.room is not None
-        if self.room is not None:
-            self.room.cancel()
-        self.transport.set_protocol(self.protocol)
-        if self.reads:
-            self.transport.resume_reading()
-        if paused:
-            self.protocol.pause_writing()
-
-
-async def _send_file(loop: Any, transport: Transport, file: Any, offset: int, count: int | None) -> int:
-    """As asyncio's own fallback. The number of bytes written."""
-    drain = _Drain(loop, transport)
-
-    async def write(piece: bytes) -> None:
-        await drain.drain()
-        transport.write(piece)
-
-    try:
-        return await _send_pieces(loop, file, offset, count, write)
-    finally:
-        drain.restore()
+    return number
 
 
 async def _send_pieces(
@@ -152,5 +180,10 @@ async def _send_pieces(
             file.seek(offset + total)
 
 
-WRAPPERS: dict[str, Callable[[Any], Any]] = {"sendfile": _wrap_sendfile, "sock_sendfile": _wrap_sock_sendfile}
-"""What is replaced in a loop class."""
+STDLIB: dict[str, Callable[[Any], Any]] = {
+    "_sendfile_native": _wrap_sendfile_native,
+    "_sendfile_fallback": _wrap_sendfile_fallback,
+    "sock_sendfile": _wrap_sock_sendfile,
+}
+UVLOOP: dict[str, Callable[[Any], Any]] = {"sendfile": _wrap_sendfile, "sock_sendfile": _wrap_sock_sendfile}
+"""What is replaced in a loop class, by its kind."""

@@ -54,7 +54,7 @@ def methods_for(base: Any) -> dict[str, Callable[..., Any]]:
     """The wrapped methods for a loop class, by name. What is wrapped already (`patch()` has been here, and `base`
     inherits it) is wrapped anew from the loop's own method, not twice."""
     methods: dict[str, Callable[..., Any]] = {}
-    for name, wrap in {**_wrappers_for(base), **files.WRAPPERS, "close": _wrap_close}.items():
+    for name, wrap in {**_wrappers_for(base), "close": _wrap_close}.items():
         own = getattr(base, name)
         own = _own_methods.get(own, own)
         methods[name] = functools.wraps(own)(wrap(own))
@@ -64,10 +64,10 @@ def methods_for(base: Any) -> dict[str, Callable[..., Any]]:
 
 def _wrappers_for(base: Any) -> dict[str, Callable[[Any], Any]]:
     if issubclass(base, asyncio.BaseEventLoop):
-        return selector.WRAPPERS
+        return {**selector.WRAPPERS, **files.STDLIB}
     from fastsock.aio import uv
 
-    return uv.wrappers()
+    return {**uv.wrappers(), **files.UVLOOP}
 
 
 _own_methods: dict[Any, Any] = {}  # wrapped method -> the loop's own

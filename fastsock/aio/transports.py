@@ -11,6 +11,7 @@ import logging
 import socket as stdlib
 import sys
 import weakref
+from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +68,7 @@ class StdlibTransport(NativeStdlibTransport):
     _sock, _sock_fd, _extra, _server = map(_of_lower, ("_sock", "_sock_fd", "_extra", "_server"))
     _conn_lost, _buffer, _empty_waiter = map(_of_lower, ("_conn_lost", "_buffer", "_empty_waiter"))
     _loop = _of_lower("_loop")
+    _sendfile_compatible = _SelectorSocketTransport._sendfile_compatible
     _protocol = property(NativeStdlibTransport.get_protocol, NativeStdlibTransport.set_protocol)
 
 
@@ -183,12 +185,6 @@ def path_of(standing: Standing | None) -> Path:
 def violated(endpoint: Endpoint) -> None:
     """The ring is broken, by the peer or by this side: the connection is reset."""
     rendezvous.report_violation(endpoint, endpoint.reset())
-
-
-def ignored_write(before: int) -> None:
-    """Somebody writes to a connection that is lost; asyncio warns from the fifth time on."""
-    if before >= 5:
-        _log.warning("socket.send() raised exception.")
 
 
 def debug(transport: Transport, message: str) -> None:

@@ -1,8 +1,11 @@
 """The worlds that every test of the kit runs in."""
 
+import ssl
+from pathlib import Path
+
 import pytest
 
-from aio.kit import LOOPS, PATHS, World
+from aio.kit import LOOPS, PATHS, Contexts, World
 
 
 @pytest.fixture(params=LOOPS)
@@ -19,3 +22,12 @@ def path(request: pytest.FixtureRequest) -> str:
 def world(loop_kind: str, path: str) -> World:
     """A loop of each kind, on each path."""
     return World(loop_kind, path)
+
+
+@pytest.fixture
+def contexts(certificate: Path) -> Contexts:
+    """(server's, client's)"""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    client = ssl.create_default_context(cafile=str(certificate))
+    return server, client

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import socket
+import ssl
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -27,6 +28,7 @@ PATHS = {"kernel": None, "ring": 0, "midstream": 6}
 """move_after of each path; None: the loop without the asyncio layer."""
 
 HOST = "127.0.0.1"
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 UNTOUCHED = {"uvloop": uvloop.Loop, "asyncio": asyncio.SelectorEventLoop}
 
 

@@ -16,7 +16,7 @@ from pairs import payload
 from processes import running
 
 import fastsock
-from aio.kit import HOST, Recorder, World, everywhere
+from aio.kit import HOST, Contexts, Recorder, World, everywhere
 
 if sys.version_info < (3, 11):
 
@@ -27,18 +27,6 @@ if sys.version_info < (3, 11):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
-
-
-Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
-
-
-@pytest.fixture
-def contexts(certificate: Path) -> Contexts:
-    """(server's, client's)"""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate)
-    client = ssl.create_default_context(cafile=str(certificate))
-    return server, client
 
 
 async def secured(world: World, contexts: Contexts, **options: Any) -> tuple[Recorder, Recorder]:
