@@ -1,5 +1,8 @@
 """The worlds that every test of the kit runs in."""
 
+import ssl
+from pathlib import Path
+
 import pytest
 
 pytest.register_assert_rewrite("aio.kit")
@@ -21,3 +24,11 @@ def path(request: pytest.FixtureRequest) -> str:
 def world(loop_kind: str, path: str) -> World:
     """A loop of each kind, on each path."""
     return World(loop_kind, path)
+
+
+@pytest.fixture
+def contexts(certificate: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For TLS: the server's, and the client's."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    return server, ssl.create_default_context(cafile=str(certificate))

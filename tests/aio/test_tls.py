@@ -32,15 +32,6 @@ if sys.version_info < (3, 11):
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
 
-@pytest.fixture
-def contexts(certificate: Path) -> Contexts:
-    """(server's, client's)"""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate)
-    client = ssl.create_default_context(cafile=str(certificate))
-    return server, client
-
-
 async def secured(world: World, contexts: Contexts, **options: Any) -> tuple[Recorder, Recorder]:
     """Two protocols above TLS."""
     made: list[Recorder] = []
