@@ -348,11 +348,26 @@ def ipv4_end(int fd, bint remote):
     return (f"{address[0]}.{address[1]}.{address[2]}.{address[3]}", port) if length == 4 else None
 
 
-async def made_above(connecting):
-    """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol)."""
+cdef class ConnectionFactory(ShimFactory):
+    """The ShimFactory of one connection, whose shim it knows."""
+
     cdef Shim shim
-    _, shim = await connecting
-    return shim.transport, shim.protocol
+
+    def __call__(self):
+        self.shim = ShimFactory.__call__(self)
+        return self.shim
+
+
+async def made_above(connecting, ConnectionFactory factory):
+    """What a loop's method makes with this factory, as a program shall see it: (our transport, the program's protocol)."""
+    try:
+        await connecting
+    except BaseException:
+        # Cancelled behind connection_made, for one: uvloop has closed the descriptor, and tells the protocol nothing.
+        if factory.shim is not None and factory.shim.transport is not None:
+            factory.shim.transport.end_endpoint()
+        raise
+    return factory.shim.transport, factory.shim.protocol
 
 
 def connecting(original, secured, new_origin):
@@ -363,12 +378,12 @@ def connecting(original, secured, new_origin):
         if not may_begin():
             return original(self, protocol_factory, host, port, **options)
         if not options:
-            factory = ShimFactory(origin_of(self, new_origin), protocol_factory, None, port)
-            return made_above(original(self, factory, host, port))
+            factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, None, port)
+            return made_above(original(self, factory, host, port), factory)
         if options.get("ssl"):
             return secured(self, protocol_factory, host, port, **options)
-        factory = ShimFactory(origin_of(self, new_origin), protocol_factory, options.get("sock"), port)
-        return made_above(original(self, factory, host, port, **options))
+        factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, options.get("sock"), port)
+        return made_above(original(self, factory, host, port, **options), factory)
 
     return create_connection
 

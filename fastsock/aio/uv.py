@@ -14,7 +14,7 @@ from subprocess import PIPE
 from typing import Any
 
 from fastsock import config, passing
-from fastsock._native.shim import ShimFactory, connecting, ipv4_end, made_above, origin_of
+from fastsock._native.shim import ConnectionFactory, ShimFactory, connecting, ipv4_end, made_above, origin_of
 from fastsock.aio.transports import Transport, hand_out, new_origin, path_behind, shown_as
 from fastsock.observability import Path
 from fastsock.thread import ensure_thread
@@ -26,7 +26,9 @@ _Bare: Any = _socket.socket
 
 class _Shown:
     """The socket of a transport on uvloop, above uvloop's own class of those. Who asks for its descriptor's number
-    takes the connection off the ring."""
+    takes the connection off the ring.
+
+    uvloop's own one, `_own`, is asked for the number each time: it has none any more once the connection is closed."""
 
     __slots__ = ()  # (the fields are the derived class's, behind uvloop's own)
 
@@ -39,36 +41,47 @@ class _Shown:
     _here: Any
 
     def __init__(self, sock: Any, transport: Transport) -> None:
-        super().__init__(sock.family, SOCK_STREAM, sock.proto, sock.fileno())  # type: ignore[call-arg]
+        super().__init__(sock.family, SOCK_STREAM, sock.proto, -1)  # type: ignore[call-arg]
         self._own = sock
         self._transport = weakref.ref(transport)  # type: ignore[misc]
         self._peer = self._here = None
 
     def fileno(self) -> int:
         hand_out(self._transport)
-        return super().fileno()  # type: ignore[misc,no-any-return]
+        return self._own.fileno()  # type: ignore[no-any-return]
 
     def dup(self) -> Any:
         hand_out(self._transport)
-        return super().dup()  # type: ignore[misc]
+        return self._own.dup()
+
+    def get_inheritable(self) -> bool:
+        return self._own.get_inheritable()  # type: ignore[no-any-return]
+
+    def set_inheritable(self, *args: Any) -> None:
+        self._own.set_inheritable(*args)
 
     def _asked(self, question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """As uvloop makes a socket object for one question, and detaches it again. But of the class of C: the facade's
         would take the connection for one that came from elsewhere, and the stdlib's is slower."""
-        bare = _Bare(self.family, self.type, self.proto, super().fileno())  # type: ignore[misc]
+        bare = _Bare(self.family, self.type, self.proto, self._own.fileno())
         try:
             return question(bare, *args, **kwargs)
         finally:
             bare.detach()
 
+    def _end(self, remote: bool) -> Any:
+        number = self._own.fileno()
+        end = ipv4_end(number, remote) if number >= 0 else None
+        return end or self._asked(_Bare.getpeername if remote else _Bare.getsockname)
+
     def getpeername(self) -> Any:
         if self._peer is None:
-            self._peer = ipv4_end(super().fileno(), True) or self._asked(_Bare.getpeername)  # type: ignore[misc]
+            self._peer = self._end(True)
         return self._peer
 
     def getsockname(self) -> Any:
         if self._here is None:
-            self._here = ipv4_end(super().fileno(), False) or self._asked(_Bare.getsockname)  # type: ignore[misc]
+            self._here = self._end(False)
         return self._here
 
     def getsockopt(self, *args: Any, **kwargs: Any) -> Any:
@@ -76,6 +89,9 @@ class _Shown:
 
     def setsockopt(self, *args: Any, **kwargs: Any) -> None:
         self._asked(_Bare.setsockopt, *args, **kwargs)
+
+    def share(self, *args: Any) -> Any:
+        return self._own.share(*args)
 
     def __repr__(self) -> str:
         return repr(self._own)
@@ -125,8 +141,8 @@ class _Tls:
             protocol = protocol_factory()
             return self.protocol(protocol, waiter)
 
-        factory = ShimFactory(origin_of(self.loop, new_origin), below, sock)
-        transport, ssl_protocol = await made_above(connecting(factory))
+        factory = ConnectionFactory(origin_of(self.loop, new_origin), below, sock)
+        transport, ssl_protocol = await made_above(connecting(factory), factory)
         try:
             await waiter
         except BaseException:
@@ -173,8 +189,8 @@ def _wrap_connect_accepted_socket(original: Any) -> Any:
         if not config.active().enabled:
             return original(self, protocol_factory, sock, ssl=ssl, **timeouts)  # type: ignore[no-any-return]
         if not ssl:
-            factory = ShimFactory(origin_of(self, new_origin), protocol_factory, sock)
-            return made_above(original(self, factory, sock, **timeouts))
+            factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, sock)
+            return made_above(original(self, factory, sock, **timeouts), factory)
         security = _Tls(self, ssl, True, "", timeouts)
         return security.connect(protocol_factory, sock, lambda factory: original(self, factory, sock))
 

@@ -1,17 +1,22 @@
-"""The number of a connection's descriptor: handed out at each step of the way to the ring."""
+"""The number of a connection's descriptor: handed out at each step of the way to the ring, and kept by nobody when the
+connection has ended."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pairs import KernelSocket, bind_beside, payload
+from pairs import KernelSocket, bind_beside, payload, socket_at
 
 import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
 from fastsock import rendezvous
+from fastsock._native import vi
 
 # ---- handed out
 
@@ -140,3 +145,100 @@ async def test_every_step_is_walked(world: World, tls: Any, below: bool) -> None
             seen |= side.seen
             side.end()
     assert seen >= {1, 2, 5}
+
+
+# ---- behind the end
+
+
+ENDS: dict[str, Callable[[Recorder, Recorder], None]] = {
+    "close": lambda near, far: near.transport.close(),
+    "abort": lambda near, far: near.transport.abort(),
+    "peer closes": lambda near, far: far.transport.close(),
+    "peer aborts": lambda near, far: far.transport.abort(),
+}
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "fileno": lambda sock: sock.fileno(),
+    "dup": lambda sock: sock.dup(),
+    "getsockopt": lambda sock: sock.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE),
+    "setsockopt": lambda sock: sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    "getpeername": lambda sock: bool(sock.getpeername()),
+    "getsockname": lambda sock: bool(sock.getsockname()),
+    "get_inheritable": lambda sock: sock.get_inheritable(),
+    "set_inheritable": lambda sock: sock.set_inheritable(True),
+    "shutdown": lambda sock: sock.shutdown(socket.SHUT_RDWR),
+    "detach": lambda sock: sock.detach(),
+    "share": lambda sock: sock.share(1),
+    "ends": lambda sock: (sock.family, sock.type, sock.proto),
+    "repr": lambda sock: "fd=-1" in repr(sock),
+}
+"""What the socket that a transport shows can be asked."""
+
+
+def said(call: Callable[[Any], Any], sock: Any) -> Any:
+    try:
+        return call(sock)
+    except AttributeError:
+        return AttributeError  # whose text names the class
+    except Exception as error:
+        return type(error), error.args
+
+
+def own_number(transport: Any) -> int:
+    """Of the descriptor, which is not handed out by this."""
+    return int(getattr(transport, "lower", transport).get_extra_info("socket").fileno())
+
+
+async def asked_behind_the_end(world: World, end: Any, before: str, answers: dict[str, Any]) -> None:
+    near, far = await world.pair()
+    sock = near.transport.get_extra_info("socket")
+    number = own_number(near.transport)
+    if before != "nothing":
+        said(CALLS[before], sock)
+    end(near, far)
+    await world.until(lambda: near.lost)
+    await world.quiet()
+    with contextlib.ExitStack() as stack:
+        other = socket_at(number, KernelSocket, stack)
+        other.set_inheritable(False)
+        answers |= {name: said(call, sock) for name, call in CALLS.items()}
+        assert other.fileno() == number
+        assert not other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert not other.get_inheritable()
+
+
+@pytest.mark.parametrize("before", ["nothing", "fileno", "getpeername"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_shown_socket_reaches_nothing_behind_the_end(world: World, end: str, before: str) -> None:
+    """And says what the loop's own one says."""
+    answers: dict[str, Any] = {}
+    kernels: dict[str, Any] = {}
+    for place, into in ((world, answers), (World(world.loop_kind, "kernel"), kernels)):
+        place.run(asked_behind_the_end(place, ENDS[end], before, into))
+    assert answers == kernels
+    assert answers["fileno"] == -1
+
+
+@pytest.mark.parametrize("loop_kind", ["uvloop"])
+@pytest.mark.parametrize("given", [False, True], ids=["made", "given"])
+@everywhere
+async def test_no_endpoint_outlives_a_connection_whose_making_was_cancelled(world: World, given: bool) -> None:
+    """Behind connection_made uvloop closes the descriptor, and tells the protocol nothing."""
+    near, far = Recorder(), Recorder()
+    server = await world.server(lambda: far)
+    options: dict[str, Any] = {"host": HOST, "port": world.port(server)}
+    if given:
+        sock = world.socket()
+        sock.setblocking(False)
+        await world.loop.sock_connect(sock, (HOST, world.port(server)))
+        options = {"sock": sock}
+    making = asyncio.ensure_future(world.loop.create_connection(lambda: near, **options))
+
+    def made(protocol: Any) -> None:
+        protocol.transport.write(b"first")
+        making.cancel()
+
+    near.on("made", made)
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    await world.until(lambda: far.lost)
+    assert vi.endpoints() == []
