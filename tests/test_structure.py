@@ -42,7 +42,7 @@ LAYERS = (
     {"_native.reports", "_native.sessions"},
     {"_native.endpoint"},
     {"_native.queue", "_native.vi"},
-    {"_native.members", "_native.sockets", "_native.telling"},
+    {"_native.members", "_native.shown", "_native.sockets", "_native.telling"},
     {"_native.blocking", "_native.carrying"},
     {
         "_native.calls", "_native.connector", "_native.descriptors", "_native.epolls", "_native.transport",

@@ -31,6 +31,7 @@ MODULES = {
     "reports",
     "sessions",
     "shim",
+    "shown",
     "sockets",
     "telling",
     "transport",

@@ -23,10 +23,6 @@ class ShimFactory:
     ) -> ShimFactory: ...
     def __call__(self) -> Shim: ...
 
-def ipv4_end(fd: int, remote: bool) -> tuple[str, int] | None:
-    """(address, port) of the local or the remote end of an IPv4 connection; None if it is another. OSError as from the
-    kernel. Servers ask for both with each connection: without a socket object for the question."""
-
 class ConnectionFactory(ShimFactory):
     """The ShimFactory of one connection, whose shim it knows."""
 

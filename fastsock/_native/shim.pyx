@@ -7,7 +7,6 @@ stands at the end.
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
-from cpython.exc cimport PyErr_SetFromErrno
 from cpython.object cimport PyObject_TypeCheck, PyTypeObject
 
 from fastsock._native.carrying cimport deliver_late, drain, hold_lower
@@ -336,16 +335,6 @@ cdef class ShimFactory:
 
     def __call__(self):
         return new_shim(self.origin, self.protocol_factory(), None, self.sock, self.session)
-
-
-def ipv4_end(int fd, bint remote):
-    """(address, port) of the local or the remote end of an IPv4 connection; None if it is another. OSError as from the
-    kernel. Servers ask for both with each connection: without a socket object for the question."""
-    cdef unsigned char address[16]
-    cdef int port = 0, length = fs_end_of(fd, remote, address, &port)
-    if length < 0:
-        PyErr_SetFromErrno(OSError)
-    return (f"{address[0]}.{address[1]}.{address[2]}.{address[3]}", port) if length == 4 else None
 
 
 cdef class ConnectionFactory(ShimFactory):
