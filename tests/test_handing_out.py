@@ -1,13 +1,14 @@
 """A socket's number is handed out at each step of the way to the ring, at both ends, and the connection goes on."""
 
 import contextlib
+import ctypes
 import select
 import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pairs import KernelSocket, bind_beside, deadline, payload, read_exactly
+from pairs import KernelSocket, bind_beside, deadline, make_pair, number_of, payload, read_exactly
 from steps import STEPS
 
 import fastsock
@@ -89,3 +90,18 @@ def test_handed_out_at_every_step_at_both_ends(kind: str, below: bool, way: str)
                     stack.callback(far.sock.close)
                     for number in range(10):
                         exchange(near, far, number)
+
+
+def test_the_path_of_a_number_that_c_code_has_given_to_another_file() -> None:
+    """It is not the path of the connection that had the number before."""
+
+    class Numbered:
+        def fileno(self) -> int:
+            return number
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    with make_pair("ring") as pair, KernelSocket() as other:
+        number = number_of(pair.near)
+        assert fastsock.path_of(Numbered()).path == "ring"
+        assert libc.dup2(other.fileno(), number) == number
+        assert fastsock.path_of(Numbered()) == fastsock.Path("tcp", "no connection of fastsock's")
