@@ -74,7 +74,8 @@ def path_of(sock: _Any) -> Path:
     endpoint = getattr(sock, "_endpoint", None)
     if endpoint is None and not isinstance(sock, socket) and hasattr(sock, "fileno"):
         try:
-            endpoint = _vi.tracked().get(sock.fileno())  # what asyncio's transports give as their socket
+            number = sock.fileno()  # of what asyncio's transports give as their socket
+            endpoint = _vi.find(number) if number in _vi.tracked() else None
         except (OSError, ValueError):
             pass  # closed
     if endpoint is None:

@@ -74,10 +74,10 @@ class Recorder:
 
 def _ends(fd: int | None) -> dict[str, str]:
     """The two addresses of a connection."""
-    endpoint = vi.tracked().get(fd) if fd is not None else None
-    if endpoint is None:
-        return {}
     try:
+        endpoint = vi.find(fd) if fd in vi.tracked() else None
+        if endpoint is None:
+            return {}
         local, peer = (f"{addresses.canonical(address)}:{port}" for address, port in endpoint.ends())
     except OSError:
         return {}  # reset, or closed

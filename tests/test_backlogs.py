@@ -220,7 +220,7 @@ def test_another_holder_has_plugged() -> None:
             os.waitpid(child, os.WUNTRACED)
             near.sendall(b"more")
             say(select.select([], [near], [], 0)[1] == [near])
-            say(near.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) != 393216)  # FS_WIDENED (the kernel may have grown it)
+            say(near.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) != 393216)  # FS_WIDENED
             data = read_exactly(far, int(sys.stdin.readline()))
             say(data == pattern(len(data) - 4) + b"more")
             os.kill(child, signal.SIGCONT)

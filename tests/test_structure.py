@@ -44,7 +44,7 @@ LAYERS = (
     {"_native.reports", "_native.sessions"},
     {"_native.endpoint"},
     {"_native.queue", "_native.vi"},
-    {"_native.sockets", "_native.telling"},
+    {"_native.shown", "_native.sockets", "_native.telling"},
     {"_native.blocking", "_native.carrying"},
     {"_native.calls", "_native.connector", "_native.descriptors", "_native.transport"},
     {"_native.shim"},

@@ -56,11 +56,11 @@ int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behin
     int64_t mark;
     *behind = 0;
     struct fs_receiver *receiver = fs_lock_receiving(c);
-    if (!(fs_moved(c) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK))) {
-        /* The bytes were read before this look: doorbell bytes only ever follow the switch, so without one all of them
-         * are the program's.
-         * SYNC: switch - pairs with fs_switch_sending. */
-        uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+    /* The bytes were read before this look: doorbell bytes only ever follow the switch, so without one all of them are
+     * the program's. (Also behind a way out that began before the peer had attached: no BACK follows there.)
+     * SYNC: switch - pairs with fs_switch_sending. */
+    uint64_t switch_at = fs_load_sc(&c->vi.rx->switch_at);
+    if (!switch_at || !(fs_moved(c) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK))) {
         uint64_t left = switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
         if (switch_at && left > (uint64_t)1 << 62) {
             c->vi.violation = "switch offset in the past";

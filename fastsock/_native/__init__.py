@@ -29,6 +29,7 @@ MODULES = {
     "reports",
     "sessions",
     "shim",
+    "shown",
     "sockets",
     "telling",
     "transport",

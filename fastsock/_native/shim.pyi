@@ -23,12 +23,13 @@ class ShimFactory:
     ) -> ShimFactory: ...
     def __call__(self) -> Shim: ...
 
-def ipv4_end(fd: int, remote: bool) -> tuple[str, int] | None:
-    """(address, port) of the local or the remote end of an IPv4 connection; None if it is another. OSError as from the
-    kernel. Servers ask for both with each connection: without a socket object for the question."""
+class ConnectionFactory(ShimFactory):
+    """The ShimFactory of one connection, whose shim it knows."""
 
-async def made_above(connecting: Coroutine[Any, Any, tuple[Any, Any]]) -> tuple[Transport, Any]:
-    """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol)."""
+async def made_above(
+    connecting: Coroutine[Any, Any, tuple[Any, Any]], factory: ConnectionFactory
+) -> tuple[Transport, Any]:
+    """What a loop's method makes with this factory, as a program shall see it: (our transport, the program's protocol)."""
 
 def connecting(original: Any, secured: Any, new_origin: Callable[[Any], Origin]) -> Any:
     """uvloop's create_connection, from its own, and from one for connections with TLS. `new_origin`: as in origin_of."""

@@ -7,7 +7,6 @@ stands at the end.
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
-from cpython.exc cimport PyErr_SetFromErrno
 from cpython.object cimport PyObject_TypeCheck, PyTypeObject
 
 from fastsock._native.carrying cimport deliver_late, drain, hold_lower, tell_if_paused, wake_waiters
@@ -335,21 +334,26 @@ cdef class ShimFactory:
         return new_shim(self.origin, self.protocol_factory(), None, self.sock, self.session)
 
 
-def ipv4_end(int fd, bint remote):
-    """(address, port) of the local or the remote end of an IPv4 connection; None if it is another. OSError as from the
-    kernel. Servers ask for both with each connection: without a socket object for the question."""
-    cdef unsigned char address[16]
-    cdef int port = 0, length = fs_end_of(fd, remote, address, &port)
-    if length < 0:
-        PyErr_SetFromErrno(OSError)
-    return (f"{address[0]}.{address[1]}.{address[2]}.{address[3]}", port) if length == 4 else None
+cdef class ConnectionFactory(ShimFactory):
+    """The ShimFactory of one connection, whose shim it knows."""
 
-
-async def made_above(connecting):
-    """What a loop's method makes with a ShimFactory, as a program shall see it: (our transport, the program's protocol)."""
     cdef Shim shim
-    _, shim = await connecting
-    return shim.transport, shim.protocol
+
+    def __call__(self):
+        self.shim = ShimFactory.__call__(self)
+        return self.shim
+
+
+async def made_above(connecting, ConnectionFactory factory):
+    """What a loop's method makes with this factory, as a program shall see it: (our transport, the program's protocol)."""
+    try:
+        await connecting
+    except BaseException:
+        # Cancelled behind connection_made, for one: uvloop has closed the descriptor, and tells the protocol nothing.
+        if factory.shim is not None and factory.shim.transport is not None:
+            factory.shim.transport.end_endpoint()
+        raise
+    return factory.shim.transport, factory.shim.protocol
 
 
 def connecting(original, secured, new_origin):
@@ -360,12 +364,12 @@ def connecting(original, secured, new_origin):
         if not may_begin():
             return original(self, protocol_factory, host, port, **options)
         if not options:
-            factory = ShimFactory(origin_of(self, new_origin), protocol_factory, None, port)
-            return made_above(original(self, factory, host, port))
+            factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, None, port)
+            return made_above(original(self, factory, host, port), factory)
         if options.get("ssl"):
             return secured(self, protocol_factory, host, port, **options)
-        factory = ShimFactory(origin_of(self, new_origin), protocol_factory, options.get("sock"), port)
-        return made_above(original(self, factory, host, port, **options))
+        factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, options.get("sock"), port)
+        return made_above(original(self, factory, host, port, **options), factory)
 
     return create_connection
 

@@ -15,6 +15,7 @@ from fastsock._native.channel cimport FS_MEETING_WAITING, fs_seat
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
+from fastsock._native.shown cimport show
 from fastsock._native.telling cimport Carried, fatal, is_buffered, receives_on_ring
 from fastsock._native.vi cimport acts_again_at, is_asked_here, note_connected, operate
 
@@ -363,7 +364,7 @@ cdef class Transport(Carried):
             return default
         if name == "socket":
             if self.shown_socket is None:
-                self.shown_socket = self.origin.policy.show_socket(self, self.lower.get_extra_info(name))
+                self.shown_socket = show(self, self.lower.get_extra_info(name))
             return default if self.shown_socket is None else self.shown_socket
         return self.lower.get_extra_info(name, default)
 

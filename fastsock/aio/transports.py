@@ -10,10 +10,7 @@ import asyncio
 import logging
 import socket as stdlib
 import sys
-import weakref
 from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
-from asyncio.trsock import TransportSocket
-from collections.abc import Callable
 from typing import Any
 
 from fastsock import facade, rendezvous
@@ -70,61 +67,6 @@ class StdlibTransport(NativeStdlibTransport):
     _loop = _of_lower("_loop")
     _sendfile_compatible = _SelectorSocketTransport._sendfile_compatible
     _protocol = property(NativeStdlibTransport.get_protocol, NativeStdlibTransport.set_protocol)
-
-
-class _ShownSocket(TransportSocket):
-    """The socket of a transport on one of the stdlib's loops. Who asks for the number of its descriptor takes the
-    connection off the ring: C code may read and write it."""
-
-    __slots__ = ("_transport",)
-
-    def __init__(self, sock: Any, transport: Transport) -> None:
-        super().__init__(sock)
-        self._transport = weakref.ref(transport)
-
-    def fileno(self) -> int:
-        hand_out(self._transport)
-        return super().fileno()
-
-    def dup(self) -> Any:
-        hand_out(self._transport)
-        return super().dup()
-
-    def shutdown(self, how: int) -> None:
-        hand_out(self._transport)
-        super().shutdown(how)
-
-    def __repr__(self) -> str:
-        return repr(TransportSocket(self._sock))  # type: ignore[attr-defined]
-
-    def fastsock_path(self) -> Path | None:
-        """For fastsock.path_of, which hands nothing out."""
-        return path_behind(self._transport)
-
-
-def hand_out(transport: weakref.ref[Transport]) -> None:
-    """Somebody asks for the number of a transport's descriptor."""
-    alive = transport()
-    if alive is not None:
-        alive.hand_out()
-
-
-def path_behind(transport: weakref.ref[Transport]) -> Path | None:
-    """The path of a transport, None if it is gone."""
-    alive = transport()
-    return alive.path() if alive is not None else None
-
-
-shown_as: dict[type, Callable[[Any, Transport], Any]] = {
-    TransportSocket: lambda sock, transport: _ShownSocket(sock._sock, transport),
-}
-"""What a program gets in place of a socket of the loop's own transport, by the class of that."""
-
-
-def show_socket(transport: Transport, sock: Any) -> Any:
-    """What get_extra_info("socket") gives, where the loop's own transport gives `sock`."""
-    shown = shown_as.get(type(sock))
-    return sock if shown is None else shown(sock, transport)
 
 
 def new_origin(loop: Any) -> Origin:

@@ -26,8 +26,7 @@ def world(loop_kind: str, path: str) -> World:
 
 @pytest.fixture
 def contexts(certificate: Path) -> Contexts:
-    """(server's, client's)"""
+    """For TLS: the server's, and the client's."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate)
-    client = ssl.create_default_context(cafile=str(certificate))
-    return server, client
+    return server, ssl.create_default_context(cafile=str(certificate))

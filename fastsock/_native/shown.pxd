@@ -1,0 +1,3 @@
+# The sockets that transports show.
+
+cdef object show(object transport, object sock)
