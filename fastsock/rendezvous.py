@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 
 from fastsock import addresses, config
+from fastsock._native import connector
 from fastsock._native.vi import (
     REASONS as NUMBERS,
 )
@@ -24,6 +25,7 @@ from fastsock._native.vi import (
     set_terms,
 )
 from fastsock.observability import INFO, WARNING, Path, detail, event
+from fastsock.thread import start_thread_again
 
 __all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation"]
 
@@ -139,6 +141,15 @@ def failed(endpoint: Endpoint, error: OSError) -> None:
 def no_thread(error: OSError) -> None:
     """The connection thread could not be started again behind a fork."""
     event(WARNING, "fastsock.no_connection_thread", error=repr(error))
+
+
+def fork_is_over() -> None:
+    """Starts the connection thread again. From Python 3.12 on it starts later, with a call on a connection or a turn of
+    a loop that has one: the interpreter warns of the threads that it finds after this."""
+    if sys.version_info < (3, 12):
+        start_thread_again()
+    else:
+        connector.wake_loops()
 
 
 # ---- what others ask -----------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ LAYERS = (
     {"_native.polls", "_native.shim"},
     {"addresses", "thread"},
     {"rendezvous"},
-    {"forks", "messages"},
+    {"messages"},
     {"passing"},
     {"facade", "greenlets"},
     {"aio.transports"},

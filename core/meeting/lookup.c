@@ -19,11 +19,12 @@ static int seeking_socket(void) {
     return fs_keep_number(fd, 1);
 }
 
-/* Whether a seeker may keep its number between two look-ups: one in the first quarter of those for meetings. If seekers
+/* Whether a seeker may keep its number between two look-ups: a low one of those for meetings. If seekers
  * had all of them, there would be none for the names that they look for. */
 static int may_keep_seeking(int fd) {
-    int size, first = fs_share(&size);
-    return fd < first + size / 2 + size / 8;
+    int size;
+    fs_share(&size);
+    return fs_place_in_share(fd) < fs_kept_first(size) + size / 8;
 }
 
 /* Whether somebody listens at an abstract name: then the socket is connected. */

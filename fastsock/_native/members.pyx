@@ -24,7 +24,10 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, totals
 from fastsock._native.vi cimport is_asked_here, is_undecided
 
+import sys as _sys
 import weakref as _weakref
+
+from fastsock._native.vi import watch_forks as _watch_forks
 
 cdef enum:
     SPUN = 64     # members that are polled without the GIL, at most
@@ -453,3 +456,6 @@ cdef class EventSet:
             fs_end_set(self.set)
             self.set = NULL
         return 0
+
+
+_watch_forks(_sys.modules[__name__])
