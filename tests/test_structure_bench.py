@@ -15,6 +15,7 @@ LAYERS = (
     {
         "bench",
         "bench.certificate",
+        "bench.idle",
         "bench.instructions",
         "bench.looking",
         "bench.process",
