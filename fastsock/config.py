@@ -8,22 +8,12 @@ from contextlib import contextmanager
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
-import attrs
-
 from fastsock.errors import SettingError
 
 __all__ = ["Settings", "active", "configure", "from_environment", "on_change", "origins", "use"]
 
 Network = IPv4Network | IPv6Network
 PortRange = tuple[int, int]
-
-
-def _within(low: int, high: int) -> Callable[[Any, Any, int], None]:
-    def check(_: Any, attribute: attrs.Attribute[int], value: int) -> None:
-        if not low <= value <= high:
-            raise SettingError(attribute.name, value, f"{low} to {high}")
-
-    return check
 
 
 def _number(text: Any, name: str) -> int:
@@ -73,16 +63,27 @@ def _trust(value: Any, name: str) -> str:
     return str(value)
 
 
-def _setting(default: Any, convert: Callable[[Any, str], Any], low: int | None = None, high: int = 0, **kw: Any) -> Any:
-    return attrs.field(
-        default=default,
-        converter=attrs.Converter(lambda value, field: convert(value, field.name), takes_field=True),
-        validator=[] if low is None else [_within(low, high)],
-        **kw,
-    )
+class _Setting:
+    """A setting's default, and how its value is read. The record's dictionary has the values, and is asked first."""
+
+    def __init__(self, default: Any, convert: Callable[[Any, str], Any], low: int | None, high: int) -> None:
+        self.default, self.convert, self.low, self.high = default, convert, low, high
+
+    def __get__(self, record: object, owner: type | None = None) -> Any:
+        return self.default
+
+    def read(self, name: str, value: Any) -> Any:
+        """The value as it is used. Raises SettingError for one out of range."""
+        value = self.convert(value, name)
+        if self.low is not None and not self.low <= value <= self.high:
+            raise SettingError(name, value, f"{self.low} to {self.high}")
+        return value
 
 
-@attrs.frozen(kw_only=True)
+def _setting(default: Any, convert: Callable[[Any, str], Any], low: int | None = None, high: int = 0) -> Any:
+    return _Setting(default, convert, low, high)
+
+
 class Settings:
     """All settings. Each is a keyword argument of `patch` and `configure`, and a variable `FASTSOCK_<NAME>`.
 
@@ -155,12 +156,29 @@ class Settings:
     """Bytes of shared memory this process maps for connections at most; beyond it they stay on kernel TCP. Counts
     whole regions (2 MiB with the other defaults), of which an idle connection touches three pages."""
 
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, **values: Any) -> None:
+        for name in values.keys() - _SETTINGS.keys():
+            raise TypeError(f"no setting {name!r}; there are {', '.join(_SETTINGS)}")
+        self.__dict__.update({name: it.read(name, values.get(name, it.default)) for name, it in _SETTINGS.items()})
         if self.ack_threshold >= max(self.window, 2):
             allowed = f"1 to {self.window - 1} (less than window)" if self.window > 1 else "1 (with a window of 1)"
             raise SettingError("ack_threshold", self.ack_threshold, allowed)
         if self.chunk_size % 64:
             raise SettingError("chunk_size", self.chunk_size, "a multiple of 64 from 1024 to 32768")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("settings are frozen: put others in force with fastsock.configure or fastsock.patch")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, Settings) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def permits(self, addresses: tuple[Any, Any], ports: tuple[int, int]) -> bool:
         """Whether a connection with these two addresses (ipaddress objects) and ports may move."""
@@ -181,16 +199,16 @@ class Settings:
         )
 
 
+_SETTINGS: dict[str, _Setting] = {name: it for name, it in vars(Settings).items() if isinstance(it, _Setting)}
+
+
 def from_environment(overrides: Mapping[str, Any] = {}, environ: Mapping[str, str] | None = None) -> Settings:
     """Settings from FASTSOCK_* variables, with `overrides` on top.
 
     Raises SettingError for a value out of range and TypeError for an override that is no setting."""
     environ = os.environ if environ is None else environ
-    names = [field.name for field in attrs.fields(Settings)]
-    for name in overrides:
-        if name not in names:
-            raise TypeError(f"no setting {name!r}; there are {', '.join(names)}")
-    values: dict[str, Any] = {n: environ[f"FASTSOCK_{n.upper()}"] for n in names if f"FASTSOCK_{n.upper()}" in environ}
+    variables = {name: f"FASTSOCK_{name.upper()}" for name in _SETTINGS}
+    values: dict[str, Any] = {name: environ[key] for name, key in variables.items() if key in environ}
     return Settings(**{**values, **overrides})
 
 
@@ -198,11 +216,9 @@ def origins(overrides: Collection[str] = (), environ: Mapping[str, str] | None =
     """Where each setting that `from_environment` makes comes from: "argument", its variable's name, or "default"."""
     environ = os.environ if environ is None else environ
     found = {}
-    for field in attrs.fields(Settings):
-        variable = f"FASTSOCK_{field.name.upper()}"
-        found[field.name] = (
-            "argument" if field.name in overrides else variable if variable in environ else "default"
-        )
+    for name in _SETTINGS:
+        variable = f"FASTSOCK_{name.upper()}"
+        found[name] = "argument" if name in overrides else variable if variable in environ else "default"
     return found
 
 
@@ -233,10 +249,7 @@ def on_change(listener: Callable[[Settings], None]) -> None:
 def configure(**changes: Any) -> Iterator[Settings]:
     """Settings for the duration of a `with` block: those in force, with changes. Replaces nothing in `socket`."""
     before = active()
-    unknown = set(changes) - {field.name for field in attrs.fields(Settings)}
-    if unknown:
-        raise TypeError(f"no setting {sorted(unknown)[0]!r}")
     try:
-        yield use(attrs.evolve(before, **changes))
+        yield use(Settings(**{**vars(before), **changes}))
     finally:
         use(before)

@@ -9,6 +9,7 @@ any way.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from fastsock import addresses, config
 from fastsock._native import connector
@@ -24,8 +25,11 @@ from fastsock._native.vi import (
     set_poll_budget,
     set_terms,
 )
-from fastsock.observability import INFO, WARNING, Path, detail, event
+from fastsock.observability import INFO, WARNING, detail, event
 from fastsock.thread import start_thread_again
+
+if TYPE_CHECKING:
+    from fastsock.statistics import Path
 
 __all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation"]
 
@@ -188,6 +192,8 @@ def report_violation(endpoint: Endpoint, what: str) -> None:
 
 def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
     """The path of a connection whose endpoint stands so (`Endpoint.standing`): "ring" once a direction has moved."""
+    from fastsock.statistics import Path
+
     sending, receiving, attached, reason = standing
     if not (sending or receiving):
         return Path("tcp", reason or (Reason.BACK if attached else Reason.SEEKING))

@@ -197,7 +197,7 @@ def test_a_setting_like_no_other_is_answered_with_all_names(monkeypatch):
 
 def test_where_settings_come_from():
     origins = config.origins({"window"}, {"FASTSOCK_POLL_US": "1", "FASTSOCK_WINDOW": "20"})
-    assert origins.keys() == {field.name for field in attrs.fields(fastsock.Settings)}
+    assert origins.keys() == vars(fastsock.Settings()).keys()
     assert (origins["window"], origins["poll_us"]) == ("argument", "FASTSOCK_POLL_US")
     assert set(origins.values()) == {"argument", "FASTSOCK_POLL_US", "default"}
 

@@ -13,7 +13,7 @@ import sys
 import weakref
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsock import facade, rendezvous
 from fastsock._native import vi
@@ -23,7 +23,9 @@ from fastsock._native.telling import Origin
 from fastsock._native.transport import StdlibTransport as NativeStdlibTransport
 from fastsock._native.transport import Transport
 from fastsock._native.vi import Endpoint
-from fastsock.observability import Path
+
+if TYPE_CHECKING:
+    from fastsock.statistics import Path
 
 __all__ = ["Transport", "close_queue", "is_stdlib", "new_origin"]
 

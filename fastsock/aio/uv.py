@@ -11,13 +11,15 @@ import weakref
 from collections.abc import Callable, Coroutine
 from socket import SOCK_STREAM
 from subprocess import PIPE
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsock import config, passing
 from fastsock._native.shim import ShimFactory, connecting, ipv4_end, made_above, origin_of
 from fastsock.aio.transports import Transport, hand_out, new_origin, path_behind, shown_as
-from fastsock.observability import Path
 from fastsock.thread import ensure_thread
+
+if TYPE_CHECKING:
+    from fastsock.statistics import Path
 
 __all__ = ["wrappers"]
 
