@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from fastsock import _native as _native  # first: it says what to do where nothing is built
-from fastsock import observability as _observability
 from fastsock import rendezvous as _rendezvous
 from fastsock._native import vi as _vi
 from fastsock.config import Settings, configure
 from fastsock.config import active as _active
 from fastsock.errors import SettingError
 from fastsock.facade import fromfd, socket
-from fastsock.observability import Metric, Path, Stats
 from fastsock.patching import is_patched, patch, unpatch
 
 if _TYPE_CHECKING:
     from fastsock.aio import EventLoopPolicy as EventLoopPolicy
     from fastsock.aio import new_event_loop, run
+    from fastsock.statistics import Metric, Path, Stats
 
 __all__ = [
     "Metric",
@@ -46,15 +45,21 @@ __version__ = "0.1.0"
 
 def stats() -> Stats:
     """The counters of this process, frozen."""
-    return _observability.snapshot(_vi.counters(), *_vi.path_counts())
+    from fastsock.statistics import snapshot
+
+    return snapshot(_vi.counters(), *_vi.path_counts())
 
 
 def __getattr__(name: str) -> _Any:
-    """The asyncio layer, loaded when it is first asked for: most programs that use sockets use no asyncio."""
+    """The asyncio layer and the records of statistics, loaded when they are first asked for: most programs use none."""
     if name in ("EventLoopPolicy", "new_event_loop", "run"):
         from fastsock import aio
 
         return getattr(aio, name)
+    if name in ("Metric", "Path", "Stats"):
+        from fastsock import statistics
+
+        return getattr(statistics, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -63,6 +68,8 @@ def path_of(sock: _Any) -> Path:
     take, and why. Raises nothing.
 
     The socket of a transport (`get_extra_info("socket")`) will do too."""
+    from fastsock.statistics import Path
+
     info = getattr(sock, "get_extra_info", None)
     path = info("fastsock") if info is not None else None
     if isinstance(path, Path):

@@ -95,7 +95,7 @@ ADVICE = MappingProxyType(
             "and 2 MiB for the one that is to move."
         ),
         Reason.RESOURCES: (
-            "Raise the limit on descriptors (ulimit -n): fastsock uses the last sixteenth of the numbers; "
+            "Raise the limit on descriptors (ulimit -n): fastsock uses a sixteenth of the numbers at most; "
             "a connection needs some while it moves, and none then. Or memory is short."
         ),
         Reason.ENDING: "Nothing to do: it was closed or reset while it looked for its peer.",

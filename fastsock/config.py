@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
-import attrs
-
 from fastsock.errors import SettingError
 
 __all__ = ["Settings", "active", "configure", "from_environment", "on_change", "origins", "unknown", "use"]
@@ -24,14 +22,6 @@ OTHERS = {RUN, STATS, REPORT, TOLD, f"{PREFIX}DEBUG"}
 
 Network = IPv4Network | IPv6Network
 PortRange = tuple[int, int]
-
-
-def _within(low: int, high: int) -> Callable[[Any, Any, int], None]:
-    def check(_: Any, attribute: attrs.Attribute[int], value: int) -> None:
-        if not low <= value <= high:
-            raise SettingError(attribute.name, value, f"{low} to {high}")
-
-    return check
 
 
 def _number(text: Any, name: str) -> int:
@@ -81,16 +71,27 @@ def _trust(value: Any, name: str) -> str:
     return str(value)
 
 
-def _setting(default: Any, convert: Callable[[Any, str], Any], low: int | None = None, high: int = 0, **kw: Any) -> Any:
-    return attrs.field(
-        default=default,
-        converter=attrs.Converter(lambda value, field: convert(value, field.name), takes_field=True),
-        validator=[] if low is None else [_within(low, high)],
-        **kw,
-    )
+class _Setting:
+    """A setting's default, and how its value is read. The record's dictionary has the values, and is asked first."""
+
+    def __init__(self, default: Any, convert: Callable[[Any, str], Any], low: int | None, high: int) -> None:
+        self.default, self.convert, self.low, self.high = default, convert, low, high
+
+    def __get__(self, record: object, owner: type | None = None) -> Any:
+        return self.default
+
+    def read(self, name: str, value: Any) -> Any:
+        """The value as it is used. Raises SettingError for one out of range."""
+        value = self.convert(value, name)
+        if self.low is not None and not self.low <= value <= self.high:
+            raise SettingError(name, value, f"{self.low} to {self.high}")
+        return value
 
 
-@attrs.frozen(kw_only=True)
+def _setting(default: Any, convert: Callable[[Any, str], Any], low: int | None = None, high: int = 0) -> Any:
+    return _Setting(default, convert, low, high)
+
+
 class Settings:
     """All settings. Each is a keyword argument of `patch` and `configure`, and a variable `FASTSOCK_<NAME>`.
 
@@ -158,12 +159,29 @@ class Settings:
     """Bytes of shared memory that the connections of this process may have touched; where a whole region more (2 MiB
     with the other defaults) would exceed it, a connection stays on kernel TCP. An idle one touches two pages."""
 
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, **values: Any) -> None:
+        for name in values.keys() - _SETTINGS.keys():
+            raise TypeError(f"no setting {name!r}; there are {', '.join(_SETTINGS)}")
+        self.__dict__.update({name: it.read(name, values.get(name, it.default)) for name, it in _SETTINGS.items()})
         if self.ack_threshold >= max(self.window, 2):
             allowed = f"1 to {self.window - 1} (less than window)" if self.window > 1 else "1 (with a window of 1)"
             raise SettingError("ack_threshold", self.ack_threshold, allowed)
         if self.chunk_size % 64:
             raise SettingError("chunk_size", self.chunk_size, "a multiple of 64 from 1024 to 32768")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("settings are frozen: put others in force with fastsock.configure or fastsock.patch")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, Settings) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def permits(self, addresses: tuple[Any, Any], ports: tuple[int, int]) -> bool:
         """Whether a connection with these two addresses (ipaddress objects) and ports may move."""
@@ -184,16 +202,15 @@ class Settings:
         )
 
 
+_SETTINGS: dict[str, _Setting] = {name: it for name, it in vars(Settings).items() if isinstance(it, _Setting)}
+
+
 def from_environment(overrides: Mapping[str, Any] = {}, environ: Mapping[str, str] | None = None) -> Settings:
     """Settings from FASTSOCK_* variables, with `overrides` on top. A variable that is empty counts as not set.
 
     Raises SettingError for a value out of range and TypeError for an override that is no setting."""
     environ = os.environ if environ is None else environ
-    names = [field.name for field in attrs.fields(Settings)]
-    for name in overrides:
-        if name not in names:
-            raise TypeError(f"no setting {name!r}; there are {', '.join(names)}")
-    values: dict[str, Any] = {name: environ[_variable(name)] for name in names if _is_set(_variable(name), environ)}
+    values: dict[str, Any] = {it: environ[_variable(it)] for it in _SETTINGS if _is_set(_variable(it), environ)}
     return Settings(**{**values, **overrides})
 
 
@@ -209,17 +226,16 @@ def origins(overrides: Collection[str] = (), environ: Mapping[str, str] | None =
     """Where each setting that `from_environment` makes comes from: "argument", its variable's name, or "default"."""
     environ = os.environ if environ is None else environ
     found = {}
-    for field in attrs.fields(Settings):
-        variable = _variable(field.name)
-        given = "argument" if field.name in overrides else variable if _is_set(variable, environ) else "default"
-        found[field.name] = given
+    for name in _SETTINGS:
+        variable = _variable(name)
+        found[name] = "argument" if name in overrides else variable if _is_set(variable, environ) else "default"
     return found
 
 
 def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that begin like a setting's and are none -> the setting's that is spelled most like it, or ""."""
     environ = os.environ if environ is None else environ
-    known = {_variable(field.name) for field in attrs.fields(Settings)}
+    known = set(map(_variable, _SETTINGS))
     names = sorted(
         name for name in environ if name.startswith(PREFIX) and name not in known | OTHERS and _is_set(name, environ)
     )
@@ -261,10 +277,7 @@ def on_change(listener: Callable[[Settings], None]) -> None:
 def configure(**changes: Any) -> Iterator[Settings]:
     """Settings for the duration of a `with` block: those in force, with changes. Replaces nothing in `socket`."""
     before = active()
-    unknown = set(changes) - {field.name for field in attrs.fields(Settings)}
-    if unknown:
-        raise TypeError(f"no setting {sorted(unknown)[0]!r}")
     try:
-        yield use(attrs.evolve(before, **changes))
+        yield use(Settings(**{**vars(before), **changes}))
     finally:
         use(before)

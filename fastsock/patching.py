@@ -14,41 +14,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fastsock import config, facade, forks, greenlets, passing
+from fastsock import config, facade, greenlets, passing
 from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
-from fastsock.thread import start_thread_again
 
 __all__ = ["LOOPS", "TABLE", "is_patched", "patch", "unpatch"]
-
-
-def _exit(status: int) -> Any:
-    """As os._exit: first lets go of the connections, since no destructor runs afterwards."""
-    vi.before_exit()
-    return _beneath[os, "_exit"](status)
-
-
-def _forked(name: str) -> Any:
-    """A fork of `os`. Starts the connection thread again afterwards, when Python has looked for threads to warn of."""
-    try:
-        result = _beneath[os, name]()
-    except (OSError, Warning):  # no child; or there is one, and the warning of threads is an error (from 3.15 on)
-        start_thread_again()
-        raise
-    if result[0] if isinstance(result, tuple) else result:
-        start_thread_again()
-    return result
-
-
-def _fork() -> int:
-    """As os.fork."""
-    return _forked("fork")  # type: ignore[no-any-return]
-
-
-def _forkpty() -> tuple[int, int]:
-    """As os.forkpty."""
-    return _forked("forkpty")  # type: ignore[no-any-return]
 
 
 # What is replaced: module, name, replacement. The module functions of `socket` (create_connection, create_server,
@@ -66,9 +37,9 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     (os, "closerange", descriptors.closerange),
     (os, "dup", descriptors.dup),
     (os, "dup2", descriptors.dup2),
-    (os, "_exit", _exit),
-    (os, "fork", _fork),
-    (os, "forkpty", _forkpty),
+    (os, "_exit", vi._exit),
+    (os, "fork", vi.fork),
+    (os, "forkpty", vi.forkpty),
     (os, "execv", passing.execv),
     (os, "execve", passing.execve),
     (os, "posix_spawn", passing.posix_spawn),
@@ -85,8 +56,6 @@ LOOPS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 )
 
 _originals: dict[tuple[Any, str], Any] = {}
-# What our functions call, also after unpatch(): somebody may have wrapped one of them, as gevent does with os.fork.
-_beneath: dict[tuple[Any, str], Any] = {}
 
 
 def is_patched() -> bool:
@@ -111,9 +80,10 @@ def patch(**settings: Any) -> None:
     if other is not None:
         event(WARNING, "fastsock.declined", because=f"{other} has replaced the socket module")
         return
+    # (Ours go on calling them after unpatch(): somebody may have wrapped one of ours, as gevent does with os.fork.)
+    vi.keep_beneath(os.fork, os.forkpty, os._exit)
     for module, name, replacement in TABLE:
         _originals[module, name] = getattr(module, name)
-        _beneath.setdefault((module, name), _originals[module, name])
         setattr(module, name, replacement)
     facade.show_as_stdlib(True)
     for name, loop_class in LOOPS:
@@ -182,25 +152,7 @@ def _imported_before() -> list[str]:
     return sorted(found)
 
 
-def _before_fork() -> None:
-    forks.before_fork(vi.endpoints())
-    vi.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    error = vi.after_fork_in_parent()
-    try:
-        forks.after_fork_in_parent()
-    finally:
-        vi.leave_errno(error)
-
-
-def _after_fork_in_child() -> None:
-    vi.after_fork_in_child()
-    forks.after_fork_in_child(vi.endpoints())
-
-
 # Independent of patch(): explicit fastsock.socket objects are inherited just the same.
 os.register_at_fork(
-    before=_before_fork, after_in_child=_after_fork_in_child, after_in_parent=_after_fork_in_parent
+    before=vi.before_fork, after_in_child=vi.after_fork_in_child, after_in_parent=vi.after_fork_in_parent
 )

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from fastsock import addresses, config
+from fastsock._native import connector
 from fastsock._native.vi import (
     REASONS as NUMBERS,
 )
@@ -24,7 +26,11 @@ from fastsock._native.vi import (
     set_poll_budget,
     set_terms,
 )
-from fastsock.observability import INFO, WARNING, Path, detail, event
+from fastsock.observability import INFO, WARNING, detail, event
+from fastsock.thread import start_thread_again
+
+if TYPE_CHECKING:
+    from fastsock.statistics import Path
 
 __all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation"]
 
@@ -155,6 +161,15 @@ def no_thread(error: OSError) -> None:
     event(WARNING, "fastsock.no_connection_thread", error=repr(error))
 
 
+def fork_is_over() -> None:
+    """Starts the connection thread again. From Python 3.12 on it starts later, with a call on a connection or a turn of
+    a loop that has one: the interpreter warns of the threads that it finds after this."""
+    if sys.version_info < (3, 12):
+        start_thread_again()
+    else:
+        connector.wake_loops()
+
+
 # ---- what others ask -----------------------------------------------------------------------------------------
 
 
@@ -191,6 +206,8 @@ def report_violation(endpoint: Endpoint, what: str) -> None:
 
 def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
     """The path of a connection whose endpoint stands so (`Endpoint.standing`): "ring" once a direction has moved."""
+    from fastsock.statistics import Path
+
     sending, receiving, attached, reason = standing
     if not (sending or receiving):
         return Path("tcp", reason or (Reason.BACK if attached else Reason.SEEKING))

@@ -14,7 +14,6 @@ import termios
 import time
 from pathlib import Path
 
-import attrs
 import pytest
 from pairs import deadline, until
 from processes import running
@@ -30,7 +29,7 @@ BAD = {"FASTSOCK_POLL_US": "fast"}
 NOT_A_NUMBER = "fastsock: poll_us (FASTSOCK_POLL_US) is 'fast', but must be a whole number"
 MISSPELT = {"FASTSOCK_POL_US": "5"}
 WARNING = "fastsock: warning: no such setting: FASTSOCK_POL_US; did you mean FASTSOCK_POLL_US?"
-VARIABLES = [f"FASTSOCK_{field.name.upper()}" for field in attrs.fields(config.Settings)]
+VARIABLES = [f"FASTSOCK_{name.upper()}" for name in vars(config.Settings())]
 PATCHES_AGAIN = """
 import subprocess, sys
 subprocess.run([sys.executable, '-c', 'import fastsock; fastsock.patch()'], check=True)

@@ -53,6 +53,25 @@ def run(source: str, first: str = "") -> None:
                    timeout=60, check=True)  # fmt: skip
 
 
+def test_a_fork_without_connections_runs_no_python_of_ours() -> None:
+    """In parent or child: each page that is written behind a fork is copied first."""
+    run("""
+import fastsock
+fastsock.patch()
+package, called = os.path.dirname(fastsock.__file__), []
+def note(frame, event, _):
+    if event == "call" and frame.f_code.co_filename.startswith(package):
+        called.append(frame.f_code.co_name)
+sys.setprofile(note)
+pid = os.fork()
+if not pid:
+    os._exit(len(called))
+sys.setprofile(None)
+ended_well(pid)
+assert not called, called
+""")
+
+
 def test_an_operation_before_the_fork_does_not_start_the_thread() -> None:
     """The child would believe that its connection thread runs, and nobody would answer there."""
     run("""

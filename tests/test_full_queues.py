@@ -135,9 +135,9 @@ def test_a_number_that_is_handed_out_becomes_readable(said: str) -> None:
 
 FORKS = f"""{SERVES}
     import types
-    import fastsock.forks
+    import fastsock.rendezvous
     # As from Python 3.12 on: the interpreter warns of threads that it finds when the fork is over.
-    fastsock.forks.sys = types.SimpleNamespace(version_info=(3, 12))
+    fastsock.rendezvous.sys = types.SimpleNamespace(version_info=(3, 12))
     async def main():
         server, got = await serve()
         await asyncio.get_running_loop().run_in_executor(None, told)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 START = "import fastsock; fastsock.patch(); import sys; print(' '.join(sys.modules))"
 NEEDLESS = {
-    *("structlog", "logging", "asyncio", "uvloop", "ssl", "json", "argparse", "rich"),
+    *("attrs", "structlog", "logging", "asyncio", "uvloop", "ssl", "json", "argparse", "rich"),
     *("importlib.abc", "importlib.resources", "tempfile", "shutil", "random", "lzma", "bz2"),
     *("fastsock.aio", "fastsock.cli", "fastsock.reporting", "fastsock.tools"),
 }

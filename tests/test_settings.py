@@ -72,11 +72,11 @@ def restored() -> Iterator[None]:
 
 
 def test_the_table_of_this_test_is_complete():
-    assert list(VALUES) == [field.name for field in attrs.fields(Settings)]
+    assert list(VALUES) == list(vars(Settings()))
 
 
 def test_defaults():
-    assert attrs.asdict(Settings()) == {
+    assert vars(Settings()) == {
         "enabled": True, "poll_us": 50, "move_after": 8, "move_polled": False,
         "meeting_ms": 0, "window": 32, "ack_threshold": 16, "delayed_ack": True, "chunk_size": 32768,
         "combine": True, "combine_limit": 2048, "combine_when_full": True, "trust": "user",
@@ -86,7 +86,7 @@ def test_defaults():
 
 
 def test_settings_are_frozen():
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         Settings().window = 3
 
 

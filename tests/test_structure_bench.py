@@ -17,6 +17,7 @@ LAYERS = (
         "bench",
         "bench.certificate",
         "bench.copies",
+        "bench.idle",
         "bench.instructions",
         "bench.looking",
         "bench.process",

@@ -1,10 +1,14 @@
-/* Our share of the descriptor numbers that a process may use. The descriptors that fastsock keeps lie in it, and nowhere else,
- * so that the program's own calls do not run out of numbers because of us, and its own numbers stay low (select ends at
- * 1024). It is the last sixteenth of the permitted numbers: 64 of 1024. Of a generous limit it is the last eighth.
+/* Our share of the descriptor numbers that a process may use. The descriptors that fastsock keeps lie in it, and nowhere else, so
+ * that the program's own numbers stay low: select ends at 1024. The kernel's table of descriptors is as long as the highest number
+ * in use, each fork copies it, and some programs go through it. So the share is low too: it begins at 1024. If the limit leaves no
+ * room there (it is 1024 on many systems), it is the last part of the permitted numbers.
  *
- * Two things follow from where the share lies. It bounds how many descriptors we keep, without counting them. And a
- * program that needs more numbers than the rest takes those of the share that are free; we make nothing while the numbers right
- * below the share are in use (`fs_room`). The kernel gives out the lowest free number, so then the program is near its limit.
+ * The share is as many numbers as a sixteenth of the limit: 64 of 1024. Of a generous limit it is an eighth. That bounds how many
+ * descriptors we keep, without a counter. If the program uses so many descriptors that its own fill the share, ours go to the last
+ * numbers of the limit, as many again.
+ *
+ * The kernel gives out the lowest free number. So a program that uses the numbers right below the last part of the limit is near its
+ * limit, and we make nothing then (`fs_room`). It may use the free numbers of the share as well.
  *
  * The program may close our descriptors with all others (os.closerange, C code), and take their numbers for files of its own.
  * An eventfd has no name by which it could be told from another one (all are one inode). But poll tells it from most other files: it
@@ -18,12 +22,14 @@
 #include "base/atomics.h"
 #include "base/system.h"
 
-#define FS_ROOM 8           /* numbers below the share that are free while we make descriptors: a hello brings four */
-#define FS_GENEROUS 4096    /* a limit above this one is generous */
-#define FS_LIMIT_MAX 1048576 /* beyond it a table of descriptors would take megabytes */
+#define FS_ROOM 8            /* numbers below the last part that are free while we make descriptors: a hello brings four */
+#define FS_GENEROUS 4096     /* a limit above this one is generous */
+#define FS_LIMIT_MAX 1048576 /* of a limit that is higher, this much counts */
+#define FS_SELECT_ENDS 1024  /* where the numbers end that select knows (FD_SETSIZE) */
+#define FS_KEPT_FIRST 256    /* numbers of the share, at most, before those of meetings begin */
 
-/* The first number of the share; `*size`: how many there are. */
-static inline int fs_share(int *size) {
+/* The first number of the limit's last part. `*size`: how many numbers that is, and how many the share has. */
+static inline int fs_last_part(int *size) {
     struct rlimit limit = {0, 0};
     fs_system.getrlimit(RLIMIT_NOFILE, &limit);
     int all = limit.rlim_cur < FS_LIMIT_MAX ? (int)limit.rlim_cur : FS_LIMIT_MAX;
@@ -31,26 +37,49 @@ static inline int fs_share(int *size) {
     return all - *size;
 }
 
-/* Whether the program is far enough from its limit for us to make a descriptor. `first`: of the share. The kernel gives out the
- * lowest free number, so a program that comes near takes the first of these numbers before the others. What it had beyond, and has
- * let go of since but for a few, is seen at the last one. (To ask each of them was half of the system calls of a move.) */
-static inline int fs_room_below(int first) {
-    return first > FS_ROOM && fs_system.fcntl(first - FS_ROOM, F_GETFD, 0) < 0 && fs_system.fcntl(first - 1, F_GETFD, 0) < 0;
+/* The first number of the share. `*size`: how many there are. */
+static inline int fs_share(int *size) { return FS_MIN(fs_last_part(size), FS_SELECT_ENDS); }
+
+/* Returns true if the program is far enough from its limit for us to make a descriptor. `last`: where the last part begins. The
+ * kernel gives out the lowest free number, so a program that comes near takes the first of these numbers before the others. If it
+ * was beyond, and has closed most of its descriptors since, the last one tells. (To ask each of them was half of the system calls
+ * of a move.) */
+static inline int fs_room_below(int last) {
+    return last > FS_ROOM && fs_system.fcntl(last - FS_ROOM, F_GETFD, 0) < 0 && fs_system.fcntl(last - 1, F_GETFD, 0) < 0;
 }
 
 static inline int fs_room(void) {
     int size;
-    return fs_room_below(fs_share(&size));
+    return fs_room_below(fs_last_part(&size));
+}
+
+/* Numbers of the share before those of meetings begin. */
+static inline int fs_kept_first(int size) { return FS_MIN(size / 2, FS_KEPT_FIRST); }
+
+/* Copies `fd` to the lowest free number from `from` on, and below `end`. Returns it, or -errno; -EAGAIN: there is none. */
+static inline int fs_copy_between(int fd, int from, int end) {
+    int copy = fs_system.fcntl(fd, F_DUPFD_CLOEXEC, from);
+    if (copy < 0) return errno == EMFILE || errno == EINVAL ? -EAGAIN : -errno;
+    if (copy < end) return copy;
+    fs_system.close(copy);
+    return -EAGAIN;
 }
 
 /* Copies a descriptor into the share: its number, or -errno. -EMFILE: the program is near its limit.
- * -EAGAIN: the share is full, or its upper half for a `passing` descriptor, which serves a meeting. (Names and visitors must
+ * -EAGAIN: the share is full, or its second part for a `passing` descriptor, which serves a meeting. (Names and visitors must
  * leave room for the eventfds of those that meet.) */
 static inline int fs_copy_number(int fd, int passing) {
-    int size, first = fs_share(&size);
-    if (!fs_room_below(first)) return -EMFILE;
-    int kept = fs_system.fcntl(fd, F_DUPFD_CLOEXEC, first + (passing ? size / 2 : 0));
-    return kept >= 0 ? kept : errno == EMFILE || errno == EINVAL ? -EAGAIN : -errno;
+    int size, last = fs_last_part(&size), first = fs_share(&size);
+    int skip = passing ? fs_kept_first(size) : 0;
+    if (!fs_room_below(last)) return -EMFILE;
+    int kept = fs_copy_between(fd, first + skip, first + size);
+    return kept == -EAGAIN && first < last ? fs_copy_between(fd, FS_MAX(last, first + size) + skip, last + size) : kept;
+}
+
+/* Returns how many numbers of its part of the share lie below `fd`. */
+static inline int fs_place_in_share(int fd) {
+    int size, last = fs_last_part(&size), first = fs_share(&size);
+    return fd - (fd < first + size ? first : FS_MAX(last, first + size));
 }
 
 /* Moves it there: `fd` is closed, whatever comes of it. A negative `fd` is the failure of the call that made it. */

@@ -35,27 +35,37 @@ void fs_set_backlog(int length) {
     if (length > (int)fs_load_relaxed(&fs_table.backlog)) fs_store_relaxed(&fs_table.backlog, (uint32_t)length);
 }
 
-int fs_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **arrival, uint64_t *handle) {
-    struct fs_meeting *meetings = fs_table.meetings;
-    struct fs_tcp_identity tcp;
-    int size, found = -1, published = 0, late = 0;
-    int failed = fs_ensure_thread();
-    if (failed) return failed;
-    if (!fs_can_drop()) return FS_TOO_MANY_NAMES; /* strangers hold all the threads that could send the next one away */
-    if (ends) tcp = *ends;
-    if (!(ends ? fs_ask_network(fd, &tcp) : fs_identify_tcp(fd, &tcp))) return -ENOTCONN;
-    int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
-    if (listener < 0) return listener;
-    fs_take_table();
+/* A free entry for one more name, or -1: as many are published as may be. Under the table lock. */
+static int find_place(void) {
+    int size, found = -1, published = 0;
     fs_share(&size);
     for (int i = 0; i < fs_table.used; i++) {
-        enum fs_meeting_state state = (enum fs_meeting_state)fs_load_relaxed(&meetings[i].state);
+        enum fs_meeting_state state = (enum fs_meeting_state)fs_load_relaxed(&fs_table.meetings[i].state);
         published += state == FS_MEETING_WAITING;
         if (state == FS_MEETING_FREE && found < 0) found = i;
     }
     if (found < 0 && fs_table.used < FS_MEETINGS) found = fs_table.used;
     /* (A quarter of the share: the seekers of this process, and who comes to its names, need numbers too.) */
-    if (published >= size / 4) found = -1;
+    return published < size / 4 ? found : -1;
+}
+
+int fs_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **arrival, uint64_t *handle) {
+    struct fs_meeting *meetings = fs_table.meetings;
+    struct fs_tcp_identity tcp;
+    int found, late = 0;
+    int failed = fs_ensure_thread();
+    if (failed) return failed;
+    if (!fs_can_drop()) return FS_TOO_MANY_NAMES; /* strangers hold all the threads that could send the next one away */
+    if (ends) tcp = *ends;
+    fs_take_table();
+    found = find_place();
+    fs_unlock_table();
+    if (found < 0) return FS_TOO_MANY_NAMES; /* (A look before the sockets are made: of many that wait, each comes here often.) */
+    if (!(ends ? fs_ask_network(fd, &tcp) : fs_identify_tcp(fd, &tcp))) return -ENOTCONN;
+    int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
+    if (listener < 0) return listener;
+    fs_take_table();
+    found = find_place(); /* (another thread may have taken it) */
     if (found >= 0) {
         struct fs_meeting *m = &meetings[found];
         fs_table.used = FS_MAX(fs_table.used, found + 1);

@@ -101,9 +101,7 @@ static int is_sound(int memfd, int fd) {
 
 /* Under the table lock, so that a fork finds all of it done, or nothing. */
 static int keep_offered(uint64_t token, const struct fs_asker *asker, const int descriptors[2]) {
-    int size, first = fs_share(&size);
-    if (!fs_room()) return 0;
-    int fd = fs_system.fcntl(descriptors[1], F_DUPFD_CLOEXEC, first);
+    int fd = fs_copy_number(descriptors[1], 0);
     if (fd < 0) return 0;
     struct fs_set_page *page = fs_map_sealed(descriptors[0], FS_PAGE_SIZE);
     if (page && fs_keep_set(token, asker->offer.set, page, fd)) {

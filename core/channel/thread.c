@@ -49,6 +49,7 @@ static fs_word32 watch_turn;  /* as the one who watches lifelines; 0: it does no
  * successor of it. Relaxed: the successor starts after that end. */
 static fs_word32 left_behind;
 static int thread_wanted;     /* it shall run once no fork is under way */
+static int in_use;            /* this process, or one that it was forked from, has had a thread, or was about to */
 static int forks;             /* of this process, that are under way: from fs_stop_thread to fs_fork_is_over */
 /* Its descriptors: all are there, or none is. */
 static int epoll = -1;
@@ -214,6 +215,7 @@ static int ends_within(int milliseconds) {
 }
 
 int fs_ensure_thread(void) {
+    in_use = 1;
     give_up_lost_thread();
     int failed = make_descriptors();
     if (failed) return failed;
@@ -247,6 +249,7 @@ int fs_ensure_thread(void) {
 
 /* A thread that has not ended keeps off the table while a fork is under way, so that the child finds it whole. */
 static void freeze_table(void) {
+    if (!in_use) return;
     fs_take_table();
     fs_table.frozen = forks > 0;
     fs_unlock_table();
@@ -280,6 +283,8 @@ void fs_fork_is_over(void) {
 
 int fs_forks_under_way(void) { return forks; }
 
+int fs_thread_is_wanted(void) { return thread_wanted; }
+
 int fs_start_thread_again(void) {
     if (!thread_wanted || forks) return 0;
     thread_wanted = 0;
@@ -302,9 +307,10 @@ void fs_wake_loops(void) {
 }
 
 size_t fs_leave_channel_to_parent(void) {
+    forks = 0;
+    if (!in_use) return 0; /* (Each page that the child writes is copied first.) */
     thread_state = NO_THREAD;
     thread_wanted = 0;
-    forks = 0;
     size_t freed = fs_forget_names_after_fork();
     if (epoll >= 0) fs_system.close(epoll);
     if (poke_fd >= 0) fs_system.close(poke_fd);

@@ -26,6 +26,9 @@ void fs_stop_thread(void);
 void fs_fork_is_over(void);   /* in the parent, after each fs_stop_thread, whether or not there is a child */
 int fs_forks_under_way(void); /* how many forks of this process are */
 
+/* Returns true if a fork has stopped or delayed the thread, or it could not be started, and nobody has started it since. */
+int fs_thread_is_wanted(void);
+
 /* Starts the thread if a fork has stopped or delayed it, and no fork is under way. As fs_ensure_thread; then somebody
  * tries again. */
 int fs_start_thread_again(void);

@@ -8,8 +8,9 @@
 #include "channel/names.h"
 
 enum {
-    LOOKUPS = 24,          /* before a peer counts as foreign, and so many ns (`patience`) */
-    LOOKUP_NS = 2000000,   /* between two of them, or as much as they have taken so far, if that is more; and */
+    LOOKUPS = 64,          /* before a peer counts as foreign, and so many ns (`patience`) */
+    LOOKUP_NS = 2000000,   /* between two of them, or as much as they have taken so far, if that is more, */
+    LOOKUP_MOST = 250000000, /* but no more than these: the peer may wait for a name, and has it for two seconds then; and */
     LOOKUP_DOUBLINGS = 10, /* operations, at most: they double from one on, so many times */
 };
 
@@ -19,11 +20,12 @@ static int seeking_socket(void) {
     return fs_keep_number(fd, 1);
 }
 
-/* Whether a seeker may keep its number between two look-ups: one in the first quarter of those for meetings. If seekers
+/* Whether a seeker may keep its number between two look-ups: a low one of those for meetings. If seekers
  * had all of them, there would be none for the names that they look for. */
 static int may_keep_seeking(int fd) {
-    int size, first = fs_share(&size);
-    return fd < first + size / 2 + size / 8;
+    int size;
+    fs_share(&size);
+    return fs_place_in_share(fd) < fs_kept_first(size) + size / 8;
 }
 
 /* Whether somebody listens at an abstract name: then the socket is connected. */
@@ -69,7 +71,7 @@ int64_t fs_pause_lookup(struct fs_lookup *lookup, int64_t now, int64_t operation
         lookup->operations = operations;
     }
     /* (A product of whole numbers might not fit.) */
-    double spent = (double)FS_MAX((int64_t)LOOKUP_NS, now - lookup->began);
+    double spent = (double)FS_MIN(FS_MAX((int64_t)LOOKUP_NS, now - lookup->began), (int64_t)LOOKUP_MOST);
     double since = (double)FS_MAX(now - lookup->last, (int64_t)1000);
     double stride = (double)(operations - lookup->operations) * spent / since;
     lookup->last = now;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A peer that is looked for, ever less often. One thread at a time. */
+/* A peer that is looked for, less and less often. One thread at a time. */
 struct fs_lookup {
     const char *name; /* of `length` bytes; the caller's, and there as long as it is looked up */
     size_t length;

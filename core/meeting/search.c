@@ -20,8 +20,7 @@
 
 enum {
     MEETINGS = 4,         /* that came to nothing, before there are no more */
-    TURN_OPERATIONS = 64, /* until a connection that waits for its turn to meet comes again; doubled so many times at most: */
-    TURN_DOUBLINGS = 8,
+    TURN_OPERATIONS = 4,  /* until a connection that waits for its turn to meet comes again */
     FORKED_PAUSE = 8,     /* operations until one that another process shares looks again */
     LOOKS = 4,            /* at WAKEUP, before the first at what is said on the meeting's socket; doubled so often at most: */
     LOOK_DOUBLINGS = 4,
@@ -43,7 +42,7 @@ struct fs_search {
     struct fs_kit *kit; /* that hello was said with */
     int reused;        /* one that was parked was offered: the next one is new */
     int64_t until;     /* monotonic ns that an answer is waited for */
-    int looks, meetings, turns;
+    int looks, meetings;
     int looks_next;    /* at what is said on the meeting's socket */
     int began;         /* it has looked for the name, or is about to */
 };
@@ -139,11 +138,10 @@ static void fail(struct step *at, int failed) {
     }
 }
 
-/* Others use all descriptors that there are for meetings: comes again, ever later. */
-static void wait_its_turn(struct step *at) {
-    at->course->next = at->course->operations + ((int64_t)TURN_OPERATIONS << FS_MIN(at->search->turns, (int)TURN_DOUBLINGS));
-    at->search->turns++;
-}
+/* Others use all descriptors that there are for meetings: comes again soon. Whoever operates next when one is free gets it, and does
+ * not compete any more when its meeting is over. So all get their turn; if those that have waited longest came again latest, names
+ * would be free that nobody takes. */
+static void wait_its_turn(struct step *at) { at->course->next = at->course->operations + TURN_OPERATIONS; }
 
 /* This meeting came to nothing: tries another one, with a new region. The publisher may have withdrawn its name because of
  * a fork, and one of its processes publishes it again. */

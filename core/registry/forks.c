@@ -10,7 +10,7 @@
 /* Of this thread: it is about to fork for the front end; its fork has been counted; the pipe of that fork. */
 static __thread int fork_announced, fork_counted;
 static __thread int fork_pipe[2];
-static void (*count_child_by)(int by);
+static int (*count_child_by)(int by);
 
 void fs_announce_fork(int comes) { fork_announced = comes; }
 
@@ -19,8 +19,8 @@ void fs_announce_fork(int comes) { fork_announced = comes; }
 static void in_fork(void) {
     if (!fork_announced) return;
     fork_announced = 0;
+    if (!count_child_by(1)) return;
     fork_counted = 1;
-    count_child_by(1);
     if (fs_system.pipe2(fork_pipe, O_CLOEXEC) < 0) fork_pipe[0] = fork_pipe[1] = -1;
     errno = 0;
 }
@@ -55,7 +55,7 @@ static void after_fork(void) {
     errno = error;
 }
 
-int fs_watch_forks(void (*count_child)(int by)) {
+int fs_watch_forks(int (*count_child)(int by)) {
     count_child_by = count_child;
     return fs_system.pthread_atfork(in_fork, after_fork, in_forked_child);
 }

@@ -19,6 +19,7 @@ uint32_t fs_pid_space(void) {
 static int is_dead(uint32_t process) {
     struct pollfd ended = {-1, POLLIN, 0};
     int dead;
+    if (process == fs_own_pid) return 0;
     if (fs_system.kill((pid_t)process, 0) < 0 && errno == ESRCH) return 1;
     ended.fd = fs_system.pidfd_open((pid_t)process, 0);
     dead = ended.fd >= 0 && fs_system.poll(&ended, 1, 0) > 0;

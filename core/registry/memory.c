@@ -39,6 +39,7 @@ struct held {
 };
 
 static struct free_blocks free_blocks[SIZES]; /* by size, in BLOCKs */
+static int any_slab; /* was ever made, here or in a process that this one was forked from */
 static struct held *held_elsewhere;
 static size_t held_count, held_room;
 
@@ -62,6 +63,7 @@ static int add_slab(struct free_blocks *to, size_t block) {
     char *slab = fs_system.mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (slab == MAP_FAILED) return 0;
     to->made += length;
+    any_slab = 1;
     while (length) to->blocks[to->count++] = slab + --length * block;
     return 1;
 }
@@ -114,6 +116,7 @@ void fs_free_side(struct fs_side *side, size_t ends_size) {
 }
 
 void fs_forget_blocks_after_fork(void) {
+    if (!any_slab) return; /* (each page that a child writes is copied first) */
     for (int i = 0; i < SIZES; i++) free_blocks[i].count = free_blocks[i].made = 0;
     held_count = 0;
 }

@@ -30,6 +30,7 @@ cdef extern from "channel/thread.h" nogil:
     void fs_stop_thread()
     void fs_fork_is_over()
     int fs_start_thread_again()
+    int fs_thread_is_wanted()
     int fs_forks_under_way()
     void fs_wake_loops()
 

@@ -44,17 +44,8 @@ def set_backlog(length: int) -> None:
 def ensure_thread() -> None:
     """Starts the connection thread unless it runs. OSError if it cannot be started."""
 
-def stop_thread() -> None:
-    """Before a fork: a thread does not survive it, and its locks must be free. It does not start before `fork_is_over`."""
-
-def fork_is_over() -> None:
-    """In the parent, after each `stop_thread`, whether or not there is a child."""
-
 def start_again() -> None:
     """Starts the thread if a fork has stopped or delayed it, and no fork is under way. OSError as `ensure_thread`."""
 
 def wake_loops() -> None:
     """The loops of this process start the thread again, each with its next turn."""
-
-def after_fork_in_child() -> None:
-    """What the parent published is the parent's, and so is its epoll, and what it has parked."""

@@ -4,7 +4,7 @@ core/meeting. There is no logic here, and each function lets go of the GIL only 
 """
 
 from fastsock._native.channel cimport *
-from fastsock._native.meeting cimport fs_count_parked_kits, fs_drop_kits, fs_leave_kits_to_parent, fs_memory_used
+from fastsock._native.meeting cimport fs_count_parked_kits, fs_drop_kits, fs_memory_used
 from fastsock._native.vi cimport error_of, totals
 
 fs_counters_of_gone = &totals
@@ -108,17 +108,6 @@ def ensure_thread():
     check(fs_ensure_thread())
 
 
-def stop_thread():
-    """Before a fork: a thread does not survive it, and its locks must be free. No thread is started before `fork_is_over`.
-    Several threads may fork at once: one of them joins the thread, and the others wait for that."""
-    fs_stop_thread()
-
-
-def fork_is_over():
-    """In the parent, whether or not there is a child."""
-    fs_fork_is_over()
-
-
 def start_again():
     """Starts the thread if a fork has stopped or delayed it, and no fork is under way."""
     check(fs_start_thread_again())
@@ -127,8 +116,3 @@ def start_again():
 def wake_loops():
     """The loops of this process start the thread again, each with its next turn."""
     fs_wake_loops()
-
-
-def after_fork_in_child():
-    """What the parent published is the parent's, and so is its epoll, and what it has parked."""
-    fs_leave_kits_to_parent()

@@ -59,7 +59,7 @@ cdef extern from "registry/holders.h" nogil:
 
 
 cdef extern from "registry/forks.h" nogil:
-    int fs_watch_forks(void (*count_child)(int by) noexcept)
+    int fs_watch_forks(int (*count_child)(int by) noexcept)
     void fs_announce_fork(bint comes)
 
 

@@ -61,9 +61,3 @@ class Endpoint(Standing):
         """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
     def serve_listener(self) -> None:
         """This endpoint only polls for connections."""
-
-    # forks
-    def await_thread(self) -> None:
-        """A fork begins, for which the connection thread stops: an operation starts it again, if nobody else does."""
-    def start_over(self) -> None:
-        """In a forked child: the parent's meeting is not the child's."""

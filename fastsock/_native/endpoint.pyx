@@ -242,14 +242,6 @@ cdef class Endpoint(Standing):
 
     # ---- forks -------------------------------------------------------------------------------------------
 
-    def await_thread(self):
-        """A fork begins, for which the connection thread stops (fs_await_thread)."""
-        fs_await_thread(&self.course, &self.c)
-
-    def start_over(self):
-        """In a forked child: the meeting is the parent's (fs_start_over)."""
-        fs_start_over(&self.course, &self.c)
-
 
 cdef bint identify(Endpoint self) except? True:
     """Whether it is known which socket this is, from now on if not before. An endpoint whose number has been closed behind

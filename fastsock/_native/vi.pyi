@@ -1,8 +1,8 @@
 """The endpoints of this process: who is behind a descriptor, how a connection begins and how it steps until its path is
 decided, what a fork does to them."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
 from fastsock._native.endpoint import Endpoint as Endpoint
 
@@ -34,26 +34,36 @@ def counters() -> dict[str, int]:
 def set_poll_budget(microseconds: int) -> None:
     """How long a wait may poll before it sleeps, in microseconds; 0: never."""
 
+
 def before_fork() -> None:
     """This thread is about to fork: the fork itself counts the child in as a holder of every connection, before it
     exists, and out again if it fails."""
 
-def after_fork_in_parent() -> int:
-    """The fork that this thread announced is over, if there was one. Returns errno, for `leave_errno`."""
-
-def leave_errno(error: int) -> None:
-    """Sets errno, by which Python up to 3.11 tells of a fork that failed only after everything that runs behind a fork."""
+def after_fork_in_parent() -> None:
+    """The fork that this thread announced is over, whether or not there is a child. Leaves errno alone."""
 
 def after_fork_in_child() -> None:
-    """The child's endpoints are inherited, and none of the threads that were inside them."""
+    """The child's endpoints are inherited, and none of the threads that were inside them. It starts over with what is undecided."""
 
 def before_exit() -> None:
     """Says goodbye on every connection, for os._exit, which runs no destructors."""
 
+def keep_beneath(fork: Callable[[], int], forkpty: Callable[[], tuple[int, int]], exit: Callable[[int], NoReturn]) -> None:
+    """What `fork`, `forkpty` and `_exit` call: those that stood in `os` before these were put there first."""
+
+def fork() -> int:
+    """As os.fork. Starts the connection thread again afterwards."""
+
+def forkpty() -> tuple[int, int]:
+    """As os.forkpty, in the same way."""
+
+def _exit(status: int) -> NoReturn:
+    """As os._exit. Lets go of the connections first."""
+
 def install_policy(module: Any) -> None:
     """What this module asks: `settings()`, which puts the settings in force, `start(endpoint)` and `owns_other_end(endpoint,
     user)`; and what it tells: `moved(endpoint, name)`, `stays(endpoint)`, `report_violation(endpoint, what)`,
-    `failed(endpoint, error)`, `no_thread(error)`."""
+    `failed(endpoint, error)`, `no_thread(error)`, `fork_is_over()`."""
 
 def set_beginning(may_move: bool, move_after: int, meeting_ms: int) -> None:
     """The settings `enabled`, `move_after` and `meeting_ms`."""

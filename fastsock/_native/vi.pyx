@@ -5,7 +5,7 @@ begins and how it steps until its path is decided, what a fork does to them, and
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from cpython.exc cimport PyErr_CheckSignals
 
-from fastsock._native.channel cimport FS_NO_THREAD
+from fastsock._native.channel cimport FS_NO_THREAD, fs_fork_is_over, fs_stop_thread, fs_thread_is_wanted
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport (
@@ -70,6 +70,10 @@ def endpoints():
 # ---- forks and the end of the process ------------------------------------------------------------------------
 
 
+cdef inline bint has_endpoints():
+    return len(by_inode) > 0 or len(nameless) > 0
+
+
 cdef bint is_any_attaching():
     """In another thread. (What forks in a signal handler cannot wait for the thread that it interrupted.)"""
     cdef Endpoint endpoint
@@ -81,9 +85,16 @@ cdef bint is_any_attaching():
 
 
 def before_fork():
-    """This thread is about to fork, and no endpoint begins to attach any more. Waits for those that are at it: the
-    child would believe itself on kernel TCP, and its parent and the peer be on the ring. Other threads may still open
-    and close connections before the fork, so the child is counted at the last moment (`count_child`)."""
+    """A fork stops the connection thread, as threads do not survive it, and Python 3.12 and later warn of any. From now on no
+    endpoint begins to attach. Waits for those that are at it: the child would believe itself on kernel TCP, and its parent and the
+    peer be on the ring. Other threads may still open and close connections before the fork, so the child is counted at the last
+    moment (`count_child`). Where there are no connections, this and what follows write next to nothing: after a fork each page that
+    is written has to be copied first."""
+    cdef Endpoint endpoint
+    fs_stop_thread()
+    if has_endpoints():
+        for endpoint in endpoints():
+            fs_await_thread(&endpoint.course, &endpoint.c)
     while is_any_attaching():
         with nogil:
             fs_nap()
@@ -91,19 +102,22 @@ def before_fork():
 
 
 def after_fork_in_parent():
+    """The fork is over, whether or not there is a child. Leaves errno alone, by which Python up to 3.11 tells of a fork that failed
+    only after everything that runs behind a fork."""
+    global errno
     cdef int error = errno
     fs_announce_fork(False)  # os.forkpty that finds no terminal does not fork
-    return error
+    try:
+        fs_fork_is_over()
+        if fs_thread_is_wanted():
+            policy.fork_is_over()
+    finally:
+        errno = error
 
 
-def leave_errno(int error):
-    global errno
-    errno = error
-
-
-cdef void count_child(int by) noexcept with gil:
-    """Counts the child in as a holder of every connection, before it exists; and out again, if the fork fails
-    (fs_watch_forks)."""
+cdef int count_child(int by) noexcept with gil:
+    """Counts the child in as a holder of every connection, before it exists; and out again, if the fork fails. Returns how many
+    there are (fs_watch_forks)."""
     cdef Endpoint endpoint
     for endpoint in nameless:
         fs_count_child(fs_own(&endpoint.c), by)
@@ -111,6 +125,7 @@ cdef void count_child(int by) noexcept with gil:
         fs_count_child(fs_own(&endpoint.c), by)
         if by > 0 and (fs_load_sc(&endpoint.c.recv_sleepers) or fs_load_sc(&endpoint.c.send_sleepers)):
             fs_wake_own(&endpoint.c)  # who sleeps looks now and then from here on: the child may be killed in a turn
+    return <int>(len(nameless) + len(by_inode))
 
 
 if fs_watch_forks(count_child):
@@ -118,26 +133,35 @@ if fs_watch_forks(count_child):
 
 
 def after_fork_in_child():
+    """The child's endpoints are inherited, and none of the threads that were inside them. What the parent was about to agree on is
+    the parent's, as what it has published and parked is; the child starts over when it is the only holder."""
+    cdef Endpoint endpoint
+    cdef fs_call call
     note_process()
     fs_forget_blocks_after_fork()
     fs_forget_news()
-    cdef Endpoint endpoint
-    cdef fs_call call
-    for endpoint in endpoints():
-        endpoint.course.attaching = 0
-        fs_inherit(&endpoint.c)  # the threads that were inside are not in this process
-    for endpoint in endpoints():
-        if fs_begin(&endpoint.c, &call):
-            endpoint.end(&call)  # a connection that waited for calls of other threads to be closed ends with this one
-        else:
-            let_go(endpoint)  # another thread was about to, and the child was counted
+    if has_endpoints():
+        for endpoint in endpoints():
+            endpoint.course.attaching = 0
+            fs_inherit(&endpoint.c)  # the threads that were inside are not in this process
+        for endpoint in endpoints():
+            if fs_begin(&endpoint.c, &call):
+                endpoint.end(&call)  # a connection that waited for calls of other threads to be closed ends with this one
+            else:
+                let_go(endpoint)  # another thread was about to, and the child was counted
+    fs_leave_kits_to_parent()
+    if has_endpoints():
+        for endpoint in endpoints():
+            fs_start_over(&endpoint.course, &endpoint.c)
 
 
-def before_exit():
+cpdef before_exit():
     """Says goodbye on every connection, for os._exit, which runs no destructors. Nothing is given back: other threads
     may be inside calls, and loops look at regions without the GIL."""
     cdef Endpoint endpoint
     cdef fs_call call
+    if not has_endpoints():
+        return
     for endpoint in endpoints():
         if fs_begin(&endpoint.c, &call):
             try:
@@ -145,6 +169,50 @@ def before_exit():
                     say_goodbye(endpoint)
             finally:
                 fs_end_call(&endpoint.c, &call)  # (nobody does what it says)
+
+
+cdef object fork_beneath = None, forkpty_beneath = None, exit_beneath = None
+
+
+def keep_beneath(fork, forkpty, exit):
+    """What the three functions below call: those that stood in `os` before these were put there first."""
+    global fork_beneath, forkpty_beneath, exit_beneath
+    if fork_beneath is None:
+        fork_beneath, forkpty_beneath, exit_beneath = fork, forkpty, exit
+
+
+cdef object forked(object beneath, bint pair):
+    """A fork of `os`. Starts the connection thread again afterwards, when Python has looked for threads to warn of."""
+    try:
+        result = beneath()
+    except (OSError, Warning):  # no child; or there is one, and the warning of threads is an error (from 3.15 on)
+        start_thread_again()
+        raise
+    if result[0] if pair else result:
+        start_thread_again()
+    return result
+
+
+cdef int start_thread_again() except -1:
+    if fs_thread_is_wanted():
+        policy.start_thread_again()
+    return 0
+
+
+def fork():
+    """As os.fork."""
+    return forked(fork_beneath, False)
+
+
+def forkpty():
+    """As os.forkpty."""
+    return forked(forkpty_beneath, True)
+
+
+def _exit(status):
+    """As os._exit: first lets go of the connections, since no destructor runs afterwards."""
+    before_exit()
+    return exit_beneath(status)
 
 
 # ---- what is told of them ------------------------------------------------------------------------------------
@@ -208,7 +276,7 @@ cdef int64_t meeting_ns = 0  # that the operations of one connection may wait fo
 def install_policy(module):
     """What this module asks: `settings()`, which puts the settings in force, `start(endpoint, here, there)` and `owns_other_end(endpoint,
     user)`; and what it tells: `moved(endpoint, name)`, `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint,
-    error)`, `no_thread(error)`."""
+    error)`, `no_thread(error)`, `fork_is_over()` where the thread has to be started again."""
     global policy
     policy = module
 

@@ -11,7 +11,7 @@ import logging
 import socket as stdlib
 import sys
 from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastsock import facade, rendezvous
 from fastsock._native import vi
@@ -21,7 +21,9 @@ from fastsock._native.telling import Origin
 from fastsock._native.transport import StdlibTransport as NativeStdlibTransport
 from fastsock._native.transport import Transport
 from fastsock._native.vi import Endpoint
-from fastsock.observability import Path
+
+if TYPE_CHECKING:
+    from fastsock.statistics import Path
 
 __all__ = ["Transport", "close_queue", "is_stdlib", "new_origin"]
 

@@ -161,12 +161,13 @@ def processors() -> Findings:
 
 
 def descriptors() -> Findings:
-    """The limit, and how many connections can move with it."""
+    """The limit, and how many connections can look for their peers at a time with it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = 1 << 20 if soft == resource.RLIM_INFINITY else soft
     share = limit // (8 if limit > 4096 else 16)
-    says = f"{limit}: about {max(share // 2 - 2, 0)} connections of a process can be on the ring"
-    if share < 256:
+    at_a_time = min(share // 4, 1024)
+    says = f"{limit}: {at_a_time} connections of a process can move at a time; on the ring they need no descriptor"
+    if share < 64:
         more = "no limit" if hard == resource.RLIM_INFINITY else hard
         do = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536} (permitted: {more})"
         if hard == soft:

@@ -20,10 +20,11 @@ enum {
 
 /* ---- what happens on the way ---------------------------------------------------------------------------------- */
 
-static void count_child(int by) {
+static int count_child(int by) {
     for (int s = 0; s < 2; s++)
         if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
     if (by > 0) fs_tell_of_number(); /* as forks.h wants it */
+    return 2;
 }
 
 /* A forked holder looks, waits and peeks. So it may be killed at any moment, and no byte is missing. */

@@ -7,9 +7,10 @@
 
 static pid_t other;
 
-static void count_child(int by) {
+static int count_child(int by) {
     for (int s = 0; s < 2; s++)
         if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
+    return 2;
 }
 
 /* Another process that holds both ends, does `act` and then nothing until it is killed. */

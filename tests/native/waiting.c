@@ -113,7 +113,10 @@ static void run_blocking(void) {
 }
 
 static fs_word32 children;
-static void count_child(int by) { fs_add_sc(&children, (uint32_t)by); }
+static int count_child(int by) {
+    fs_add_sc(&children, (uint32_t)by);
+    return 1;
+}
 
 /* A fork that comes to nothing sets errno; but so may anybody's handler. */
 static void set_errno(void) { errno = EAGAIN; }
