@@ -134,7 +134,7 @@ class Settings:
 
     combine_when_full: bool = _setting(True, _flag)
     """Whether the last quarter of the window combines small sends in any case. False, for measurements: `combine` and
-    TCP_NODELAY decide there too, and a burst of `window` small sends blocks until the peer reads."""
+    TCP_NODELAY decide there too, no spare part is used, and a burst of `window` sends blocks until the peer reads."""
 
     trust: str = _setting("user", _trust)
     """Whose processes are believed: "user", the same user and root; "any", every user of the host."""
@@ -153,7 +153,7 @@ class Settings:
 
     memory_cap: int = _setting(1 << 32, _number, 0, 1 << 46)
     """Bytes of shared memory this process maps for connections at most; beyond it they stay on kernel TCP. Counts
-    whole regions (2 MiB with the other defaults), of which an idle connection touches three pages."""
+    regions without spare parts (2 MiB with the other defaults), of which an idle connection touches three pages."""
 
     def __attrs_post_init__(self) -> None:
         if self.ack_threshold >= max(self.window, 2):

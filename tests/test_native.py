@@ -17,6 +17,7 @@ from fastsock._native import connector
 
 DATA, OOB = 1, 2
 INLINED, SEALED, OPEN = 1, 2, 3
+SPARE, SPARES = 4_718_592, 2
 
 
 def violates(text: str) -> contextlib.AbstractContextManager[object]:
@@ -41,15 +42,16 @@ def test_fields_stand_where_the_protocol_says() -> None:
         "fs_half.processor": 24, "fs_half.ringing": 32, "fs_half.credit_bell": 48,
         "fs_half.acked": 64, "fs_half.doorbell": 68, "fs_half.heard": 72, "fs_half.ready": 76,
         "fs_half.finack": 80, "fs_half.limit": 84, "fs_half.bell": 92,
-        "fs_half.seen": 128,
+        "fs_half.seen": 128, "fs_half.within": 132,
         "fs_descriptor.commit": 0, "fs_descriptor.ack": 8, "fs_descriptor.offset": 12, "fs_descriptor.inlined": 16,
     }  # fmt: skip
 
 
 def test_sizes_and_constants() -> None:
     assert {name: value for name, value in layout().items() if "." not in name} == {
-        "FS_MAGIC": int.from_bytes(b"fastsock", "little"), "FS_VERSION": 4, "FS_LINE": 64, "FS_INLINE": 48,
+        "FS_MAGIC": int.from_bytes(b"fastsock", "little"), "FS_VERSION": 5, "FS_LINE": 64, "FS_INLINE": 48,
         "FS_WINDOW_MIN": 1, "FS_WINDOW_MAX": 1024, "FS_CHUNK_MIN": 1024, "FS_CHUNK_MAX": 32768,
+        "FS_SPARE": SPARE, "FS_SPARES": SPARES,
         "FS_DATA": 1, "FS_OOB": 2, "FS_INLINED": 1, "FS_SEALED": 2, "FS_OPEN": 3,
         "FS_FIN": 1 << 32, "FS_RESET": 2 << 32, "FS_BACK": 3 << 32, "FS_NOT_YET": 0, "FS_READY": 1, "FS_LEFT": 2,
         "FS_ASLEEP": 1, "FS_EXPOSED": 2, "FS_GONE": 4, "FS_SET_ASLEEP": 16,
@@ -95,13 +97,15 @@ def test_parts_of_a_region_follow_each_other(window: int, slots: int, chunk: int
     ends = [lib.arena_offset(slots, side) + lib.arena(window, chunk) + lib.gap(window, chunk, side) for side in (0, 1)]
     assert ends[0] == lib.arena_offset(slots, 1) + near + window * chunk
     assert ends[1] == ends[0] + window * chunk
+    spares = [lib.arena_offset(slots, side) + lib.spare_offset(window, chunk, side) for side in (0, 1)]
+    assert spares == [ends[1], ends[1] + SPARES * SPARE]
     size = lib.region_size(window, chunk)
     assert size % 4096 == 0
-    assert 0 <= size - ends[1] < 4096
+    assert 0 <= size - spares[1] - SPARES * SPARE < 4096
 
 
 def test_commit_word() -> None:
-    assert commit_word(0x01020304, 0x8000, 2, 3) == 0x03_02_8000_01020304
+    assert commit_word(0x01020304, 0x8000, 2, 3) == 0x32_008000_01020304
 
 
 def test_a_message_up_to_48_bytes_rides_in_its_line() -> None:
@@ -210,7 +214,7 @@ def test_an_impossible_commit_word(word: int, violation: str, peek: bool) -> Non
 
 def span(region: Region) -> int:
     """From the beginning of the arena of half 0 to its end."""
-    return library().arena(region.window, region.chunk) + library().gap(region.window, region.chunk, 0)
+    return library().spare_offset(region.window, region.chunk, 0) + SPARES * SPARE
 
 
 @pytest.mark.parametrize("state", [SEALED, OPEN])
@@ -491,9 +495,8 @@ def test_a_receiver_that_arms_is_told_of_the_end_once() -> None:
 
 
 def test_a_sender_that_arms_is_told_of_credits() -> None:
-    near, far = Region(window=2).ends()
+    near, far = Region(window=1).ends()
     near.post(b"x")
-    near.post(b"y")
     assert not near.arm_sender(constant("FS_WAITS"))
     assert not near.arm_sender(constant("FS_HURRY"))
     assert far.answer_sender() == constant("FS_WAITS") | constant("FS_HURRY")

@@ -318,19 +318,20 @@ cdef Py_ssize_t receive_scattered(Endpoint endpoint, object caller, int64_t time
 # ---- sending -------------------------------------------------------------------------------------------------
 
 
-cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags, bint asleep) noexcept:
-    """One attempt. `asleep`: by the kernel's own blocking send."""
+cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags, bint asleep, bint waits) noexcept:
+    """One attempt. `asleep`: by the kernel's own blocking send. `waits`: the caller waits for credits if there are none."""
     cdef int64_t sent
+    cdef int polls = FS_POLLS_FIRST if waits else 0
     if flags & MSG_OOB:
         return fs_try_send_urgent(&endpoint.c, data, length, flags)
     if fs_is_attached(&endpoint.c) and length <= UNGUARDED:
-        return fs_try_send(&endpoint.c, data, length, flags)
+        return fs_try_send(&endpoint.c, data, length, flags | polls)
     if length > KERNEL_STRIDE and not fs_sends_on_ring(&endpoint.c):
         length = KERNEL_STRIDE
     if asleep:
         return fs_send_asleep(&endpoint.c, data, length, flags)
     with nogil:
-        sent = fs_try_send(&endpoint.c, data, length, flags)
+        sent = fs_try_send(&endpoint.c, data, length, flags | polls)
     return sent
 
 
@@ -369,7 +370,7 @@ cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, cons
     try:
         while True:
             asleep = sleeps_in_kernel(endpoint, timeout)
-            part = post_once(endpoint, data + sent, length - sent, flags, asleep)
+            part = post_once(endpoint, data + sent, length - sent, flags, asleep, timeout != 0)
             if asleep and part < min(length - sent, KERNEL_STRIDE):
                 # Cut short: by a signal, O_NONBLOCK, SO_SNDTIMEO or an error.
                 sent += max(part, 0)

@@ -37,7 +37,7 @@ const struct number layout[] = {
     CONSTANT(FS_INLINED), CONSTANT(FS_SEALED), CONSTANT(FS_OPEN), CONSTANT(FS_FIN), CONSTANT(FS_RESET),
     CONSTANT(FS_BACK), CONSTANT(FS_NOT_YET), CONSTANT(FS_READY), CONSTANT(FS_LEFT),
     CONSTANT(FS_ASLEEP), CONSTANT(FS_EXPOSED), CONSTANT(FS_GONE), CONSTANT(FS_WAITS), CONSTANT(FS_PLUGGED),
-    CONSTANT(FS_HURRY), CONSTANT(FS_EDGES), CONSTANT(FS_SET_ASLEEP), CONSTANT(FS_SET_WAITS),
+    CONSTANT(FS_SPARE), CONSTANT(FS_SPARES), CONSTANT(FS_HURRY), CONSTANT(FS_EDGES), CONSTANT(FS_SET_ASLEEP), CONSTANT(FS_SET_WAITS),
     SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor), SIZE(fs_hello),
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
     FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_region, id), FIELD(fs_region, wakeup),
@@ -45,7 +45,7 @@ const struct number layout[] = {
     FIELD(fs_half, fin), FIELD(fs_half, switch_at), FIELD(fs_half, credit_wait), FIELD(fs_half, rung), FIELD(fs_half, ringing),
     FIELD(fs_half, processor), FIELD(fs_half, acked), FIELD(fs_half, doorbell), FIELD(fs_half, heard),
     FIELD(fs_half, ready), FIELD(fs_half, finack), FIELD(fs_half, limit), FIELD(fs_half, bell), FIELD(fs_half, credit_bell),
-    FIELD(fs_half, seen),
+    FIELD(fs_half, seen), FIELD(fs_half, within),
     FIELD(fs_descriptor, commit), FIELD(fs_descriptor, ack), FIELD(fs_descriptor, offset),
     FIELD(fs_descriptor, inlined),
     {NULL, 0},
@@ -62,6 +62,7 @@ size_t arena_offset(uint32_t of_slots, int half) { return fs_arena_offset(of_slo
 uint32_t near(uint32_t of_slots) { return fs_near(of_slots); }
 uint32_t arena(uint32_t window, uint32_t chunk) { return fs_arena(window, chunk); }
 uint32_t gap(uint32_t window, uint32_t chunk, int half) { return fs_gap(window, chunk, half); }
+uint32_t spare_offset(uint32_t window, uint32_t chunk, int half) { return fs_spare_offset(window, chunk, half); }
 void format(void *memory, uint32_t window, uint32_t chunk, const unsigned char *id) {
     fs_region_format(memory, window, chunk, id);
 }
