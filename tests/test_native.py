@@ -383,6 +383,47 @@ def test_room_before_the_end_of_the_arena_within_a_buffer_limit() -> None:
     assert near.post(b"x" * 4096) or not near.writable()
 
 
+def fill(end: End, piece: int = 1024) -> int:
+    """Posts until nothing more is taken. Bytes posted."""
+    sent = 0
+    while posted := end.post(b"x" * piece):
+        sent += posted
+    return sent
+
+
+@pytest.mark.parametrize("size", [2, 49, 1000])
+@pytest.mark.parametrize("read", [0, 1, 6, 7])
+def test_a_reader_that_stops_anywhere_leaves_a_spare_part(read: int, size: int) -> None:
+    """Also within the descriptor that a spare part has: there is another one."""
+    near, far = Region(window=8, chunk=1024).ends(ack_threshold=7)
+    sent = sum(near.post(b"x" * size) for _ in range(12))
+    taken = len(far.take(read * size + 1))
+    sent += fill(near)
+    assert sent - taken >= SPARE
+    assert not near.writable()
+    while got := far.take(1 << 20):
+        taken += len(got)
+    assert taken == sent
+    assert near.writable()
+
+
+def test_progress_within_a_spare_part_is_told() -> None:
+    """A sender that waits for credits sees that its peer reads."""
+    region = Region(window=2)
+    near, far = region.ends()
+    fill(near)
+    far.take(1024 + 5)
+    assert region.get("fs_half.within") == 5
+    far.take(10)
+    assert region.get("fs_half.within") == 15
+
+
+def test_no_spare_part_is_used_within_a_buffer_limit() -> None:
+    near, _ = Region(window=32, chunk=32768).ends()
+    near.limit(1)  # and the other buffer's default: 131,073 bytes
+    assert fill(near) <= 131_073
+
+
 def test_a_payload_lies_in_one_part_of_its_arena() -> None:
     """What no longer fits into the near part begins the far one, behind the near part of the other direction."""
     for half in (0, 1):
