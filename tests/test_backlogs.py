@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pairs
 import pytest
@@ -26,7 +26,15 @@ import fastsock
 pytestmark = pytest.mark.usefixtures("bounded")
 
 MUCH = 2_000_000
-"""Bytes: more than the ring holds (1 MiB), and less than the kernel does with Linux's default limits."""
+"""Bytes: more than the ring holds without spare parts (1 MiB), and less than the kernel does with default limits."""
+
+
+@pytest.fixture(autouse=True)
+def without_spare_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With them the ring takes as much as TCP, and nobody has to go on in the kernel."""
+    monkeypatch.setenv("FASTSOCK_COMBINE_WHEN_FULL", "0")
+    with fastsock.configure(combine_when_full=False):
+        yield
 
 
 payload = functools.cache(pairs.payload)
