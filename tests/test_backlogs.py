@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pairs
 import pytest
@@ -23,18 +23,10 @@ from processes import running
 
 import fastsock
 
-pytestmark = pytest.mark.usefixtures("bounded")
+pytestmark = pytest.mark.usefixtures("bounded", "without_spare_parts")
 
 MUCH = 2_000_000
 """Bytes: more than the ring holds without spare parts (1 MiB), and less than the kernel does with default limits."""
-
-
-@pytest.fixture(autouse=True)
-def without_spare_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """With them the ring takes as much as TCP, and nobody has to go on in the kernel."""
-    monkeypatch.setenv("FASTSOCK_COMBINE_WHEN_FULL", "0")
-    with fastsock.configure(combine_when_full=False):
-        yield
 
 
 payload = functools.cache(pairs.payload)
