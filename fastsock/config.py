@@ -138,7 +138,7 @@ class Settings:
 
     combine_when_full: bool = _setting(True, _flag)
     """Whether the last quarter of the window combines small sends in any case. False, for measurements: `combine` and
-    TCP_NODELAY decide there too, and a burst of `window` small sends blocks until the peer reads."""
+    TCP_NODELAY decide there too, no spare part is used, and a burst of `window` sends blocks until the peer reads."""
 
     trust: str = _setting("user", _trust)
     """Whose processes are believed: "user", the same user and root; "any", every user of the host."""
@@ -157,7 +157,8 @@ class Settings:
 
     memory_cap: int = _setting(1 << 32, _number, 0, 1 << 46)
     """Bytes of shared memory that the connections of this process may have touched; where a whole region more (2 MiB
-    with the other defaults) would exceed it, a connection stays on kernel TCP. An idle one touches two pages."""
+    with the other defaults, without spare parts) would exceed it, a connection stays on kernel TCP. An idle one touches
+    two pages."""
 
     def __init__(self, **values: Any) -> None:
         for name in values.keys() - _SETTINGS.keys():

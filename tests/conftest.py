@@ -61,6 +61,16 @@ def bounded() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def without_spare_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With them the ring takes as much as TCP, and nobody has to go on in the kernel."""
+    import fastsock  # only where it is needed: see pairs
+
+    monkeypatch.setenv("FASTSOCK_COMBINE_WHEN_FULL", "0")
+    with fastsock.configure(combine_when_full=False):
+        yield
+
+
 @pytest.fixture(params=PATHS)
 def path(request: pytest.FixtureRequest) -> str:
     """A program of a crowd, plain or under fastsock."""

@@ -23,10 +23,10 @@ from processes import running
 
 import fastsock
 
-pytestmark = pytest.mark.usefixtures("bounded")
+pytestmark = pytest.mark.usefixtures("bounded", "without_spare_parts")
 
 MUCH = 2_000_000
-"""Bytes: more than the ring holds (1 MiB), and less than the kernel does with Linux's default limits."""
+"""Bytes: more than the ring holds without spare parts (1 MiB), and less than the kernel does with default limits."""
 
 
 payload = functools.cache(pairs.payload)

@@ -88,7 +88,7 @@ CLIENT = """
 
 @pytest.mark.parametrize("count", [300, 900])
 def test_as_many_connections_as_on_kernel_tcp(count: int) -> None:
-    """Nobody gets EMFILE, nothing is reset, each byte arrives; and all move, sixteen at a time, or say why they do not."""
+    """Nobody gets EMFILE, nothing is reset, each byte arrives; and all move, or say why not."""
     with running(SERVER, 1024, count) as server, running(CLIENT, server.line(), 1024, count) as client:
         assert [client.line() for _ in range(9)] == ["connected", *["asked all"] * 8]
         stayed = json.loads(client.line(90))

@@ -17,6 +17,7 @@ from fastsock._native import connector
 
 DATA, OOB = 1, 2
 INLINED, SEALED, OPEN = 1, 2, 3
+SPARE, SPARES = 4_718_592, 2
 
 
 def violates(text: str) -> contextlib.AbstractContextManager[object]:
@@ -68,13 +69,15 @@ def test_parts_of_a_region_follow_each_other(window: int, slots: int, chunk: int
     ends = [lib.arena_offset(slots, side) + lib.arena(window, chunk) + lib.gap(window, chunk, side) for side in (0, 1)]
     assert ends[0] == lib.arena_offset(slots, 1) + near + window * chunk
     assert ends[1] == ends[0] + window * chunk
+    spares = [lib.arena_offset(slots, side) + lib.spare_offset(window, chunk, side) for side in (0, 1)]
+    assert spares == [ends[1], ends[1] + SPARES * SPARE]
     size = lib.region_size(window, chunk)
     assert size % 4096 == 0
-    assert 0 <= size - ends[1] < 4096
+    assert 0 <= size - spares[1] - SPARES * SPARE < 4096
 
 
 def test_commit_word() -> None:
-    assert commit_word(0x01020304, 0x8000, 2, 3) == 0x03_02_8000_01020304
+    assert commit_word(0x01020304, 0x8000, 2, 3) == 0x32_008000_01020304
 
 
 def test_a_message_up_to_48_bytes_rides_in_its_line() -> None:
@@ -183,7 +186,7 @@ def test_an_impossible_commit_word(word: int, violation: str, peek: bool) -> Non
 
 def span(region: Region) -> int:
     """From the beginning of the arena of half 0 to its end."""
-    return library().arena(region.window, region.chunk) + library().gap(region.window, region.chunk, 0)
+    return library().spare_offset(region.window, region.chunk, 0) + SPARES * SPARE
 
 
 @pytest.mark.parametrize("state", [SEALED, OPEN])
@@ -352,6 +355,47 @@ def test_room_before_the_end_of_the_arena_within_a_buffer_limit() -> None:
     assert near.post(b"x" * 4096) or not near.writable()
 
 
+def fill(end: End, piece: int = 1024) -> int:
+    """Posts until nothing more is taken. Bytes posted."""
+    sent = 0
+    while posted := end.post(b"x" * piece):
+        sent += posted
+    return sent
+
+
+@pytest.mark.parametrize("size", [2, 49, 1000])
+@pytest.mark.parametrize("read", [0, 1, 6, 7])
+def test_a_reader_that_stops_anywhere_leaves_a_spare_part(read: int, size: int) -> None:
+    """Also within the descriptor that a spare part has: there is another one."""
+    near, far = Region(window=8, chunk=1024).ends(ack_threshold=7)
+    sent = sum(near.post(b"x" * size) for _ in range(12))
+    taken = len(far.take(read * size + 1))
+    sent += fill(near)
+    assert sent - taken >= SPARE
+    assert not near.writable()
+    while got := far.take(1 << 20):
+        taken += len(got)
+    assert taken == sent
+    assert near.writable()
+
+
+def test_progress_within_a_spare_part_is_told() -> None:
+    """A sender that waits for credits sees that its peer reads."""
+    region = Region(window=2)
+    near, far = region.ends()
+    fill(near)
+    far.take(1024 + 5)
+    assert region.get("fs_half.within") == 5
+    far.take(10)
+    assert region.get("fs_half.within") == 15
+
+
+def test_no_spare_part_is_used_within_a_buffer_limit() -> None:
+    near, _ = Region(window=32, chunk=32768).ends()
+    near.limit(1)  # and the other buffer's default: 131,073 bytes
+    assert fill(near) <= 131_073
+
+
 def test_a_payload_lies_in_one_part_of_its_arena() -> None:
     """What no longer fits into the near part begins the far one, behind the near part of the other direction."""
     for half in (0, 1):
@@ -464,9 +508,8 @@ def test_a_receiver_that_arms_is_told_of_the_end_once() -> None:
 
 
 def test_a_sender_that_arms_is_told_of_credits() -> None:
-    near, far = Region(window=2).ends()
+    near, far = Region(window=1).ends()
     near.post(b"x")
-    near.post(b"y")
     assert not near.arm_sender(constant("FS_WAITS"))
     assert not near.arm_sender(constant("FS_HURRY"))
     assert far.answer_sender() == constant("FS_WAITS") | constant("FS_HURRY")

@@ -19,6 +19,7 @@ from hostile import (
     OPEN,
     RESET,
     SEALED,
+    SPARES,
     Peer,
     holdings,
     holdings_at_rest,
@@ -79,7 +80,7 @@ def assert_violated(peer: Peer, caplog: pytest.LogCaptureFixture, violation: str
         peer.victim.send(b"x")
 
 
-ARENA_ENDS = 1536 + 2 * 4 * 1024
+ARENA_ENDS = 1536 + 2 * 4 * 1024 + 2 * SPARES
 """Of half 1, from its beginning, with the 4 descriptors of 1,024 bytes that the hostile peer asks for."""
 
 LIES = {
@@ -98,6 +99,8 @@ LIES = {
     "payload far outside": ({"state": SEALED, "offset": 0xFFFFFFFC}, "descriptor in an impossible state"),
     "open payload outside": ({"state": OPEN, "offset": ARENA_ENDS}, "descriptor in an impossible state"),
     "open descriptor too long": ({"state": OPEN, "length": 2000}, "descriptor with an impossible length"),
+    "longer than a spare part": ({"state": SEALED, "offset": ARENA_ENDS - SPARES, "length": SPARES // 2 + 1},
+                                 "descriptor with an impossible length"),
 }
 
 
@@ -282,7 +285,7 @@ def test_plug_that_the_peer_is_just_taking_out(moved, caplog):
     moved.region.set(half, "doorbell", EXPOSED)
     with pytest.raises(BlockingIOError):  # noqa: PT012 - which of them finds the ring full is of no concern
         for _ in range(10):
-            moved.victim.send(bytes(1024))
+            moved.victim.send(bytes(1 << 20))
     rung = moved.region.get(half, "rung")
     assert rung > 1000  # bytes of the plug
     assert not poll_mask(moved.victim, EVENTS["OUT"])

@@ -292,7 +292,7 @@ def test_piggybacked_acknowledgement():
 
 @pytest.mark.parametrize(("window", "chunk"), [(1, 1024), (2, 1024), (5, 2048), (32, 32768)])
 def test_window_and_chunk_bound_what_lies_unread(window, chunk):
-    with counted(window=window, chunk_size=chunk, ack_threshold=1) as (pair, since):
+    with counted(window=window, chunk_size=chunk, ack_threshold=1, combine_when_full=False) as (pair, since):
         pair.near.setblocking(False)
         sent = 0
         with contextlib.suppress(BlockingIOError):

@@ -138,7 +138,7 @@ size_t fs_withdraw(uint64_t handle, fs_word32 **arrival) {
         if (fs_load_relaxed(&m->state) == FS_MEETING_ARRIVED) {
             fs_table.queued--;
             refuse_arrival(&m->came);
-            freed = m->came.reused ? m->came.size : 0;
+            freed = m->came.reused ? fs_size_without_spares(m->came.size) : 0;
         }
         fs_store_relaxed(&m->state, FS_MEETING_FREE);
     }
@@ -194,7 +194,7 @@ size_t fs_park(void *memory, size_t size, const unsigned char id[16]) {
     fs_table.parked_next = (fs_table.parked_next + 1) % FS_PARKED;
     size_t freed = take_freed_quietly();
     fs_unlock_table();
-    if (old.memory) freed += old.size;
+    if (old.memory) freed += fs_size_without_spares(old.size);
     release_parked(&old);
     return freed;
 }
@@ -205,7 +205,7 @@ int fs_release_all_parked(void) {
         struct fs_parked_region *region = &fs_table.parked[i];
         if (region->memory) {
             any_parked = 1;
-            fs_table.freed_quietly += region->size;
+            fs_table.freed_quietly += fs_size_without_spares(region->size);
             release_parked(region);
         }
     }

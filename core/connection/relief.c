@@ -16,7 +16,8 @@
 /* `in_call`: the sender waits in a call, which counts its own time: it may have little of it. */
 static int64_t look(struct fs_connection *c, struct fs_sender *sender, uint32_t waits, int64_t rest, int in_call) {
     int64_t now = fs_now(), patience = waits & (FS_WAITS | FS_SET_WAITS | FS_PLUGGED) ? FS_STUCK : FS_STARVED;
-    uint32_t credited = fs_load_relaxed(&sender->credited);
+    /* (A descriptor in a spare part is long, and credited at its end.) */
+    uint32_t credited = fs_load_relaxed(&sender->credited) + fs_load_relaxed(&c->vi.tx->within);
     /* A peer that has shut both directions reads what is there, and its kernel answers more with RST, where TCP lets
      * the sender wait. */
     if (fs_peer_doorbell(&c->vi) & (FS_SHUT | FS_GONE)) return FS_STARVED;

@@ -108,6 +108,8 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
         }
         return fs_end_turn_to_send(c, sender) ? part : FS_VIOLATED;
     }
+    if (!(flags & FS_POLLS_FIRST)) sender->spends = FS_SPENDS;
+    else if (sender->spends == FS_SPENDS) sender->spends = FS_SPENDS_LATER;
     int combine = c->vi.combine_limit && !fs_is_nodelay(c) && length <= c->vi.combine_limit;
     while (done < (int64_t)length) {
         part = post_and_ring(c, sender, data + done, length - (size_t)done, combine);
@@ -123,7 +125,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
 }
 
 int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length, int flags) {
-    int64_t part = fs_system.send(fs_fd(c), data, length, flags | MSG_DONTWAIT);
+    int64_t part = fs_system.send(fs_fd(c), data, length, (flags & ~FS_POLLS_FIRST) | MSG_DONTWAIT);
     return part >= 0 ? part : -errno;
 }
 

@@ -4,8 +4,10 @@
 
 #include "connection/connection.h"
 
-/* Bytes accepted, or -errno; -EAGAIN when there is no credit or no room; FS_VIOLATED. `flags` matter to the kernel only: without
- * MSG_NOSIGNAL a broken connection raises SIGPIPE. Never blocks. */
+enum { FS_POLLS_FIRST = 1 << 23 }; /* a flag beside MSG_*, none of the kernel's: the caller waits for credits (fs_spin, fs_sleep) */
+
+/* Bytes accepted, or -errno; -EAGAIN when there is no credit or no room; FS_VIOLATED. The other `flags` matter to the kernel only:
+ * without MSG_NOSIGNAL a broken connection raises SIGPIPE. Never blocks. */
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);
 
 /* MSG_OOB: all but the last byte are ordinary data; the last one takes its place in the ring and is rung on the kernel connection

@@ -90,7 +90,8 @@ int fs_spin(struct fs_connection *c, int what) {
         struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
         if (!sender) return 0;
         /* (It may take in an ACK that came with DATA: the looks below would not find that. Of a lost peer the kernel answers.) */
-        ready = fs_arm_sender(&c->vi, sender, FS_HURRY) && !fs_is_lost(c) && !fs_is_gone(c);
+        fs_arm_sender(&c->vi, sender, FS_HURRY);
+        ready = fs_has_credit(&c->vi, sender) && !fs_is_lost(c) && !fs_is_gone(c);
         fs_end_turn_to_send(c, sender);
     }
     while (!ready) {
@@ -286,7 +287,8 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
         s->ready = news; /* whether the leaver has ended, its next attempt sees */
         look_after(s, PROBE_INTERVAL);
     } else {
-        s->ready = fs_arm_sender(&c->vi, sender, FS_WAITS) || fs_is_gone(c);
+        s->ready = fs_may_spend(&c->vi, sender) || fs_arm_sender(&c->vi, sender, FS_WAITS) || fs_is_gone(c);
+        sender->spends = FS_SPENDS_NOW; /* before it sleeps again */
         if (!s->ready && news) { /* (With credits nobody looks, and what was told stays to be looked after.) */
             c->send_looked = told;
             s->ready = look_after_peer(c, sender, half_closed);

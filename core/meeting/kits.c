@@ -12,7 +12,7 @@
 #include "channel/thread.h"
 #include "connection/seat.h"
 
-static size_t mapped, used; /* bytes of regions; of them, those that count against the cap */
+static size_t mapped, used; /* bytes of regions, without spare parts; and those that count against the cap */
 static int64_t cap = INT64_MAX;
 static struct fs_kit *all; /* a circle; the one that is to be looked at next. NULL: there is none */
 
@@ -44,7 +44,7 @@ static void count(struct fs_kit *kit, size_t bytes) {
     kit->counted = bytes;
 }
 
-/* A region counts whole until it is looked at. That is done only where all that is mapped would be too much: the kits in turn, as
+/* A region counts whole, but for its spare parts, until it is looked at. That is done only where all that is mapped would be too much: the kits in turn, as
  * many as it takes to make room, and a few in any case, since what was looked at may have grown. */
 static int is_too_much(size_t size) {
     if ((int64_t)(mapped + size) <= cap) return 0;
@@ -60,9 +60,10 @@ static int is_too_much(size_t size) {
 
 /* Counts a kit, which is in the circle from then on. 0, or FS_CAP_REACHED. */
 static int take_memory(struct fs_kit *kit) {
-    if (is_too_much(kit->size)) return FS_CAP_REACHED;
-    mapped += kit->size;
-    count(kit, kit->size);
+    size_t size = fs_size_without_spares(kit->size);
+    if (is_too_much(size)) return FS_CAP_REACHED;
+    mapped += size;
+    count(kit, size);
     kit->next = all ? all : kit; /* the last one that is looked at */
     kit->previous = all ? all->previous : kit;
     kit->next->previous = kit->previous->next = kit;
@@ -78,7 +79,7 @@ static void leave_memory(struct fs_kit *kit) {
     kit->previous->next = kit->next;
     kit->next = kit->previous = NULL;
     count(kit, 0);
-    mapped -= kit->size;
+    mapped -= fs_size_without_spares(kit->size);
 }
 
 /* Regions that the publisher has parked count whole. */
@@ -135,7 +136,7 @@ int fs_arrived_kit(const struct fs_arrival *came, struct fs_kit **made) {
     struct fs_kit *first = kit ? kit : &lost;
     *first = (struct fs_kit){.memory = came->memory, .size = came->size, .side = 1, .peer = came->peer};
     memcpy(first->id, came->id, sizeof first->id);
-    if (came->reused) give_back_memory(came->size); /* one that was parked is counted already */
+    if (came->reused) give_back_memory(fs_size_without_spares(came->size)); /* one that was parked is counted already */
     int failed = kit ? take_memory(kit) : -ENOMEM;
     if (failed) {
         unmap(first);
@@ -218,7 +219,7 @@ void fs_release_kit(struct fs_kit *kit, int recyclable) {
         return;
     }
     leave_memory(kit);
-    count_parked(kit->size, fs_park(kit->memory, kit->size, kit->id));
+    count_parked(fs_size_without_spares(kit->size), fs_park(kit->memory, kit->size, kit->id));
     fs_system.free(kit);
 }
 

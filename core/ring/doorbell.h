@@ -44,8 +44,8 @@ static inline uint32_t fs_wakes_receiver(struct fs_vi *vi, struct fs_sender *sen
 
 /* ---- the sender waits ------------------------------------------------------------------------------ */
 
-/* Whether a send of any size would get a descriptor now. */
-static inline int fs_writable(struct fs_vi *vi, struct fs_sender *sender) {
+/* Whether a send of any size would get a descriptor now, without a spare part. */
+static inline int fs_has_credit(struct fs_vi *vi, struct fs_sender *sender) {
     if (fs_take_credits(vi, sender) < 0) return 1; /* the next post reports it */
     if (!fs_in_flight(sender)) return 1;
     if (fs_in_flight(sender) >= vi->window) return 0;
@@ -54,6 +54,16 @@ static inline int fs_writable(struct fs_vi *vi, struct fs_sender *sender) {
     int room = fs_reserve(vi, sender, vi->chunk, &at) > 0; /* the most demanding one, tried and taken back */
     sender->head = head;
     return room;
+}
+
+/* Whether a spare part would take what is sent now. */
+static inline int fs_may_spend(const struct fs_vi *vi, const struct fs_sender *sender) {
+    return fs_spare_is_open(vi, sender) || (fs_in_flight(sender) < vi->window && fs_free_spare(vi, sender));
+}
+
+/* Whether a send of any size would get something into the ring now. */
+static inline int fs_writable(struct fs_vi *vi, struct fs_sender *sender) {
+    return fs_has_credit(vi, sender) || fs_may_spend(vi, sender);
 }
 
 /* Says how this side waits for credits (FS_WAITS, FS_SET_WAITS, FS_PLUGGED, FS_HURRY). True if there are some already. */

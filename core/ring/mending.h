@@ -4,7 +4,7 @@
  * between any two stores. The ring's own state is written so that this can always be told:
  *
  *     killed in        leaves                                        mended by
- *     fs_post          reserved arena bytes                          nothing: they return with the next ACK
+ *     fs_post          reserved arena bytes, or a spare part         nothing: they return with the next ACK
  *     fs_writable      the same, at most a rest before the wrap      the same
  *                      `posted` counted, the descriptor not there    taking the count back: it was never sent
  *                      sent, and not noted as open                   nothing: the receiver claims it, nobody appends
@@ -36,11 +36,13 @@ static inline int fs_mend_open(struct fs_vi *vi, struct fs_sender *sender) {
     } while (FS_COMMIT_STATE(commit) == FS_OPEN &&
              !fs_swap_if64(&d->commit, commit, FS_COMMIT(number + 1, length, FS_DATA, FS_SEALED)));
     sender->is_open = 0;
-    if (!length || length > vi->chunk || sender->open_at >= vi->arena ||
+    int spare = fs_is_spare(vi, sender->open_at);
+    if (!length || length > (spare ? FS_SPARE : vi->chunk) ||
         length > fs_part_end(vi, sender->open_at) - sender->open_at) {
         vi->violation = "open descriptor with an impossible length";
         return FS_VIOLATION;
     }
+    if (spare) return 0; /* nothing of the arena is its */
     /* `ends` has the position behind it or behind what it was; either is at most an arena past its start. */
     uint64_t *end = &sender->ends[number & vi->mask];
     uint64_t distance = (*end - sender->open_at) % vi->arena;

@@ -31,6 +31,7 @@ static inline int fs_take_credits(struct fs_vi *vi, struct fs_sender *sender) {
         vi->violation = "ACK of a descriptor never posted";
         return FS_VIOLATION;
     }
+    if (sender->spends == FS_SPENDS_NOW) sender->spends = FS_SPENDS_LATER;
     fs_store_relaxed(&sender->credited, acked); /* who reads it without the lock looks again under it */
     if (acked == fs_own32(&sender->posted)) {
         sender->head = sender->tail = sender->limited_from = 0; /* all read: start again where the cache is warm */
@@ -59,11 +60,36 @@ static inline void fs_limit_sends(struct fs_vi *vi, struct fs_sender *sender, ui
     if (send_buffer) fs_store_relaxed(&vi->tx->limited, 1); /* the post's commit word orders it */
 }
 
-/* Where the part of the arena ends in which this place is: no payload lies in both parts. */
-static inline uint32_t fs_part_end(const struct fs_vi *vi, uint32_t at) { return at < vi->near ? vi->near : vi->arena; }
+/* Whether a place is in a spare part. Their places follow those of the arena. */
+static inline int fs_is_spare(const struct fs_vi *vi, uint32_t at) { return at >= vi->arena; }
+
+/* Where the part of the arena ends in which this place is: no payload lies in two parts. */
+static inline uint32_t fs_part_end(const struct fs_vi *vi, uint32_t at) {
+    if (fs_is_spare(vi, at)) return at - (at - vi->arena) % FS_SPARE + FS_SPARE;
+    return at < vi->near ? vi->near : vi->arena;
+}
 
 /* What a descriptor calls a place in the arena: how far from the arena's beginning it is. */
-static inline uint32_t fs_offset(const struct fs_vi *vi, uint32_t at) { return at < vi->near ? at : at + vi->tx_gap; }
+static inline uint32_t fs_offset(const struct fs_vi *vi, uint32_t at) {
+    if (fs_is_spare(vi, at)) return at - vi->arena + vi->tx_spare;
+    return at < vi->near ? at : at + vi->tx_gap;
+}
+
+/* Bytes that a spare part takes: all of it, unless SO_SNDBUF, which the kernel does not exceed either, leaves less. */
+static inline uint32_t fs_spare_room(const struct fs_vi *vi, const struct fs_sender *sender) {
+    if (!sender->send_limit) return FS_SPARE;
+    uint32_t beyond = sender->limit > vi->arena ? sender->limit - vi->arena : 0;
+    return beyond < FS_SPARE ? beyond : FS_SPARE;
+}
+
+/* The place of a spare part that may be used now; 0 if there is none. Where the last quarter of the window combines nothing (for
+ * measurements), neither does a spare part. */
+static inline uint32_t fs_free_spare(const struct fs_vi *vi, const struct fs_sender *sender) {
+    if (vi->combine_from > vi->window || !fs_in_flight(sender) || !fs_spare_room(vi, sender)) return 0;
+    for (uint32_t i = 0; i < FS_SPARES; i++)
+        if (sender->spares[i] - 1 - fs_own32(&sender->credited) >= fs_in_flight(sender)) return vi->arena + i * FS_SPARE;
+    return 0;
+}
 
 /* Reserves up to `want` contiguous arena bytes at the head, from `*at` on. The number granted, 0 if there is no room. */
 static inline uint32_t fs_reserve(struct fs_vi *vi, struct fs_sender *sender, uint32_t want, uint32_t *at) {
@@ -89,15 +115,24 @@ static inline uint32_t fs_reserve(struct fs_vi *vi, struct fs_sender *sender, ui
 
 static inline uint64_t fs_rounded(uint64_t bytes) { return (bytes + FS_LINE - 1) & ~(uint64_t)(FS_LINE - 1); }
 
+/* Bytes that the open descriptor can hold altogether. */
+static inline uint64_t fs_open_cap(const struct fs_vi *vi, const struct fs_sender *sender) {
+    if (fs_is_spare(vi, sender->open_at)) return fs_spare_room(vi, sender);
+    uint64_t cap = vi->chunk, room = fs_space(vi, sender) + fs_rounded(sender->open_length);
+    uint32_t end = fs_part_end(vi, sender->open_at);
+    if (cap > end - sender->open_at) cap = end - sender->open_at;
+    return cap < room ? cap : room;
+}
+
+/* Whether a spare part takes more. (The receiver may have claimed it: then the next post finds that out.) */
+static inline int fs_spare_is_open(const struct fs_vi *vi, const struct fs_sender *sender) {
+    return sender->is_open && fs_is_spare(vi, sender->open_at) && sender->open_length < fs_open_cap(vi, sender);
+}
+
 /* Combining: adds to the open descriptor as much as fits. Bytes added; 0 if there is none or it was claimed. */
 static inline uint32_t fs_append(struct fs_vi *vi, struct fs_sender *sender, const char *data, uint32_t length) {
     uint32_t number = fs_own32(&sender->posted) - 1, old = sender->open_length;
-    uint64_t start = sender->head - fs_rounded(old); /* of the payload: the open one is the newest */
-    uint64_t cap = vi->chunk;
-    uint32_t end = fs_part_end(vi, sender->open_at);
-    if (cap > end - sender->open_at) cap = end - sender->open_at;
-    uint64_t room = fs_space(vi, sender) + fs_rounded(old);
-    if (cap > room) cap = room;
+    uint64_t cap = fs_open_cap(vi, sender);
     if (cap <= old) return 0;
     if (length > cap - old) length = (uint32_t)(cap - old);
     fs_copy(vi->tx_arena + fs_offset(vi, sender->open_at) + old, data, length);
@@ -109,8 +144,10 @@ static inline uint32_t fs_append(struct fs_vi *vi, struct fs_sender *sender, con
         return 0;
     }
     sender->open_length = old + length;
-    sender->head = start + fs_rounded(old + length);
-    sender->ends[number & vi->mask] = sender->head;
+    if (!fs_is_spare(vi, sender->open_at)) {
+        sender->head += fs_rounded(old + length) - fs_rounded(old); /* the open one is the newest */
+        sender->ends[number & vi->mask] = sender->head;
+    }
     fs_count(&vi->count.sends_combined, 1);
     fs_count(&vi->count.bytes_sent, length);
     return length;
@@ -175,7 +212,7 @@ static inline int64_t fs_post(struct fs_vi *vi, struct fs_sender *sender, const 
     if (fs_in_flight(sender) >= vi->combine_from) combine = 1;
     if (type != FS_DATA) combine = 0; /* out-of-band data keeps its place */
     if (sender->is_open) {
-        if (combine) {
+        if (combine || (type == FS_DATA && fs_is_spare(vi, sender->open_at) && sender->spends != FS_SPENDS_LATER)) {
             if (counted) *counted = fs_count_ring(vi, sender);
             uint32_t added = fs_append(vi, sender, data, length < vi->chunk ? (uint32_t)length : vi->chunk);
             if (added) return added;
@@ -192,15 +229,23 @@ static inline int64_t fs_post(struct fs_vi *vi, struct fs_sender *sender, const 
     uint32_t state = FS_INLINED;
     int open = combine && fs_in_flight(sender);
     if (part > FS_INLINE || open) {
-        uint32_t at;
-        part = fs_reserve(vi, sender, part, &at);
-        if (!part) return 0;
+        /* The last descriptor of the window, or the one that the arena has no room for, takes what comes. */
+        int last = fs_in_flight(sender) + 1 == vi->window;
+        uint32_t at = 0, granted = 0, spends = type == FS_DATA && sender->spends != FS_SPENDS_LATER;
+        if (last && spends) granted = at = fs_free_spare(vi, sender);
+        if (!granted) granted = fs_reserve(vi, sender, part, &at);
+        if (!granted && spends) granted = at = fs_free_spare(vi, sender);
+        if (!granted) return 0;
+        int spare = fs_is_spare(vi, at);
+        uint32_t most = spare ? fs_spare_room(vi, sender) : granted;
+        if (part > most) part = most;
         uint32_t offset = fs_offset(vi, at);
         fs_copy(vi->tx_arena + offset, data, part);
         d->offset = offset;
-        sender->head += fs_rounded(part);
         state = FS_SEALED;
-        if (open && part == length) {
+        if (spare) sender->spares[(at - vi->arena) / FS_SPARE] = number + 1;
+        else sender->head += fs_rounded(part);
+        if (spare || (open && part == length)) {
             state = FS_OPEN;
             sender->open_at = at;
             sender->open_length = part;

@@ -31,24 +31,31 @@
  * other direction reads without the turn is an atomic word, and the field says so. The two lie on cache lines of their own:
  * a thread that sends and one that receives do not slow each other down. */
 
+/* A sender that waits in its call and polls for credits leaves the spare parts alone meanwhile: what lies far behind is cold for the
+ * receiver. It takes them before it sleeps. */
+enum fs_spends { FS_SPENDS = 0, FS_SPENDS_LATER = 1, FS_SPENDS_NOW = 2 /* until credits come, and then later again */ };
+
 /* Of the one that has the turn to send. */
 struct fs_sender {
     _Alignas(FS_LINE) struct fs_lock lock;
     fs_word32 posted;    /* descriptors posted, ever; a receiver reads it that asks what a dead peer has left unread */
     fs_word32 credited;  /* of those, acknowledged; who polls for more reads it without the turn */
     uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
-    uint32_t is_open, open_at, open_length; /* the open descriptor, number posted - 1, and where its payload begins */
+    uint32_t open_at, open_length; /* of the open descriptor, number posted - 1: where its payload begins */
+    uint32_t spares[FS_SPARES];             /* of each spare part: the number of the last descriptor that used it, plus one */
     uint32_t limit;        /* bytes that may lie unread at the peer, 0: the arena */
-    uint64_t limited_from; /* arena position from which on SO_SNDBUF counts, */
-    uint32_t send_limit;   /* and its size, bytes; 0: not set */
-    uint32_t fin_sent;
+    uint32_t send_limit;   /* SO_SNDBUF, bytes; 0: not set; */
+    uint64_t limited_from; /* and the arena position from which on it counts */
     uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
     int64_t unsent_since;      /* monotonic ns */
     uint32_t bytes_unsent;     /* doorbell bytes, urgent ones too, counted as rung that the kernel has had no room for */
     uint32_t plug_end;         /* what had been rung when the last plug's last bytes were counted */
-    uint32_t sending_step;     /* 1: in the middle of what cannot be mended, should its process die (connection/mend.c) */
     unsigned char urgent_byte; /* the last urgent one, should it be among them; they are the last that were counted */
     unsigned char plugs;       /* 1: plugs were sent, and TCP_NOTSENT_LOWAT is ours */
+    unsigned char is_open;
+    unsigned char spends;      /* enum fs_spends: whether a spare part is used where credit or room is short */
+    unsigned char fin_sent;
+    unsigned char sending_step; /* 1: in the middle of what cannot be mended, should its process die (connection/mend.c) */
 };
 
 /* Of the one that has the turn to receive. */
@@ -134,7 +141,9 @@ struct fs_vi {
     uint32_t window, mask, chunk;
     uint32_t arena, near; /* payload bytes of a half, and those of them that lie in the arena's near part */
     uint32_t tx_gap;      /* bytes between the two parts of what is sent */
-    uint32_t rx_span;     /* from the beginning of the arena that is received from to its end, the gap with it */
+    uint32_t tx_spare;    /* from the beginning of the arena that is sent from to its spare parts; */
+    uint32_t rx_spare;    /* the same of what is received, */
+    uint32_t rx_span;     /* and to their end */
     uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
     uint32_t combine_limit; /* largest send that is combined, bytes; 0: combining off */
     uint32_t combine_from;  /* descriptors in flight from which on every send is combined; above w: never */
@@ -204,7 +213,9 @@ static inline const char *fs_vi_attach(struct fs_vi *vi, void *memory, size_t si
     vi->arena = fs_arena(window, chunk);
     vi->near = fs_near(slots);
     vi->tx_gap = fs_gap(window, chunk, side);
-    vi->rx_span = vi->arena + fs_gap(window, chunk, !side);
+    vi->tx_spare = fs_spare_offset(window, chunk, side);
+    vi->rx_spare = fs_spare_offset(window, chunk, !side);
+    vi->rx_span = vi->rx_spare + FS_SPARES * FS_SPARE;
     vi->combine_from = window - (window / 4 ? window / 4 : 1);
     vi->tx = half[side];
     vi->rx = half[!side];

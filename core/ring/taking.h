@@ -41,7 +41,7 @@ static inline int fs_look(struct fs_vi *vi, struct fs_receiver *receiver, uint32
     view->ack = *(volatile uint32_t *)&d->ack;
     view->type = FS_COMMIT_TYPE(commit);
     view->length = FS_COMMIT_LEN(commit);
-    if (view->length == 0 || view->length > vi->chunk) {
+    if (view->length == 0 || view->length > (offset < vi->rx_spare ? vi->chunk : FS_SPARE)) {
         vi->violation = "descriptor with an impossible length";
         return FS_VIOLATION;
     }
@@ -149,7 +149,7 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
             /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. A sender with a
              * limit may wait with credits left: it gets each ACK alone, also where a post beside us carries it (`acknowledged`). */
             uint32_t threshold = fs_load_relaxed(&vi->rx->limited) ? 1 : vi->ack_threshold;
-            if (threshold == 1 || number - fs_load_relaxed(&receiver->acknowledged) >= threshold ||
+            if (threshold == 1 || view.length > vi->chunk || number - fs_load_relaxed(&receiver->acknowledged) >= threshold ||
                 number - fs_load_relaxed(&vi->rx->acked) >= vi->window / 2 + vi->ack_threshold / 2)
                 fs_acknowledge(vi, receiver);
         }
@@ -157,6 +157,7 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
     if (how != FS_PEEK) {
         fs_in_order();
         fs_store_relaxed(&receiver->taken, taken);
+        if (taken && receiver->begun_length > vi->chunk) fs_store_relaxed(&vi->rx->within, taken);
         fs_count(&vi->count.bytes_received, got);
     }
     return (int64_t)got;

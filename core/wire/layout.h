@@ -20,12 +20,21 @@
  *            +-----------------------------+
  *            | far part of arena 1         |
  *            +-----------------------------+
+ *            | spare parts of arena 0      |  2 * FS_SPARE bytes: what is sent to a peer that does not read
+ *            +-----------------------------+
+ *            | spare parts of arena 1      |
+ *            +-----------------------------+
  *
  * A descriptor's payload is packed into the half's arena instead of owning a fixed chunk: a connection that
  * only ever sends small messages then touches a page or two instead of w pages (docs/decisions.md has the
  * measurement). The two halves stand next to each other, and behind them where both arenas begin, so that a connection
  * of small messages keeps two pages, both directions together. An arena's positions go on from its near part to its far
  * part; no payload lies in both.
+ *
+ * Kernel TCP takes some 4 MiB for a peer that does not read, at once, and delivers them however the program ends. So does the ring:
+ * where the window or the rest of the arena is used up, one more descriptor takes all that is sent, into a spare part, until the
+ * receiver comes to it. There are two of them, since the receiver may stop within one. Nobody touches them otherwise, and memory
+ * that nobody has touched does not exist.
  *
  * Everything here can be written by the peer at any time. It is read once, checked and only then used.
  */
@@ -38,7 +47,7 @@
 
 #define FS_MAGIC UINT64_C(0x6b636f7374736166) /* "fastsock", little endian: another byte order never matches */
 #ifndef FS_VERSION /* (A test builds a program of another version.) */
-#define FS_VERSION 4
+#define FS_VERSION 5
 #endif
 #define FS_LINE 64
 
@@ -51,9 +60,11 @@
 #define FS_WINDOW_MIN 1
 #define FS_WINDOW_MAX 1024
 #define FS_CHUNK_MIN 1024
-#define FS_CHUNK_MAX 32768 /* SOVIA's message chunk; the length field holds 16 bits */
+#define FS_CHUNK_MAX 32768 /* SOVIA's message chunk */
+#define FS_SPARE 4718592   /* bytes of a spare part: the usual limit of tcp_wmem, a receive buffer, and some more */
+#define FS_SPARES 2
 
-/* A descriptor's commit word: sequence (32) | length (16) | type (8) | state (8). Stored last.
+/* A descriptor's commit word: sequence (32) | length (24) | type (4) | state (4). Stored last.
  * The sequence is the descriptor's number plus one, so that a zeroed descriptor is never valid. */
 enum fs_type { FS_DATA = 1, FS_OOB = 2 };
 enum fs_state {
@@ -62,11 +73,11 @@ enum fs_state {
     FS_OPEN = 3,    /* payload in the arena, the sender may still append (combining) */
 };
 #define FS_COMMIT(seq, len, type, state)                                                                       \
-    ((uint64_t)(uint32_t)(seq) | (uint64_t)(len) << 32 | (uint64_t)(type) << 48 | (uint64_t)(state) << 56)
+    ((uint64_t)(uint32_t)(seq) | (uint64_t)(len) << 32 | (uint64_t)(type) << 56 | (uint64_t)(state) << 60)
 #define FS_COMMIT_SEQ(c) ((uint32_t)(c))
-#define FS_COMMIT_LEN(c) ((uint32_t)((c) >> 32) & 0xffff)
-#define FS_COMMIT_TYPE(c) ((uint32_t)((c) >> 48) & 0xff)
-#define FS_COMMIT_STATE(c) ((uint32_t)((c) >> 56))
+#define FS_COMMIT_LEN(c) ((uint32_t)((c) >> 32) & 0xffffff)
+#define FS_COMMIT_TYPE(c) ((uint32_t)((c) >> 56) & 0xf)
+#define FS_COMMIT_STATE(c) ((uint32_t)((c) >> 60))
 
 struct fs_descriptor {
     _Alignas(FS_LINE) fs_word64 commit;
@@ -141,6 +152,7 @@ struct fs_half {
     fs_word32 bell;                    /* counts wakeups: threads of the receiving side sleep on this word */
     /* receiver's own line: written with every descriptor, so that it must not be one the sender looks at */
     _Alignas(FS_LINE) fs_word32 seen; /* descriptors consumed, ever, without the delay of the ACK */
+    fs_word32 within;                 /* bytes taken of the last one in a spare part that was read in pieces */
 };
 _Static_assert(sizeof(struct fs_half) == 3 * FS_LINE, "three lines, each with one usual writer");
 FS_STANDS_AT(fs_half, fin, 0);
@@ -162,6 +174,7 @@ FS_STANDS_AT(fs_half, limit, 84);
 FS_STANDS_AT(fs_half, settled, 88);
 FS_STANDS_AT(fs_half, bell, 92);
 FS_STANDS_AT(fs_half, seen, 128);
+FS_STANDS_AT(fs_half, within, 132);
 
 /* Packet WAKEUP: the publisher's answer in the meeting line. (A refusal is said on the meeting's socket.) */
 enum fs_wakeup { FS_UNANSWERED = 0, FS_TAKEN = 1 };
@@ -254,7 +267,7 @@ static inline size_t fs_halves_end(uint32_t slots) { return sizeof(struct fs_reg
 /* Bytes of a near part, a whole number of lines: 768 to 1792. */
 static inline uint32_t fs_near(uint32_t slots) { return (uint32_t)(-fs_halves_end(slots) & 4095) / 2; }
 
-/* Payload bytes of a half. */
+/* Payload bytes of a half, without its spare parts. */
 static inline uint32_t fs_arena(uint32_t window, uint32_t chunk) { return fs_near(fs_slots(window)) + window * chunk; }
 
 /* Where an arena begins. */
@@ -267,10 +280,19 @@ static inline uint32_t fs_gap(uint32_t window, uint32_t chunk, int half) {
     return half ? window * chunk : fs_near(fs_slots(window));
 }
 
+/* Bytes between an arena's beginning and its spare parts. */
+static inline uint32_t fs_spare_offset(uint32_t window, uint32_t chunk, int half) {
+    uint32_t parts = fs_arena(window, chunk) + fs_gap(window, chunk, 1); /* from arena 1 to the end of its far part */
+    return half ? parts + FS_SPARES * FS_SPARE : parts + fs_near(fs_slots(window));
+}
+
 /* Bytes of a region, a whole number of 4 KiB pages. */
 static inline size_t fs_region_size(uint32_t window, uint32_t chunk) {
-    size_t size = fs_halves_end(fs_slots(window)) + 2 * (size_t)fs_arena(window, chunk);
+    size_t size = fs_halves_end(fs_slots(window)) + 2 * ((size_t)fs_arena(window, chunk) + FS_SPARES * FS_SPARE);
     return (size + 4095) & ~(size_t)4095;
 }
+
+/* Of these, those that count against the cap before anybody has looked: spare parts are touched by few. */
+static inline size_t fs_size_without_spares(size_t region_size) { return region_size - 2 * FS_SPARES * FS_SPARE; }
 
 #endif

@@ -323,17 +323,18 @@ cdef Py_ssize_t receive_scattered(Endpoint endpoint, object caller, int64_t time
 # ---- sending -------------------------------------------------------------------------------------------------
 
 
-cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags, bint asleep) noexcept:
-    """One attempt. `asleep`: by the kernel's own blocking send."""
+cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags, bint asleep, bint waits) noexcept:
+    """One attempt. `asleep`: by the kernel's own blocking send. `waits`: the caller waits for credits if there are none."""
     cdef int64_t sent
+    cdef int polls = FS_POLLS_FIRST if waits else 0
     if flags & MSG_OOB:
         return fs_try_send_urgent(&endpoint.c, data, length, flags)
     if fs_is_attached(&endpoint.c) and length <= UNGUARDED:
-        return fs_try_send(&endpoint.c, data, length, flags)
+        return fs_try_send(&endpoint.c, data, length, flags | polls)
     if asleep:
         return fs_send_asleep(&endpoint.c, data, length, flags)
     with nogil:
-        sent = fs_try_send(&endpoint.c, data, length, flags)
+        sent = fs_try_send(&endpoint.c, data, length, flags | polls)
     return sent
 
 
@@ -373,7 +374,7 @@ cdef int64_t send_part(Endpoint endpoint, object caller, fs_patience *patience, 
     while True:
         asleep = sleeps_in_kernel(endpoint, patience.timeout)
         piece = stride(endpoint, length - sent, flags, asleep and how == SEND)
-        part = post_once(endpoint, data + sent, piece, flags, asleep)
+        part = post_once(endpoint, data + sent, piece, flags, asleep, patience.timeout != 0)
         if part > 0 or part == length == 0:
             sent += part
             if sent == length or asleep and part < piece:

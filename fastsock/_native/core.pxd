@@ -185,6 +185,7 @@ cdef extern from "connection/receive.h" nogil:
 
 
 cdef extern from "connection/send.h" nogil:
+    enum: FS_POLLS_FIRST
     int64_t fs_try_send(fs_connection *, const char *data, size_t length, int flags)
     int64_t fs_try_send_urgent(fs_connection *, const char *data, size_t length, int flags)
     int fs_note_limits(fs_connection *, uint32_t receive, uint32_t send)

@@ -67,7 +67,7 @@ cdef extern from "ring/doorbell.h" nogil:
         fs_lock_t lock
         fs_word32 posted
         fs_word32 credited
-        uint32_t fin_sent
+        unsigned char fin_sent
         uint32_t bytes_unsent
 
     struct fs_receiver:

@@ -22,7 +22,9 @@ from aio.kit import Buffered, Recorder, World
 
 Attempt = Callable[[], Any]
 MUCH = payload(5 << 20)
-"""More than TCP's buffers and the ring hold."""
+"""More than TCP's buffers hold, and than the ring does without spare parts."""
+
+pytestmark = pytest.mark.usefixtures("without_spare_parts")
 
 
 # ---- states: what is done to the near end of a connection, and where the call is made in it ----

@@ -22,7 +22,7 @@ import fastsock
 from aio.kit import LOOPS
 
 DATA = b"\xff" * 60_000
-"""More than the ring takes; no byte of it is a doorbell byte."""
+"""More than the ring takes without spare parts; no byte of it is a doorbell byte."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_owed_bytes_come_before_what_the_loops_transport_writes(loop_kind: str, 
         assert library().side_owed(side) == 0
         transport.abort()
 
-    with on_ring(False) as peer:
+    with fastsock.configure(combine_when_full=False), on_ring(False) as peer:
         side = side_of(peer.victim)
         with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
             choke(peer, raw)

@@ -90,7 +90,7 @@ static struct room *room_for(int w, int c) {
     check(start != MAP_FAILED, "mmap");
     check(mprotect(start + 4096, room->size, PROT_READ | PROT_WRITE) == 0, "mprotect");
     room->memory = start + 4096;
-    size_t used = fs_halves_end(fs_slots(windows[w])) + 2 * (size_t)fs_arena(windows[w], chunks[c]);
+    size_t used = fs_halves_end(fs_slots(windows[w])) + 2 * ((size_t)fs_arena(windows[w], chunks[c]) + FS_SPARES * FS_SPARE);
     ASAN_POISON_MEMORY_REGION(room->memory + used, room->size - used);
     return room;
 }
@@ -124,10 +124,10 @@ static void write_region(uint8_t kind, uint8_t a, uint32_t value) {
                         &rx->credit_wait, &rx->ringing, &tx->acked, &tx->seen, &tx->doorbell};
     switch (kind % 10) {
     case 0: /* a descriptor that may pass */
-        atomic_store(&d->commit, FS_COMMIT(number + 1, 1 + value % (a & 16 ? victim.chunk : FS_INLINE),
+        atomic_store(&d->commit, FS_COMMIT(number + 1, 1 + value % (a & 16 ? a & 8 ? FS_SPARE : victim.chunk : FS_INLINE),
                                            a & 32 ? FS_OOB : FS_DATA, 1 + (a >> 6) % 3));
         break;
-    case 1: d->offset = a & 16 ? value : value % victim.arena; break;
+    case 1: d->offset = a & 16 ? value : value % (a & 8 ? victim.rx_span : victim.arena); break;
     case 2: d->ack = number_near(own.sender.posted, a >> 4, value); break;
     case 3: atomic_store(&rx->acked, number_near(own.sender.posted, a, value)); break;
     case 4: atomic_store(&tx->fin, (uint64_t)(1 + (a >> 4) % 4) << 32 | number_near(consumed, a, value)); break;
@@ -158,7 +158,7 @@ static void attach_to_rewritten_header(struct room *room, uint8_t which, uint32_
     *header = value;
     const char *wrong = fs_vi_attach(&probe, room->memory, room->size, which >> 7);
     if (!wrong) {
-        size_t top = (size_t)(probe.tx_arena - (unsigned char *)room->memory) + probe.arena + probe.tx_gap;
+        size_t top = (size_t)(probe.tx_arena - (unsigned char *)room->memory) + probe.tx_spare + FS_SPARES * FS_SPARE;
         check(top <= room->size && (size_t)(probe.rx_arena - (unsigned char *)room->memory) + probe.rx_span <= room->size,
               "attached beyond the region");
     }
@@ -172,7 +172,8 @@ static void look(uint8_t a) {
     uint32_t number = fs_load_relaxed(&own.receiver.consumed) + a % 3;
     if (fs_look(&victim, &own.receiver, number, &view) != 1) return;
     const unsigned char *line = fs_descriptor_at(&victim, victim.rx, number)->inlined;
-    check(view.length && view.length <= victim.chunk, "a view of %u bytes", view.length);
+    uint32_t longest = view.payload < victim.rx_arena + victim.rx_spare ? victim.chunk : FS_SPARE;
+    check(view.length && view.length <= longest, "a view of %u bytes", view.length);
     check(view.payload == line ? view.length <= FS_INLINE
                                : view.payload >= victim.rx_arena &&
                                      view.payload + view.length <= victim.rx_arena + victim.rx_span,

@@ -57,7 +57,7 @@ static uint32_t near(struct peer *peer, uint32_t right) {
 static uint64_t some_commit(struct peer *peer, uint32_t number) {
     uint64_t *random = &peer->random;
     uint32_t usual = one_in(random, 2) ? FS_INLINE : peer->vi.chunk;
-    uint32_t length = one_in(random, 16) ? below(random, 65536) : 1 + below(random, usual);
+    uint32_t length = one_in(random, 16) ? below(random, 2 * FS_SPARE) : 1 + below(random, usual);
     uint32_t type = one_in(random, 32) ? below(random, 256) : one_in(random, 8) ? FS_OOB : FS_DATA;
     uint32_t state = one_in(random, 32) ? below(random, 256) : 1 + below(random, 3);
     uint32_t sequence = one_in(random, 64) ? near(peer, number + 1) : number + 1;
@@ -95,7 +95,7 @@ static void scribble(struct peer *peer) {
             fs_store_relaxed(word, old);
         }
         break;
-    case 11: fs_store_relaxed(offset, below(random, 2 * peer->vi.arena)); break;
+    case 11: fs_store_relaxed(offset, below(random, 2 * peer->vi.rx_span)); break;
     case 12: fs_store_relaxed(offset, (uint32_t)next_random(random)); break;
     default:
         if (one_in(random, 2)) fs_store_relaxed(offset, below(random, peer->vi.arena));
@@ -157,7 +157,8 @@ static void look(struct victim *victim, uint64_t *random) {
         reset_after(victim);
     } else if (there) {
         const unsigned char *line = fs_descriptor_at(vi, vi->rx, number)->inlined;
-        check(view.length && view.length <= vi->chunk, "a view of %u bytes", view.length);
+        uint32_t longest = view.payload < vi->rx_arena + vi->rx_spare ? vi->chunk : FS_SPARE;
+        check(view.length && view.length <= longest, "a view of %u bytes", view.length);
         const unsigned char *past = view.payload + view.length;
         check(view.payload == line ? view.length <= FS_INLINE
                                    : view.payload >= vi->rx_arena && past <= vi->rx_arena + vi->rx_span,
@@ -208,7 +209,7 @@ static void attach(struct mapping *map, uint32_t window, uint32_t chunk) {
         note_violation(wrong);
         return;
     }
-    size_t top = (size_t)(probe.tx_arena - (unsigned char *)map->memory) + probe.arena + probe.tx_gap;
+    size_t top = (size_t)(probe.tx_arena - (unsigned char *)map->memory) + probe.tx_spare + FS_SPARES * FS_SPARE;
     check(top <= map->size && fs_region_size(probe.window, probe.chunk) == map->size &&
               fs_slots(probe.window) == probe.mask + 1 && probe.arena == fs_arena(probe.window, probe.chunk),
           "attached to window %u chunk %u instead of %u %u", probe.window, probe.chunk, window, chunk);
@@ -226,7 +227,7 @@ static void run_round(uint64_t *random, const char *data) {
     format_region(&map, window, chunk);
     check(!fs_vi_attach(&victim->vi, map.memory, map.size, 0), "the victim cannot attach");
     check(!fs_vi_attach(&peer.vi, map.memory, map.size, 1), "the peer cannot attach");
-    size_t used = fs_halves_end(fs_slots(window)) + 2 * (size_t)fs_arena(window, chunk);
+    size_t used = fs_halves_end(fs_slots(window)) + 2 * ((size_t)fs_arena(window, chunk) + FS_SPARES * FS_SPARE);
     ASAN_POISON_MEMORY_REGION((char *)map.memory + used, map.size - used);
     victim->vi.own = &victim->own;
     victim->vi.ack_threshold = window == 1 ? 1 : 1 + below(random, window - 1);

@@ -39,6 +39,7 @@ const struct number layout[] = {
     SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor),
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
     FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_half, acked), FIELD(fs_half, fin),
+    FIELD(fs_half, within),
     FIELD(fs_descriptor, commit), FIELD(fs_descriptor, ack), FIELD(fs_descriptor, offset),
     {NULL, 0},
 };
@@ -54,6 +55,7 @@ size_t arena_offset(uint32_t of_slots, int half) { return fs_arena_offset(of_slo
 uint32_t near(uint32_t of_slots) { return fs_near(of_slots); }
 uint32_t arena(uint32_t window, uint32_t chunk) { return fs_arena(window, chunk); }
 uint32_t gap(uint32_t window, uint32_t chunk, int half) { return fs_gap(window, chunk, half); }
+uint32_t spare_offset(uint32_t window, uint32_t chunk, int half) { return fs_spare_offset(window, chunk, half); }
 void format(void *memory, uint32_t window, uint32_t chunk, const unsigned char *id) {
     fs_region_format(memory, window, chunk, id);
 }

@@ -52,6 +52,7 @@ def library() -> ctypes.CDLL:
         ("near", u32, u32),
         ("arena", u32, u32, u32),
         ("gap", u32, u32, u32, ctypes.c_int),
+        ("spare_offset", u32, u32, u32, ctypes.c_int),
         ("format", None, pointer, u32, u32, ctypes.c_char_p),
         ("recycle", None, pointer, u32),
         ("interfere_once", None, ACT),
