@@ -93,10 +93,10 @@ PARTS = {
         seconds=1200,
     ),
     "calls": Part(
-        "calls in progress while something else happens: every combination, any sequence",
+        "calls that something else comes between: every combination, any sequence, every reason to stop early",
         PRODUCT,
-        tests=("tests/calls_in_progress",),
-        seconds=200,
+        tests=("tests/calls_in_progress", "tests/differential/test_partial_calls.py"),
+        seconds=400,
     ),
     "crowds": Part(
         "many processes, many connections, and processes that are stopped or killed at each step",
