@@ -109,21 +109,25 @@ def command(way: str, *words: object, stats: object = None) -> list[str]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment without settings of fastsock and proxies, with this fastsock."""
+    """This process's environment without settings of fastsock and proxies."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
     kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
-    path = os.pathsep.join([str(ROOT), *filter(None, [kept.get("PYTHONPATH")])])
-    return {**kept, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **variables}
+    return {**kept, **variables}
 
 
 def ended(
-    words: Sequence[str], status: int = 0, cwd: Path = ROOT, **variables: str
+    words: Sequence[object], status: int | None = 0, cwd: Path = ROOT, pass_fds: Sequence[int] = (), **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """A program that ran to its end, with this exit status."""
-    with Process(words, cwd=cwd, env=environment(**variables), stderr=subprocess.PIPE) as started:
-        output, errors = (text.decode() for text in started.process.communicate(timeout=3 * SECONDS))
-    assert started.process.returncode == status, output + errors
-    return subprocess.CompletedProcess(words, status, output, errors)
+    """A program that ran to its end, with this exit status if there is one; it had no input."""
+    options: dict[str, Any] = {"cwd": cwd, "env": environment(**variables), "pass_fds": pass_fds}
+    started = Process(words, stderr=subprocess.PIPE, **options)
+    try:
+        output, errors = (text.decode() for text in started.process.communicate(timeout=5 * SECONDS))
+    except BaseException:
+        started.close()
+        raise
+    assert status in (None, started.process.returncode), output + errors
+    return subprocess.CompletedProcess(words, started.process.returncode, output, errors)
 
 
 def answer_of(way: str, *words: object, stats: object = None, **variables: str) -> Any:
@@ -140,7 +144,7 @@ class Server(Process):
         self.output = tempfile.TemporaryFile()
         self.stats_file = stats
         options = {"stdout": self.output, "stderr": subprocess.STDOUT, "cwd": cwd}
-        super().__init__(words, env=environment(**variables), **options)
+        super().__init__(words, env=environment(PYTHONUNBUFFERED="1", **variables), **options)
 
     def text(self) -> str:
         return os.pread(self.output.fileno(), 1 << 24, 0).decode()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from differential.processes import forked
 from pairs import Pair, Task, read_exactly, until_asleep
+from processes import ended
 
 COUNTED = (
     *("poll", "ppoll", "read", "write", "recv", "recvfrom", "recvmsg", "send", "sendto", "sendmsg"),
@@ -105,19 +106,11 @@ def test_a_round_trip_is_one_call_to_wake_and_one_to_sleep(tmp_path: Path) -> No
     subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source, "-ldl"], check=True, timeout=60)
     names = ("Wakes", "Sleeps", *COUNTED)
     here, there = os.pipe()
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(library), ",".join(names), str(ROUNDS), str(here), str(there)],
-        env={**os.environ, "LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0", "FASTSOCK_MOVE_AFTER": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        pass_fds=(here, there),
-    )
+    settings = {"LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0", "FASTSOCK_MOVE_AFTER": "1"}
+    command = [sys.executable, "-c", PROGRAM, library, ",".join(names), ROUNDS, here, there]
+    done = ended(command, pass_fds=(here, there), **settings)
     os.close(here)
     os.close(there)
-    assert done.returncode == 0, done.stderr
     made = dict(zip(names, map(int, done.stdout.split()), strict=True))
     wakes, sleeps = made.pop("Wakes"), made.pop("Sleeps")
     # (One that is awake when something comes needs neither.)

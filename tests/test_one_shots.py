@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pairs import number_of
+from processes import ended
 
 import fastsock
 from fastsock._native import vi
@@ -100,18 +101,9 @@ def test_a_one_shot_makes_the_system_calls_of_plain_tcp(tmp_path: Path) -> None:
     subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source, "-ldl"], check=True, timeout=60)
     made = {}
     for path in ("plain", "fastsock"):
-        command = [sys.executable, "-c", PROGRAM, path, ",".join(COUNTED), str(library)]
+        command = [sys.executable, "-c", PROGRAM, path, ",".join(COUNTED), library]
         # (On one processor no wait polls: looks at the kernel's stream are a wait's, not the connection's.)
-        done = subprocess.run(
-            command,
-            env={**os.environ, "LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        done = ended(command, LD_PRELOAD=str(library), FASTSOCK_POLL_US="0")
         made[path] = dict(zip(COUNTED, map(int, done.stdout.split()), strict=True))
     assert made["plain"]["getsockname"] > 0  # they are counted
     assert made["fastsock"] == made["plain"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import ended, marked
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # bench is no installed package
@@ -53,32 +53,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A session of a few rows in both placements, and the processes that it left."""
     file = tmp_path_factory.mktemp("bench") / "programs.json"
     words = ["--quick", "--slices", "2", "--null", "--json", str(file), *ROWS]
-    mark = f"PROGRAM_BENCH_TEST={os.getpid()}"
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.programs", *words],
-        cwd=ROOT,
-        env={**os.environ, **dict([mark.split("=")])},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SESSION_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told = {"file": file, "printed": done.stdout, "progress": done.stderr, "left": marked(mark)}
+    mark = str(os.getpid())
+    done = ended([sys.executable, "-m", "bench.programs", *words], PROGRAM_BENCH_TEST=mark)
+    left = marked("PROGRAM_BENCH_TEST", mark)
+    told = {"file": file, "printed": done.stdout, "progress": done.stderr, "left": left}
     return {**json.loads(file.read_text()), **told}
-
-
-def marked(mark: str) -> list[int]:
-    """The processes whose environment has a variable."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-        except OSError:
-            pass  # it has ended, or is another user's
-    return found
 
 
 pytestmark = pytest.mark.timeout(SESSION_SECONDS + 20)
@@ -106,9 +85,7 @@ subprocess.run([sys.executable, "-c", {program!r}])
 let_programs_hear_interrupts()
 subprocess.run([sys.executable, "-c", {program!r}])
 """
-    command = [sys.executable, "-c", job]
-    told = subprocess.check_output(command, cwd=ROOT, stdin=subprocess.DEVNULL, text=True, timeout=60)
-    assert told.split() == ["True", "False"]
+    assert ended([sys.executable, "-c", job]).stdout.split() == ["True", "False"]
 
 
 def test_a_row_has_slices_of_three_pairs_side_by_side_and_their_quartiles(session):
@@ -244,17 +221,8 @@ def test_a_document_without_a_place_for_the_table_is_not_written_over(tmp_path):
     document = tmp_path / "README.md"
     document.write_text("words\n")
     words = ["--quick", "--json", str(tmp_path / "programs.json"), "--markdown", str(document), "crowd-2"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench.programs", *words],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SESSION_SECONDS,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert "no place for the table" in ended.stderr
+    done = ended([sys.executable, "-m", "bench.programs", *words], 2)
+    assert "no place for the table" in done.stderr
     with pytest.raises(ValueError, match="no place"):
         show.write_markdown(document, [])
     assert document.read_text() == "words\n"

@@ -19,12 +19,6 @@ class Service(rpyc.Service):
     def exposed_apply(self, function, values):
         return [function(value) for value in values]
 
-    def exposed_fail(self):
-        raise KeyError("as asked")
-
-    def exposed_table(self):
-        return {"a": [1, 2, 3]}
-
 
 def serve(kind):
     server = getattr(rpyc.utils.server, kind)(Service, hostname="127.0.0.1", port=0, logger=logging.getLogger())
@@ -38,14 +32,8 @@ def use(port, answers):
         root = connection.root
         answers.append([digest(root.turn(BLOB[:length])) for length in (0, 1, 100, 70_000, len(BLOB))])
         answers.append(list(root.apply(lambda value: value * 2, range(30))))
-        answers.append(root.table()["a"][1])
         later = [rpyc.async_(root.turn)(bytes([number])) for number in range(20)]
         answers.append([digest(result.value) for result in later])
-        try:
-            root.fail()
-        except KeyError as error:
-            answers.append(error.args[0])
-        connection.ping()
 
 
 if sys.argv[1] == "server":

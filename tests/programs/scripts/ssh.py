@@ -1,7 +1,5 @@
-"""paramiko at both ends, commands and files: server, or PORT."""
+"""paramiko at both ends, commands and what they are sent: server, or PORT."""
 
-import io
-import os
 import random
 import signal
 import socket
@@ -34,22 +32,6 @@ class Interface(paramiko.ServerInterface):
         channel.close()
 
 
-class Handle(paramiko.SFTPHandle):
-    def stat(self):
-        return paramiko.SFTPAttributes.from_stat(os.fstat(self.readfile.fileno()))
-
-
-class Files(paramiko.SFTPServerInterface):
-    def open(self, path, flags, attr):
-        fd = os.open("." + self.canonicalize(path), flags, 0o600)
-        handle = Handle(flags)
-        handle.readfile = handle.writefile = os.fdopen(fd, "r+b" if flags & os.O_ACCMODE else "rb")
-        return handle
-
-    def stat(self, path):
-        return paramiko.SFTPAttributes.from_stat(os.stat("." + self.canonicalize(path)))
-
-
 def serve():
     key = paramiko.ECDSAKey.generate()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -59,7 +41,6 @@ def serve():
     while True:
         transports.append(paramiko.Transport(listener.accept()[0]))
         transports[-1].add_server_key(key)
-        transports[-1].set_subsystem_handler("sftp", paramiko.SFTPServer, Files)
         transports[-1].start_server(threading.Event(), Interface())
 
 
@@ -67,20 +48,11 @@ def use(client, answers):
     client.set_missing_host_key_policy(paramiko.MissingHostKeyPolicy())
     login = {"username": "user", "password": "secret", "look_for_keys": False, "allow_agent": False}
     client.connect("127.0.0.1", int(sys.argv[1]), timeout=20, **login)
-    for size in (0, 1, 300_000):
+    for size in (0, 1, 300_000, len(LARGE)):
         stdin, stdout, _ = client.exec_command(f"turn {size}", timeout=20)
         stdin.write(LARGE[:size])
         stdin.channel.shutdown_write()
         answers.append([digest(stdout.read()), stdout.channel.recv_exit_status()])
-    with client.open_sftp() as files:
-        files.get_channel().settimeout(20)
-        answers.append(files.putfo(io.BytesIO(LARGE), "/large").st_size)
-        got = io.BytesIO()
-        answers.append([files.getfo("/large", got), digest(got.getvalue())])
-        try:
-            files.open("/missing")
-        except OSError as error:
-            answers.append(str(error))
     return client.get_transport()
 
 
