@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket as stdlib
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from counting import counter
 from differential.processes import forked
 from pairs import Pair, Task, read_exactly, until_asleep
 from processes import ended
@@ -20,41 +20,6 @@ COUNTED = (
     *("fcntl", "ioctl", "setsockopt", "epoll_ctl", "eventfd", "nanosleep", "sched_yield"),
 )
 """What a sleep and a wakeup could be made of, but for the one call that is: functions of the C library."""
-
-COUNTER = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <linux/futex.h>
-#include <stdio.h>
-#include <sys/syscall.h>
-static unsigned long counts[64], wakes, sleeps;
-static const char *names[64];
-#define COUNT(index, name) \\
-    long name(long a, long b, long c, long d, long e, long f) { \\
-        static long (*real)(long, long, long, long, long, long); \\
-        if (!real) real = dlsym(RTLD_NEXT, #name); \\
-        names[index] = #name; \\
-        __atomic_add_fetch(&counts[index], 1, __ATOMIC_RELAXED); \\
-        return (long)(int)real(a, b, c, d, e, f); \\
-    }
-%s
-long syscall(long number, long a, long b, long c, long d, long e, long f) {
-    static long (*real)(long, long, long, long, long, long, long);
-    if (!real) real = dlsym(RTLD_NEXT, "syscall");
-    if (number == SYS_futex) __atomic_add_fetch(b == FUTEX_WAKE ? &wakes : &sleeps, 1, __ATOMIC_RELAXED);
-    return real(number, a, b, c, d, e, f);
-}
-unsigned long counted(const char *name) {
-    if (name[0] == 'W') return wakes;
-    if (name[0] == 'S') return sleeps;
-    for (int i = 0; i < 64; i++) {
-        const char *a = names[i], *b = name;
-        while (a && *a && *a == *b) a++, b++;
-        if (a && *a == *b) return counts[i];
-    }
-    return 0;
-}
-"""
 
 PROGRAM = """
 import ctypes, os, sys, time
@@ -101,9 +66,7 @@ ROUNDS = 300
 
 def test_a_round_trip_is_one_call_to_wake_and_one_to_sleep(tmp_path: Path) -> None:
     """Polling is off, and both ends block: no look at the kernel connection, no eventfd."""
-    source, library = tmp_path / "counter.c", tmp_path / "counter.so"
-    source.write_text(COUNTER % "\n".join(f"COUNT({number}, {name})" for number, name in enumerate(COUNTED)))
-    subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source, "-ldl"], check=True, timeout=60)
+    library = counter(tmp_path, COUNTED)
     names = ("Wakes", "Sleeps", *COUNTED)
     here, there = os.pipe()
     settings = {"LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0", "FASTSOCK_MOVE_AFTER": "1"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from counting import counter
 from pairs import number_of
 from processes import ended
 
@@ -22,33 +22,6 @@ COUNTED = (
     *("fstat", "getpeername", "getsockname", "getsockopt", "setsockopt"),
     *("fcntl", "ioctl", "poll", "ppoll", "sched_yield"),
 )
-
-COUNTER = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-static unsigned long counts[64];
-static const char *names[64];
-#define COUNT(index, name) \\
-    long name(long a, long b, long c, long d, long e) { \\
-        static long (*real)(long, long, long, long, long); \\
-        if (!real) real = dlsym(RTLD_NEXT, #name); \\
-        names[index] = #name; \\
-        counts[index]++; \\
-        return (int)real(a, b, c, d, e); \\
-    }
-%s
-unsigned long counted(const char *name) {
-    for (int i = 0; i < 64; i++) {
-        const char *a = names[i], *b = name;
-        while (a && *a && *a == *b) a++, b++;
-        if (a && *a == *b) return counts[i];
-    }
-    return 0;
-}
-"""
 
 PROGRAM = """
 import ctypes, sys
@@ -96,9 +69,7 @@ def connection(opened: contextlib.ExitStack) -> tuple[fastsock.socket, fastsock.
 
 def test_a_one_shot_makes_the_system_calls_of_plain_tcp(tmp_path: Path) -> None:
     """Which socket it is, and where its peer is, nobody needs to know of a connection that ends at once."""
-    source, library = tmp_path / "counter.c", tmp_path / "counter.so"
-    source.write_text(COUNTER % "\n".join(f"COUNT({number}, {name})" for number, name in enumerate(COUNTED)))
-    subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source, "-ldl"], check=True, timeout=60)
+    library = counter(tmp_path, COUNTED)
     made = {}
     for path in ("plain", "fastsock"):
         command = [sys.executable, "-c", PROGRAM, path, ",".join(COUNTED), library]
