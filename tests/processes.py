@@ -116,13 +116,19 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def ended(
-    words: Sequence[object], status: int | None = 0, cwd: Path = ROOT, pass_fds: Sequence[int] = (), **variables: str
+    words: Sequence[object],
+    status: int | None = 0,
+    given: str = "",
+    cwd: Path = ROOT,
+    pass_fds: Sequence[int] = (),
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
-    """A program that ran to its end, with this exit status if there is one; it had no input."""
+    """A program that was given this input and ran to its end, with this exit status if there is one."""
     options: dict[str, Any] = {"cwd": cwd, "env": environment(**variables), "pass_fds": pass_fds}
     started = Process(words, stderr=subprocess.PIPE, **options)
     try:
-        output, errors = (text.decode() for text in started.process.communicate(timeout=5 * SECONDS))
+        told = started.process.communicate(given.encode(), timeout=6 * SECONDS)
+        output, errors = (text.decode() for text in told)
     except BaseException:
         started.close()
         raise

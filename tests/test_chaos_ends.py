@@ -9,7 +9,6 @@ import pytest
 from pairs import SECONDS, until
 from processes import Server, ended, marked
 
-ROOT = Path(__file__).parent.parent
 MARK = "CHAOS_TEST"
 
 pytestmark = pytest.mark.timeout(12 * SECONDS)

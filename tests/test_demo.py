@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # bench is no installed package
 
 from bench import demo  # noqa: E402
-from bench.programs.pair import FASTSOCK, PLAIN, SCRIPTS, Slice  # noqa: E402
+from bench.programs.pair import FASTSOCK, PLAIN, Slice  # noqa: E402
 from bench.programs.results import Result  # noqa: E402
 from bench.programs.rows import FREE  # noqa: E402
 
@@ -82,9 +82,3 @@ def test_where_the_time_goes_is_read_from_both_pairs(left, verdict):
     said = demo.where_the_time_goes(Result(demo.RPC, FREE, {PLAIN: [plain], FASTSOCK: [fastsock]}))
     assert "a call takes 1000 us of CPU time, 20% of it in the kernel" in said
     assert f"under fastsock {1000 * left:.0f} us, 10% in the kernel: {verdict}" in said
-
-
-def test_the_programs_of_the_demo_are_ordinary_ones():
-    for row in demo.ROWS:
-        for end in (*row.servers, row.client):
-            assert "fastsock" not in (SCRIPTS / end.words[0]).read_text()

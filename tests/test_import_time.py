@@ -3,12 +3,9 @@
 No test here measures a time. What costs time is the module that nobody needs yet."""
 
 import sys
-from pathlib import Path
 
 import pytest
 from processes import ended
-
-ROOT = Path(__file__).resolve().parent.parent
 
 START = "import fastsock; fastsock.patch(); import sys; print(' '.join(sys.modules))"
 NEEDLESS = {

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from processes import ended
 
-ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 100
 TEXT = re.compile(r"<text[^>]*>([^<]*)</text>")
 

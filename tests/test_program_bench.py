@@ -173,28 +173,30 @@ def result(free: float | str, fastsock: list[Slice], again: list[Slice] | None =
     return Result(row, FREE, {**taken, **({AGAIN: again} if again else {})})
 
 
-def test_a_ratio_is_the_median_of_neighbours_and_is_held_against_its_goal():
-    reached = result(1.2, slices(1100, 1300, 1300))
-    assert reached.ratio().median == pytest.approx(1.3)
-    assert verdict(reached) == "yes"
-    assert verdict(result(1.4, slices(1100, 1300, 1300))) == "no: ratio"
+def test_a_ratio_is_the_median_of_neighbours():
+    assert result(1.2, slices(1100, 1300, 1300)).ratio().median == pytest.approx(1.3)
 
 
-def test_more_cpu_time_than_plain_is_a_miss():
-    assert verdict(result(1.2, slices(1300, 1300, cpu=1.1))) == "no: CPU time"
+NOISY, EVEN = slices(900, 950, 1000, 1050, 1100), slices(*[1000] * 5, cpu=1.05)
 
 
-def test_a_null_test_as_the_goal_allows_its_own_noise():
-    noisy = slices(900, 950, 1000, 1050, 1100)
-    assert verdict(result(NULL, slices(*[960] * 5), noisy)) == "yes"
-    assert verdict(result(NULL, slices(*[940] * 5), noisy)) == "no: ratio"
-    assert verdict(result(NULL, slices(*[1000] * 5, cpu=1.05), slices(*[1000] * 5, cpu=1.1))) == "yes"
-
-
-def test_a_row_that_failed_in_its_second_round_is_invalid_whatever_the_first_has_shown():
-    broken = result(1.2, slices(1300, 1300))
-    broken.problem = "client said nothing"
-    assert verdict(broken) == "INVALID"
+@pytest.mark.parametrize(
+    ("goal", "taken", "again", "problem", "expected"),
+    [
+        (1.2, slices(1100, 1300, 1300), None, None, "yes"),
+        (1.4, slices(1100, 1300, 1300), None, None, "no: ratio"),
+        (1.2, slices(1300, 1300, cpu=1.1), None, None, "no: CPU time"),
+        (NULL, slices(*[960] * 5), NOISY, None, "yes"),
+        (NULL, slices(*[940] * 5), NOISY, None, "no: ratio"),
+        (NULL, EVEN, slices(*[1000] * 5, cpu=1.1), None, "yes"),
+        (1.2, slices(1300, 1300), None, "client said nothing", "INVALID"),
+    ],
+    ids=["reached", "missed", "more CPU time", "within noise", "below noise", "CPU within noise", "failed later"],
+)
+def test_a_verdict(goal, taken, again, problem, expected):
+    judged = result(goal, taken, again)
+    judged.problem = problem
+    assert verdict(judged) == expected
 
 
 def test_figures_in_two_humps_are_told():

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -126,72 +127,59 @@ def write_programs(folder: Path, port: int, expected: str) -> None:
         (folder / name).write_text(source)
 
 
-class Pair:
-    """Two commands: a server, and a client whose connection takes a path. The command is the client, or the server."""
+@dataclass(frozen=True)
+class Play:
+    """How a command is run: as a client of `server`, or as the server, until a connection takes `path`; with `listens`
+    as a server that answers a request under fastsock, told where to listen; or `alone`. What is printed has `parts`."""
 
-    def __init__(self, server: str, path: str = "ring", prints: str = "") -> None:
-        self.server, self.path, self.prints = server, path, prints
+    server: str = ""
+    path: str = "ring"
+    parts: tuple[str, ...] = ()
+    listens: str = ""
+    alone: bool = False
 
     def play(self, command: str, folder: Path) -> None:
         port = port_for_later()
         write_programs(folder, port, self.path)
-        server, client = (self.server, command) if self.server else (command, "fastsock run client.py")
-        with served(server, folder, port):
-            said = done(client, folder)
-        assert f"path {self.path}\n" in said
-        assert re.search(self.prints, said), said
-
-
-class Serves:
-    """A command whose server answers a request, and runs under fastsock; `option` tells it where to listen."""
-
-    def __init__(self, option: str) -> None:
-        self.option = option
-
-    def play(self, command: str, folder: Path) -> None:
-        port = port_for_later()
-        write_programs(folder, port, "ring")
-        with (
-            served(f"{command} {self.option.format(port)}", folder, port),
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer,
-        ):
-            assert answer.read() == b"fastsock"
-
-
-class Says:
-    """A command that ends by itself and prints something."""
-
-    def __init__(self, *parts: str) -> None:
-        self.parts = parts
-
-    def play(self, command: str, folder: Path) -> None:
-        (folder / "app.py").write_text("print('the program itself')\n")
-        said = done(command, folder)
-        assert [part for part in self.parts if part not in said] == []
+        if self.listens:
+            with (
+                served(f"{command} {self.listens.format(port)}", folder, port),
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer,
+            ):
+                assert answer.read() == b"fastsock"
+        elif self.alone:
+            (folder / "app.py").write_text("print('the program itself')\n")
+            said = done(command, folder)
+            assert [part for part in self.parts if part not in said] == []
+        else:
+            server, client = (self.server, command) if self.server else (command, "fastsock run client.py")
+            with served(server, folder, port):
+                said = done(client, folder)
+            assert f"path {self.path}\n" in said
+            assert [part for part in self.parts if not re.search(part, said)] == []
 
 
 SERVE = "python -m fastsock run server.py"
-MOVED = "moved to the ring: [1-9]"
 RUN = {
-    "python -m fastsock run -m mypackage.client": Pair(f"{SERVE} --port 8000"),
-    "python -m fastsock run client.py": Pair(SERVE),
-    "FASTSOCK_POLL_US=20 FASTSOCK_PORTS_ALLOWED=8000-8100 python -m fastsock run server.py": Pair("", "tcp"),
-    "python client.py": Pair("python server.py", "tcp"),
-    "fastsock run client.py": Pair("fastsock run server.py"),
-    "fastsock run app.py": Says("the program itself"),
-    "fastsock doctor -- python client.py": Pair(SERVE, prints=MOVED),
-    "FASTSOCK_ENABLED=0 fastsock run your_program.py": Pair(SERVE, "tcp"),
-    "fastsock run your_program.py": Pair(SERVE),
-    "fastsock doctor": Says("connection"),
-    "fastsock doctor -- python app.py": Says("the program itself", "moved to the ring: no end of a connection"),
-    "fastsock ss": Says(""),
-    "python -m fastsock run -m uvicorn app:app --workers 2": Serves("--port {}"),
-    "python -m fastsock run -m uvicorn app:app": Serves("--port {}"),
-    "python -m fastsock run -m gunicorn -k uvicorn_worker.UvicornWorker -w 4 app:app": Serves("-b 127.0.0.1:{}"),
-    "python -m fastsock run -m hypercorn -k uvloop app:app": Serves("-b 127.0.0.1:{}"),
+    "python -m fastsock run -m mypackage.client": Play(f"{SERVE} --port 8000"),
+    "python -m fastsock run client.py": Play(SERVE),
+    "FASTSOCK_POLL_US=20 FASTSOCK_PORTS_ALLOWED=8000-8100 python -m fastsock run server.py": Play("", "tcp"),
+    "python client.py": Play("python server.py", "tcp"),
+    "fastsock run client.py": Play("fastsock run server.py"),
+    "fastsock run app.py": Play(alone=True, parts=("the program itself",)),
+    "fastsock doctor -- python client.py": Play(SERVE, parts=("moved to the ring: [1-9]",)),
+    "FASTSOCK_ENABLED=0 fastsock run your_program.py": Play(SERVE, "tcp"),
+    "fastsock run your_program.py": Play(SERVE),
+    "fastsock doctor": Play(alone=True, parts=("connection",)),
+    "fastsock doctor -- python app.py": Play(alone=True, parts=("the program itself", "moved to the ring: no end of")),
+    "fastsock ss": Play(alone=True),
+    "python -m fastsock run -m uvicorn app:app --workers 2": Play(listens="--port {}"),
+    "python -m fastsock run -m uvicorn app:app": Play(listens="--port {}"),
+    "python -m fastsock run -m gunicorn -k uvicorn_worker.UvicornWorker -w 4 app:app": Play(listens="-b 127.0.0.1:{}"),
+    "python -m fastsock run -m hypercorn -k uvloop app:app": Play(listens="-b 127.0.0.1:{}"),
 }
 
-SERVERS = {value.server for value in RUN.values() if isinstance(value, Pair)}
+SERVERS = {play.server for play in RUN.values()}
 """Run beside their clients."""
 
 SCRAPES = "test_prometheus_scrapes_the_example"

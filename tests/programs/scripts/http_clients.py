@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import functools
 import http.client
+import importlib
 import subprocess
 import sys
 import urllib.error
@@ -49,38 +51,18 @@ async def talk(send, receive, answers):
     await sending
 
 
-async def use_requests(base, answers):
-    import requests
-
-    with requests.Session() as session:
-
-        async def fetch(method, path, body=None):
-            answer = session.request(method, base + path, data=body, timeout=20)
-            return answer.status_code, answer.headers, answer.content
-
-        await ask(fetch, answers)
-
-
-async def use_urllib3(base, answers):
-    import urllib3
-
-    with urllib3.PoolManager() as pool:
+async def use_pool(library, base, answers):
+    """Of a library that blocks."""
+    make, given, status, content = {
+        "requests": ("Session", "data", "status_code", "content"),
+        "urllib3": ("PoolManager", "body", "status", "data"),
+        "httpx": ("Client", "content", "status_code", "content"),
+    }[library]
+    with getattr(importlib.import_module(library), make)() as pool:
 
         async def fetch(method, path, body=None):
-            answer = pool.request(method, base + path, body=body, timeout=20)
-            return answer.status, answer.headers, answer.data
-
-        await ask(fetch, answers)
-
-
-async def use_httpx(base, answers):
-    import httpx
-
-    with httpx.Client(timeout=20) as client:
-
-        async def fetch(method, path, body=None):
-            answer = client.request(method, base + path, content=body)
-            return answer.status_code, answer.headers, answer.content
+            answer = pool.request(method, base + path, timeout=20, **{given: body})
+            return getattr(answer, status), answer.headers, getattr(answer, content)
 
         await ask(fetch, answers)
 
@@ -174,7 +156,8 @@ async def use_aiohttp_ws(base, answers):
 async def main(base, libraries):
     for library in libraries:
         with exercise(library) as answers:
-            await asyncio.wait_for(globals()[f"use_{library}"](base, answers), 40)
+            use = globals().get(f"use_{library}", functools.partial(use_pool, library))
+            await asyncio.wait_for(use(base, answers), 40)
 
 
 if __name__ == "__main__":
