@@ -133,15 +133,16 @@ def test_same_answers_on_the_expected_path(name, tmp_path):
 
 def check(row, expected, report, server_way, client_way, port):
     both = server_way == client_way == FASTSOCK and not row.native
-    moved = set()
+    moved, ring = set(), 0
     for _ in range(10 if both else 1):  # on a busy machine a session may be over before it has moved
         got = report(client_way, port)
         for exercise, one in got.items():
             assert one["answers"] == expected[exercise]["answers"]
             assert set(one["tcp"]) <= {*TCP, row.also}, one["tcp"]
-            assert both or one["ring"] == 0
+            ring += one["ring"]
             if one["ring"] >= row.moves.get(exercise, 0) or UNPAID in one["tcp"]:
                 moved.add(exercise)
         if moved >= row.moves.keys():
             break
     assert not both or moved >= row.moves.keys(), got
+    assert ring > 0 if both and row.moves else both or ring == 0
