@@ -6,16 +6,17 @@ import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import attrs
 import pytest
+from processes import Process, ended
 
 import fastsock
 from fastsock import config
 from fastsock.rendezvous import Reason
 from fastsock.tools import checks, doctor
 
-DEADLINE = 60
 DOCTOR = [sys.executable, "-m", "fastsock", "doctor"]
 
 ECHO = """
@@ -55,16 +56,7 @@ ECHO = """
 
 
 def run(command, tmp_path, **variables):
-    return subprocess.run(
-        [str(word) for word in command],
-        cwd=tmp_path,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    return ended(command, None, cwd=tmp_path, **variables)
 
 
 @pytest.fixture
@@ -121,35 +113,49 @@ def test_a_setting_out_of_range_is_bad(monkeypatch):
     assert (finding.level, "window" in finding.says) == (checks.BAD, True)
 
 
-@pytest.mark.parametrize(
-    ("release", "level"), [("4.18.0-1", checks.BAD), ("5.4.0", checks.NOTE), ("6.12.1-amd64", checks.OK)]
-)
-def test_kernels(monkeypatch, release, level):
-    monkeypatch.setattr(checks.platform, "release", lambda: release)
-    assert [finding.level for finding in checks.kernel()] == [level]
-
-
 def refused(*_: object, **__: object) -> int:
     raise PermissionError(1, "Operation not permitted")
 
 
-def test_a_sandbox_that_refuses_memfd(monkeypatch):
-    monkeypatch.setattr(checks.os, "memfd_create", refused)
-    assert next(checks.memory()).level == checks.BAD
+NO_PROC = {"STATUS": Path("/nowhere"), "os.readlink": refused, "looking.look": refused}
+HOSTS = {  # what is different there, who looks, how bad it is, and what he advises in the end
+    "kernel 4.18": ({"platform.release": lambda: "4.18.0-1"}, checks.kernel, [checks.BAD], ""),
+    "kernel 5.4": ({"platform.release": lambda: "5.4.0"}, checks.kernel, [checks.NOTE], ""),
+    "kernel 6.12": ({"platform.release": lambda: "6.12.1-amd64"}, checks.kernel, [checks.OK], ""),
+    "no memfd": ({"os.memfd_create": refused}, checks.memory, [checks.BAD], ""),
+    "no abstract names": ({"_socket": refused}, checks.names, [checks.BAD], ""),
+    "no /proc, sandbox": (NO_PROC, checks.sandbox, [checks.NOTE], "mount /proc"),
+    "no /proc, namespaces": (NO_PROC, checks.namespaces, [checks.NOTE], "mount /proc"),
+    "no /proc, running": (NO_PROC, checks.running, [checks.NOTE], "mount /proc"),
+    "one processor and a small quota": (
+        {
+            "os.sched_getaffinity": lambda _: {0},
+            "_control_group": lambda name: "50000 100000" if name == "cpu.max" else "",
+        },
+        checks.processors, [checks.NOTE, checks.WARN], "",
+    ),
+    "few descriptors": (
+        {"resource.getrlimit": lambda _: (256, 4096)}, checks.descriptors, [checks.WARN], "ulimit -n 4096",
+    ),
+    "few descriptors, which only root can raise": (
+        {"resource.getrlimit": lambda _: (256, 256)}, checks.descriptors, [checks.WARN], "LimitNOFILE",
+    ),
+    "enough descriptors": ({"resource.getrlimit": lambda _: (1024, 4096)}, checks.descriptors, [checks.OK], ""),
+}  # fmt: skip
 
 
-def test_a_sandbox_that_refuses_abstract_names(monkeypatch):
-    monkeypatch.setattr(checks, "_socket", refused)
-    assert [finding.level for finding in checks.names()] == [checks.BAD]
-
-
-def test_a_root_without_proc(monkeypatch, tmp_path):
-    monkeypatch.setattr(checks, "STATUS", tmp_path / "status")
-    monkeypatch.setattr(checks.os, "readlink", refused)
-    monkeypatch.setattr(checks.looking, "look", refused)
-    findings = [*checks.sandbox(), *checks.namespaces(), *checks.running()]
-    assert [finding.level for finding in findings] == [checks.NOTE] * 3
-    assert all("mount /proc" in finding.do for finding in findings)
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host(host, monkeypatch):
+    different, look, levels, advice = HOSTS[host]
+    for name, value in different.items():
+        monkeypatch.setattr(f"fastsock.tools.checks.{name}", value)
+    findings = list(look())
+    assert [finding.level for finding in findings] == levels
+    assert advice in findings[-1].do
+    assert ("ulimit -n" in findings[-1].do) == ("ulimit -n" in advice)
+    if look is checks.descriptors:
+        said = "connections of a process can move at a time; on the ring they need no descriptor"
+        assert findings[0].says in (f"256: 4 {said}", f"1024: 16 {said}")
 
 
 def test_a_folder_that_is_called_like_a_loop(monkeypatch, tmp_path):
@@ -158,35 +164,6 @@ def test_a_folder_that_is_called_like_a_loop(monkeypatch, tmp_path):
     _, out = checks.loops()
     assert out.says.startswith("rloop")
     assert out.says.endswith(": connections of these stay on kernel TCP")
-
-
-def test_one_processor_and_a_small_quota(monkeypatch):
-    monkeypatch.setattr(checks.os, "sched_getaffinity", lambda _: {0})
-    monkeypatch.setattr(checks, "_control_group", lambda name: "50000 100000" if name == "cpu.max" else "")
-    assert [finding.level for finding in checks.processors()] == [checks.NOTE, checks.WARN]
-
-
-def test_few_descriptors(monkeypatch):
-    monkeypatch.setattr(checks.resource, "getrlimit", lambda _: (256, 4096))
-    (finding,) = checks.descriptors()
-    assert finding.level == checks.WARN
-    assert finding.says == "256: 4 connections of a process can move at a time; on the ring they need no descriptor"
-    assert "ulimit -n 4096" in finding.do
-
-
-def test_enough_descriptors(monkeypatch):
-    monkeypatch.setattr(checks.resource, "getrlimit", lambda _: (1024, 4096))
-    (finding,) = checks.descriptors()
-    assert finding.level == checks.OK
-    assert finding.says == "1024: 16 connections of a process can move at a time; on the ring they need no descriptor"
-
-
-def test_a_limit_on_descriptors_that_only_root_can_raise(monkeypatch):
-    monkeypatch.setattr(checks.resource, "getrlimit", lambda _: (256, 256))
-    (finding,) = checks.descriptors()
-    assert finding.level == checks.WARN
-    assert "ulimit -n" not in finding.do
-    assert "LimitNOFILE" in finding.do
 
 
 def test_a_setting_like_no_other_is_answered_with_all_names(monkeypatch):
@@ -385,13 +362,10 @@ def test_the_report_in_words(tmp_path):
 def test_a_signal_is_passed_on_to_the_program(tmp_path):
     program = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(3))\nprint('up', flush=True)\n"
     program += "for _ in range(400): time.sleep(0.1)"  # one that comes just before a sleep is handled behind it
-    with subprocess.Popen(
-        [*DOCTOR, "--", sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
-        process.terminate()
-        assert process.wait(DEADLINE) == 3
+    with Process([*DOCTOR, "--", sys.executable, "-c", program], stderr=subprocess.DEVNULL, cwd=tmp_path) as started:
+        assert started.line() == "up"
+        started.process.terminate()
+        assert started.wait() == 3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import attrs
 import pytest
 from hostile import drop_parked
 from pairs import Pair, Task, deadline, make_pair, read_exactly, until
-from processes import connect
+from processes import connect, ended
 
 import fastsock
 from fastsock import SettingError, Settings, config
@@ -183,11 +182,7 @@ def test_disabling_later_puts_everything_back():
 
 
 def test_a_bad_variable_stops_the_program_with_one_clear_error():
-    done = subprocess.run(
-        [sys.executable, "-m", "fastsock", "run", "-m", "this"],
-        env={**os.environ, "FASTSOCK_WINDOW": "0"}, capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
+    done = ended([sys.executable, "-m", "fastsock", "run", "-m", "this"], 2, FASTSOCK_WINDOW="0")
     assert "window (FASTSOCK_WINDOW) is 0, but must be 1 to 1024" in done.stderr
 
 
