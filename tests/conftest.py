@@ -93,6 +93,12 @@ def reference() -> Iterator[Pair]:
         yield pair
 
 
+@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
+def publishes(request: pytest.FixtureRequest) -> bool:
+    """Which part a hostile peer has in the rendezvous, and so which half of the region is its own."""
+    return bool(request.param)
+
+
 @pytest.fixture
 def healthy() -> Iterator[Pair]:
     """A connection on the ring in this process, that goes on whatever becomes of a hostile peer's."""

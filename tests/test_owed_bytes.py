@@ -9,35 +9,26 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from differential.processes import Gate, forked
 from hostile import Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, Task, deadline, poll_mask, read_to_eof, reset, until
-from test_turns_while_ringing import SENDING, TooLate, attempts, choke, count_as_rung, in_kernel
-from test_turns_while_waiting import side_of
+from pairs import KernelSocket, Task, poll_mask, read_to_eof, reset, until
+from test_turns_while_ringing import TooLate, attempts, choke, count_as_rung, in_kernel
+from test_turns_while_waiting import SENDING, side_of, take_turn
 
 from fastsock._native import vi
+
+pytestmark = pytest.mark.usefixtures("bounded")
 
 HOUR = 3_600_000_000_000
 """Nanoseconds."""
 
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(60):
-        yield
-
-
-@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
-def publishes(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 def in_turn(side: int, act: Callable[[], object]) -> None:
-    until(lambda: library().turn_try(side, SENDING), "the turn")
+    take_turn(side, SENDING)
     act()
     library().turn_end(side, SENDING)
 

@@ -22,7 +22,8 @@ from pairs import SECONDS, Pair, Task, make_pair, payload, raises_errno, read_ex
 from fastsock._native import sockets, vi
 
 RECEIVING, SENDING = 0, 1
-EXPOSED = pytest.mark.parametrize("exposed", [False, True], ids=["hidden", "exposed"])
+
+
 BOTH = pytest.mark.parametrize("turn", [RECEIVING, SENDING], ids=["receiving", "sending"])
 
 
@@ -63,28 +64,6 @@ def exchange(pair: Pair) -> None:
         for number in range(20):
             sender.sendall(payload(500, number))
             assert read_exactly(receiver, 500) == payload(500, number)
-
-
-def dies_with(side: Side, *turns: int) -> Callable[[], None]:
-    """For a child: takes turns, all but the last one while it takes the next, and is killed."""
-
-    def run() -> None:
-        for turn in turns:
-            side.take(turn)
-            if turn != turns[-1]:
-                library().turn_keep(side.address, turn)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    return run
-
-
-@pytest.mark.parametrize("turns", [(RECEIVING,), (SENDING,), (RECEIVING, SENDING)], ids=["receive", "send", "both"])
-def test_a_holder_that_was_killed_and_not_reaped_has_no_turn(pair: Pair, turns: tuple[int, ...]) -> None:
-    side = side_of(pair.near)
-    with forked(dies_with(side, *turns)) as pid:
-        until(lambda: state_of(pid) == "Z", "the zombie")
-        exchange(pair)
-        assert all(side.free(turn) for turn in turns)
 
 
 @BOTH
@@ -258,22 +237,6 @@ def test_closing_one_of_several_descriptors_waits_for_no_stopped_holder(pair: Pa
         exchange(Pair(other, far, "ring"))
 
 
-@BOTH
-def test_closing_beside_a_call_waits_for_no_stopped_holder(pair: Pair, turn: int) -> None:
-    """The call keeps the connection open, as on TCP."""
-    near, far = pair
-    side = side_of(near)
-    with stopped_with(side, turn):
-        receiving = Task(lambda: near.recv(1))
-        assert receiving.blocks()
-        closing = Task(near.close)
-        until(lambda: not closing.is_alive(), "the close")
-        closing.result()
-        assert receiving.is_alive()
-    far.sendall(b"x")
-    assert receiving.result() == b"x"
-
-
 @pytest.mark.parametrize(
     ("handle", "number"),
     [(lambda near: near.setblocking(False), errno.EAGAIN), (lambda near: near.close(), errno.EBADF)],
@@ -380,106 +343,6 @@ def test_a_bridge_comes_while_others_call(pair: Pair) -> None:
             assert read_exactly(near, 1000) == payload(1000, number)
 
 
-@EXPOSED
-def test_senders_that_are_killed_at_any_moment(pair: Pair, exposed: bool) -> None:
-    """What each sent arrives whole, once and in its order, and who lives goes on."""
-    near, far = pair
-    size = 64
-    if exposed:
-        assert near.fileno() != far.fileno()
-
-    def record(who: int, number: int) -> bytes:
-        return who.to_bytes(4, "big") + number.to_bytes(4, "big") + payload(size - 8, who * 100_000 + number)
-
-    def send(who: int) -> None:
-        number = 0
-        while True:
-            near.sendall(record(who, number))
-            number += 1
-
-    newest: dict[int, int] = {}
-    over = threading.Event()
-
-    def read() -> None:
-        while not over.is_set() or vi_waits(far):
-            try:
-                data = read_exactly(far, size)
-            except TimeoutError:
-                continue
-            who, number = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:8], "big")
-            assert data == record(who, number)
-            assert number == newest.get(who, -1) + 1
-            newest[who] = number
-
-    far.settimeout(1)
-    reader = Task(read)
-    for who in range(1, 41):
-        with Gate() as ready:
-
-            def child(who: int = who, ready: Gate = ready) -> None:
-                ready.open()
-                send(who)
-
-            with forked(child) as pid:
-                ready.wait()
-                for number in range(10):
-                    near.sendall(record(1000 + who, number))
-                time.sleep(random.random() / 50)
-                os.kill(pid, signal.SIGKILL)
-                for number in range(10, 20):
-                    near.sendall(record(1000 + who, number))
-    over.set()
-    reader.result()
-    assert all(newest[1000 + who] == 19 for who in range(1, 41))
-
-
-def vi_waits(sock: socket.socket) -> bool:
-    endpoint = vi.find(sock.fileno())
-    assert endpoint is not None
-    return bool(endpoint.describe()["waiting"])
-
-
-@EXPOSED
-def test_receivers_that_are_killed_at_any_moment(pair: Pair, exposed: bool) -> None:
-    """Whoever reads next finds the stream in order: whole bytes may be gone with the dead, none comes twice."""
-    near, far = pair
-    over = threading.Event()
-    if exposed:
-        assert near.fileno() != far.fileno()
-
-    def send() -> None:
-        number = 0
-        while not over.is_set():
-            far.sendall(number.to_bytes(8, "big") * 13)
-            number += 1
-        far.shutdown(socket.SHUT_WR)
-
-    sender = Task(send)
-    newest = -1
-    for _ in range(40):
-        with Gate() as ready:
-
-            def child(ready: Gate = ready) -> None:
-                ready.open()
-                while True:
-                    near.recv(8)
-
-            with forked(child) as pid:
-                ready.wait()
-                time.sleep(random.random() / 50)
-                os.kill(pid, signal.SIGKILL)
-                until(lambda pid=pid: state_of(pid) == "Z", "the zombie")
-                for _ in range(50):
-                    data = read_exactly(near, 8)
-                    assert int.from_bytes(data, "big") >= newest
-                    newest = int.from_bytes(data, "big")
-    over.set()
-    while data := near.recv(8):
-        assert int.from_bytes(data, "big") >= newest
-        newest = int.from_bytes(data, "big")
-    sender.result()
-
-
 def echo(sock: socket.socket) -> None:
     while chunk := sock.recv(65536):
         sock.sendall(chunk)
@@ -531,42 +394,3 @@ def test_a_child_that_was_killed_and_not_reaped_holds_nothing() -> None:
         for _ in range(10):
             exchange(pair)
         pair.check_path()
-
-
-def idle(sock: socket.socket) -> None:
-    assert sock.recv(1) == b""
-
-
-def test_calls_do_not_wait_for_one_that_takes_the_connection_out() -> None:
-    """It waits for a second when the peer is stopped, and holds no turn meanwhile. Other threads run, and calls keep
-    their timeouts."""
-    for _ in range(5):
-        if calls_while_it_leaves():
-            return
-    pytest.fail("the leaver had always given up before the calls were over")
-
-
-def calls_while_it_leaves() -> bool:
-    """Whether it still waited for its peer when all calls had returned. (Not if this machine stood still.)"""
-    with spawn("ring", idle) as (near, child):
-        side = side_of(near)
-        endpoint = vi.find(near.fileno())
-        assert endpoint is not None
-        os.kill(child.pid, signal.SIGSTOP)
-        until(lambda: state_of(child.pid) == "T", "the stop")
-        leaver = Task(endpoint.leave)
-        until(lambda: endpoint.describe()["leaving"] or not leaver.is_alive(), "the leaver")
-        for turn in (RECEIVING, SENDING):
-            side.take(turn)
-            side.end(turn)
-        near.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            near.recv(1)
-        near.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            near.recv(1)
-        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
-        in_time = bool(endpoint.describe()["leaving"])
-        os.kill(child.pid, signal.SIGCONT)
-        assert leaver.result()
-        return in_time

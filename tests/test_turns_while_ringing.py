@@ -22,9 +22,10 @@ from differential.processes import forked
 from hostile import EXPOSED, Peer, on_ring
 from native.ring import library
 from pairs import KernelSocket, Task, deadline, poll_mask, read_exactly, until
-from test_turns_while_waiting import nothing_to_receive, side_of
+from test_turns_while_waiting import RECEIVING, SENDING, nothing_to_receive, side_of, take_turn
 
-RECEIVING, SENDING = 0, 1
+pytestmark = pytest.mark.usefixtures("bounded")
+
 ATTEMPTS = 20
 """To be within some milliseconds of something, on a loaded machine too. Each with a connection of its own."""
 
@@ -35,17 +36,6 @@ CALLS: Calls = {
     "request": (1, lambda peer: peer.ask()),
 }
 """What rings, and how many doorbell bytes it counts."""
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(40):
-        yield
-
-
-@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
-def publishes(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 def choke(peer: Peer, raw: socket.socket) -> None:
@@ -142,7 +132,7 @@ def test_a_receive_that_waits_for_the_end_of_a_post_holds_no_turn(publishes: boo
 
 def die_in_turn_to_send(side: int) -> None:
     """Its thread ends. (To the next one it makes no difference whether a process did.)"""
-    holder = threading.Thread(target=lambda: until(lambda: library().turn_try(side, SENDING), "the turn"))
+    holder = threading.Thread(target=take_turn, args=(side, SENDING))
     holder.start()
     holder.join()
 

@@ -8,12 +8,12 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hostile import BACK, GO_ON, LEFT, Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, deadline
+from pairs import KernelSocket
 from test_owed_bytes import HOUR, in_turn, owe
 from test_turns_while_ringing import choke, count_as_rung, in_kernel
 from test_turns_while_waiting import side_of
@@ -21,14 +21,10 @@ from test_turns_while_waiting import side_of
 import fastsock
 from aio.kit import LOOPS
 
+pytestmark = pytest.mark.usefixtures("bounded")
+
 DATA = b"\xff" * 60_000
 """More than the ring takes; no byte of it is a doorbell byte."""
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(60):
-        yield
 
 
 async def within_time(condition: Callable[[], object], what: str) -> None:
