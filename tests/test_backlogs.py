@@ -35,13 +35,21 @@ payload = functools.cache(pairs.payload)
 Send = Callable[[socket.socket, bytes], object]
 
 
-def come_through(sock: socket.socket, seed: int, send: Send) -> bytes:
+def send_in(seconds: float | None, sock: socket.socket, data: bytes) -> None:
+    sock.settimeout(seconds)
+    sock.sendall(data)
+
+
+blocking = functools.partial(send_in, None)
+
+
+def come_through(sock: socket.socket, seed: int, send: Send = blocking) -> bytes:
     """What comes from the peer, which sends all it has first, too."""
     send(sock, payload(MUCH, seed))
     return read_exactly(sock, MUCH)
 
 
-def meet_head_on(pair: Pair, send: Send = socket.socket.sendall) -> None:
+def meet_head_on(pair: Pair, send: Send = blocking) -> None:
     other = Task(come_through, pair.far, 2, send)
     assert come_through(pair.near, 1, send) == payload(MUCH, 2)
     assert other.result() == payload(MUCH, 1)
@@ -56,7 +64,7 @@ def test_an_echo_of_more_than_the_client_reads_meanwhile(pair: Pair) -> None:
         far.shutdown(socket.SHUT_WR)
 
     server = Task(echo)
-    assert come_through(near, 3, socket.socket.sendall) == payload(MUCH, 3)
+    assert come_through(near, 3) == payload(MUCH, 3)
     near.shutdown(socket.SHUT_WR)
     assert read_to_eof(near) == b""
     server.result()
@@ -104,13 +112,8 @@ def send_without_waiting(waits: Waits, sock: socket.socket, data: bytes) -> None
     sock.setblocking(True)
 
 
-def send_in(seconds: float | None, sock: socket.socket, data: bytes) -> None:
-    sock.settimeout(seconds)
-    sock.sendall(data)
-
-
 SENDS: dict[str, Send] = {
-    "blocking": functools.partial(send_in, None),
+    "blocking": blocking,
     "timeout": functools.partial(send_in, SECONDS),
     **{
         waits.__name__: functools.partial(send_without_waiting, waits)
