@@ -346,7 +346,7 @@ def test_one_direction_alone_goes_back(pair: Pair) -> None:
 # ---- peers in other processes, which go without reading -------------------------------------------------------------
 
 PEER = """
-    with fastsock.configure(move_after=0, meeting_ms=2000):
+    with fastsock.configure(move_after=0):
         sock = connect(int(sys.argv[1]))
         settle(sock, leads=False)
         say("ring")
@@ -375,7 +375,7 @@ ON_A_LOOP = """
 @contextlib.contextmanager
 def peer_on_ring(program: str = PEER, does: str = "") -> Iterator[tuple[socket.socket, Program]]:
     """Our end, and the program at the other one."""
-    with fastsock.configure(move_after=0, meeting_ms=2000), fastsock.socket() as listener:
+    with fastsock.configure(move_after=0), fastsock.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         with running(program, listener.getsockname()[1], does) as peer, listener.accept()[0] as sock:
