@@ -15,13 +15,13 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from differential.processes import forked
 from hostile import EXPOSED, Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, Task, deadline, poll_mask, read_exactly, until
+from pairs import KernelSocket, Task, poll_mask, read_exactly, until
 from test_turns_while_waiting import RECEIVING, SENDING, nothing_to_receive, side_of, take_turn
 
 pytestmark = pytest.mark.usefixtures("bounded")

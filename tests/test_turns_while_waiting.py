@@ -11,7 +11,7 @@ import pytest
 from differential.processes import Gate, forked
 from hostile import EXPOSED, GO_ON, GONE, LEFT, RETURNING, Peer, on_ring
 from native.ring import library
-from pairs import SECONDS, KernelSocket, Task, deadline, payload, poll_mask, read_exactly, until
+from pairs import SECONDS, KernelSocket, Task, payload, poll_mask, read_exactly, until
 
 from fastsock._native import vi
 
