@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pairs import FUTEX, SECONDS, KernelSocket, bind_beside, until
+from pairs import FUTEX, SECONDS, KernelSocket, bind_beside, state_of, until
 
 import fastsock
 from fastsock._native import connector, vi
@@ -420,6 +420,13 @@ def mapped_regions(pid: int | str = "self") -> int:
                 low, high = line.split()[0].split("-")
                 total += int(high, 16) - int(low, 16)
     return total
+
+
+def runs(process: int) -> bool:
+    """Whether a process runs that is not ours to wait for. (A zombie has ended.)"""
+    with contextlib.suppress(OSError):
+        return state_of(process) != "Z"
+    return False
 
 
 NOBODY = 65534

@@ -5,11 +5,10 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 from differential.processes import Gate, forked
-from hostile import EXPOSED, GO_ON, GONE, LEFT, RETURNING, Peer, on_ring
+from hostile import EXPOSED, GO_ON, GONE, LEFT, RETURNING, Peer
 from native.ring import library
 from pairs import SECONDS, KernelSocket, Task, payload, poll_mask, read_exactly, until
 
@@ -21,12 +20,6 @@ WAITS = 1
 RECEIVING, SENDING = 0, 1
 ATTEMPTS = 50
 """To be within a few milliseconds of something, on a loaded machine too."""
-
-
-@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
-def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
-    with on_ring(request.param) as made:
-        yield made
 
 
 def side_of(sock: socket.socket) -> int:
