@@ -7,7 +7,6 @@ import mmap
 import os
 import random
 import resource
-import select
 import signal
 import socket
 import struct
@@ -33,7 +32,7 @@ from pairs import (
     read_exactly,
     read_to_eof,
 )
-from processes import running as spawned
+from processes import running, settle
 
 import fastsock
 from fastsock._native import connector, vi
@@ -47,21 +46,8 @@ def kind() -> str:
     return "ring"
 
 
-class Counter:
-    """A number that forked processes share."""
-
-    def __init__(self) -> None:
-        self._map = mmap.mmap(-1, 8)
-
-    def set(self, value: int) -> None:
-        self._map[:] = struct.pack("q", value)
-
-    def get(self) -> int:
-        return int(struct.unpack("q", self._map[:])[0])
-
-
 @contextlib.contextmanager
-def connected_process(body: Callable[[socket.socket], object]) -> Iterator[tuple[socket.socket, int]]:
+def other_process(body: Callable[[socket.socket], object]) -> Iterator[tuple[socket.socket, int]]:
     """A connection on the ring whose far end is in a forked process, which runs `body` on it."""
     with fastsock.configure(move_after=0), fastsock.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -70,51 +56,43 @@ def connected_process(body: Callable[[socket.socket], object]) -> Iterator[tuple
         def far_end() -> None:
             with fastsock.socket() as far:
                 far.connect(listener.getsockname())
-                while far.recv(1) == b"?":
-                    far.sendall(b"r" if path_of(far) == "ring" else b"t")
+                settle(far, leads=False)
                 body(far)
 
-        with forked(far_end) as pid:
-            near, _ = listener.accept()
-            with near:
-                answer = b""
-                while answer != b"r" or path_of(near) != "ring":
-                    near.sendall(b"?")
-                    answer = near.recv(1)
-                near.sendall(b"!")
-                yield near, pid
+        with forked(far_end) as pid, listener.accept()[0] as near:
+            settle(near)
+            yield near, pid
 
 
-def read_what_comes(raw: socket.socket) -> bytes:
-    """Up to the end of the stream or its reset."""
-    received = bytearray()
-    with contextlib.suppress(ConnectionResetError):
-        while chunk := raw.recv(65536):
-            received += chunk
-    return bytes(received)
+def killed_later(pid: int, seconds: float) -> None:
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_peer_is_killed_around_the_way_out(seed: int) -> None:
     """What it had sent arrives, whenever it dies."""
     chance = random.Random(seed)
-    sent, stream = Counter(), pattern(1 << 22)
+    sent, stream, received = mmap.mmap(-1, 8), pattern(1 << 22), bytearray()
 
     def send(far: socket.socket) -> None:
         done = 0
         while done < len(stream):
-            size = chance.choice((1, 30, 500, 9_000, 60_000))
-            far.sendall(stream[done : done + size])
-            done += size
-            sent.set(min(done, len(stream)))
+            part = stream[done : done + chance.choice((1, 30, 500, 9_000, 60_000))]
+            far.sendall(part)
+            done += len(part)
+            sent[:] = struct.pack("q", done)
 
-    with connected_process(send) as (near, pid):
-        before = read_exactly(near, chance.randrange(200_000))
-        late = Task(lambda: (time.sleep(chance.random() * 0.002), os.kill(pid, signal.SIGKILL), sent.get())[-1])
+    with other_process(send) as (near, pid):
+        received += read_exactly(near, chance.randrange(200_000))
+        late = Task(killed_later, pid, chance.random() * 0.002)
         time.sleep(chance.random() * 0.002)
         with KernelSocket(fileno=near.detach()) as raw:
-            at_least = late.result()
-            received = before + read_what_comes(raw)
+            late.result()
+            at_least = struct.unpack("q", sent[:])[0]
+            with contextlib.suppress(ConnectionResetError):
+                while chunk := raw.recv(65536):
+                    received += chunk
     assert received == stream[: len(received)]
     assert len(received) >= at_least
 
@@ -123,19 +101,17 @@ def test_the_peer_is_killed_around_the_way_out(seed: int) -> None:
 def test_the_leaver_is_killed_around_the_way_out(seed: int) -> None:
     """Its peer is held for a moment at most."""
     chance = random.Random(seed)
-    reading = Counter()
 
     def leave(far: socket.socket) -> None:
-        reading.set(1)
+        reading.open()
         read_exactly(far, chance.randrange(200_000))
         with KernelSocket(fileno=far.detach()) as raw:
             while raw.recv(65536):
                 pass
 
-    with connected_process(leave) as (near, pid):
-        while not reading.get():
-            time.sleep(0.0001)
-        late = Task(lambda: (time.sleep(chance.random() * 0.004), os.kill(pid, signal.SIGKILL)))
+    with Gate() as reading, other_process(leave) as (near, pid):
+        reading.wait()
+        late = Task(killed_later, pid, chance.random() * 0.004)
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             while True:
                 near.sendall(pattern(1 << 16))
@@ -145,17 +121,15 @@ def test_the_leaver_is_killed_around_the_way_out(seed: int) -> None:
 @pytest.mark.parametrize("unread", [0, 5, 200_000])
 def test_a_stopped_peer(unread: int) -> None:
     """It cannot take part, and holds nobody up for long; what it sends when it goes on arrives."""
-    sent, gate = Gate(), Gate()
 
     def send(far: socket.socket) -> None:
-        far.sendall(payload(unread))
-        far.sendall(b"|")
+        far.sendall(payload(unread) + b"|")
         sent.open()
         gate.wait()
         far.sendall(b"and on")
         assert read_exactly(far, 6) == b"answer"
 
-    with sent, gate, connected_process(send) as (near, pid):
+    with Gate() as sent, Gate() as gate, other_process(send) as (near, pid):
         assert near.recv(1, socket.MSG_PEEK)
         sent.wait()
         os.kill(pid, signal.SIGSTOP)
@@ -195,49 +169,6 @@ def test_both_ends_leave_at_once(pair: Pair, seed: int) -> None:
         assert [task.result() for task in reading] == [streams[1] * 2, streams[0] * 2]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_data_in_flight_both_ways(pair: Pair, seed: int) -> None:
-    """The peer's threads send and receive without a pause while the other end leaves."""
-    chance = random.Random(seed)
-    near, far = pair
-    up, down = payload(600_000, 1), payload(900_000, 2)
-    sending, receiving = Task(far.sendall, down), Task(read_exactly, far, len(up))
-    read = read_exactly(near, chance.randrange(500_000))
-    written = chance.randrange(200_000)
-    near.sendall(up[:written])
-    with KernelSocket(fileno=near.detach()) as raw:
-        going_on = Task(raw.sendall, up[written:])
-        assert read + read_exactly(raw, len(down) - len(read)) == down
-        going_on.result()
-        sending.result()
-        assert receiving.result() == up
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_peer_that_polls_by_edge_goes_on(pair: Pair, seed: int) -> None:
-    """It is refused while the leaver takes what lies unread, and hears when it may send again."""
-    chance = random.Random(seed)
-    near, far = pair
-    stream = payload(600_000, seed)
-    far.setblocking(False)
-
-    def send() -> None:
-        sent = 0
-        with select.epoll() as poller:
-            poller.register(far, select.EPOLLOUT | select.EPOLLET)
-            while sent < len(stream):
-                try:
-                    sent += far.send(stream[sent : sent + 1000])
-                except BlockingIOError:
-                    assert poller.poll(SECONDS), f"no edge after {sent} bytes"
-
-    sending = Task(send)
-    read = read_exactly(near, chance.randrange(300_000))
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read + read_exactly(raw, len(stream) - len(read)) == stream
-    sending.result()
-
-
 def test_threads_asleep_on_the_leaving_socket(pair: Pair) -> None:
     """They go on in the kernel with whoever got the descriptor."""
     near, far = pair
@@ -259,45 +190,25 @@ def test_threads_asleep_on_the_leaving_socket(pair: Pair) -> None:
         assert read_exactly(raw, 13) == b"for the other"
 
 
-def test_more_than_the_kernel_takes() -> None:
-    """The kernel takes a part of what lay unread, and a bridge carries the rest."""
-    with fastsock.configure(window=1024, memory_cap=1 << 30), make_pair("ring") as (near, far):
-        far.setblocking(False)
-        sent = fill(far)
-        assert sent > 20_000_000
-        far.setblocking(True)
-        with KernelSocket(fileno=near.detach()) as raw:
-            following = Task(far.sendall, b"and on")
-            received = read_exactly(raw, sent + 6)
-            following.result()
-            assert received == pattern(sent) + b"and on"
-            raw.sendall(b"answer")
-            assert read_exactly(far, 6) == b"answer"
-
-
-def test_a_plugged_peer(pair: Pair) -> None:
-    """Its zero bytes, which keep POLLOUT away, reach nobody, and it becomes writable again."""
+@pytest.mark.parametrize("full", ["near", "far"])
+def test_a_plug(pair: Pair, full: str) -> None:
+    """Its zero bytes, which keep POLLOUT away, reach nobody, and whose ring was full becomes writable again."""
     near, far = pair
-    far.fileno()
-    sent = fill(far)
+    sender = near if full == "near" else far
+    assert sender.fileno() >= 0
+    expected = pattern(fill(sender)) + b"and on"
+    if full == "near":
+        far.sendall(b"unread")
     with KernelSocket(fileno=near.detach()) as raw:
-        assert read_exactly(raw, sent) == pattern(sent)
-        far.sendall(b"and on")
-        assert read_exactly(raw, 6) == b"and on"
-        raw.sendall(pattern(1 << 20))
-        assert read_exactly(far, 1 << 20) == pattern(1 << 20)
-
-
-def test_a_plugged_leaver(pair: Pair) -> None:
-    near, far = pair
-    near.fileno()
-    sent = fill(near)
-    far.sendall(b"unread")
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read_exactly(raw, 6) == b"unread"
-        going_on = Task(raw.sendall, b"and on")
-        assert read_exactly(far, sent + 6) == pattern(sent) + b"and on"
+        if full == "near":
+            assert read_exactly(raw, 6) == b"unread"
+        sender, receiver = (raw, far) if full == "near" else (far, raw)
+        going_on = Task(sender.sendall, b"and on")
+        assert read_exactly(receiver, len(expected)) == expected
         going_on.result()
+        answering = Task(receiver.sendall, pattern(1 << 20))
+        assert read_exactly(sender, 1 << 20) == pattern(1 << 20)
+        answering.result()
 
 
 @pytest.fixture
@@ -364,18 +275,6 @@ def test_the_peer_leaves_first(pair: Pair) -> None:
             assert read_exactly(raw_near, 100_003) == payload(100_000) + b"raw"
             raw_near.sendall(b"answer")
             assert read_exactly(raw_far, 6) == b"answer"
-
-
-def test_reset_by_the_reader_behind_a_bridge(pair: Pair) -> None:
-    """Closing with bytes unread resets the connection, as in TCP."""
-    near, far = pair
-    far.sendall(payload(100_000))
-    far.shutdown(socket.SHUT_WR)
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert raw.recv(10)
-    far.settimeout(SECONDS)
-    with pytest.raises(ConnectionResetError):
-        far.recv(1)
 
 
 def test_no_resources_for_a_bridge(pair: Pair) -> None:
@@ -489,7 +388,7 @@ def test_a_bridge_needs_no_lock_of_the_allocator() -> None:
             cross(range(start, start + 6))
             say("crossed")
     """
-    with spawned(program, MALLOC_ARENA_MAX="1") as process:
+    with running(program, MALLOC_ARENA_MAX="1") as process:
         assert process.line(40) == "compiled"  # it compiles
         for _ in range(10):
             assert process.line() == "crossed"
