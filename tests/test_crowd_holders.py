@@ -70,62 +70,6 @@ def test_a_family_in_turns(path: str, side: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("asleep", ["recv", "sendall"])
-@pytest.mark.parametrize("end", ["exits", "killed"])
-@pytest.mark.parametrize("side", SIDES)
-def test_a_child_goes_while_its_parent_sleeps(path: str, side: str, end: str, asleep: str) -> None:
-    """One that has used the connection, and one that has not. The parent is woken by what it waits for."""
-    with held(path, side, """
-        end, asleep = sys.argv[2:]
-        for used in (True, False):
-            def go():
-                if used:
-                    converse(sock, 5)
-                os.write(here, b"!")
-                until_asleep(os.getppid())
-                if end == "killed":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if used:
-                    sock.close()
-            wait, here = os.pipe()
-            child = forked(go)
-            os.read(wait, 1)
-            if asleep == "recv":
-                ask(sock, rest=100)
-            else:
-                ask(sock, 8 << 20, rest=100)
-            assert ended(child) == (-signal.SIGKILL if end == "killed" else 0)
-            converse(sock, 5)
-    """, end, asleep):  # fmt: skip
-        pass
-
-
-@pytest.mark.parametrize("end", ["exits", "killed"])
-@pytest.mark.parametrize("side", SIDES)
-def test_a_parent_goes_while_its_child_sleeps(path: str, side: str, end: str) -> None:
-    with held(path, side, """
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        wait, here = os.pipe()
-        def live():
-            os.write(here, b"!")
-            ask(sock, rest=100)
-            converse(sock, 10)
-            ask(sock, 8 << 20, rest=100)
-        def parent():
-            child = forked(live)
-            os.read(wait, 1)
-            until_asleep(child)
-            if sys.argv[2] == "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-        first = forked(parent)
-        sock.close()
-        statuses = dict(os.wait() for _ in range(2))  # the orphan's, too
-        assert statuses.pop(first) == (signal.SIGKILL if sys.argv[2] == "killed" else 0)
-        assert list(statuses.values()) == [0]
-    """, end):  # fmt: skip
-        pass
-
-
 # ---- PID namespaces
 
 needs_namespaces = pytest.mark.skipif(not may_unshare(), reason="this user may make no PID namespace")

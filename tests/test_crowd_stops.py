@@ -1,7 +1,6 @@
 """Processes that are stopped or killed at each step of setting up a connection, or while they hold something of it:
 the others go on meanwhile, and afterwards."""
 
-
 import pytest
 from crowd import PEER, excess, may_trace, report_of, running, scaled, serving
 from pairs import SECONDS, eventually
@@ -252,60 +251,3 @@ def test_a_child_killed_in_the_middle_of_an_operation(path: str, operation: str)
         assert int(holder.line(3 * SECONDS)) > 100
         assert holder.wait() == 0
         assert peer.line() == "ended"
-
-
-FULL = """
-port = int(sys.argv[1])
-def want():
-    socks = [connected(port) for _ in range(5)]
-    for sock in socks:
-        settle(sock)
-    # One is answered with more than its connection holds, others wait for something, have ended, or are idle.
-    socks[0].sendall(request(b"much", 4 << 20))
-    socks[1].sendall(request(b"later", 32, 1000))
-    socks[2].close()
-    socks[3].sendall(REQUEST.pack(1000, 32, 0))
-    os.write(here, b"!")
-    time.sleep(4 * SECONDS)
-
-def kept():
-    for _ in range(3):
-        with connected(port) as sock:
-            settle(sock)
-    os.write(here, b"!")
-    time.sleep(4 * SECONDS)
-
-others = [connected(port) for _ in range(10)]
-for sock in others:
-    settle(sock)
-for _ in range(int(sys.argv[2])):
-    wait, here = os.pipe()
-    pids = [forked(want) for _ in range(4)] + [forked(kept) for _ in range(4)]
-    for _ in pids:
-        assert select.select([wait], [], [], 2 * SECONDS)[0], "a child has ended, or does not come so far"
-        assert os.read(wait, 1)
-    time.sleep(0.01)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    for sock in others:
-        converse(sock, 3)
-    assert [ended(pid) for pid in pids] == [-signal.SIGKILL] * len(pids)
-    with connected(port) as sock:
-        settle(sock)
-for sock in others:
-    sock.close()
-say("all answered")
-told()
-"""
-
-
-@pytest.mark.parametrize("kind", ["threads", "asyncio", "uvloop"])
-def test_clients_killed_with_what_they_hold(path: str, kind: str) -> None:
-    """A ring that is full, a place among those that are to be woken, regions kept for a next connection."""
-    with serving(path, kind) as server:
-        port, before = server.line(), report_of(server)
-        with running(FULL, path, port, scaled(3)) as clients:
-            assert clients.line(3 * SECONDS) == "all answered"
-            eventually(lambda: excess(before, report_of(server)), {})
-            clients.tell()
-            assert clients.wait() == 0

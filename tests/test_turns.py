@@ -4,7 +4,6 @@ that come between."""
 import contextlib
 import errno
 import os
-import random
 import select
 import signal
 import socket
@@ -67,24 +66,20 @@ def exchange(pair: Pair) -> None:
 
 
 @BOTH
-def test_a_thread_that_ended_has_no_turn(pair: Pair, turn: int) -> None:
-    """Its process lives, and so does its number's."""
-    side = side_of(pair.near)
-    thread = threading.Thread(target=side.take, args=(turn,))
-    thread.start()
-    thread.join()
-    exchange(pair)
-
-
-@BOTH
-def test_a_holder_that_execs_has_no_turn(pair: Pair, turn: int) -> None:
+@pytest.mark.parametrize("end", ["thread", "exec"])
+def test_a_holder_that_has_ended_has_no_turn(pair: Pair, turn: int, end: str) -> None:
+    """A thread's process lives, and so does its number's. (How processes are killed: native/crashes.c.)"""
     side = side_of(pair.near)
 
-    def child() -> None:
+    def execs() -> None:
         side.take(turn)
         os.execv("/bin/sleep", ["sleep", str(SECONDS)])
 
-    with forked(child) as pid:
+    if end == "thread":
+        Task(side.take, turn).join()
+        exchange(pair)
+        return
+    with forked(execs) as pid:
         until(lambda: os.readlink(f"/proc/{pid}/exe") != os.readlink("/proc/self/exe"), "exec")
         exchange(pair)
         os.kill(pid, signal.SIGKILL)
@@ -264,83 +259,6 @@ def test_a_handler_ends_a_call_while_a_stopped_holder_has_its_turn(
         with raises_errno(number):
             near.sendall(b"x") if turn == SENDING else near.recv(1)
         interrupting.result()
-
-
-@BOTH
-def test_threads_close_descriptors_while_another_holder_stops_again_and_again(pair: Pair, turn: int) -> None:
-    """Whatever number a call uses, it is one of this connection, while others become other connections."""
-    near, far = pair
-    side = side_of(near)
-    over = threading.Event()
-
-    def child() -> None:
-        while True:
-            side.take(turn)
-            os.kill(os.getpid(), signal.SIGSTOP)
-            side.end(turn)
-            time.sleep(0.005)
-
-    def wake() -> None:
-        while not over.is_set():
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(0.001)
-
-    def answer() -> None:
-        while piece := far.recv(1):
-            far.sendall(piece)
-
-    with forked(child) as pid:
-        waking, answering = Task(wake), Task(answer)
-        current = near.dup()
-        for number in range(50):
-            following = current.dup()
-            closing = Task(current.close)
-            byte = bytes([number])
-            following.sendall(byte)
-            assert following.recv(1) == byte
-            closing.result()
-            current = following
-        over.set()
-        waking.result()
-        os.kill(pid, signal.SIGKILL)
-    current.shutdown(socket.SHUT_WR)
-    answering.result()
-    current.close()
-
-
-def test_a_bridge_comes_while_others_call(pair: Pair) -> None:
-    """The descriptor goes over to a bridge while threads receive and send on it. Nobody hangs, and no turn on the side
-    that the bridge has now stays taken."""
-    for number in range(10):
-        with make_pair("ring") as (near, far):
-            side = side_of(near)
-            over = threading.Event()
-            far.sendall(payload(1000, number))
-            far.shutdown(socket.SHUT_WR)
-            near.setblocking(False)
-
-            def call(function: Callable[[], object], over: threading.Event = over) -> None:
-                while not over.is_set():
-                    with contextlib.suppress(OSError):
-                        function()
-
-            callers = [
-                Task(call, lambda near=near: near.recv(0)),
-                Task(call, lambda near=near: near.recv(1, socket.MSG_PEEK)),
-                Task(call, lambda near=near: near.send(b"u", socket.MSG_OOB)),
-                Task(call, lambda near=near: near.send(b"z")),
-            ]
-            endpoint = vi.find(near.fileno())
-            assert endpoint is not None
-            time.sleep(random.random() / 100)
-            assert endpoint.leave()
-            over.set()
-            for caller in callers:
-                caller.result()
-            for turn in (RECEIVING, SENDING):
-                until(lambda turn=turn, side=side: side.free(turn), "the end of the turn")
-            near.setblocking(True)
-            assert read_exactly(near, 1000) == payload(1000, number)
 
 
 def echo(sock: socket.socket) -> None:
