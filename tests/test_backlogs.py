@@ -55,21 +55,6 @@ def meet_head_on(pair: Pair, send: Send = blocking) -> None:
     assert other.result() == payload(MUCH, 1)
 
 
-def test_an_echo_of_more_than_the_client_reads_meanwhile(pair: Pair) -> None:
-    near, far = pair
-
-    def echo() -> None:
-        while data := far.recv(65536):
-            far.sendall(data)
-        far.shutdown(socket.SHUT_WR)
-
-    server = Task(echo)
-    assert come_through(near, 3) == payload(MUCH, 3)
-    near.shutdown(socket.SHUT_WR)
-    assert read_to_eof(near) == b""
-    server.result()
-
-
 # ---- ways to send: blocking, with a timeout, and without waiting, where the program polls for room itself ----------
 
 

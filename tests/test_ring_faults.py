@@ -226,19 +226,6 @@ def test_plug_that_the_peer_is_just_taking_out(moved, caplog):
     assert not violations(caplog)
 
 
-def test_sleep_state_and_limits_that_make_no_sense(moved):
-    for value in (0xFFFFFFFF, 0x80000000, 1):
-        for half, field in ((1 - moved.side, "limit"), (moved.side, "credit_wait"), (moved.side, "processor"),
-                            (moved.side, "limit"), (1 - moved.side, "seen"), (1 - moved.side, "finack")):  # fmt: skip
-            moved.region.set(half, field, value)
-        moved.post(b"data", ack=moved.posted)
-        assert moved.victim.recv(10) == b"data"
-        number = moved.posted - 1
-        moved.victim.send(b"more")
-        until(lambda n=number: moved.region.commit(1 - moved.side, n)[0] == n + 1, "the victim posts")
-        moved.region.set(1 - moved.side, "acked", number + 1)
-
-
 def test_peer_that_stops_reading_its_doorbell(moved, caplog):
     """It says that its descriptor is exposed and that it took every doorbell byte, but takes none."""
     moved.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -78,29 +78,9 @@ def test_both_ends_leave_at_once() -> None:
     assert sorted(took)[-3] < 0.5, took  # (the machine may stand still once or twice)
 
 
-def test_a_peer_asleep_in_recv_follows(pair: Pair) -> None:
-    near, far = pair
-    waiting = Task(far.recv, 100).until_asleep()
-    with KernelSocket(fileno=near.detach()) as raw:
-        raw.sendall(b"after")
-        assert waiting.result() == b"after"
-        again = Task(far.recv, 100).until_asleep()
-        raw.sendall(b"again")
-        assert again.result() == b"again"
-
-
 @pytest.fixture(autouse=True)
 def logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fastsock")
-
-
-def test_a_closed_peer_s_bytes_cross_a_bridge(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(payload(300_000))
-    far.close()
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read_to_eof(raw) == payload(300_000)
-        assert raw.recv(1) == b""
 
 
 def test_a_half_closed_peer_gets_its_answer_over_a_bridge(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:

@@ -165,27 +165,6 @@ def test_both_ends_leave_at_once(pair: Pair, seed: int) -> None:
         assert [task.result() for task in reading] == [streams[1] * 2, streams[0] * 2]
 
 
-def test_threads_asleep_on_the_leaving_socket(pair: Pair) -> None:
-    """They go on in the kernel with whoever got the descriptor."""
-    near, far = pair
-    ours, theirs = socket.socketpair()
-    sleeping = Task(near.recv, 100).until_asleep()
-    with ours, theirs:
-        fastsock.patch()
-        try:
-            passing = fastsock.socket(fileno=ours.detach())
-            with passing:
-                socket.send_fds(passing, [b"!"], [near.fileno()])
-                _, numbers, _, _ = socket.recv_fds(theirs, 1, 1)
-        finally:
-            fastsock.unpatch()
-    with KernelSocket(fileno=numbers[0]) as raw:
-        far.sendall(b"for the sleeper")
-        assert sleeping.result() == b"for the sleeper"
-        far.sendall(b"for the other")
-        assert read_exactly(raw, 13) == b"for the other"
-
-
 @pytest.mark.parametrize("full", ["near", "far"])
 def test_a_plug(pair: Pair, full: str) -> None:
     """Its zero bytes, which keep POLLOUT away, reach nobody, and whose ring was full becomes writable again."""
