@@ -103,7 +103,7 @@ def begin() -> None:
 
 
 def say(line: object) -> None:
-    print(line, flush=True)
+    print(f"{line}\n", end="", flush=True)  # in one piece, also where output is not buffered
 
 
 def told() -> None:

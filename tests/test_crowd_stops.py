@@ -31,23 +31,37 @@ def to_others(number):
 here, moved = os.pipe()
 """
 
-STOPPED_CLIENTS = (
+STEPPED_CLIENTS = (
     BEFORE
     + """
-port, count = int(sys.argv[1]), int(sys.argv[2])
-children = [gated(client, port, number % 2 == 0, 12) for number in range(count)]
+port, count, what, below = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], {"True": True, "False": False}[sys.argv[4]]
+kills = what == "kill"
+children = [gated(client, port, below, 12) for _ in range(count)]
 others = [connected(port) for _ in range(10)]
 for sock in others:
     settle(sock)
-
-def at_stop(number):
-    to_others(number)
-    if random.random() < 0.02:
-        time.sleep(0.02)
-
-for pid, gate in children:
-    assert step(pid, gate, at_stop) == 0
+length = 0
+for place, (pid, gate) in enumerate(children):
+    def at_stop(number):
+        global length
+        if kills and place == 0:
+            length = number
+            return
+        to_others(number)
+        if kills and number == place * length // count:
+            os.kill(pid, signal.SIGKILL)
+        elif not kills and random.random() < 0.02:
+            time.sleep(0.02)
+    assert step(pid, gate, at_stop) in ((0, -signal.SIGKILL) if kills and place else (0,))
+    for number in range(len(others)):
+        to_others(number)
+with connected(port, below) as sock:
+    settle(sock)
+for sock in others:
+    sock.close()
+os.set_blocking(here, False)
 say(sum(os.read(here, count)))
+told()
 """
 )
 
@@ -83,39 +97,6 @@ assert step(pid, gate, at_stop) == 0
 assert os.read(answered, 1)
 say(sum(os.read(here, count)))
 os.kill(talking, signal.SIGKILL)
-"""
-)
-
-KILLED_CLIENTS = (
-    BEFORE
-    + """
-port, count, below = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
-children = [gated(client, port, below, 12) for _ in range(count)]
-others = [connected(port) for _ in range(10)]
-for sock in others:
-    settle(sock)
-counted = []
-
-def killed_at(last):
-    def at_stop(number):
-        to_others(number)
-        if number == last:
-            os.kill(pid, signal.SIGKILL)
-    return at_stop
-
-for place, (pid, gate) in enumerate(children):
-    if place == 0:
-        assert step(pid, gate, counted.append) == 0
-    else:
-        assert step(pid, gate, killed_at(place * len(counted) // count)) in (0, -signal.SIGKILL)
-    for number in range(len(others)):
-        to_others(number)
-with connected(port, below) as sock:
-    settle(sock)
-for sock in others:
-    sock.close()
-say("all answered")
-told()
 """
 )
 
@@ -160,13 +141,18 @@ say("all told")
 
 
 @needs_tracing
-def test_a_client_stopped_at_each_step(path: str) -> None:
-    """It looks for its peer, or is looked for. Each time that it stands still, others are answered by its server, and
-    in the end it is."""
-    with serving(path) as server, running(STOPPED_CLIENTS, path, server.line(), scaled(4)) as clients:
-        moved = int(clients.line(3 * SECONDS))
-        assert clients.wait() == 0
-    assert (moved > 0) == (path == "fastsock")
+@pytest.mark.parametrize("publishes", [True, False])
+@pytest.mark.parametrize(("kind", "what"), [("threads", "stop"), ("threads", "kill"), ("asyncio", "kill")])
+def test_clients_stopped_or_killed_at_each_step(path: str, kind: str, what: str, publishes: bool) -> None:
+    """From the call of connect to the end of the connection. Each time that one stands still, others are answered by
+    its server, and in the end it is. Nothing of the dead is left."""
+    with serving(path, kind) as server:
+        port, before = server.line(), report_of(server)
+        with running(STEPPED_CLIENTS, path, port, scaled(16 if what == "kill" else 2), what, publishes) as clients:
+            assert (int(clients.line(3 * SECONDS)) > 0) == (path == "fastsock")
+            eventually(lambda: excess(before, report_of(server)), {})
+            clients.tell()
+            assert clients.wait() == 0
 
 
 @needs_tracing
@@ -175,20 +161,6 @@ def test_a_server_stopped_at_each_step(path: str) -> None:
         moved = int(program.line(3 * SECONDS))
         assert program.wait() == 0
     assert (moved > 0) == (path == "fastsock")
-
-
-@needs_tracing
-@pytest.mark.parametrize("publishes", [True, False])
-@pytest.mark.parametrize("kind", ["threads", "asyncio"])
-def test_clients_killed_at_each_step(path: str, kind: str, publishes: bool) -> None:
-    """From the call of connect to the end of the connection. Others are answered, and nothing of the dead is left."""
-    with serving(path, kind) as server:
-        port, before = server.line(), report_of(server)
-        with running(KILLED_CLIENTS, path, port, scaled(16), publishes) as clients:
-            assert clients.line(3 * SECONDS) == "all answered"
-            eventually(lambda: excess(before, report_of(server)), {})
-            clients.tell()
-            assert clients.wait() == 0
 
 
 @needs_tracing

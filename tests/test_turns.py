@@ -161,6 +161,31 @@ class Interrupted(Exception):
     """Raised by a signal handler."""
 
 
+@contextlib.contextmanager
+def interrupted(act: Callable[[], object], signals: int) -> Iterator[None]:
+    """So many signals are handled, and the last handler acts."""
+    handled = []
+
+    def handle() -> None:
+        handled.append(0)
+        if len(handled) == signals:
+            act()
+
+    def interrupt() -> None:
+        while len(handled) < signals:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.05)
+
+    with handler(handle):
+        interrupting = Task(interrupt)
+        yield
+        interrupting.result()
+
+
+def give_up() -> None:
+    raise Interrupted
+
+
 CALLS = {
     "shutdown": (SENDING, lambda near: near.shutdown(socket.SHUT_WR)),
     "limit of sends": (SENDING, lambda near: near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)),
@@ -180,31 +205,13 @@ def test_a_call_hears_of_signals_while_a_stopped_holder_has_its_turn(pair: Pair,
     assert endpoint is not None
     library()
     side = Side(endpoint.describe()["side"])
-    handled = []
-
-    def handle(*_: object) -> None:
-        handled.append(0)
-        if len(handled) == 2:
-            raise Interrupted
-
-    def interrupt() -> None:
-        while len(handled) < 2:
-            os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(0.05)
-
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
-        with stopped_with(side, turn):
-            interrupting = Task(interrupt)
-            with pytest.raises(Interrupted):
-                make(near)
-            interrupting.result()
-            assert not side.free(turn)
-            going_on = Task(lambda: make(near))
-            assert going_on.blocks()
-        number = going_on.result()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with stopped_with(side, turn):
+        with interrupted(give_up, 2), pytest.raises(Interrupted):
+            make(near)
+        assert not side.free(turn)
+        going_on = Task(lambda: make(near))
+        assert going_on.blocks()
+    number = going_on.result()
     if call == "detach":
         near = socket.socket(fileno=number)
     with near:
@@ -243,22 +250,8 @@ def test_a_handler_ends_a_call_while_a_stopped_holder_has_its_turn(
 ) -> None:
     """As on TCP, where the call is made again behind the signal."""
     near = pair.near
-    handled = []
-
-    def act() -> None:
-        handle(near)
-        handled.append(0)
-
-    def interrupt() -> None:
-        while not handled:
-            os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(0.05)
-
-    with handler(act), stopped_with(side_of(near), turn):
-        interrupting = Task(interrupt)
-        with raises_errno(number):
-            near.sendall(b"x") if turn == SENDING else near.recv(1)
-        interrupting.result()
+    with stopped_with(side_of(near), turn), interrupted(lambda: handle(near), 1), raises_errno(number):
+        near.sendall(b"x") if turn == SENDING else near.recv(1)
 
 
 def echo(sock: socket.socket) -> None:
