@@ -12,11 +12,14 @@ import select
 import socket as stdlib
 import sys
 from abc import ABCMeta
-from typing import TYPE_CHECKING, Any
 
 from fastsock import passing, rendezvous
 from fastsock._native import calls, connector, sockets, vi
 from fastsock._native.vi import Endpoint
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["fromfd", "socket"]
 

@@ -16,11 +16,14 @@ import socket as stdlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any
 
 from fastsock import messages, rendezvous
 from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "execv", "execve", "fork_exec", "leave_file", "leave_numbers", "leave_rights", "leave_streams", "posix_spawn",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from fastsock import addresses, config
 from fastsock._native import connector
@@ -28,6 +27,7 @@ from fastsock._native.vi import (
 )
 from fastsock.observability import INFO, WARNING, detail, event
 
+TYPE_CHECKING = False  # typing's, which no program has to load for this
 if TYPE_CHECKING:
     from fastsock.statistics import Path
 

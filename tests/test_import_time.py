@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 START = "import fastsock; fastsock.patch(); import sys; print(' '.join(sys.modules))"
 NEEDLESS = {
     *("attrs", "structlog", "logging", "asyncio", "uvloop", "ssl", "json", "argparse", "rich"),
-    *("importlib.abc", "importlib.resources", "tempfile", "shutil", "random", "lzma", "bz2"),
+    *("typing", "ipaddress", "importlib.abc", "importlib.resources", "tempfile", "shutil", "random", "lzma", "bz2"),
     *("fastsock.aio", "fastsock.cli", "fastsock.reporting", "fastsock.tools"),
 }
 
