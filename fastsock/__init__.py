@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
 
 from fastsock import _native as _native  # first: it says what to do where nothing is built
 from fastsock import rendezvous as _rendezvous
@@ -15,7 +13,10 @@ from fastsock.errors import SettingError
 from fastsock.facade import fromfd, socket
 from fastsock.patching import is_patched, patch, unpatch
 
-if _TYPE_CHECKING:
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any as _Any
+
     from fastsock.aio import EventLoopPolicy as EventLoopPolicy
     from fastsock.aio import new_event_loop, run
     from fastsock.statistics import Metric, Path, Stats
@@ -41,6 +42,8 @@ if _sys.version_info < (3, 14):  # later it is deprecated: there for who names i
     __all__ += ["EventLoopPolicy"]
 
 __version__ = "0.1.0"
+
+del TYPE_CHECKING
 
 
 def stats() -> Stats:

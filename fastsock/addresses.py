@@ -5,11 +5,15 @@ from __future__ import annotations
 import socket as stdlib
 import sys
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
 
-__all__ = ["Address", "End", "canonical", "is_local", "order", "owner", "text"]
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+    from typing import TypeAlias
 
-Address = IPv4Address | IPv6Address
+    Address: TypeAlias = IPv4Address | IPv6Address
+
+__all__ = ["End", "canonical", "is_local", "order", "owner", "text"]
 
 End = tuple[bytes, int]
 """A packed address, and a port."""
@@ -23,6 +27,8 @@ _socket = stdlib.socket  # the kernel's, whatever is patched later
 @lru_cache(KEPT)
 def canonical(packed: bytes) -> Address:
     """An address as both sides see it: a mapped IPv4 address counts as IPv4."""
+    from ipaddress import ip_address  # loaded once a connection looks for its peer
+
     address = ip_address(packed)
     return getattr(address, "ipv4_mapped", None) or address
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any
 
 from fastsock.errors import SettingError
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network, IPv6Network
+    from typing import Any, TypeAlias
+
+    Network: TypeAlias = IPv4Network | IPv6Network
 
 __all__ = ["Settings", "active", "configure", "from_environment", "on_change", "origins", "unknown", "use"]
 
@@ -20,7 +25,6 @@ TOLD = f"{PREFIX}RUN_TOLD"
 OTHERS = {RUN, STATS, REPORT, TOLD, f"{PREFIX}DEBUG"}
 """Variables that are known and are no settings. DEBUG is for who builds fastsock."""
 
-Network = IPv4Network | IPv6Network
 PortRange = tuple[int, int]
 
 
@@ -58,6 +62,8 @@ def _networks(value: Any, name: str) -> tuple[Network, ...]:
     for item in value.split(",") if isinstance(value, str) else value:
         text = str(item).strip()
         if text:
+            from ipaddress import ip_network  # nearly every program does without
+
             try:
                 networks.append(ip_network(text, strict=False))
             except ValueError:

@@ -12,12 +12,14 @@ import select
 import socket as stdlib
 import sys
 from abc import ABCMeta
-from typing import TYPE_CHECKING, Any
 
 from fastsock import passing, rendezvous
 from fastsock._native import calls, connector, sockets, vi
 from fastsock._native.vi import Endpoint
-from fastsock.thread import ensure_thread
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["fromfd", "socket"]
 
@@ -126,12 +128,11 @@ class socket(_Kernel, metaclass=_Class):
             sockets.begin_connecting(self)
 
     def listen(self, *args: Any) -> None:
-        """As socket.listen; starts the connection thread."""
+        """As socket.listen."""
         super().listen(*args)
         if sockets.may_move(self):
             self._begin_listening()
             connector.set_backlog(args[0] if args else min(stdlib.SOMAXCONN, 128))
-            ensure_thread()
 
     # ---- the rest of the descriptor's life ---------------------------------------------------------------
 

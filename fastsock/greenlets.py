@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from fastsock.imports import forget, when_imported
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["unwatch", "watch", "who_has_patched"]
 

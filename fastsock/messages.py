@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import time
 from types import ModuleType
-from typing import Any
 
 from fastsock import rendezvous
 from fastsock._native import descriptors, vi
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["keep", "let_be"]
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["DEBUG", "INFO", "WARNING", "detail", "event"]
 

@@ -16,12 +16,14 @@ import socket as stdlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any
 
 from fastsock import messages, rendezvous
 from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
-from fastsock.thread import start_thread_again
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "execv", "execve", "fork_exec", "leave_file", "leave_numbers", "leave_rights", "leave_streams", "posix_spawn",
@@ -86,7 +88,7 @@ def fork_exec(args: Any, executables: Any, close_fds: bool, pass_fds: Iterable[i
     try:
         return _fork_exec(args, executables, close_fds, pass_fds, *rest)
     finally:
-        start_thread_again()  # with a preexec_fn this was a fork as any other
+        rendezvous.start_thread_again()  # with a preexec_fn this was a fork as any other
 
 
 def execv(path: Any, argv: Any, /) -> Any:

@@ -12,12 +12,15 @@ import socket as stdlib
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from fastsock import config, facade, greenlets, passing
 from fastsock._native import descriptors, vi
 from fastsock.imports import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["LOOPS", "TABLE", "is_patched", "patch", "unpatch"]
 

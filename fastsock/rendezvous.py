@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from fastsock import addresses, config
 from fastsock._native import connector
@@ -27,12 +26,12 @@ from fastsock._native.vi import (
     set_terms,
 )
 from fastsock.observability import INFO, WARNING, detail, event
-from fastsock.thread import start_thread_again
 
+TYPE_CHECKING = False  # typing's, which no program has to load for this
 if TYPE_CHECKING:
     from fastsock.statistics import Path
 
-__all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation"]
+__all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation", "start_thread_again"]
 
 
 class Reason:
@@ -157,8 +156,18 @@ def failed(endpoint: Endpoint, error: OSError) -> None:
 
 
 def no_thread(error: OSError) -> None:
-    """The connection thread could not be started again behind a fork."""
+    """The connection thread could not be started."""
     event(WARNING, "fastsock.no_connection_thread", error=repr(error))
+
+
+def start_thread_again() -> bool:
+    """Starts the connection thread if a fork has stopped it and is over. False if it has to be tried again."""
+    try:
+        connector.start_again()
+    except OSError as error:
+        no_thread(error)
+        return False
+    return True
 
 
 def fork_is_over() -> None:

@@ -210,11 +210,11 @@ def test_a_reason_with_the_addresses_of_its_connections(watched):
 BASH = """["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/$0; while echo x >&3; do read -u 3 line; sleep 0.02; done"]"""
 ENDLESS = "while sock.sendall(b'x') or sock.recv(9): time.sleep(0.02)"
 CLIENT = f"import socket, sys, time; sock = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); {{}}{ENDLESS}"
-LISTENS = "listening = socket.create_server(('127.0.0.1', 0)); sock.fileno()\n"  # (by a listener it can be asked)
+POLLED = "sock.fileno()\n"
 OTHER_ENDS = {
     "bash": (BASH, "Nothing to do: the other end, bash -c "),
     "python": (f"[sys.executable, '-I', '-c', {CLIENT.format(chr(10))!r}]", "If it is yours, start the other end, "),
-    "refuses": (f"[sys.executable, '-c', {CLIENT.format(LISTENS)!r}]", f"refused: {Reason.POLLED}. For that end: "),
+    "refuses": (f"[sys.executable, '-c', {CLIENT.format(POLLED)!r}]", f"refused: {Reason.POLLED}. For that end: "),
 }
 
 

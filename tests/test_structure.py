@@ -46,7 +46,7 @@ LAYERS = (
     {"_native.blocking", "_native.carrying"},
     {"_native.calls", "_native.connector", "_native.descriptors", "_native.transport"},
     {"_native.shim"},
-    {"addresses", "thread"},
+    {"addresses"},
     {"rendezvous"},
     {"messages"},
     {"passing"},
@@ -159,7 +159,7 @@ def test_imports_are_found() -> None:
     assert imports("_native.sockets") >= {"_native.vi", "_native.endpoint"}
     assert imports("_native.transport") >= {"_native.vi", "_native.carrying", "_native.telling"}
     assert imports("_native.telling") >= {"_native.queue", "_native.endpoint"}  # the .pxd's too
-    assert imports("aio.uv") >= {"aio.transports", "config", "thread"}
+    assert imports("aio.uv") >= {"aio.transports", "config"}
     assert "" in imports("cli")
     assert "_boot" in imports("cli")
 

@@ -196,7 +196,12 @@ static int publish(struct step *at) {
     struct fs_search *s = at->search;
     int failed = fs_publish(s->name, s->length, fs_fd(at->c), s->ends_known ? &s->ends : NULL,
                             terms.waits ? NULL : &at->course->arrival, &s->handle);
-    if (failed == FS_TOO_MANY_NAMES || failed == FS_NO_THREAD || failed == -EAGAIN) {
+    if (failed == FS_NO_THREAD) {
+        at->outcome->no_thread = failed;
+        at->course->next = at->course->operations + TRY_PAUSE;
+        return 0;
+    }
+    if (failed == FS_TOO_MANY_NAMES || failed == -EAGAIN) {
         wait_its_turn(at);
         return 0;
     }

@@ -26,7 +26,6 @@ cdef extern from "channel/meetings.h" nogil:
 cdef extern from "channel/thread.h" nogil:
     enum: FS_NO_THREAD
 
-    int fs_ensure_thread()
     void fs_stop_thread()
     void fs_fork_is_over()
     int fs_start_thread_again()

@@ -41,11 +41,9 @@ def set_backlog(length: int) -> None:
 
 # ---- the thread
 
-def ensure_thread() -> None:
-    """Starts the connection thread unless it runs. OSError if it cannot be started."""
-
 def start_again() -> None:
-    """Starts the thread if a fork has stopped or delayed it, and no fork is under way. OSError as `ensure_thread`."""
+    """Starts the thread if a fork has stopped or delayed it, and no fork is under way. OSError if it cannot be
+    started."""
 
 def wake_loops() -> None:
     """The loops of this process start the thread again, each with its next turn."""

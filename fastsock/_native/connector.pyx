@@ -103,11 +103,6 @@ def set_backlog(int length):
 # ---- the thread
 
 
-def ensure_thread():
-    """Starts the connection thread unless it runs."""
-    check(fs_ensure_thread())
-
-
 def start_again():
     """Starts the thread if a fork has stopped or delayed it, and no fork is under way."""
     check(fs_start_thread_again())

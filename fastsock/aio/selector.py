@@ -6,10 +6,8 @@ from asyncio import sslproto
 from collections.abc import Callable
 from typing import Any
 
-from fastsock import config
 from fastsock._native.shim import making_of_socket, may_move
 from fastsock.aio.transports import new_origin
-from fastsock.thread import ensure_thread
 
 __all__ = ["WRAPPERS"]
 
@@ -44,19 +42,8 @@ def _wrap_make_ssl_transport(original: Any) -> Any:
     return _make_ssl_transport
 
 
-def _wrap_create_server(original: Any) -> Any:
-    async def create_server(self: Any, *arguments: Any, **options: Any) -> Any:
-        server = await original(self, *arguments, **options)
-        if config.active().enabled:
-            ensure_thread()
-        return server
-
-    return create_server
-
-
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "_make_socket_transport": lambda original: making_of_socket(original, new_origin),
     "_make_ssl_transport": _wrap_make_ssl_transport,
-    "create_server": _wrap_create_server,
 }
 """What is replaced in asyncio.selector_events.BaseSelectorEventLoop."""

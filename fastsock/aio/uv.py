@@ -14,7 +14,6 @@ from fastsock import config, passing
 from fastsock._native.shim import ConnectionFactory, ShimFactory, connecting, made_above, origin_of
 from fastsock._native.shown import show_above
 from fastsock.aio.transports import Transport, new_origin
-from fastsock.thread import ensure_thread
 
 __all__ = ["wrappers"]
 
@@ -128,9 +127,7 @@ def _wrap_create_server(original: Any) -> Any:
             def factory() -> Any:
                 return security.protocol(protocol_factory())
 
-        server = await original(self, ShimFactory(origin_of(self, new_origin), factory), host, port, **options)
-        ensure_thread()
-        return server
+        return await original(self, ShimFactory(origin_of(self, new_origin), factory), host, port, **options)
 
     return create_server
 

@@ -215,6 +215,7 @@ def _judged(
                     moved.append(end)
                 else:
                     decided[line["reason"]] += 1
+                    peers.note(end["local"], end["peer"], line["reason"])
                     examples[line["reason"]].append(end)
             else:
                 told = {"time", "argv", "event", "local", "peer", "fd"}

@@ -1,7 +1,7 @@
 """Looks at the fastsock processes of this user from outside: their connection threads answer (seen.h has the layouts).
 
 A process is found by the abstract name of its connection thread, so it is seen if it shares this network namespace, and
-once it has listened, or has had a connection that looked for its peer. What the kernel knows (addresses, names of
+once one of its connections has published a name or has moved. What the kernel knows (addresses, names of
 programs, queues of kernel TCP) is read from /proc. Nobody is waited for longer than `PATIENCE`: a process that is
 stopped is left out.
 """

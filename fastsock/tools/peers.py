@@ -47,6 +47,12 @@ class Peers:
             if known is not None:
                 self.programs[ends] = attrs.evolve(known, reason=reasons.get(ends, known.reason))
 
+    def note(self, local: str, peer: str, reason: str) -> None:
+        """An end has written down why it is on kernel TCP: it is the other end of somebody."""
+        known = self.programs.get((peer, local))
+        if known is not None:
+            self.programs[peer, local] = attrs.evolve(known, reason=reason)
+
     def of(self, local: str, peer: str) -> Peer | None:
         """The program at the other end; of a connection that was too short to be seen, the one that listens there."""
         found = self.programs.get((local, peer))
