@@ -45,19 +45,6 @@ async def end(*writers: asyncio.StreamWriter) -> None:
 
 
 @everywhere
-async def test_lines(world: World) -> None:
-    (reader, writer), (far_reader, far_writer) = near, far = await streams(world)
-    for number in range(60):
-        writer.write(b"line %d\n" % number)
-        await writer.drain()
-        assert await far_reader.readline() == b"line %d\n" % number
-        far_writer.writelines([b"answer ", b"%d\r\n" % number])
-        assert await reader.readuntil(b"\r\n") == b"answer %d\r\n" % number
-    await on_ring(world, near, far)
-    await end(writer, far_writer)
-
-
-@everywhere
 async def test_a_long_stream_with_a_slow_reader(world: World) -> None:
     """The writer is held up by drain, and its memory by the watermark."""
     near, far = await streams(world, limit=10_000)
@@ -115,41 +102,6 @@ async def test_the_end_of_the_stream(world: World) -> None:
     assert far[0].at_eof()
     assert await far[0].read() == b""
     await end(far[1])
-
-
-@everywhere
-async def test_a_timeout_loses_nothing(world: World) -> None:
-    near, far = await streams(world)
-    await on_ring(world, near, far)
-    with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(far[0].readexactly(8), 0.02)
-    near[1].write(b"half")
-    with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(far[0].readexactly(8), 0.02)
-    near[1].write(b"full")
-    assert await far[0].readexactly(8) == b"halffull"
-    await end(near[1], far[1])
-
-
-@everywhere
-async def test_cancelling_a_read_loses_nothing(world: World) -> None:
-    near, far = await streams(world)
-    received = bytearray()
-    data = payload(20_000)
-    for start in range(0, len(data), 100):
-        task = world.loop.create_task(far[0].read(1000))
-        near[1].write(data[start : start + 100])
-        for _ in range(start // 100 % 5):
-            await asyncio.sleep(0)
-        task.cancel()
-        try:
-            received += await task
-        except asyncio.CancelledError:
-            pass
-    near[1].write_eof()
-    received += await far[0].read()
-    assert bytes(received) == data
-    await end(near[1], far[1])
 
 
 @everywhere

@@ -154,29 +154,6 @@ async def test_a_handshake_that_takes_too_long(world: World, contexts: Contexts)
 
 
 @everywhere
-async def test_start_tls_in_mid_stream(world: World, contexts: Contexts) -> None:
-    near, far = await world.pair()
-    for _ in range(10):
-        near.transport.write(b"plain")
-        assert await world.received(far, 5) == b"plain"
-        far.transport.write(b"ok")
-        assert await world.received(near, 2) == b"ok"
-    plain = near.transport, far.transport
-    secure = await asyncio.gather(
-        world.loop.start_tls(near.transport, near, contexts[1], server_hostname="localhost"),
-        world.loop.start_tls(far.transport, far, contexts[0], server_side=True),
-    )
-    near.transport, far.transport = secure
-    assert near.events == far.events == ["made"]
-    await exchange(world, near, far)
-    assert near.transport.get_extra_info("ssl_object") is not None
-    assert secure[0] is not plain[0]
-    near.transport.close()
-    await world.until(lambda: near.lost and far.lost)
-    assert near.error is far.error is None
-
-
-@everywhere
 async def test_start_tls_refuses_what_is_no_context(world: World) -> None:
     near, _ = await world.pair()
     with pytest.raises(TypeError):
