@@ -62,10 +62,6 @@ SHOWN = {"bench.results", "bench.report", "bench.plot"}
 SCRIPTS = ROOT / "bench" / "programs" / "scripts"
 """Ordinary programs, each started by its path: they stand in no layer, since they know nothing of us."""
 
-TOLD_WHAT_TO_LOAD = {"bench.loops"}
-"""What loads a module that is none of its own text: the order names it, and who gives the order is above."""
-
-
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
@@ -147,19 +143,6 @@ def test_ordinary_programs_know_nothing_of_us() -> None:
     assert {path.name: found for path, text in programs.items() if (found := arrows(text, ours))} == {}
 
 
-def test_who_loads_modules_by_a_name_that_it_is_told() -> None:
-    """The drawing above does not see what they load."""
-
-    def told(node: ast.AST) -> bool:
-        return (
-            isinstance(node, ast.Call)
-            and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__", "run_module")
-            and not (node.args and isinstance(node.args[0], ast.Constant))
-        )
-
-    assert {name for name, text in SOURCES.items() if any(map(told, ast.walk(ast.parse(text))))} == TOLD_WHAT_TO_LOAD
-
-
 # ---- that the tests above can fail ---------------------------------------------------------------------------
 
 
@@ -195,8 +178,3 @@ def test_a_circle_and_an_upward_arrow_are_found(name: str, text: str) -> None:
     graph = drawn({**SOURCES, name: SOURCES[name] + text})
     assert upward(graph)
     assert [found for found in circles(graph) if {name, "bench.loops"} <= found]
-
-
-def test_a_stranger_is_found() -> None:
-    graph = drawn({**SOURCES, "bench.works": SOURCES["bench.works"] + "from bench.process import RunFailed\n"})
-    assert reached(graph, SHOWN) & DRIVEN
