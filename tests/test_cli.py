@@ -13,7 +13,6 @@ import sys
 import sysconfig
 import textwrap
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -204,19 +203,6 @@ class TestEnd:
 class TestPatched:
     """The program is patched, and so are the Python processes below it."""
 
-    @pytest.mark.parametrize(
-        ("command", "expected"), [(PYTHON, "False"), (RUN, "True")], ids=["plain", "run"]
-    )
-    def test_program(self, execute, program, command, expected):
-        path = program(PATCHED + "print(patched())")
-        assert outcome(execute([*command, path])) == (0, f"{expected}\n", "")
-
-    def test_fastsock_agrees(self, execute, program):
-        path = program(
-            "import fastsock, socket; print(fastsock.is_patched(), socket.socket is fastsock.socket)"
-        )
-        assert execute([*RUN, path]).stdout == "True True\n"
-
     @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
     def test_multiprocessing(self, execute, program, method):
         """A child gets a function, an argument and a result whose classes live in `__main__`."""
@@ -383,11 +369,6 @@ class TestErrors:
         assert len(process.stderr.splitlines()) == 1
         assert all(part in process.stderr for part in parts)
 
-    @pytest.mark.parametrize("value", ["soon", "-1"])
-    def test_bad_setting(self, execute, program, value):
-        path = program("print('must not run')")
-        self.refused(execute([*RUN, path], FASTSOCK_POLL_US=value), "poll_us", value)
-
     def test_bad_setting_in_a_child(self, execute, program):
         """It is told, but the child runs: nobody asked it to be patched."""
         program(PATCHED + "print(patched())", "child.py")
@@ -401,22 +382,6 @@ class TestErrors:
         assert started.stderr.startswith("fastsock: not patched: ")
         assert len(started.stderr.splitlines()) == 1
 
-    @pytest.mark.parametrize(
-        ("words", "part"),
-        [
-            ([], "--help"),
-            (["walk"], "walk"),
-            (["run"], "script"),
-            (["run", "-c"], "-c"),
-            (["run", "-m"], "-m"),
-            (["run", "--stats"], "--stats"),
-            (["run", "--stats="], "--stats"),
-            (["run", "--poll-us=0", "program.py"], "--poll-us"),
-        ],
-    )
-    def test_bad_command_line(self, execute, words, part):
-        self.refused(execute([*FASTSOCK, *words]), part)
-
     @pytest.mark.parametrize("option", ["-E", "-S"])
     def test_interpreter_without_environment_or_site(self, execute, program, option):
         # Without site there are no installed packages; where they are has to be said then.
@@ -425,19 +390,6 @@ class TestErrors:
         )
         refused = execute([*PYTHON, option, "-m", "fastsock", "run", program("print()")], PYTHONPATH=path)
         self.refused(refused, "-E and -S")
-
-
-class TestInformation:
-    def test_version(self, execute):
-        assert outcome(execute([*FASTSOCK, "--version"])) == (0, f"fastsock {version('fastsock')}\n", "")
-
-    @pytest.mark.parametrize(
-        "words", [["--help"], ["run", "--help"], ["run", "-h", "program.py"]], ids=" ".join
-    )
-    def test_help(self, execute, words):
-        helped = execute([*FASTSOCK, *words])
-        assert (helped.returncode, helped.stderr) == (0, "")
-        assert helped.stdout.startswith("usage: fastsock run " if words[0] == "run" else "usage: fastsock ")
 
 
 class TestStats:

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import termios
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,24 @@ SAID = [
     (["ss", "--jso"], {}, 2, "fastsock: unrecognized arguments: --jso; see fastsock ", ""),
     (["doctor", "app.py"], {}, 2, "fastsock: unrecognized arguments: app.py; see fastsock ", ""),
     (["walk"], {}, 2, "fastsock: argument COMMAND: invalid choice: 'walk'", ""),
+    ([], {}, 2, "fastsock: ", ""),
+    (["run"], {}, 2, "fastsock: ", ""),
+    (["run", "-c"], {}, 2, "fastsock: ", ""),
+    (["run", "-m"], {}, 2, "fastsock: ", ""),
+    (["run", "--stats"], {}, 2, "fastsock: ", ""),
+    (["run", "--stats="], {}, 2, "fastsock: ", ""),
+    (["run", "--poll-us=0", "program.py"], {}, 2, "fastsock: ", ""),
+    (["ss", "x"], {}, 2, "fastsock: ", ""),
+    (["ss", "--all"], {}, 2, "fastsock: ", ""),
+    (["top", "x"], {}, 2, "fastsock: ", ""),
+    (["top", "--interval"], {}, 2, "fastsock: ", ""),
+    (["bench", "--seconds", "0"], {}, 2, "fastsock: ", ""),
+    (["doctor", "--"], {}, 2, "fastsock: ", ""),
+    (["doctor", "--jsonx"], {}, 2, "fastsock: ", ""),
+    (["doctor", "more"], {}, 2, "fastsock: ", ""),
+    (["doctor", "--json=1"], {}, 2, "fastsock: ", ""),
+    (["--version"], {}, 0, "", f"fastsock {version('fastsock')}\n"),
+    (["run", "-h", "program.py"], {}, 0, "", "usage: fastsock run "),
     (["doctor", "--", "app.py"], {}, 2,
      "fastsock: app.py is not executable; a Python program starts so: fastsock doctor -- python app.py", ""),
     (["doctor", "--", "tool"], {}, 2, "fastsock: tool is a file here and no command: fastsock doctor -- ./tool", ""),

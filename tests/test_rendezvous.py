@@ -122,12 +122,6 @@ def by_fileno(sock: socket.socket) -> socket.socket:
     return fastsock.socket(fileno=sock.detach())
 
 
-def by_kernel_fileno(sock: socket.socket) -> socket.socket:
-    """The descriptor was never a fastsock socket's."""
-    with sock:
-        return fastsock.socket(fileno=os.dup(KernelSocket.fileno(sock)))
-
-
 def by_dup(sock: socket.socket) -> socket.socket:
     with sock:
         return sock.dup()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pairs import deadline, until
 from processes import running
+from test_command_line import ended
 from test_seen_from_outside import IDLE, PAIR
 
 from fastsock.tools import checks, looking, quickbench, ss, top
@@ -25,16 +26,8 @@ def bounded():
         yield
 
 
-def run(*words, **variables):
-    return subprocess.run(
-        [*FASTSOCK, *map(str, words)],
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+def run(*words):
+    return ended(list(map(str, words)))
 
 
 # ---- ss ----------------------------------------------------------------------------------------------------
@@ -75,23 +68,6 @@ def test_ss_as_json():
     assert process["pid"] == program.pid
     assert {end["path"] for end in process["connections"]} == {"ring"}
     assert set(process["connections"][0]["counters"]) == set(looking.COUNTERS)
-
-
-def test_ss_of_a_process_that_is_none_of_ours():
-    done = run("ss", os.getppid())
-    assert done.returncode == 1
-    assert "no fastsock process" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["ss", "x"], ["ss", "--all"], ["top", "x"], ["top", "--interval"], ["bench", "--seconds", "0"]],
-    ids=" ".join,
-)
-def test_nonsense_on_the_command_line(words):
-    done = run(*words)
-    assert done.returncode == 2
-    assert done.stderr.startswith("fastsock: ")
 
 
 # ---- top ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import itertools
 import os
 import resource
 import time
@@ -14,10 +13,9 @@ from typing import Any
 
 import pytest
 from hostile import holdings
-from pairs import SECONDS, payload
+from pairs import payload
 from processes import running
 
-import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
 from fastsock._native import vi
 from fastsock._native.transport import Transport
@@ -106,40 +104,6 @@ async def test_a_protocol_that_never_reads_blocks_only_its_own_sender(world: Wor
     await world.until(lambda: bytes(near.data) == b"the other way")
     assert near.events == ["made", "pause"]
     assert near.transport.get_write_buffer_size() <= size
-
-
-@pytest.mark.parametrize("path", ["ring", "midstream"])
-@everywhere
-async def test_three_hundred_at_once(world: World, path: str) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 16384), hard))
-    try:
-        made: list[Recorder] = []
-
-        def factory() -> Recorder:
-            made.append(Recorder())
-            made[-1].on("data", lambda protocol: protocol.transport.write(bytes(protocol.data)[-4:]))
-            return made[-1]
-
-        server = await world.server(factory, backlog=400)
-        port, limit = world.port(server), time.monotonic() + 0.7 * SECONDS
-        near = [(await world.loop.create_connection(Recorder, HOST, port))[1] for _ in range(300)]
-        for number in itertools.count():
-            moved = all(fastsock.path_of(protocol.transport).path == "ring" for protocol in near)
-            if number >= 60 and (moved or time.monotonic() > limit):
-                break
-            for protocol in near:
-                protocol.data.clear()
-                protocol.transport.write(b"%04d" % number)
-            await world.until(lambda: all(len(protocol.data) == 4 for protocol in near))
-            assert all(bytes(protocol.data) == b"%04d" % number for protocol in near)
-        assert [path for protocol in near if (path := fastsock.path_of(protocol.transport)).path != "ring"] == []
-        for protocol in near:
-            protocol.transport.close()
-        await world.until(lambda: all(protocol.lost for protocol in near + made))
-        assert all(protocol.error is None for protocol in near + made)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @everywhere

@@ -75,51 +75,6 @@ async def test_a_long_stream_with_a_slow_reader(world: World) -> None:
 
 
 @everywhere
-async def test_both_ways_at_once(world: World) -> None:
-    near, far = await streams(world)
-    data = payload(3 << 20)
-
-    async def push(writer: asyncio.StreamWriter) -> None:
-        for start in range(0, len(data), 9_999):
-            writer.write(data[start : start + 9_999])
-            await writer.drain()
-        writer.write_eof()
-
-    done = await asyncio.gather(push(near[1]), push(far[1]), near[0].read(), far[0].read())
-    assert done[2] == done[3] == data
-    await end(near[1], far[1])
-
-
-@everywhere
-async def test_the_end_of_the_stream(world: World) -> None:
-    near, far = await streams(world)
-    await on_ring(world, near, far)
-    near[1].write(b"incomplete")
-    await end(near[1])
-    with pytest.raises(asyncio.IncompleteReadError) as caught:
-        await far[0].readexactly(100)
-    assert caught.value.partial == b"incomplete"
-    assert far[0].at_eof()
-    assert await far[0].read() == b""
-    await end(far[1])
-
-
-@everywhere
-async def test_cancelling_a_drain_loses_nothing(world: World) -> None:
-    near, far = await streams(world)
-    await on_ring(world, near, far)
-    data = payload(16 << 20)  # more than kernel TCP or the ring takes at once
-    near[1].write(data)
-    for _ in range(3):
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(near[1].drain(), 0.01)
-    near[1].write_eof()
-    assert await far[0].read() == data
-    await near[1].drain()
-    await end(near[1], far[1])
-
-
-@everywhere
 async def test_a_reset_is_an_error_for_reader_and_writer(world: World) -> None:
     near, far = await streams(world)
     await on_ring(world, near, far)
