@@ -12,49 +12,6 @@ from circles import circles, reached
 
 ROOT = Path(__file__).parent.parent
 
-LAYERS = (
-    {
-        "bench",
-        "bench.certificate",
-        "bench.copies",
-        "bench.idle",
-        "bench.instructions",
-        "bench.looking",
-        "bench.process",
-        "bench.role",
-        "bench.subject",
-        "bench.works",
-    },
-    {"bench.meeting", "bench.memory", "bench.results"},
-    {"bench.aio", "bench.connections", "bench.data", "bench.plot", "bench.report"},
-    {"bench.http"},
-    {"bench.loops"},
-    {"bench.roles"},
-    {"bench.role_process"},
-    {"bench.harness"},
-    {"bench.__main__", "bench.pictures"},
-    # programs of other people's libraries
-    {"bench.programs", "bench.programs.plan", "bench.programs.processes", "bench.programs.rows"},
-    {"bench.programs.calls", "bench.programs.table"},
-    {"bench.programs.pair"},
-    {"bench.programs.results"},
-    {"bench.programs.measure", "bench.programs.show"},
-    {"bench.programs.__main__", "bench.demo"},
-    # the experiments of the papers: their programs,
-    {"papers", "papers.ftp_client", "papers.ftp_server", "papers.emp.web_client", "papers.emp.web_server"},
-    {"papers.datacutter.visualize", "papers.grim.group", "papers.loops", "papers.wsdlite.octree"},
-    {"papers.emp.loops", "papers.sovia.loops", "papers.sovia.rpc", "papers.wsdlite.loops", "papers.wsdlite.parallel"},
-    # and what is made of them
-    {"papers.figures"},
-    {"papers.datacutter.guarantees", "papers.draw", "papers.lines", "papers.measure", "papers.raw"},
-    {"papers.documents", "papers.ftp"},
-    {"papers.datacutter", "papers.emp", "papers.grim", "papers.sovia", "papers.wsdlite"},
-    {"papers.catalogue"},
-    {"papers.page"},
-    {"papers.__main__"},
-)
-"""From the bottom to the top. A module knows modules of layers below its own only."""
-
 MEASURED = {"bench.role", "bench.meeting", "bench.data", "bench.connections", "bench.aio", "bench.http", "bench.loops"}
 DRIVEN = {"bench.process"}
 SHOWN = {"bench.results", "bench.report", "bench.plot"}
@@ -98,24 +55,10 @@ def drawn(sources: Mapping[str, str]) -> dict[str, set[str]]:
     return {name: arrows(text, set(sources)) - {name} for name, text in sources.items()}
 
 
-def upward(graph: Mapping[str, set[str]]) -> list[str]:
-    level = {name: number for number, names in enumerate(LAYERS) for name in names}
-    return [f"{name} knows {other}" for name in graph for other in sorted(graph[name]) if level[other] >= level[name]]
-
-
 GRAPH = drawn(SOURCES)
 
 
 # ---- what must hold ------------------------------------------------------------------------------------------
-
-
-def test_the_layers_are_those_of_the_folders() -> None:
-    named = [name for names in LAYERS for name in names]
-    assert sorted(named) == sorted(SOURCES)
-
-
-def test_no_arrow_goes_upward() -> None:
-    assert upward(GRAPH) == []
 
 
 def test_no_modules_need_each_other() -> None:
@@ -174,7 +117,6 @@ def drive(role: Role) -> None: ...
     ],
     ids=["for the type checker", "in a function", "by its name", "at the top"],
 )
-def test_a_circle_and_an_upward_arrow_are_found(name: str, text: str) -> None:
+def test_a_circle_is_found(name: str, text: str) -> None:
     graph = drawn({**SOURCES, name: SOURCES[name] + text})
-    assert upward(graph)
     assert [found for found in circles(graph) if {name, "bench.loops"} <= found]

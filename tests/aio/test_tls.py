@@ -90,23 +90,6 @@ async def test_both_sides(world: World, contexts: Contexts) -> None:
 
 
 @everywhere
-async def test_flow_control(world: World, contexts: Contexts) -> None:
-    near, far = await secured(world, contexts)
-    await exchange(world, near, far)
-    far.transport.pause_reading()
-    data = payload(65536)
-    written = 0
-    while "pause" not in near.events:
-        near.transport.write(data)
-        written += len(data)
-        assert written < 64 << 20
-        await asyncio.sleep(0)
-    far.transport.resume_reading()
-    assert len(await world.received(far, written)) == written
-    await world.until(lambda: "resume" in near.events)
-
-
-@everywhere
 async def test_a_certificate_that_is_not_trusted(world: World, contexts: Contexts) -> None:
     server = await world.server(Recorder, ssl=contexts[0])
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -10,7 +10,6 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than a program needs */
 #include "frontend.h"
 
-#include <dirent.h>
 #include <signal.h>
 
 #include "calls.h"
