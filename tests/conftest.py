@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("pairs", "aio.kit", "differential.processes", "programs.launch")
+pytest.register_assert_rewrite("pairs", "aio.kit", "differential.processes", "processes")
 
 from crowd import PATHS  # noqa: E402 - after its registration
 from pairs import KINDS, Pair, deadline, make_pair  # noqa: E402 - after its registration

@@ -46,18 +46,14 @@ def scaled(count: int) -> int:
 # ---- in the test
 
 
-def running(
-    source: str, path: str, *arguments: object, **variables: str
-) -> "contextlib.AbstractContextManager[Program]":
+def running(source: str, path: str, *arguments: object, **variables: str) -> "Program":
     """A program on `path`, with the names of this module in scope."""
-    from processes import running  # it imports pytest, which the programs do without
+    from processes import Program  # it imports pytest, which the programs do without
 
-    return running(source, *arguments, prelude=PRELUDE, CROWD_PATH=path, **variables)
+    return Program(source, *arguments, prelude=PRELUDE, CROWD_PATH=path, **variables)
 
 
-def serving(
-    path: str, kind: str = "threads", limit: int = 0, **variables: str
-) -> "contextlib.AbstractContextManager[Program]":
+def serving(path: str, kind: str = "threads", limit: int = 0, **variables: str) -> "Program":
     """A server that answers; its first line is its port. Each time it is told it says what it holds."""
     return running("serve(sys.argv[1], int(sys.argv[2]))", path, kind, limit, **variables)
 

@@ -3,18 +3,13 @@
 import contextlib
 import itertools
 import os
-import subprocess
 from collections.abc import Iterator
 
 import pytest
+from processes import ended
 
-DEADLINE = 60
 NUMBERS = itertools.count(1)
 """Namespaces go with the last process in them, which may be later than their names."""
-
-
-def ip(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=DEADLINE, check=False)
 
 
 @contextlib.contextmanager
@@ -23,16 +18,13 @@ def two_hosts() -> Iterator[list[tuple[str, str]]]:
     names = [f"fastsock-{os.getpid()}-{next(NUMBERS)}" for _ in range(2)]
     with contextlib.ExitStack() as stack:
         for name in names:
-            made = ip("netns", "add", name)
+            made = ended(["ip", "netns", "add", name], None)
             if made.returncode:
                 pytest.skip(f"no network namespaces here: {made.stderr.strip()}")
-            stack.callback(ip, "netns", "del", name)
-        link = ("link", "add", "v1", "netns", names[0], "type", "veth", "peer", "name", "v2", "netns", names[1])
-        made = ip(*link)
-        assert made.returncode == 0, made.stderr
+            stack.callback(ended, ["ip", "netns", "del", name], None)
+        ended(["ip", "link", "add", "v1", "netns", names[0], "type", "veth", "peer", "name", "v2", "netns", names[1]])
         for number, name in enumerate(names, 1):
             for words in (("addr", "add", f"10.77.0.{number}/24", "dev", f"v{number}"),
                           ("link", "set", "lo", "up"), ("link", "set", f"v{number}", "up")):  # fmt: skip
-                made = ip("-n", name, *words)
-                assert made.returncode == 0, made.stderr
+                ended(["ip", "-n", name, *words])
         yield [(name, f"10.77.0.{number}") for number, name in enumerate(names, 1)]

@@ -5,55 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import socket as stdlib
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from counting import counter
 from differential.processes import forked
 from pairs import Pair, Task, read_exactly, until_asleep
+from processes import ended
 
 COUNTED = (
     *("poll", "ppoll", "read", "write", "recv", "recvfrom", "recvmsg", "send", "sendto", "sendmsg"),
     *("fcntl", "ioctl", "setsockopt", "epoll_ctl", "eventfd", "nanosleep", "sched_yield"),
 )
 """What a sleep and a wakeup could be made of, but for the one call that is: functions of the C library."""
-
-COUNTER = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <linux/futex.h>
-#include <stdio.h>
-#include <sys/syscall.h>
-static unsigned long counts[64], wakes, sleeps;
-static const char *names[64];
-#define COUNT(index, name) \\
-    long name(long a, long b, long c, long d, long e, long f) { \\
-        static long (*real)(long, long, long, long, long, long); \\
-        if (!real) real = dlsym(RTLD_NEXT, #name); \\
-        names[index] = #name; \\
-        __atomic_add_fetch(&counts[index], 1, __ATOMIC_RELAXED); \\
-        return (long)(int)real(a, b, c, d, e, f); \\
-    }
-%s
-long syscall(long number, long a, long b, long c, long d, long e, long f) {
-    static long (*real)(long, long, long, long, long, long, long);
-    if (!real) real = dlsym(RTLD_NEXT, "syscall");
-    if (number == SYS_futex) __atomic_add_fetch(b == FUTEX_WAKE ? &wakes : &sleeps, 1, __ATOMIC_RELAXED);
-    return real(number, a, b, c, d, e, f);
-}
-unsigned long counted(const char *name) {
-    if (name[0] == 'W') return wakes;
-    if (name[0] == 'S') return sleeps;
-    for (int i = 0; i < 64; i++) {
-        const char *a = names[i], *b = name;
-        while (a && *a && *a == *b) a++, b++;
-        if (a && *a == *b) return counts[i];
-    }
-    return 0;
-}
-"""
 
 PROGRAM = """
 import ctypes, os, sys, time
@@ -100,24 +66,14 @@ ROUNDS = 300
 
 def test_a_round_trip_is_one_call_to_wake_and_one_to_sleep(tmp_path: Path) -> None:
     """Polling is off, and both ends block: no look at the kernel connection, no eventfd."""
-    source, library = tmp_path / "counter.c", tmp_path / "counter.so"
-    source.write_text(COUNTER % "\n".join(f"COUNT({number}, {name})" for number, name in enumerate(COUNTED)))
-    subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source, "-ldl"], check=True, timeout=60)
+    library = counter(tmp_path, COUNTED)
     names = ("Wakes", "Sleeps", *COUNTED)
     here, there = os.pipe()
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(library), ",".join(names), str(ROUNDS), str(here), str(there)],
-        env={**os.environ, "LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0", "FASTSOCK_MOVE_AFTER": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        pass_fds=(here, there),
-    )
+    settings = {"LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0", "FASTSOCK_MOVE_AFTER": "1"}
+    command = [sys.executable, "-c", PROGRAM, library, ",".join(names), ROUNDS, here, there]
+    done = ended(command, pass_fds=(here, there), **settings)
     os.close(here)
     os.close(there)
-    assert done.returncode == 0, done.stderr
     made = dict(zip(names, map(int, done.stdout.split()), strict=True))
     wakes, sleeps = made.pop("Wakes"), made.pop("Sleeps")
     # (One that is awake when something comes needs neither.)

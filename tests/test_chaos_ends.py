@@ -2,16 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from pairs import SECONDS, until
-from processes import marked
+from processes import Server, ended, marked
 
-ROOT = Path(__file__).parent.parent
 MARK = "CHAOS_TEST"
 
 pytestmark = pytest.mark.timeout(12 * SECONDS)
@@ -21,18 +18,11 @@ pytestmark = pytest.mark.timeout(12 * SECONDS)
 def test_chaos_that_is_stopped_leaves_no_process(what: list[str], tmp_path: Path) -> None:
     value = f"{what[0]}-{os.getpid()}"
     command = [sys.executable, "-m", f"tests.{what[0]}", *what[1:], "--seed", "1", "--out", str(tmp_path / "out")]
-    output = (tmp_path / "said").open("w")
-    with output, subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, MARK: value}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-    ) as running:
+    with Server(command, **{MARK: value}) as running:
         try:
-            limit = time.monotonic() + 4 * SECONDS
-            while len(marked(MARK, value)) < 8:  # workers are there
-                assert running.poll() is None
-                assert time.monotonic() < limit, (tmp_path / "said").read_text()
-                time.sleep(0.1)
-            running.send_signal(signal.SIGTERM)
-            assert running.wait(4 * SECONDS) == 128 + signal.SIGTERM
+            running.until(lambda: len(marked(MARK, value)) >= 8, "workers are there")
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(4 * SECONDS) == 128 + signal.SIGTERM
             until(lambda: marked(MARK, value) == [], "all have ended")
         finally:
             for pid in marked(MARK, value):
@@ -52,4 +42,4 @@ watch.say = lambda what, **values: counted.append((what, talk in watch.talks))
 watch.report(talk, "done")
 assert (counted, watch.talks) == ([("end", True)], set()), counted
 """
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=4 * SECONDS)
+    ended([sys.executable, "-c", program])

@@ -4,6 +4,7 @@ Most tests are differential: the same program is started by `python` and by `fas
 the same, fail the same and end the same.
 """
 
+import functools
 import json
 import os
 import shutil
@@ -16,19 +17,19 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from pairs import SECONDS
+from processes import Process, ended, environment
 
 import fastsock
 
 PYTHON = [sys.executable]
 FASTSOCK = [sys.executable, "-m", "fastsock"]
 RUN = [*FASTSOCK, "run"]
-DEADLINE = 30
-"""Seconds that any one process may take."""
 
 PROBE = """
 import inspect, json, os, sys
 print(json.dumps({
-    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "name": __name__, "file": __file__,
+    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "name": __name__, "file": globals().get("__file__"),
     "package": __package__, "spec": __spec__ and __spec__.name, "flags": repr(sys.flags),
     "xoptions": sys._xoptions, "warnoptions": sys.warnoptions, "frames": len(inspect.stack()),
     "is main": sys.modules["__main__"].__dict__ is globals(),
@@ -37,30 +38,57 @@ print(json.dumps({
 """
 
 PATCHED = """
-import _socket, json, socket, sys
+import _socket, json, multiprocessing, os, socket, subprocess, sys
 def patched():
     return socket.socket.__base__ is not _socket.socket
 """
 """Whether a process is patched, seen without asking fastsock."""
+
+MULTIPROCESSING = """
+class Question:
+    def __init__(self, text):
+        self.text = text
+
+class Answer:
+    def __init__(self, question):
+        self.text, self.patched = question.text.upper(), patched()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+        answer = pool.apply_async(Answer, (Question("text"),)).get(20)
+    assert type(answer) is Answer
+    print(answer.text, answer.patched)
+"""
+SUBPROCESSES = """
+print("program", patched(), flush=True)
+for words in (["child.py"], ["-m", "child"], ["-c", "import child"]):
+    subprocess.run([sys.executable, *words], check=True)
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, *sys.argv, "grandchild"], check=True)
+"""
+
+
+PROGRAMS = {  # what it does, the words after its name, and what it prints
+    "alone": ("print(patched())", [], "True\n"),
+    # A child gets a function, an argument and a result whose classes live in `__main__`.
+    **{method: (MULTIPROCESSING, [method], "TEXT True\n") for method in ("spawn", "fork", "forkserver")},
+    # Children and grandchildren, a script, a module and a command.
+    "subprocesses": (SUBPROCESSES, [], "".join(["program True\n", *["child True\n"] * 3] * 2)),
+    # A program that executes itself anew, as servers that reload do.
+    "replaced": (
+        "print(patched(), flush=True)\n"
+        "if len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, *sys.argv, 'again'])",
+        [],
+        "True\nTrue\n",
+    ),
+}
 
 
 @pytest.fixture
 def execute(tmp_path):
     """Run a command in `tmp_path` to its end; keyword arguments are environment variables."""
 
-    def execute(command, directory=tmp_path, **variables):
-        return subprocess.run(
-            [str(word) for word in command],
-            cwd=directory,
-            env={**environment(), **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
-
-    return execute
+    return functools.partial(ended, status=None, cwd=tmp_path)
 
 
 @pytest.fixture
@@ -74,10 +102,6 @@ def program(tmp_path):
         return path
 
     return program
-
-
-def environment():
-    return {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
 
 
 def outcome(process):
@@ -97,36 +121,37 @@ class TestIdentity:
         with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
             archive.writestr("__main__.py", PROBE)
 
-    def same(self, execute, words, options=(), **variables):
-        plain = execute([*PYTHON, *options, *words], **variables)
-        ours = execute([*PYTHON, *options, "-m", "fastsock", "run", *words], **variables)
+    def same(self, execute, words, options=(), **rest):
+        plain = execute([*PYTHON, *options, *words], **rest)
+        ours = execute([*PYTHON, *options, "-m", "fastsock", "run", *words], **rest)
         assert plain.returncode == 0
         assert json.loads(ours.stdout) == json.loads(plain.stdout)
         assert outcome(ours) == outcome(plain)
 
     @pytest.mark.parametrize(
-        "words",
+        ("words", "options"),
         [
-            ["probe.py"],
-            ["probe.py", "-m", "--stats", "x", "--", "-h"],
-            ["below/probe.py", "one argument", ""],
-            ["-m", "probe", "argument"],
-            ["-mprobe", "argument"],
-            ["-m", "package", "-m", "x"],
-            ["-m", "package.__main__"],
-            ["directory", "argument"],
-            ["archive.zip", "argument"],
+            (["probe.py"], []),
+            (["probe.py", "-m", "--stats", "x", "--", "-h"], []),
+            (["below/probe.py", "one argument", ""], []),
+            (["-m", "probe", "argument"], []),
+            (["-mprobe", "argument"], []),
+            (["-m", "package", "-m", "x"], []),
+            (["-m", "package.__main__"], []),
+            (["directory", "argument"], []),
+            (["archive.zip", "argument"], []),
+            (["probe.py", "argument"], ["-u"]),
+            (["probe.py", "argument"], ["-X", "dev", "-O"]),
+            (["probe.py", "argument"], ["-Werror::UserWarning", "-s"]),
         ],
         ids=" ".join,
     )
-    def test_program_sees_what_python_shows(self, execute, words):
-        self.same(execute, words)
+    def test_program_sees_what_python_shows(self, execute, words, options):
+        self.same(execute, words, options)
 
-    @pytest.mark.parametrize(
-        "options", [["-u"], ["-X", "dev", "-O"], ["-Werror::UserWarning", "-s"]], ids=" ".join
-    )
-    def test_interpreter_options_are_kept(self, execute, options):
-        self.same(execute, ["probe.py", "argument"], options)
+    @pytest.mark.parametrize("words", [["-c", PROBE, "a", "-m", "b c"], ["-c" + PROBE], ["-", "a"]], ids=range(3))
+    def test_a_program_that_is_no_file(self, execute, words):
+        self.same(execute, words, given=PROBE)
 
     @pytest.mark.parametrize("start", [["-Bum", "fastsock"], ["-mfastsock"], ["-Bumfastsock"]], ids=" ".join)
     def test_interpreter_options_next_to_the_m(self, execute, start):
@@ -186,16 +211,11 @@ class TestEnd:
             while True:
                 time.sleep(0.1)  # not pause(): a signal that comes before it, and is not yet handled, does not end it
             """)
-        with subprocess.Popen(
-            [*command, path], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                assert process.stdout.readline() == "ready\n"
-                process.send_signal(sent)
-                _, errors = process.communicate(timeout=DEADLINE)
-            finally:
-                process.kill()
-        assert process.returncode == -sent  # killed by the signal itself, so that a shell sees it too
+        with Process([*command, path], env=environment(), stderr=subprocess.PIPE) as started:
+            assert started.line() == "ready"
+            started.process.send_signal(sent)
+            errors = started.process.communicate(timeout=SECONDS)[1].decode()
+        assert started.wait() == -sent  # killed by the signal itself, so that a shell sees it too
         assert errors.count("File ") == (1 if sent == signal.SIGINT else 0)
         assert errors.rstrip().endswith("KeyboardInterrupt" if sent == signal.SIGINT else "")
 
@@ -203,61 +223,17 @@ class TestEnd:
 class TestPatched:
     """The program is patched, and so are the Python processes below it."""
 
-    @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
-    def test_multiprocessing(self, execute, program, method):
-        """A child gets a function, an argument and a result whose classes live in `__main__`."""
-        path = program(
-            PATCHED
-            + textwrap.dedent("""
-            import multiprocessing
-
-            class Question:
-                def __init__(self, text):
-                    self.text = text
-
-            class Answer:
-                def __init__(self, question):
-                    self.text, self.patched = question.text.upper(), patched()
-
-            if __name__ == "__main__":
-                context = multiprocessing.get_context(sys.argv[1])
-                with context.Pool(1) as pool:
-                    answer = pool.apply_async(Answer, (Question("text"),)).get(20)
-                print(type(answer) is Answer, answer.text, answer.patched)
-            """)
-        )
-        assert execute([*RUN, path, method]).stdout == "True TEXT True\n"
-        assert execute([*PYTHON, path, method]).stdout == "True TEXT False\n"
-
-    def test_subprocesses(self, execute, program):
-        """Children and grandchildren, a script, a module and a command."""
+    @pytest.mark.parametrize("name", PROGRAMS)
+    @pytest.mark.parametrize(
+        ("command", "enabled", "expected"),
+        [(PYTHON, "1", "False"), (RUN, "1", "True"), (RUN, "0", "False")],
+        ids=["plain", "run", "disabled"],
+    )
+    def test_program(self, execute, program, name, command, enabled, expected):
         program(PATCHED + "print('child', patched(), flush=True)", "child.py")
-        path = program(
-            PATCHED
-            + textwrap.dedent("""
-            import subprocess
-            print("program", patched(), flush=True)
-            for words in (["child.py"], ["-m", "child"], ["-c", "import child"]):
-                subprocess.run([sys.executable, *words], check=True)
-            if len(sys.argv) == 1:
-                subprocess.run([sys.executable, *sys.argv, "grandchild"], check=True)
-            """)
-        )
-        lines = ["program True", *["child True"] * 3] * 2
-        assert outcome(execute([*RUN, path])) == (0, "\n".join(lines) + "\n", "")
-
-    def test_replaced_program(self, execute, program):
-        """A program that executes itself anew, as servers that reload do."""
-        path = program(
-            PATCHED
-            + textwrap.dedent("""
-            import os
-            print(patched(), flush=True)
-            if len(sys.argv) == 1:
-                os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
-            """)
-        )
-        assert execute([*RUN, path]).stdout == "True\nTrue\n"
+        source, words, printed = PROGRAMS[name]
+        done = execute([*command, program(PATCHED + source), *words], FASTSOCK_ENABLED=enabled)
+        assert outcome(done) == (0, printed.replace("True", expected), "")
 
     def test_run_below_run(self, execute, program):
         program("import os, sys; print(os.environ['PYTHONPATH'], sys.path)", "child.py")
@@ -270,18 +246,6 @@ class TestPatched:
         assert first == second
         assert "elsewhere" in first
 
-    def test_disabled(self, execute, program):
-        path = program(
-            PATCHED
-            + textwrap.dedent("""
-            import subprocess
-            print(patched(), flush=True)
-            if len(sys.argv) == 1:
-                subprocess.run([sys.executable, *sys.argv, "child"], check=True)
-            """)
-        )
-        assert outcome(execute([*RUN, path], FASTSOCK_ENABLED="0")) == (0, "False\nFalse\n", "")
-
 
 class TestOtherInterpreters:
     """The environment of `run` reaches interpreters that are not ours; it never breaks one."""
@@ -289,8 +253,7 @@ class TestOtherInterpreters:
     @pytest.fixture
     def other(self, execute, tmp_path):
         """An interpreter with nothing installed."""
-        made = execute([*PYTHON, "-m", "venv", "--without-pip", tmp_path / "other"])
-        assert made.returncode == 0, made.stderr
+        execute([*PYTHON, "-m", "venv", "--without-pip", tmp_path / "other"], status=0)
         return tmp_path / "other/bin/python"
 
     def test_without_fastsock(self, execute, program, other):
@@ -313,7 +276,7 @@ class TestOtherInterpreters:
             subprocess.run([sys.executable, child], check=True)
             """)
         checkout = Path(fastsock.__file__).parents[1]
-        started = execute([other, "-m", "fastsock", "run", path], directory=checkout)
+        started = execute([other, "-m", "fastsock", "run", path], cwd=checkout)
         assert outcome(started) == (0, "True\nTrue\n", "")
 
     @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
@@ -428,8 +391,7 @@ class TestStats:
             assert os.waitpid(process, 0)[1] == 0
             os.rename("stats.json", "too-early.json") if os.path.exists("stats.json") else None
             """)
-        ended = execute([*RUN, "--stats", "stats.json", path])
-        assert ended.returncode == 0, ended.stderr
+        execute([*RUN, "--stats", "stats.json", path], status=0)
         stats = self.written(tmp_path / "stats.json")
         assert stats["connections_ring"] + stats["connections_tcp"] == 0
         assert not (tmp_path / "too-early.json").exists()

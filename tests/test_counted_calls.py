@@ -2,13 +2,10 @@
 
 import json
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from pairs import SECONDS
+from counting import traced
 
 AT_THE_ENDS = 4  # calls, of those of fifty rounds
 TRACED = "futex,write,poll,ppoll,sendmsg"
@@ -103,24 +100,10 @@ os._exit(0)
 )
 
 
-def traced(source: str, tmp_path: Path, **variables: str) -> tuple[dict[str, int], list[str]]:
+def seen(source: str, tmp_path: Path, **variables: str) -> tuple[dict[str, int], list[str]]:
     """What the program has counted, and the calls that strace saw meanwhile."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("there is no strace")
-    log = tmp_path / "calls"
-    command = [strace, "-f", "-o", str(log), "-e", f"trace={TRACED}"]
-    for name, value in variables.items():
-        command += ["-E", f"{name}={value}"]
-    done = subprocess.run(
-        [*command, sys.executable, "-c", source], capture_output=True, text=True, timeout=6 * SECONDS, check=False
-    )
-    if "PTRACE" in done.stderr or "ptrace" in done.stderr:
-        pytest.skip("strace may not trace here")
-    assert done.returncode == 0, done.stderr
-    text = log.read_text()
-    calls = text[text.index('"BEGIN"') : text.index('"END"')].splitlines()[1:]
-    counted, threads = json.loads(done.stdout)
+    said, [calls] = traced(source, TRACED, tmp_path, **variables)
+    counted, threads = json.loads(said)
     return counted, [call for call in calls if int(call.split()[0]) in threads]
 
 
@@ -130,7 +113,7 @@ def begun(calls: list[str], pattern: str) -> int:
 
 
 def test_sleeps_and_wakeups_of_blocking_calls(tmp_path: Path) -> None:
-    counted, calls = traced(BLOCKING, tmp_path, FASTSOCK_POLL_US="0")
+    counted, calls = seen(BLOCKING, tmp_path, FASTSOCK_POLL_US="0")
     # Words that processes share: CPython's own locks are private futexes.
     slept, woke = begun(calls, r"futex\(.*FUTEX_WAIT,"), begun(calls, r"futex\(.*FUTEX_WAKE,")
     assert counted["sleeps"] == slept > 0
@@ -142,7 +125,7 @@ def test_sleeps_and_wakeups_of_blocking_calls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_wakeups_of_a_loop(tmp_path: Path, kind: str) -> None:
     """Its event set is told by an eventfd, which is polled before. Its own sleeps are the loop's."""
-    counted, calls = traced(LOOP.replace("KIND", kind), tmp_path, FASTSOCK_POLL_US="0")
+    counted, calls = seen(LOOP.replace("KIND", kind), tmp_path, FASTSOCK_POLL_US="0")
     slept, woke = begun(calls, r"futex\(.*FUTEX_WAIT,"), begun(calls, r"futex\(.*FUTEX_WAKE,")
     told = begun(calls, r'write\(\d+, "\\1\\0\\0\\0\\0\\0\\0\\0", 8')
     asked = begun(calls, r"sendmsg\(.*fs-ask")  # its connection thread, while the page has not come
@@ -155,7 +138,7 @@ def test_wakeups_of_a_loop(tmp_path: Path, kind: str) -> None:
 
 def test_time_of_polls_that_do_not_pay(tmp_path: Path) -> None:
     """There is such time if there were such waits."""
-    counted, calls = traced(BLOCKING, tmp_path, FASTSOCK_POLL_US="1000")
+    counted, calls = seen(BLOCKING, tmp_path, FASTSOCK_POLL_US="1000")
     assert counted["sleeps"] == begun(calls, r"futex\(.*FUTEX_WAIT,")
     assert 0 <= counted["poll_unpaid_ns"] <= counted["poll_ns"]
     assert counted["poll_unpaid_ns"] > 0 or counted["polls_unpaid"] == 0

@@ -3,13 +3,9 @@
 Skipped without strace, or where it may not trace."""
 
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from pairs import SECONDS
+from counting import traced
 
 MEETING = "socket,bind,listen,connect,accept4,prlimit64,fcntl,epoll_ctl,sendmsg,recvmsg,shutdown"
 ASKING = "getsockopt,setsockopt,getsockname,getpeername,ioctl,poll,newfstatat,fstat"
@@ -63,21 +59,9 @@ finally:
 @pytest.fixture(scope="module")
 def moves(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """The system calls of both processes, for each of three connections, while it moves."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("there is no strace")
-    log = Path(tmp_path_factory.mktemp("moves")) / "calls"
-    command = [strace, "-f", "-o", str(log), "-e", f"trace=write,{MEETING},{ASKING}", "-E", "FASTSOCK_MOVE_AFTER=0"]
-    program = log.with_name("program.py")
-    program.write_text(PROGRAM)
-    done = subprocess.run(
-        [*command, sys.executable, str(program)], capture_output=True, text=True, timeout=6 * SECONDS, check=False
-    )
-    if "PTRACE" in done.stderr or "ptrace" in done.stderr:
-        pytest.skip("strace may not trace here")
-    assert done.returncode == 0, done.stderr
-    parts = log.read_text().split('"BEGIN"')[1:]
-    return [[call for call in part.split('"END"')[0].splitlines()[1:] if "resumed>" not in call] for part in parts]
+    names = f"write,{MEETING},{ASKING}"
+    _, parts = traced(PROGRAM, names, tmp_path_factory.mktemp("moves"), FASTSOCK_MOVE_AFTER="0")
+    return [[call for call in part if "resumed>" not in call] for part in parts]
 
 
 def counted(calls: list[str], names: str) -> int:

@@ -6,17 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from processes import marked
+from pairs import until
+from processes import Server, ended, marked
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # bench is no installed package
 
 from bench import demo  # noqa: E402
-from bench.programs.pair import FASTSOCK, PLAIN, SCRIPTS, Slice  # noqa: E402
+from bench.programs.pair import FASTSOCK, PLAIN, Slice  # noqa: E402
 from bench.programs.results import Result  # noqa: E402
 from bench.programs.rows import FREE  # noqa: E402
 
@@ -28,22 +28,8 @@ MARK = "DEMO_TEST"
 pytestmark = pytest.mark.timeout(SECONDS + 20)
 
 
-def environment(mark: str, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FASTSOCK_")}
-    return {**kept, MARK: mark, **more}
-
-
 def shown(mark: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        SMALLEST,
-        cwd=ROOT,
-        env=environment(mark, **more),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    return ended(SMALLEST, None, **{MARK: mark}, **more)
 
 
 def test_three_pairs_take_the_ring_and_it_ends_with_what_to_try_next():
@@ -73,28 +59,12 @@ def test_connections_that_do_not_move_are_told_with_the_reason_and_what_to_do():
 def test_a_demo_that_is_stopped_leaves_no_process(number):
     mark = f"stopped-{number.name}-{os.getpid()}"
     command = [*SMALLEST[:-1], "30"]  # in its first slice when it is stopped
-    running = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment(mark),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        deadline = time.monotonic() + SECONDS / 2
-        while len(marked(MARK, mark)) < 5:  # the demo, two servers, two clients
-            assert running.poll() is None, running.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        running.send_signal(number)
-        assert running.wait(SECONDS / 2) == 128 + number
-    finally:
-        running.kill()
-        running.communicate()
-    while marked(MARK, mark):  # one that was being started when the signal came is ended by the kernel, behind the demo
-        assert time.monotonic() < deadline + SECONDS / 2, marked(MARK, mark)
-        time.sleep(0.1)
+    with Server(command, **{MARK: mark}) as running:
+        running.until(lambda: len(marked(MARK, mark)) >= 5, "the demo, two servers, two clients")
+        running.process.send_signal(number)
+        assert running.wait() == 128 + number
+        # One that was being started when the signal came is ended by the kernel, behind the demo.
+        until(lambda: marked(MARK, mark) == [], "nobody is left")
 
 
 def test_a_pair_that_fails_is_told():
@@ -112,9 +82,3 @@ def test_where_the_time_goes_is_read_from_both_pairs(left, verdict):
     said = demo.where_the_time_goes(Result(demo.RPC, FREE, {PLAIN: [plain], FASTSOCK: [fastsock]}))
     assert "a call takes 1000 us of CPU time, 20% of it in the kernel" in said
     assert f"under fastsock {1000 * left:.0f} us, 10% in the kernel: {verdict}" in said
-
-
-def test_the_programs_of_the_demo_are_ordinary_ones():
-    for row in demo.ROWS:
-        for end in (*row.servers, row.client):
-            assert "fastsock" not in (SCRIPTS / end.words[0]).read_text()

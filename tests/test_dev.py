@@ -1,12 +1,11 @@
 """`./dev` on a machine that cannot build: one line for each thing that is missing, and nothing begun."""
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import ended
 
 DEV = Path(__file__).parent.parent / "dev"
 NO_HEADERS = "import sysconfig; sysconfig.get_path = lambda name: '/nonexistent'"
@@ -30,9 +29,8 @@ def test_what_a_build_needs_and_is_not_there_is_told_before_anything_is_made(tmp
     (tmp_path / "sitecustomize.py").write_text(site)
     settings = {"CC": compiler, "PYTHON": sys.executable, "PYTHONPATH": str(tmp_path), "VENV": ".venv"}
     command = [checkout / "dev", "demo"]
-    options = {"env": {**os.environ, **settings}, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    done = subprocess.run(command, check=False, timeout=50, **options)
-    assert (done.returncode, done.stdout) == (1, "")
+    done = ended(command, 1, **settings)
+    assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert len(lines) == len(missing)
     for line, part in zip(lines, missing, strict=True):

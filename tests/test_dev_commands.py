@@ -5,14 +5,13 @@ Only parsed here, not run: these commands are tests themselves, or take long. Ot
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import ended
 
 ROOT = Path(__file__).parent.parent
-DEADLINE = 50
 PAGES = [page for folder in (".", "docs", "examples") for page in sorted((ROOT / folder).glob("*.md"))]
 TEXTS = [page.read_text() for page in PAGES if page.name != "CHANGELOG.md"]
 TYPED = {" ".join(words.split()) for text in TEXTS for words in re.findall(r"\./dev ((?:(?!  )[^`\n#<])*)", text)}
@@ -27,6 +26,7 @@ MODULES = {
     "papers": "papers",
     "soak": "tests.chaos.soak",
     "stdlib": "tests.stdlib",
+    "verify": "tests.verify",
 }
 """Commands that argparse reads."""
 RUN_LINES = re.findall(r'^    \("(\w+)", "([^"]*)",', (ROOT / "models/run").read_text(), re.MULTILINE)
@@ -42,11 +42,7 @@ def split(command: str) -> tuple[str, list[str]]:
 
 
 def helped(*words: str) -> str:
-    command = [sys.executable, *words, "--help"]
-    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "cwd": ROOT}
-    done = subprocess.run(command, timeout=DEADLINE, check=False, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return ended([sys.executable, *words, "--help"]).stdout
 
 
 def options_of(words: list[str]) -> set[str]:

@@ -6,17 +6,17 @@ import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import attrs
 import pytest
-from test_command_line import ended
+from processes import Process, ended
 
 import fastsock
 from fastsock import config
 from fastsock.rendezvous import Reason
 from fastsock.tools import checks, doctor
 
-DEADLINE = 60
 DOCTOR = [sys.executable, "-m", "fastsock", "doctor"]
 
 ECHO = """
@@ -55,8 +55,8 @@ ECHO = """
 """
 
 
-def run(words, tmp_path, **variables):
-    return ended(["doctor", *map(str, words)], variables, tmp_path)
+def run(command, tmp_path, **variables):
+    return ended(command, None, cwd=tmp_path, **variables)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def watched(tmp_path):
     def watched(source, status=0, **variables):
         program = tmp_path / "program.py"
         program.write_text(textwrap.dedent(source))
-        done = run(["--json", "--", sys.executable, program], tmp_path, **variables)
+        done = run([*DOCTOR, "--json", "--", sys.executable, program], tmp_path, **variables)
         assert done.returncode == status, done.stderr
         return json.loads(done.stdout)
 
@@ -77,7 +77,7 @@ def watched(tmp_path):
 
 
 def test_every_check_of_this_host_says_something(tmp_path):
-    done = run(["--json"], tmp_path)
+    done = run([*DOCTOR, "--json"], tmp_path)
     assert done.stderr == ""
     findings = [checks.Finding(**finding) for finding in json.loads(done.stdout)]
     looked_at = {finding.what for finding in findings}
@@ -92,13 +92,13 @@ def test_every_check_of_this_host_says_something(tmp_path):
 
 
 def test_in_words(tmp_path):
-    done = run([], tmp_path)
+    done = run(DOCTOR, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "fastsock works here" in done.stdout.splitlines()[-1]
 
 
 def test_disabled_is_bad_and_says_where_it_comes_from(tmp_path):
-    done = run([], tmp_path, FASTSOCK_ENABLED="0", FASTSOCK_POLL_US="7", FASTSOCK_POLLUS="1")
+    done = run(DOCTOR, tmp_path, FASTSOCK_ENABLED="0", FASTSOCK_POLL_US="7", FASTSOCK_POLLUS="1")
     assert done.returncode == 1
     assert "enabled=False (FASTSOCK_ENABLED)" in done.stdout
     assert "poll_us=7 (FASTSOCK_POLL_US)" in done.stdout
@@ -107,33 +107,49 @@ def test_disabled_is_bad_and_says_where_it_comes_from(tmp_path):
     assert "Connections do not move here" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("release", "level"), [("4.18.0-1", checks.BAD), ("5.4.0", checks.NOTE), ("6.12.1-amd64", checks.OK)]
-)
-def test_kernels(monkeypatch, release, level):
-    monkeypatch.setattr(checks.platform, "release", lambda: release)
-    assert [finding.level for finding in checks.kernel()] == [level]
-
-
 def refused(*_: object, **__: object) -> int:
     raise PermissionError(1, "Operation not permitted")
 
 
-@pytest.mark.parametrize(
-    ("check", "module", "refuses"), [("memory", checks.os, "memfd_create"), ("names", checks, "_socket")]
-)
-def test_a_sandbox_that_refuses(monkeypatch, check, module, refuses):
-    monkeypatch.setattr(module, refuses, refused)
-    assert next(iter(getattr(checks, check)())).level == checks.BAD
+NO_PROC = {"STATUS": Path("/nowhere"), "os.readlink": refused, "looking.look": refused}
+HOSTS = {  # what is different there, who looks, how bad it is, and what he advises in the end
+    "kernel 4.18": ({"platform.release": lambda: "4.18.0-1"}, checks.kernel, [checks.BAD], ""),
+    "kernel 5.4": ({"platform.release": lambda: "5.4.0"}, checks.kernel, [checks.NOTE], ""),
+    "kernel 6.12": ({"platform.release": lambda: "6.12.1-amd64"}, checks.kernel, [checks.OK], ""),
+    "no memfd": ({"os.memfd_create": refused}, checks.memory, [checks.BAD], ""),
+    "no abstract names": ({"_socket": refused}, checks.names, [checks.BAD], ""),
+    "no /proc, sandbox": (NO_PROC, checks.sandbox, [checks.NOTE], "mount /proc"),
+    "no /proc, namespaces": (NO_PROC, checks.namespaces, [checks.NOTE], "mount /proc"),
+    "no /proc, running": (NO_PROC, checks.running, [checks.NOTE], "mount /proc"),
+    "one processor and a small quota": (
+        {
+            "os.sched_getaffinity": lambda _: {0},
+            "_control_group": lambda name: "50000 100000" if name == "cpu.max" else "",
+        },
+        checks.processors, [checks.NOTE, checks.WARN], "",
+    ),
+    "few descriptors": (
+        {"resource.getrlimit": lambda _: (256, 4096)}, checks.descriptors, [checks.WARN], "ulimit -n 4096",
+    ),
+    "few descriptors, which only root can raise": (
+        {"resource.getrlimit": lambda _: (256, 256)}, checks.descriptors, [checks.WARN], "LimitNOFILE",
+    ),
+    "enough descriptors": ({"resource.getrlimit": lambda _: (1024, 4096)}, checks.descriptors, [checks.OK], ""),
+}  # fmt: skip
 
 
-def test_a_root_without_proc(monkeypatch, tmp_path):
-    monkeypatch.setattr(checks, "STATUS", tmp_path / "status")
-    monkeypatch.setattr(checks.os, "readlink", refused)
-    monkeypatch.setattr(checks.looking, "look", refused)
-    findings = [*checks.sandbox(), *checks.namespaces(), *checks.running()]
-    assert [finding.level for finding in findings] == [checks.NOTE] * 3
-    assert all("mount /proc" in finding.do for finding in findings)
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host(host, monkeypatch):
+    different, look, levels, advice = HOSTS[host]
+    for name, value in different.items():
+        monkeypatch.setattr(f"fastsock.tools.checks.{name}", value)
+    findings = list(look())
+    assert [finding.level for finding in findings] == levels
+    assert advice in findings[-1].do
+    assert ("ulimit -n" in findings[-1].do) == ("ulimit -n" in advice)
+    if look is checks.descriptors:
+        said = "connections of a process can move at a time; on the ring they need no descriptor"
+        assert findings[0].says in (f"256: 4 {said}", f"1024: 16 {said}")
 
 
 def test_a_folder_that_is_called_like_a_loop(monkeypatch, tmp_path):
@@ -142,27 +158,6 @@ def test_a_folder_that_is_called_like_a_loop(monkeypatch, tmp_path):
     _, out = checks.loops()
     assert out.says.startswith("rloop")
     assert out.says.endswith(": connections of these stay on kernel TCP")
-
-
-def test_one_processor_and_a_small_quota(monkeypatch):
-    monkeypatch.setattr(checks.os, "sched_getaffinity", lambda _: {0})
-    monkeypatch.setattr(checks, "_control_group", lambda name: "50000 100000" if name == "cpu.max" else "")
-    assert [finding.level for finding in checks.processors()] == [checks.NOTE, checks.WARN]
-
-
-@pytest.mark.parametrize(
-    ("limits", "level", "at_a_time", "advice"),
-    [((256, 4096), checks.WARN, 4, "ulimit -n 4096"), ((1024, 4096), checks.OK, 16, ""),
-     ((256, 256), checks.WARN, 4, "LimitNOFILE")],
-    ids=["few", "enough", "only root can raise it"],
-)  # fmt: skip
-def test_descriptors(monkeypatch, limits, level, at_a_time, advice):
-    monkeypatch.setattr(checks.resource, "getrlimit", lambda _: limits)
-    (finding,) = checks.descriptors()
-    moves = f"{limits[0]}: {at_a_time} connections of a process can move at a time; on the ring they need no descriptor"
-    assert (finding.level, finding.says) == (level, moves)
-    assert advice in finding.do
-    assert ("ulimit -n" in finding.do) == ("ulimit" in advice)
 
 
 def test_a_setting_like_no_other_is_answered_with_all_names(monkeypatch):
@@ -322,7 +317,7 @@ def test_settings_and_where_they_came_from(watched):
 
 
 def test_a_program_whose_python_comes_up_without_us(tmp_path):
-    done = run(["--", sys.executable, "-I", "-c", "print('ran')"], tmp_path)
+    done = run([*DOCTOR, "--", sys.executable, "-I", "-c", "print('ran')"], tmp_path)
     assert done.returncode == 0
     assert done.stdout == "ran\n"
     assert "No Python process of it came up with fastsock" in done.stderr
@@ -330,8 +325,10 @@ def test_a_program_whose_python_comes_up_without_us(tmp_path):
 
 def test_a_script_in_place_of_a_command_is_answered_with_the_command(tmp_path):
     (tmp_path / "app.py").write_text("")
-    assert "fastsock doctor -- python ./app.py" in run(["--", "./app.py"], tmp_path).stderr
-    assert "python" not in run(["--", "no-such-command"], tmp_path).stderr
+    done = run([*DOCTOR, "--", "./app.py"], tmp_path)
+    assert done.returncode == 2
+    assert "fastsock doctor -- python ./app.py" in done.stderr
+    assert "python" not in run([*DOCTOR, "--", "no-such-command"], tmp_path).stderr
 
 
 def test_every_event_of_a_program_is_told_with_what_to_do():
@@ -349,7 +346,7 @@ def test_every_event_of_a_program_is_told_with_what_to_do():
 def test_the_report_in_words(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(ECHO + "    move(port); talk(port, 1)\n    print('its own output')"))
-    done = run(["--", sys.executable, program], tmp_path)
+    done = run([*DOCTOR, "--", sys.executable, program], tmp_path)
     assert (done.returncode, done.stdout) == (0, "its own output\n")
     for line in ("moved to the ring: 2 ends of connections", "stayed on kernel TCP: 2 ends of connections"):
         assert line in done.stderr.splitlines()
@@ -359,10 +356,7 @@ def test_the_report_in_words(tmp_path):
 def test_a_signal_is_passed_on_to_the_program(tmp_path):
     program = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(3))\nprint('up', flush=True)\n"
     program += "for _ in range(400): time.sleep(0.1)"  # one that comes just before a sleep is handled behind it
-    with subprocess.Popen(
-        [*DOCTOR, "--", sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
-        process.terminate()
-        assert process.wait(DEADLINE) == 3
+    with Process([*DOCTOR, "--", sys.executable, "-c", program], stderr=subprocess.DEVNULL, cwd=tmp_path) as started:
+        assert started.line() == "up"
+        started.process.terminate()
+        assert started.wait() == 3

@@ -1,11 +1,8 @@
 """Peers that are not fastsock: they get kernel TCP, the same bytes, and share listeners with those that are."""
 
 import http.client
-import http.server
-import shutil
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 
@@ -74,29 +71,6 @@ def fetch(client: http.client.HTTPConnection, times: int) -> str:
     return answer
 
 
-def test_plain_client_of_a_patched_server(served):
-    client = http.client.HTTPConnection("127.0.0.1", served, timeout=SECONDS)
-    assert fetch(client, 20) == "70000 0 1 tcp"
-    client.close()
-
-
-def test_curl_of_a_patched_server(served, tmp_path):
-    """curl, or where there is none, a few lines that ask as it does."""
-    got = tmp_path / "got"
-    if shutil.which("curl"):
-        done = subprocess.run(
-            ["curl", "--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--output", got,
-             f"http://127.0.0.1:{served}/file"], check=False,
-        )  # fmt: skip
-        assert done.returncode == 0
-        assert got.read_bytes() == FILE
-    with KernelSocket() as sock:
-        sock.settimeout(SECONDS)
-        sock.connect(("127.0.0.1", served))
-        sock.sendall(b"GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert read_to_eof(sock).endswith(b"\r\n\r\n" + FILE)
-
-
 def test_both_kinds_of_client_at_once(served):
     """On one listener: each gets the same bytes, one kind by the ring, the other by the kernel."""
 
@@ -116,43 +90,6 @@ def test_both_kinds_of_client_at_once(served):
     kinds = [FastClient, http.client.HTTPConnection] * 4
     tasks = [Task(use, kind) for kind in kinds]
     assert [task.result() for task in tasks] == [("ring", "ring"), ("tcp", "tcp")] * 4
-
-
-@pytest.fixture
-def plain_server():
-    """An http.server on kernel sockets, in this process."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(FILE)))
-            self.end_headers()
-            self.wfile.write(FILE)
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_patched_client_of_a_plain_server(plain_server):
-    client = FastClient("127.0.0.1", plain_server)
-    for _ in range(30):
-        client.request("GET", "/file")
-        assert client.getresponse().read() == FILE
-    path = fastsock.path_of(client.sock)
-    assert path.path == "tcp"
-    assert path.reason in ("looking for the peer", "peer does not use fastsock")
-    client.close()
 
 
 def test_no_byte_of_ours_in_a_plain_peers_stream():

@@ -2,14 +2,10 @@
 
 No test here measures a time. What costs time is the module that nobody needs yet."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-DEADLINE = 30
-ROOT = Path(__file__).resolve().parent.parent
+from processes import ended
 
 START = "import fastsock; fastsock.patch(); import sys; print(' '.join(sys.modules))"
 NEEDLESS = {
@@ -20,12 +16,9 @@ NEEDLESS = {
 
 
 def printed(program: str, *flags: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, *flags, "-c", program],
-        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout
+    done = ended([sys.executable, *flags, "-c", program])
+    assert done.stderr == ""
+    return done.stdout
 
 
 def test_a_patched_program_has_not_loaded_what_it_does_not_need_yet():
@@ -86,5 +79,5 @@ for loop in "uvloop", "asyncio":
     fastsock.run(main(), loop=loop)
 """)
     command = [sys.executable, *([] if started else ["-m", "fastsock", "run"]), program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = ended(command)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import ended
 from tiers import PARTS
 
 import fastsock
@@ -46,14 +47,7 @@ def test_the_files_that_others_look_for_are_there():
 
 def refused(code: str) -> subprocess.CompletedProcess[str]:
     """Runs `code` in an interpreter that takes itself for a free-threaded build."""
-    return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.abiflags = 't'\n{code}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return ended([sys.executable, "-c", f"import sys; sys.abiflags = 't'\n{code}"], None)
 
 
 def test_a_free_threaded_build_is_refused_at_the_import():

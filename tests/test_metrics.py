@@ -1,14 +1,13 @@
 """The counters under OpenTelemetry's names: complete, described, and exported by the example."""
 
 import re
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
 import attrs
 import pytest
 from pairs import deadline, make_pair
+from processes import FASTSOCK, Server, command
 
 import fastsock
 
@@ -72,15 +71,11 @@ def test_what_is_counted_shows_in_the_metrics():
 
 
 def test_prometheus_scrapes_the_example():
-    command = [sys.executable, "-m", "fastsock", "run", str(ROOT / "examples/prometheus_exporter.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        try:
-            assert program.stdout is not None
-            where = program.stdout.readline().removeprefix("listening on ").strip()
-            with urllib.request.urlopen(f"http://{where}/metrics", timeout=20) as answer:
-                text = answer.read().decode()
-        finally:
-            program.kill()
+    with (
+        Server(command(FASTSOCK, "examples/prometheus_exporter.py")) as server,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=20) as answer,
+    ):
+        text = answer.read().decode()
     for metric in fastsock.stats().metrics():
         name = metric.name.replace(".", "_")
         kind = "counter" if metric.grows else "gauge"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from counting import counter
 from pairs import number_of
+from processes import ended
 
 import fastsock
 from fastsock._native import vi
@@ -21,33 +22,6 @@ COUNTED = (
     *("fstat", "getpeername", "getsockname", "getsockopt", "setsockopt"),
     *("fcntl", "ioctl", "poll", "ppoll", "sched_yield"),
 )
-
-COUNTER = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-static unsigned long counts[64];
-static const char *names[64];
-#define COUNT(index, name) \\
-    long name(long a, long b, long c, long d, long e) { \\
-        static long (*real)(long, long, long, long, long); \\
-        if (!real) real = dlsym(RTLD_NEXT, #name); \\
-        names[index] = #name; \\
-        counts[index]++; \\
-        return (int)real(a, b, c, d, e); \\
-    }
-%s
-unsigned long counted(const char *name) {
-    for (int i = 0; i < 64; i++) {
-        const char *a = names[i], *b = name;
-        while (a && *a && *a == *b) a++, b++;
-        if (a && *a == *b) return counts[i];
-    }
-    return 0;
-}
-"""
 
 PROGRAM = """
 import ctypes, sys
@@ -95,23 +69,12 @@ def connection(opened: contextlib.ExitStack) -> tuple[fastsock.socket, fastsock.
 
 def test_a_one_shot_makes_the_system_calls_of_plain_tcp(tmp_path: Path) -> None:
     """Which socket it is, and where its peer is, nobody needs to know of a connection that ends at once."""
-    source, library = tmp_path / "counter.c", tmp_path / "counter.so"
-    source.write_text(COUNTER % "\n".join(f"COUNT({number}, {name})" for number, name in enumerate(COUNTED)))
-    subprocess.run(["cc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source, "-ldl"], check=True, timeout=60)
+    library = counter(tmp_path, COUNTED)
     made = {}
     for path in ("plain", "fastsock"):
-        command = [sys.executable, "-c", PROGRAM, path, ",".join(COUNTED), str(library)]
+        command = [sys.executable, "-c", PROGRAM, path, ",".join(COUNTED), library]
         # (On one processor no wait polls: looks at the kernel's stream are a wait's, not the connection's.)
-        done = subprocess.run(
-            command,
-            env={**os.environ, "LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        done = ended(command, LD_PRELOAD=str(library), FASTSOCK_POLL_US="0")
         made[path] = dict(zip(COUNTED, map(int, done.stdout.split()), strict=True))
     assert made["plain"]["getsockname"] > 0  # they are counted
     assert made["fastsock"] == made["plain"]

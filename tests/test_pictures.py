@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import ended
 
-ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 100
 TEXT = re.compile(r"<text[^>]*>([^<]*)</text>")
 
@@ -18,15 +18,7 @@ pytestmark = pytest.mark.timeout(SECONDS + 20)
 
 
 def pictures(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bench.pictures", "--directory", str(directory), *words],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    return ended([sys.executable, "-m", "bench.pictures", "--directory", directory, *words], None)
 
 
 def test_a_session_writes_the_figures_and_the_pictures_and_they_can_be_drawn_again(tmp_path):

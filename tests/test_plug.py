@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import ended
 
 GREEDY = r"""
 #define _GNU_SOURCE
@@ -55,11 +56,5 @@ def test_a_peer_that_takes_a_plug_out_as_fast_as_it_is_put_in_keeps_no_sender(tm
     compiler = shlex.split(os.environ.get("CC", "gcc"))
     subprocess.run([*compiler, "-shared", "-fPIC", "-O1", source, "-o", greedy], check=True)
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    program = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("PUBLISHES", str(publishes))],
-        env={**os.environ, "LD_PRELOAD": str(greedy), "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        timeout=60,
-        check=True,
-    )
-    assert int(program.stdout) == MOST
+    command = [sys.executable, "-c", PROGRAM.replace("PUBLISHES", str(publishes))]
+    assert int(ended(command, LD_PRELOAD=str(greedy), PYTHONPATH=path).stdout) == MOST

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import ended, marked
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # bench is no installed package
@@ -53,32 +53,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A session of a few rows in both placements, and the processes that it left."""
     file = tmp_path_factory.mktemp("bench") / "programs.json"
     words = ["--quick", "--slices", "2", "--null", "--json", str(file), *ROWS]
-    mark = f"PROGRAM_BENCH_TEST={os.getpid()}"
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.programs", *words],
-        cwd=ROOT,
-        env={**os.environ, **dict([mark.split("=")])},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SESSION_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told = {"file": file, "printed": done.stdout, "progress": done.stderr, "left": marked(mark)}
+    mark = str(os.getpid())
+    done = ended([sys.executable, "-m", "bench.programs", *words], PROGRAM_BENCH_TEST=mark)
+    left = marked("PROGRAM_BENCH_TEST", mark)
+    told = {"file": file, "printed": done.stdout, "progress": done.stderr, "left": left}
     return {**json.loads(file.read_text()), **told}
-
-
-def marked(mark: str) -> list[int]:
-    """The processes whose environment has a variable."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-        except OSError:
-            pass  # it has ended, or is another user's
-    return found
 
 
 pytestmark = pytest.mark.timeout(SESSION_SECONDS + 20)
@@ -106,9 +85,7 @@ subprocess.run([sys.executable, "-c", {program!r}])
 let_programs_hear_interrupts()
 subprocess.run([sys.executable, "-c", {program!r}])
 """
-    command = [sys.executable, "-c", job]
-    told = subprocess.check_output(command, cwd=ROOT, stdin=subprocess.DEVNULL, text=True, timeout=60)
-    assert told.split() == ["True", "False"]
+    assert ended([sys.executable, "-c", job]).stdout.split() == ["True", "False"]
 
 
 def test_a_row_has_slices_of_three_pairs_side_by_side_and_their_quartiles(session):
@@ -196,28 +173,30 @@ def result(free: float | str, fastsock: list[Slice], again: list[Slice] | None =
     return Result(row, FREE, {**taken, **({AGAIN: again} if again else {})})
 
 
-def test_a_ratio_is_the_median_of_neighbours_and_is_held_against_its_goal():
-    reached = result(1.2, slices(1100, 1300, 1300))
-    assert reached.ratio().median == pytest.approx(1.3)
-    assert verdict(reached) == "yes"
-    assert verdict(result(1.4, slices(1100, 1300, 1300))) == "no: ratio"
+def test_a_ratio_is_the_median_of_neighbours():
+    assert result(1.2, slices(1100, 1300, 1300)).ratio().median == pytest.approx(1.3)
 
 
-def test_more_cpu_time_than_plain_is_a_miss():
-    assert verdict(result(1.2, slices(1300, 1300, cpu=1.1))) == "no: CPU time"
+NOISY, EVEN = slices(900, 950, 1000, 1050, 1100), slices(*[1000] * 5, cpu=1.05)
 
 
-def test_a_null_test_as_the_goal_allows_its_own_noise():
-    noisy = slices(900, 950, 1000, 1050, 1100)
-    assert verdict(result(NULL, slices(*[960] * 5), noisy)) == "yes"
-    assert verdict(result(NULL, slices(*[940] * 5), noisy)) == "no: ratio"
-    assert verdict(result(NULL, slices(*[1000] * 5, cpu=1.05), slices(*[1000] * 5, cpu=1.1))) == "yes"
-
-
-def test_a_row_that_failed_in_its_second_round_is_invalid_whatever_the_first_has_shown():
-    broken = result(1.2, slices(1300, 1300))
-    broken.problem = "client said nothing"
-    assert verdict(broken) == "INVALID"
+@pytest.mark.parametrize(
+    ("goal", "taken", "again", "problem", "expected"),
+    [
+        (1.2, slices(1100, 1300, 1300), None, None, "yes"),
+        (1.4, slices(1100, 1300, 1300), None, None, "no: ratio"),
+        (1.2, slices(1300, 1300, cpu=1.1), None, None, "no: CPU time"),
+        (NULL, slices(*[960] * 5), NOISY, None, "yes"),
+        (NULL, slices(*[940] * 5), NOISY, None, "no: ratio"),
+        (NULL, EVEN, slices(*[1000] * 5, cpu=1.1), None, "yes"),
+        (1.2, slices(1300, 1300), None, "client said nothing", "INVALID"),
+    ],
+    ids=["reached", "missed", "more CPU time", "within noise", "below noise", "CPU within noise", "failed later"],
+)
+def test_a_verdict(goal, taken, again, problem, expected):
+    judged = result(goal, taken, again)
+    judged.problem = problem
+    assert verdict(judged) == expected
 
 
 def test_figures_in_two_humps_are_told():
@@ -244,17 +223,8 @@ def test_a_document_without_a_place_for_the_table_is_not_written_over(tmp_path):
     document = tmp_path / "README.md"
     document.write_text("words\n")
     words = ["--quick", "--json", str(tmp_path / "programs.json"), "--markdown", str(document), "crowd-2"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench.programs", *words],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SESSION_SECONDS,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert "no place for the table" in ended.stderr
+    done = ended([sys.executable, "-m", "bench.programs", *words], 2)
+    assert "no place for the table" in done.stderr
     with pytest.raises(ValueError, match="no place"):
         show.write_markdown(document, [])
     assert document.read_text() == "words\n"

@@ -2,15 +2,14 @@
 
 import importlib.util
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
 import attrs
 import pytest
+from processes import ended
 
 import fastsock
 from fastsock import cli
@@ -24,16 +23,8 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     made = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", made]
+    ended(command, NO_MKDOCS_2_WARNING="1")
     return made
 
 

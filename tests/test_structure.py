@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import os
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from circles import circles
+from processes import ended
 
 import fastsock
 from fastsock import _native, config
@@ -377,15 +376,7 @@ def test_stubs_say_what_the_native_modules_are(tmp_path: Path) -> None:
     ignoring.write_text("[mypy]\n[mypy-fastsock.*]\nignore_errors = true\n")
     modules = [f"fastsock.{name}" for name, path in MODULES.items() if path.suffix == ".pyx"]
     command = [sys.executable, "-m", "mypy.stubtest", "--concise", "--mypy-config-file", str(ignoring), *modules]
-    done = subprocess.run(
-        command,
-        cwd=ROOT.parent,
-        env={**os.environ, "MYPY_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = ended(command, None, MYPY_CACHE_DIR=str(tmp_path))
     found = [line for line in done.stdout.splitlines() if not any(why in line for why in STUBTEST_BESIDE_THE_POINT)]
     assert (found, done.stderr) == ([], "")
     assert done.returncode in (0, 1)
@@ -465,5 +456,3 @@ def test_a_parcel_is_sent_without_the_table_lock() -> None:
             answers.add(answer)
         assert not held, name
     assert answers >= {"fs_put_back", "fs_answer_ask", "answer_asked"}
-
-

@@ -3,21 +3,14 @@
 import json
 import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from pairs import deadline, until
-from processes import running
-from test_command_line import ended
+from processes import ended, running
 from test_seen_from_outside import IDLE, PAIR
 
 from fastsock.tools import checks, looking, quickbench, ss, top
-
-DEADLINE = 60
-ROOT = Path(__file__).parent.parent
-FASTSOCK = [sys.executable, "-m", "fastsock"]
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +19,8 @@ def bounded():
         yield
 
 
-def run(*words):
-    return ended(list(map(str, words)))
+def run(*words, **variables):
+    return ended([sys.executable, "-m", "fastsock", *words], None, **variables)
 
 
 # ---- ss ----------------------------------------------------------------------------------------------------
@@ -131,10 +124,7 @@ def test_rates_of_a_process_that_has_just_come_are_zero():
 
 def test_what_a_look_costs_can_be_measured():
     """Not how much it is."""
-    command = [sys.executable, "-m", "bench.looking", "--connections", "3", "--seconds", "1"]
-    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "cwd": ROOT}
-    done = subprocess.run(command, timeout=DEADLINE, check=False, **options)
-    assert done.returncode == 0, done.stderr
+    done = ended([sys.executable, "-m", "bench.looking", "--connections", "3", "--seconds", "1"])
     first, *rest = done.stdout.splitlines()
     assert re.fullmatch(r"a process with [1-6] ends of connections on the ring, all idle", first)
     assert [line.split("  ")[0] for line in rest] == ["nobody looks", "fastsock top", "one fastsock ss"]

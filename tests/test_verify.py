@@ -6,21 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import ended
 from tiers import PARTS, SECOND_TIER
 
 ROOT = Path(__file__).parent.parent
-FILES = subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-).stdout.splitlines()
+FILES = ended(["git", "ls-files", "--cached", "--others", "--exclude-standard"], None).stdout.splitlines()
 
 
 def verify(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.verify", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return ended([sys.executable, "-m", "tests.verify", *words], None)
 
 
 @pytest.mark.parametrize("name", PARTS)

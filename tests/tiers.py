@@ -128,13 +128,7 @@ PARTS = {
     "programs": Part(
         "recipes, and other people's servers, clients and frameworks",
         (*PRODUCT, "docs/recipes.md"),
-        tests=(
-            "tests/programs",
-            "tests/frameworks",
-            "tests/test_recipes.py",
-            "tests/test_snippets.py",
-            "tests/test_containers.py",
-        ),
+        tests=("tests/programs", "tests/test_recipes.py", "tests/test_snippets.py"),
         tools=("curl", "redis-server"),
         seconds=200,
     ),

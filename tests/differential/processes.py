@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import textwrap
 import traceback
@@ -16,50 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pairs
-from pairs import FAMILIES, KINDS, SECONDS, configured, path_of, socket_class, until
+from pairs import FAMILIES, KINDS, SECONDS, configured, socket_class, until
+from processes import Process, say, settle, told  # noqa: F401 - for what children run
 
 
-class Child:
+class Child(Process):
     """A real Python process that runs one function on its end of a connection, and talks over its pipes."""
 
     def __init__(self, function: Callable[..., Any], *arguments: str) -> None:
         source = textwrap.dedent(inspect.getsource(function))
         start = "from differential.processes import child_main; child_main()"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", start, source, function.__name__, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,  # a line that came with the one before is seen by `select`
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])},
-        )
-        self.pid = self._process.pid
-
-    def line(self) -> str:
-        """The next line the child printed."""
-        assert self._process.stdout is not None
-        assert select.select([self._process.stdout], [], [], SECONDS)[0], "the child printed nothing"
-        return self._process.stdout.readline().decode().rstrip("\n")
-
-    def tell(self) -> None:
-        """Lets the child go on from ``told()``."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
-
-    def wait(self) -> int:
-        """The exit status, negative for a signal."""
-        return self._process.wait(SECONDS)
-
-    def kill(self) -> None:
-        """SIGKILL, and waits for the end."""
-        self._process.kill()
-        self.wait()
-
-    def close(self) -> None:
-        self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
+        path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+        words = [sys.executable, "-c", start, source, function.__name__, *arguments]
+        super().__init__(words, env={**os.environ, "PYTHONPATH": path})
 
 
 @contextlib.contextmanager
@@ -72,31 +40,14 @@ def spawn(kind: str, function: Callable[..., Any]) -> Iterator[tuple[socket.sock
         listener.bind((FAMILIES[socket.AF_INET], 0))
         listener.listen(1)
         listener.settimeout(SECONDS)
-        with contextlib.closing(Child(function, kind, str(listener.getsockname()[1]))) as child:
+        with Child(function, kind, str(listener.getsockname()[1])) as child:
             near = listener.accept()[0]
             near.settimeout(None)
             listener.close()
             with near:
                 if KINDS[kind].moved:
-                    lead_move(near)
+                    settle(near)
                 yield near, child
-
-
-def lead_move(near: socket.socket) -> None:
-    """Drives bytes to and from ``follow_move`` in another process until both ends are on the ring."""
-
-    def both_on_ring() -> bool:
-        near.sendall(b"?")
-        return near.recv(1) == b"r" and path_of(near) == "ring"
-
-    until(both_on_ring, "both ends are on the ring")
-    near.sendall(b"!")
-
-
-def follow_move(far: socket.socket) -> None:
-    """Answers ``lead_move`` until it is content."""
-    while far.recv(1) == b"?":
-        far.sendall(b"r" if path_of(far) == "ring" else b"t")
 
 
 def child_main() -> None:
@@ -108,18 +59,8 @@ def child_main() -> None:
         far = socket_class(KINDS[kind].far_facade)(socket.AF_INET)
         far.connect((FAMILIES[socket.AF_INET], int(port)))
         if KINDS[kind].moved:
-            follow_move(far)
+            settle(far, leads=False)
         scope[name](far)
-
-
-def say(line: str) -> None:
-    """In a child: prints a line for ``Child.line``."""
-    print(line, flush=True)
-
-
-def told() -> None:
-    """In a child: waits for ``Child.tell``."""
-    sys.stdin.readline()
 
 
 @contextlib.contextmanager

@@ -127,11 +127,9 @@ def test_a_killed_peer_is_noticed(kind: str, how: Any, when: str, timeout: float
     """`when`: the peer ends its stream before or after the send begins to wait."""
     with spawn(kind, until_killed) as (near, child):
         near.settimeout(timeout)
-        assert child._process.stdin is not None
 
         def end_stream() -> None:
-            child._process.stdin.write(f"{how}\n".encode())
-            child._process.stdin.flush()
+            child.tell(str(how))
             assert child.line() == "done"
 
         if when == "before" and how != SHUT_RDWR:  # (sending to a peer that has shut both directions draws a reset)
@@ -150,10 +148,8 @@ def test_a_killed_peer_is_noticed(kind: str, how: Any, when: str, timeout: float
 def test_a_sender_behind_a_half_close_is_told_of_death_by_an_event(kind: str) -> None:
     """The same, without a clock: a doorbell byte lies unread at the peer, whose kernel then resets the connection."""
     with spawn(kind, until_killed) as (near, child):
-        assert child._process.stdin is not None
         sending = blocked_send(near, payload(SIZE))
-        child._process.stdin.write(f"{SHUT_WR}\n".encode())
-        child._process.stdin.flush()
+        child.tell(str(SHUT_WR))
         assert child.line() == "done"
         endpoint = near._endpoint  # type: ignore[attr-defined]
         limit = time.monotonic() + 10

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from processes import ended
 
 HERE = Path(__file__).parent
 CORE = HERE.parent.parent / "core"
@@ -52,13 +53,6 @@ def test_a_seeded_fault_is_found(fault: str, corpus: Path, tmp_path: Path) -> No
     ]
     subprocess.run([*compiler, *FLAGS, f"-I{core}", *sources, "-o", str(binary)], check=True, timeout=50)
     options = ["-seed=1", f"-max_total_time={10 if seeded else 1}", f"-artifact_prefix={tmp_path}/"]
-    done = subprocess.run(
-        [str(binary), *options, str(corpus)],
-        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
+    done = ended([binary, *options, corpus], None, ASAN_OPTIONS="detect_leaks=0")
     assert bool(done.returncode) == bool(seeded), done.stdout + done.stderr
     assert bool(list(tmp_path.glob("crash-*"))) == bool(seeded)

@@ -17,15 +17,9 @@ CHECKOUT = Path(__file__).parents[2]
 @pytest.mark.stdlib
 @pytest.mark.parametrize("suite", [suite.name for suite in SUITES.values() if suite.quick])
 def test_as_without_fastsock(suite: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.stdlib", "--quick", "--mode", "eager", "--suite", suite],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    command = [sys.executable, "-m", "tests.stdlib", "--quick", "--mode", "eager", "--suite", suite]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 BROKEN = """\

@@ -19,11 +19,11 @@ def _count(event, arguments):
 sys.addaudithook(_count)
 
 
-def _paths():
-    """Counted by fastsock, if this program was started under it."""
+def paths():
+    """Connections so far by path, counted by fastsock if this program was started under it."""
     fastsock = sys.modules.get("fastsock")
     if fastsock is None:
-        return None
+        return Counter(), 0
     stats = fastsock.stats()
     return Counter(stats.fallback_reasons), stats.connections_ring
 
@@ -32,13 +32,10 @@ def _paths():
 def exercise(name):
     """A list to put the answers of an exercise in, anything JSON can express."""
     answers = []
-    connects, before = _connects, _paths()
+    connects, (tcp, ring) = _connects, paths()
     yield answers
-    entry = {"answers": answers, "connections": _connects - connects, "paths": None}
-    after = _paths()
-    if before and after:
-        entry["paths"] = {"ring": after[1] - before[1], "tcp": after[0] - before[0]}
-    _report[name] = entry
+    tcp, ring = paths()[0] - tcp, paths()[1] - ring
+    _report[name] = {"answers": answers, "connections": _connects - connects, "tcp": tcp, "ring": ring}
 
 
 def digest(data):

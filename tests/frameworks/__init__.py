@@ -1,1 +1,0 @@
-"""Programs on other people's frameworks, as real processes."""
