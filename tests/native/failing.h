@@ -1,4 +1,4 @@
-/* What failures.c and search.c share: the core is told that the n-th call of one kind has failed, of the program's thread, of the
+/* What failures.c and search.c share, and runs.h uses: the core is told that the n-th call of one kind has failed, of the program's thread, of the
  * connection thread or of the process of a bridge. A run is a process. It does a scenario with the failure, and then once more without: this
  * must succeed, and afterwards no descriptor, no allocation and no block of shared memory is missing. A round number names the run, so that
  * it can be made again; 0 seconds: all of them. The core asks the system by a table, and calls.h puts functions of its own there. */
@@ -12,10 +12,10 @@
 
 #include "calls.h"
 
-enum { MOST_SECONDS = 30 /* of a run */, MOST_VARIANTS = 5 };
+enum { MOST_SECONDS = 30 /* of a run */, MOST_VARIANTS = 8 };
 
 struct counts { /* of what a process has after its runs */
-    int descriptors, allocations, slabs, side_blocks, ends_blocks;
+    int descriptors, allocations, mappings, slabs, side_blocks, ends_blocks;
 };
 
 static struct shared {
@@ -25,7 +25,7 @@ static struct shared {
     char step[64];
 } *shared;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+__attribute__((unused)) static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct end ends[2];
 static int strict, problems;
 
@@ -96,12 +96,13 @@ static const char *judge(int status, const struct counts *wanted) {
     const char *wrong = status ? "it ended badly"
                         : left->descriptors > wanted->descriptors ? "a descriptor is left"
                         : left->allocations > wanted->allocations ? "an allocation is left"
+                        : left->mappings > wanted->mappings ? "a mapping is left"
                         : left->slabs != wanted->slabs || left->side_blocks != wanted->side_blocks ||
                                   left->ends_blocks != wanted->ends_blocks ? "a block is missing" : NULL;
     if (wrong)
-        fprintf(stderr, "FAILED: %s (status %#x; descriptors %d of %d, allocations %d of %d, slabs %d of %d, blocks %d of %d and %d"
-                " of %d)\n", wrong, (unsigned)status, left->descriptors, wanted->descriptors, left->allocations, wanted->allocations,
-                left->slabs, wanted->slabs, left->side_blocks, wanted->side_blocks, left->ends_blocks, wanted->ends_blocks);
+        fprintf(stderr, "FAILED: %s (status %#x; descriptors %d of %d, allocations %d of %d, mappings %d of %d, slabs %d of %d, blocks"
+                " %d of %d and %d of %d)\n", wrong, (unsigned)status, left->descriptors, wanted->descriptors, left->allocations, wanted->allocations,
+                left->mappings, wanted->mappings, left->slabs, wanted->slabs, left->side_blocks, wanted->side_blocks, left->ends_blocks, wanted->ends_blocks);
     return wrong;
 }
 
@@ -153,20 +154,26 @@ static int run_swept(int variant) {
         all[variant] = shared->counts;
         all[variant].allocations += may_keep(variant);
     }
-    return !judge(status, &all[variant]);
+    int well = !judge(status, &all[variant]);
+    if (!well) fprintf(stderr, "in scenario %s\n", variants[variant]);
+    return well;
 }
 #endif
+
+static void prepare(const char *const *names) {
+    variants = names;
+    signal(SIGPIPE, SIG_IGN);
+    fill_pattern();
+    plan.n = -1;
+    take_the_calls();
+}
 
 /* Makes the runs that the arguments tell of. The program's status. */
 static int run_failures(int count, char **arguments, const char *const *names, int variant_count) {
     static struct counts all[MOST_VARIANTS];
     double seconds = count > 1 ? strtod(arguments[1], NULL) : 3, until;
     uint64_t seed = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid(), runs = 0, fired = 0;
-    variants = names;
-    signal(SIGPIPE, SIG_IGN);
-    fill_pattern();
-    plan.n = -1;
-    take_the_calls();
+    prepare(names);
 #ifdef FS_AT
     return sweep_all(variant_count, run_swept) != 0;
 #endif
