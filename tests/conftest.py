@@ -7,13 +7,17 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from hostile import Peer
 
 pytest.register_assert_rewrite("pairs", "aio.kit", "differential.processes", "processes")
 
 from crowd import PATHS  # noqa: E402 - after its registration
-from pairs import KINDS, Pair, deadline, make_pair  # noqa: E402 - after its registration
+from pairs import KINDS, Pair, deadline, make_pair, until  # noqa: E402 - after its registration
 from tiers import SECOND_TIER  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell
@@ -102,6 +106,27 @@ def reference() -> Iterator[Pair]:
     """A second pair, always plain kernel TCP: what it does is right by definition."""
     with make_pair("kernel") as pair:
         yield pair
+
+
+@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
+def publishes(request: pytest.FixtureRequest) -> bool:
+    """Which part a hostile peer has in the rendezvous, and so which half of the region is its own."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def peer(publishes: bool, caplog: pytest.LogCaptureFixture) -> Iterator["Peer"]:
+    """A hostile peer of a connection with both directions on the ring: the victim has sent descriptor 0, and has taken
+    ours. Nothing is left of it afterwards."""
+    from hostile import holdings, holdings_at_rest, on_ring
+
+    caplog.set_level("INFO", "fastsock")
+    with make_pair("ring"):
+        pass  # what a process makes once is there
+    before = holdings_at_rest()
+    with on_ring(publishes) as peer:
+        yield peer
+    until(lambda: holdings() == before, "nothing is left behind")
 
 
 @pytest.fixture

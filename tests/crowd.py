@@ -99,7 +99,7 @@ def begin() -> None:
 
 
 def say(line: object) -> None:
-    print(line, flush=True)
+    print(f"{line}\n", end="", flush=True)  # in one piece, also where output is not buffered
 
 
 def told() -> None:
@@ -310,22 +310,6 @@ def ended_well(*pids: int) -> None:
     assert [ended(pid) for pid in pids] == [0] * len(pids)
 
 
-def is_asleep(pid: int) -> bool:
-    """Whether the first thread of a process sleeps, in several looks."""
-    for _ in range(5):
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
-            return False
-        time.sleep(0.004)
-    return True
-
-
-def until_asleep(pid: int) -> None:
-    limit = time.monotonic() + SECONDS
-    while not is_asleep(pid):
-        assert time.monotonic() < limit, "still awake"
-        time.sleep(0.001)
-
-
 FAILED = 255
 
 
@@ -379,7 +363,7 @@ def in_new_pids() -> None:
 
 
 CLONE_NEWPID = 0x20000000  # sched.h
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # sys/prctl.h
+PR_SET_PDEATHSIG = 1  # sys/prctl.h
 
 # ---- processes that are stopped at each of their steps
 

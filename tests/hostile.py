@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pairs import FUTEX, SECONDS, KernelSocket, bind_beside, until
+from pairs import FUTEX, SECONDS, KernelSocket, bind_beside, state_of, until
 
 import fastsock
 from fastsock._native import connector, vi
@@ -422,6 +422,13 @@ def mapped_regions(pid: int | str = "self") -> int:
                 size = int(high, 16) - int(low, 16)
                 total += size - (2 * SPARES if size > 2 * SPARES else 0)  # (an event set has a page)
     return total
+
+
+def runs(process: int) -> bool:
+    """Whether a process runs that is not ours to wait for. (A zombie has ended.)"""
+    with contextlib.suppress(OSError):
+        return state_of(process) != "Z"
+    return False
 
 
 NOBODY = 65534

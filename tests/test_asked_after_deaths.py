@@ -50,16 +50,15 @@ def held(children: str) -> Iterator[tuple[socket.socket, Program]]:
 SENT = {"one": b"childparent", "two": b"childotherparent"}
 
 
+@pytest.mark.parametrize("then", ["polls", "leaves"])
 @pytest.mark.parametrize("children", SENT)
-def test_a_descriptor_that_is_handed_out_then_is_readable(children: str) -> None:
-    with held(children) as (sock, _):
-        eventually(lambda: poll_mask(sock) & select.POLLIN, select.POLLIN)
-        assert sock.recv(100) == SENT[children]
-
-
-@pytest.mark.parametrize("children", SENT)
-def test_the_way_out_needs_no_bridge(children: str) -> None:
+def test_another_holder_is_asked(children: str, then: str) -> None:
+    """A number that is handed out is readable, and the way out needs no bridge."""
     with held(children) as (sock, program):
+        if then == "polls":
+            eventually(lambda: poll_mask(sock) & select.POLLIN, select.POLLIN)
+            assert sock.recv(100) == SENT[children]
+            return
         name = sock.getsockname()
         with socket.socket(fileno=sock.detach()) as raw:
             assert raw.getsockname() == name, "a bridge stands there"

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import functools
+import os
 import select
+import signal
 import socket
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pairs
 import pytest
 from aio.kit import LOOPS, UNTOUCHED
-from pairs import SECONDS, Pair, Task, fill, make_pair, poll_mask, read_exactly, read_to_eof
-from processes import running
+from pairs import SECONDS, Pair, Task, fill, make_pair, poll_mask, read_exactly, read_to_eof, until
+from processes import Program, running, settle
 
 import fastsock
 
@@ -30,70 +32,30 @@ MUCH = 2_000_000
 
 
 payload = functools.cache(pairs.payload)
+Send = Callable[[socket.socket, bytes], object]
 
 
-def sends_then_receives(sock: socket.socket, seed: int) -> bytes:
-    sock.sendall(payload(MUCH, seed))
+def send_in(seconds: float | None, sock: socket.socket, data: bytes) -> None:
+    sock.settimeout(seconds)
+    sock.sendall(data)
+
+
+blocking = functools.partial(send_in, None)
+
+
+def come_through(sock: socket.socket, seed: int, send: Send = blocking) -> bytes:
+    """What comes from the peer, which sends all it has first, too."""
+    send(sock, payload(MUCH, seed))
     return read_exactly(sock, MUCH)
 
 
-def meet_head_on(pair: Pair) -> None:
-    """Both ends send all they have before they receive anything."""
-    other = Task(sends_then_receives, pair.far, 2)
-    assert sends_then_receives(pair.near, 1) == payload(MUCH, 2)
+def meet_head_on(pair: Pair, send: Send = blocking) -> None:
+    other = Task(come_through, pair.far, 2, send)
+    assert come_through(pair.near, 1, send) == payload(MUCH, 2)
     assert other.result() == payload(MUCH, 1)
 
 
-def test_both_ends_send_before_they_receive(pair: Pair) -> None:
-    for _ in range(3):
-        meet_head_on(pair)
-
-
-def test_the_same_with_a_timeout(pair: Pair) -> None:
-    """In seconds, and longer than it takes to find out."""
-    for sock in pair:
-        sock.settimeout(SECONDS)
-    meet_head_on(pair)
-
-
-def test_an_echo_of_more_than_the_client_reads_meanwhile(pair: Pair) -> None:
-    near, far = pair
-
-    def echo() -> None:
-        while data := far.recv(65536):
-            far.sendall(data)
-        far.shutdown(socket.SHUT_WR)
-
-    server = Task(echo)
-    assert sends_then_receives(near, 3) == payload(MUCH, 3)
-    near.shutdown(socket.SHUT_WR)
-    assert read_to_eof(near) == b""
-    server.result()
-
-
-def test_a_peer_that_reads_after_something_else_that_comes_behind_the_send(pair: Pair) -> None:
-    """It waits for no credits itself, so it takes a second to tell that it is not just slow."""
-    near, far = pair
-    sent = threading.Event()
-
-    def reads_later() -> bytes:
-        assert sent.wait(SECONDS)
-        return read_exactly(far, MUCH)
-
-    reader = Task(reads_later)
-    near.sendall(payload(MUCH, 4))
-    sent.set()
-    assert reader.result() == payload(MUCH, 4)
-
-
-def test_a_timeout_that_is_shorter_than_the_peers_pause(pair: Pair) -> None:
-    near, far = pair
-    near.settimeout(0.6)
-    near.sendall(payload(MUCH, 8))
-    assert read_exactly(far, MUCH) == payload(MUCH, 8)
-
-
-# ---- programs that send without waiting, and poll for room themselves ----------------------------------------------
+# ---- ways to send: blocking, with a timeout, and without waiting, where the program polls for room itself ----------
 
 
 def asks_select(sock: socket.socket) -> Callable[[], object]:
@@ -121,10 +83,9 @@ def tries_again(sock: socket.socket) -> Callable[[], object]:
 
 
 Waits = Callable[[socket.socket], Callable[[], object]]
-WAITS: tuple[Waits, ...] = (asks_select, asks_poll, asks_epoll, hears_edges, tries_again)
 
 
-def send_without_waiting(sock: socket.socket, data: bytes, waits: Waits) -> None:
+def send_without_waiting(waits: Waits, sock: socket.socket, data: bytes) -> None:
     rest = memoryview(data)
     sock.setblocking(False)
     await_room = waits(sock)
@@ -136,22 +97,34 @@ def send_without_waiting(sock: socket.socket, data: bytes, waits: Waits) -> None
     sock.setblocking(True)
 
 
-@pytest.mark.parametrize("waits", WAITS)
-def test_both_send_without_waiting_before_they_receive(pair: Pair, waits: Waits) -> None:
-    def come_through(sock: socket.socket, seed: int) -> bytes:
-        send_without_waiting(sock, payload(MUCH, seed), waits)
-        return read_exactly(sock, MUCH)
+SENDS: dict[str, Send] = {
+    "blocking": blocking,
+    "timeout": functools.partial(send_in, SECONDS),
+    **{
+        waits.__name__: functools.partial(send_without_waiting, waits)
+        for waits in (asks_select, asks_poll, asks_epoll, hears_edges, tries_again)
+    },
+    "timeout shorter than the pause": functools.partial(send_in, 0.6),
+}
 
+
+@pytest.mark.parametrize("send", list(SENDS)[:-1])
+def test_both_send_before_they_receive(pair: Pair, send: str) -> None:
     for _ in range(2):
-        other = Task(come_through, pair.far, 12)
-        assert come_through(pair.near, 11) == payload(MUCH, 12)
-        assert other.result() == payload(MUCH, 11)
+        meet_head_on(pair, SENDS[send])
 
 
-@pytest.mark.parametrize("waits", WAITS)
-def test_a_peer_that_reads_behind_a_send_without_waiting(pair: Pair, waits: Waits) -> None:
-    send_without_waiting(pair.near, payload(MUCH, 13), waits)
-    assert read_exactly(pair.far, MUCH) == payload(MUCH, 13)
+@pytest.mark.parametrize("send", SENDS)
+def test_a_peer_that_reads_behind_the_send(pair: Pair, send: str) -> None:
+    """It waits for no credits itself, so it takes a second to tell that it is not just slow."""
+    near, far = pair
+    SENDS[send](near, payload(MUCH, 13))
+    far.sendall(b"meanwhile")  # what comes from the end that does not read stays where it is
+    assert near.recv(100) == b"meanwhile"
+    assert read_exactly(far, MUCH) == payload(MUCH, 13)
+    for sender, receiver in ((near, far), (far, near)):
+        sender.sendall(payload(5000))
+        assert read_exactly(receiver, 5000) == payload(5000)
 
 
 @pytest.mark.parametrize("kind", ["ring"])
@@ -159,7 +132,7 @@ def test_a_peer_that_reads_behind_a_send_without_waiting(pair: Pair, waits: Wait
 @pytest.mark.parametrize("pause", [0.95, 0.98, 1.01, 1.04, 1.07])
 def test_a_reader_that_comes_back_meanwhile(pair: Pair, waits: Waits, pause: float) -> None:
     """About when the sender goes on in the kernel: no byte is lost there, nor is a doorbell byte left."""
-    sender = Task(send_without_waiting, pair.near, payload(MUCH, 14), waits)
+    sender = Task(send_without_waiting, waits, pair.near, payload(MUCH, 14))
     time.sleep(pause)
     assert read_exactly(pair.far, MUCH) == payload(MUCH, 14)
     sender.result()
@@ -313,44 +286,29 @@ def test_no_descriptor_is_needed() -> None:
 # ---- afterwards ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def gone_back(pair: Pair) -> Pair:
-    """A pair both of whose senders have gone on in the kernel, where there was a ring."""
+@pytest.mark.parametrize("ends", ["by close", "by the way out"])
+def test_what_comes_afterwards(pair: Pair, ends: str) -> None:
+    """Where there was a ring, both senders have gone on in the kernel. Bytes come in order, descriptors are polled."""
     meet_head_on(pair)
-    return pair
-
-
-def test_bytes_come_in_order_afterwards(gone_back: Pair) -> None:
+    near, far = pair
     for size in (1, 100, 3000, 100_000, 1_000_000):
-        for sender, receiver in (tuple(gone_back), tuple(reversed(tuple(gone_back)))):
+        for sender, receiver in (pair, tuple(pair)[::-1]):
             task = Task(sender.sendall, payload(size, size))
             assert read_exactly(receiver, size) == payload(size, size)
             task.result()
-
-
-def test_the_ends_afterwards(gone_back: Pair) -> None:
-    near, far = gone_back
-    near.sendall(b"last")
-    near.shutdown(socket.SHUT_WR)
-    assert read_to_eof(far) == b"last"
-    far.sendall(b"answer")
-    far.close()
-    assert read_to_eof(near) == b"answer"
-
-
-def test_a_descriptor_that_is_polled_afterwards(gone_back: Pair) -> None:
-    near, far = gone_back
     assert poll_mask(far) == poll_mask(near)
     near.sendall(b"more")
-    deadline = time.monotonic() + SECONDS
-    while not poll_mask(far) & 1:
-        assert time.monotonic() < deadline
+    until(lambda: poll_mask(far) & select.POLLIN, "POLLIN")
     assert far.recv(100) == b"more"
-    assert not poll_mask(far) & 1
-
-
-def test_the_way_out_afterwards(gone_back: Pair) -> None:
-    near, far = gone_back
+    assert not poll_mask(far) & select.POLLIN
+    if ends == "by close":
+        near.sendall(b"last")
+        near.shutdown(socket.SHUT_WR)
+        assert read_to_eof(far) == b"last"
+        far.sendall(b"answer")
+        far.close()
+        assert read_to_eof(near) == b"answer"
+        return
     far.sendall(b"unread")
     with socket.socket(fileno=near.detach()) as raw:
         raw.sendall(b"raw")
@@ -359,79 +317,101 @@ def test_the_way_out_afterwards(gone_back: Pair) -> None:
         assert read_exactly(raw, 10) == b"unreadmore"
 
 
-def test_one_direction_alone_goes_back(pair: Pair) -> None:
-    """What comes from the end that does not read stays where it is."""
-    near, far = pair
-    sender = Task(near.sendall, payload(MUCH, 7))
-    sender.join(2)
-    far.sendall(b"meanwhile")
-    assert near.recv(100) == b"meanwhile"
-    assert read_exactly(far, MUCH) == payload(MUCH, 7)
-    sender.result()
-    for size in (1, 5000):
-        near.sendall(payload(size))
-        assert read_exactly(far, size) == payload(size)
-        far.sendall(payload(size))
-        assert read_exactly(near, size) == payload(size)
+# ---- peers in other processes, which go without reading -------------------------------------------------------------
 
-
-def test_a_peer_that_is_killed_behind_what_it_sent_through_the_kernel() -> None:
-    """Small sends on the ring notice it as soon as if both directions were there."""
-    program = """
-        fastsock.patch(move_after=0, meeting_ms=2000)
-        with fastsock.socket() as sock:
-            sock.connect(("127.0.0.1", int(sys.argv[1])))
-            sock.sendall(b".")
-            assert sock.recv(1) == b"."
+PEER = """
+    with fastsock.configure(move_after=0):
+        sock = connect(int(sys.argv[1]))
+        settle(sock, leads=False)
+        say("ring")
+        told()
+        if sys.argv[2] == "sends":
             sock.sendall(bytes(2_000_000))
             assert sock.recv(1) == b"."
             say("read")
             told()
-    """
-    settings = fastsock.configure(move_after=0, meeting_ms=2000)
-    with settings, fastsock.socket() as listener:
+"""
+ON_A_LOOP = """
+    import asyncio
+    async def main():
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[1]))
+        while await reader.readexactly(1) == b"?":
+            writer.write(b"r" if fastsock.path_of(writer).path == "ring" else b"t")
+        writer.transport.pause_reading()
+        writer.write_eof()
+        say("ring")
+        await asyncio.sleep(1000)
+    fastsock.run(main())
+"""
+"""Its loop takes the byte out of the kernel's queue that would make the kernel reset the connection at its death."""
+
+
+@contextlib.contextmanager
+def peer_on_ring(program: str = PEER, does: str = "") -> Iterator[tuple[socket.socket, Program]]:
+    """Our end, and the program at the other one."""
+    with fastsock.configure(move_after=0), fastsock.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        with running(program, listener.getsockname()[1]) as client, listener.accept()[0] as sock:
-            assert sock.recv(1) == b"."
-            sock.sendall(b".")
-            time.sleep(1.5)  # the client goes on in the kernel
-            assert read_exactly(sock, 2_000_000) == bytes(2_000_000)
-            sock.sendall(b".")
-            assert client.line() == "read"
-            client.kill()
-            with pytest.raises((ConnectionResetError, BrokenPipeError)):
-                any(not sock.send(b"x") for _ in range(5))
+        with running(program, listener.getsockname()[1], does) as peer, listener.accept()[0] as sock:
+            settle(sock)
+            assert peer.line() == "ring"
+            yield sock, peer
+
+
+GONE = pytest.raises((ConnectionResetError, BrokenPipeError))
+
+
+def test_a_peer_that_is_killed_behind_what_it_sent_through_the_kernel() -> None:
+    """Small sends on the ring notice it as soon as if both directions were there."""
+    with peer_on_ring(does="sends") as (sock, peer):
+        peer.tell()
+        time.sleep(1.5)  # the peer goes on in the kernel
+        assert read_exactly(sock, 2_000_000) == bytes(2_000_000)
+        sock.sendall(b".")
+        assert peer.line() == "read"
+        peer.kill()
+        with GONE:
+            any(not sock.send(b"x") for _ in range(5))
+
+
+@pytest.mark.parametrize("size", [1, 1000, 5000])
+def test_a_sender_that_never_reads_is_told_of_a_killed_peer(size: int) -> None:
+    """TCP fails the second send or so. Here it takes longer, but not for ever."""
+    with peer_on_ring() as (sock, peer):
+        peer.kill()
+        with GONE:
+            while True:  # (the test's deadline ends this)
+                sock.send(bytes(size))
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])
 def test_a_peer_that_goes_without_reading(how: str) -> None:
     """The sender that has gone on in the kernel hears of it there."""
-    program = """
-        with fastsock.configure(move_after=0, meeting_ms=2000), fastsock.socket() as sock:
-            sock.connect(("127.0.0.1", int(sys.argv[1])))
-            sock.sendall(b".")
-            assert sock.recv(1) == b"."
-            say(path_of(sock))
-            told()
-    """
-    settings = fastsock.configure(move_after=0, meeting_ms=2000)
-    with settings, fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        with running(program, listener.getsockname()[1]) as client, listener.accept()[0] as sock:
-            assert sock.recv(1) == b"."
-            sock.sendall(b".")
-            assert client.line() == "ring"
-            sender = Task(sock.sendall, payload(16_000_000))
-            sender.join(1.5)  # it goes on in the kernel by then
-            assert sender.is_alive()
-            if how == "kill":
-                client.kill()
-            else:
-                client.tell()
-            with pytest.raises((ConnectionResetError, BrokenPipeError)):
-                sender.result()
+    with peer_on_ring() as (sock, peer):
+        sender = Task(sock.sendall, payload(16_000_000))
+        sender.join(1.5)  # it goes on in the kernel by then
+        assert sender.is_alive()
+        if how == "kill":
+            peer.kill()
+        else:
+            peer.tell()
+        with GONE:
+            sender.result()
+
+
+def test_a_blocked_sender_hears_of_a_half_closed_peers_death_and_waits_while_it_lives() -> None:
+    """Whether it lives is asked of the kernel (`fs_peer_socket`)."""
+    with peer_on_ring(ON_A_LOOP) as (sock, peer):
+        assert sock.recv(1) == b""
+        sending = Task(sock.sendall, payload(1 << 20) * 64).until_asleep()
+        os.kill(peer.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, peer.pid, os.WSTOPPED)
+        time.sleep(1.5)  # it is asked for twice a second
+        assert sending.is_alive()
+        os.kill(peer.pid, signal.SIGCONT)
+        peer.kill()
+        with GONE:
+            sending.result()
 
 
 def test_a_pause_of_the_reader_is_no_reason() -> None:

@@ -45,21 +45,6 @@ def held(path: str, side: str, body: str, *arguments: object) -> Iterator[Progra
 # ---- forked children
 
 
-@pytest.mark.parametrize("generations", [1, 3])
-@pytest.mark.parametrize("side", SIDES)
-def test_descendants_go_on_with_what_their_parents_close(path: str, side: str, generations: int) -> None:
-    with held(path, side, """
-        def live(generations):
-            converse(sock, 15)
-            if generations:
-                child = forked(live, generations - 1)
-                sock.close()
-                ended_well(child)
-        live(int(sys.argv[2]))
-    """, generations):  # fmt: skip
-        pass
-
-
 @pytest.mark.parametrize("side", SIDES)
 def test_a_family_in_turns(path: str, side: str) -> None:
     """Parent, three children and a grandchild use the one connection, one after the other. The last one ends it."""
@@ -83,107 +68,6 @@ def test_a_family_in_turns(path: str, side: str) -> None:
         ended_well(*children)
     """):  # fmt: skip
         pass
-
-
-@pytest.mark.parametrize("asleep", ["recv", "sendall"])
-@pytest.mark.parametrize("end", ["exits", "killed"])
-@pytest.mark.parametrize("side", SIDES)
-def test_a_child_goes_while_its_parent_sleeps(path: str, side: str, end: str, asleep: str) -> None:
-    """One that has used the connection, and one that has not. The parent is woken by what it waits for."""
-    with held(path, side, """
-        end, asleep = sys.argv[2:]
-        for used in (True, False):
-            def go():
-                if used:
-                    converse(sock, 5)
-                os.write(here, b"!")
-                until_asleep(os.getppid())
-                if end == "killed":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if used:
-                    sock.close()
-            wait, here = os.pipe()
-            child = forked(go)
-            os.read(wait, 1)
-            if asleep == "recv":
-                ask(sock, rest=100)
-            else:
-                ask(sock, 8 << 20, rest=100)
-            assert ended(child) == (-signal.SIGKILL if end == "killed" else 0)
-            converse(sock, 5)
-    """, end, asleep):  # fmt: skip
-        pass
-
-
-@pytest.mark.parametrize("end", ["exits", "killed"])
-@pytest.mark.parametrize("side", SIDES)
-def test_a_parent_goes_while_its_child_sleeps(path: str, side: str, end: str) -> None:
-    with held(path, side, """
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        wait, here = os.pipe()
-        def live():
-            os.write(here, b"!")
-            ask(sock, rest=100)
-            converse(sock, 10)
-            ask(sock, 8 << 20, rest=100)
-        def parent():
-            child = forked(live)
-            os.read(wait, 1)
-            until_asleep(child)
-            if sys.argv[2] == "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-        first = forked(parent)
-        sock.close()
-        statuses = dict(os.wait() for _ in range(2))  # the orphan's, too
-        assert statuses.pop(first) == (signal.SIGKILL if sys.argv[2] == "killed" else 0)
-        assert list(statuses.values()) == [0]
-    """, end):  # fmt: skip
-        pass
-
-
-MANY = """
-socks = [connected(int(sys.argv[1])) for _ in range(24)]
-for sock in socks:
-    settle(sock)
-(gate, opened), (wait, here) = os.pipe(), os.pipe()
-
-def live(number):
-    os.close(opened)
-    for other, sock in enumerate(socks):
-        if other != number:
-            sock.close()
-    os.write(here, b"!")
-    if number % 3 == 0:
-        ask(socks[number], rest=4000)
-    elif number % 3 == 1:
-        while True:
-            ask(socks[number], 100_000)
-    os.read(gate, 1)
-    converse(socks[number], 20)
-
-children = [forked(live, number) for number in range(len(socks))]
-for sock in socks:
-    sock.close()
-for _ in children:
-    os.read(wait, 1)
-time.sleep(0.05)
-for number, child in enumerate(children):
-    if number % 3 < 2:
-        os.kill(child, signal.SIGKILL)
-os.close(opened)
-assert [ended(child) for child in children] == [0 if number % 3 == 2 else -9 for number in range(len(children))]
-with connected(int(sys.argv[1])) as sock:
-    settle(sock)
-"""
-
-
-@pytest.mark.parametrize("kind", ["threads", "asyncio"])
-def test_many_children_with_a_connection_each(path: str, kind: str) -> None:
-    """Opened by one process, which forks. Those that wait and those in the middle of a request are killed, the
-    others go on."""
-    with serving(path, kind) as server, running(MANY, path, server.line()) as program:
-        assert program.wait() == 0
-        assert report_of(server)["threads"] > 0, "the server lives"
 
 
 # ---- PID namespaces
@@ -220,37 +104,6 @@ def test_pid_namespaces(path: str, publishes: bool, elsewhere: str) -> None:
         for client in clients[1:]:
             client.tell()
             assert client.wait() == 0
-
-
-FAMILY = """
-sock = connected(int(sys.argv[1]), sys.argv[2] == "True")
-settle(sock)
-for used in (True, False):
-    def live():
-        if used:
-            converse(sock, 3)
-        os.write(here, b"!")
-        time.sleep(4 * SECONDS)
-    wait, here = os.pipe()
-    child = forked(live)
-    os.read(wait, 1)
-    os.kill(child, signal.SIGKILL)
-    assert ended(child) == -signal.SIGKILL
-    converse(sock, 10)
-last = forked(converse, sock, 10)
-sock.close()
-ended_well(last)
-"""
-
-
-@needs_namespaces
-@pytest.mark.parametrize("publishes", [True, False])
-def test_a_family_in_a_pid_namespace(path: str, publishes: bool) -> None:
-    """Its children are killed there, or go on with the connection, whose peer is elsewhere."""
-    with running(PEER, path, 0) as peer, running(FAMILY, path, peer.line(), publishes, CROWD_PIDS="new") as family:
-        family.line()
-        assert family.wait() == 0
-        assert peer.line() == "ended"
 
 
 # ---- exec

@@ -1,6 +1,7 @@
 """Connections that are set up while a process has few descriptors or little memory left, from any step on: each of them
 works, on kernel TCP if need be."""
 
+import os
 
 import pytest
 from crowd import report_of, running, serving
@@ -11,6 +12,17 @@ pytestmark = pytest.mark.usefixtures("bounded")
 
 # ---- descriptors
 
+NO_PROC = """
+libc = ctypes.CDLL(None, use_errno=True)
+if (libc.unshare(0x00020000) or libc.mount(b"none", b"/", None, 0x44000, None)
+        or libc.mount(b"none", b"/proc", b"tmpfs", 0, None)):
+    raise OSError(ctypes.get_errno(), "no /proc could be hidden")
+"""
+PROC = pytest.mark.parametrize(
+    "proc",
+    ["", pytest.param(NO_PROC, marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root hides /proc"))],
+    ids=["proc", "no-proc"],
+)
 LOWER = """
 import resource
 LIMITS = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -81,19 +93,21 @@ say(moved)
 )
 
 
+@PROC
 @pytest.mark.parametrize("publishes", [True, False])
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
-def test_a_client_whose_limit_is_lowered(path: str, kind: str, publishes: bool) -> None:
-    with serving(path, kind) as server, running(SHORT_CLIENT, path, server.line(), publishes) as client:
+def test_a_client_whose_limit_is_lowered(path: str, kind: str, publishes: bool, proc: str) -> None:
+    with serving(path, kind) as server, running(proc + SHORT_CLIENT, path, server.line(), publishes) as client:
         moved = int(client.line(3 * SECONDS))
         assert client.wait() == 0
         assert report_of(server)["threads"] > 0, "the server lives"
     assert (moved > 0) == (path == "fastsock")
 
 
+@PROC
 @pytest.mark.parametrize("publishes", [True, False])
-def test_a_server_whose_limit_is_lowered(path: str, publishes: bool) -> None:
-    with running(SHORT_SERVER, path) as server, running(CALLERS, path, server.line(), publishes) as callers:
+def test_a_server_whose_limit_is_lowered(path: str, publishes: bool, proc: str) -> None:
+    with running(proc + SHORT_SERVER, path) as server, running(CALLERS, path, server.line(), publishes) as callers:
         moved = int(callers.line(3 * SECONDS))
         assert callers.wait() == 0
         assert server.line() == "ended"

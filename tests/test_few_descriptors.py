@@ -9,18 +9,27 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from hostile import Peer, drop_parked, hostile, violations
-from pairs import KernelSocket, bind_beside, deadline, make_pair, path_of, until
+from differential.processes import forked
+from hostile import Peer, drop_parked, holdings, holdings_at_rest, hostile, violations
+from pairs import (
+    KernelSocket,
+    Pair,
+    bind_beside,
+    make_pair,
+    path_of,
+    payload,
+    raises_errno,
+    read_exactly,
+    until,
+)
 from processes import running
 
 import fastsock
 from fastsock._native import connector
 
+pytestmark = pytest.mark.usefixtures("bounded")
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(100):
-        yield
+STAYS = fastsock.Path("tcp", "out of memory or descriptors")
 
 
 # ---- two processes with as many connections as their limit permits -----------------------------------------
@@ -98,102 +107,6 @@ def test_as_many_connections_as_on_kernel_tcp(count: int) -> None:
         assert server.line() == "served"
 
 
-# ---- a process whose descriptors run out while connections meet ----------------------------------------------
-
-WITHOUT_PROC = """
-    import ctypes
-    libc = ctypes.CDLL(None, use_errno=True)
-    if (libc.unshare(0x00020000) or libc.mount(b"none", b"/", None, 0x44000, None)
-            or libc.mount(b"none", b"/proc", b"tmpfs", 0, None)):
-        raise OSError(ctypes.get_errno(), "no /proc could be hidden")
-"""
-SHORT = """
-    import resource
-    def run_short(free):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-        kept = []
-        try:
-            while True:
-                kept.append(os.open("/dev/null", os.O_RDONLY))
-        except OSError as error:
-            assert error.errno == errno.EMFILE
-        for _ in range(free):
-            os.close(kept.pop())
-"""
-ANSWERING = """
-    listener = fastsock.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(8)
-    say(listener.getsockname()[1])
-    def echo(sock):
-        while data := sock.recv(100):
-            sock.sendall(data)
-    free, threads = int(sys.argv[1]), []
-    for number in range(3):
-        sock, _ = listener.accept()
-        thread = threading.Thread(target=echo, args=(sock,))
-        thread.start()
-        threads.append(thread)
-        if number == 0 and free >= 0:
-            time.sleep(0.2)
-            run_short(free + 2)  # for the two accepts
-    for thread in threads:
-        thread.join()
-    say("answered")
-"""
-ASKING = """
-    free, sockets = int(sys.argv[2]), []
-    for number in range(3):
-        sock = fastsock.socket()
-        sock.settimeout(SECONDS)
-        sock.connect(("127.0.0.1", int(sys.argv[1])))
-        sockets.append(sock)
-        if number == 0 and free >= 0:
-            run_short(free + 2)  # for the two connects
-        for _ in range(60):
-            sock.sendall(b"x")
-            assert sock.recv(1) == b"x"
-    for sock in sockets:
-        sock.close()
-    say("asked")
-"""
-
-
-@pytest.mark.parametrize("proc", [True, False], ids=["", "without_proc"])
-@pytest.mark.parametrize("side", ["server", "client"])
-@pytest.mark.parametrize("free", range(7))
-def test_a_few_free_numbers_reset_nothing(free: int, side: str, proc: bool) -> None:
-    """With so many left after the program has what it needs, on one side, while connections meet."""
-    if not proc and os.geteuid():
-        pytest.skip("only root hides /proc")
-    before = SHORT if proc else SHORT + WITHOUT_PROC
-    short = {"server": (free, -1), "client": (-1, free)}[side]
-    with running(before + ANSWERING, short[0]) as server, running(before + ASKING, server.line(), short[1]) as client:
-        assert client.line() == "asked"
-        assert server.line() == "answered"
-
-
-def test_connections_move_without_proc() -> None:
-    if os.geteuid():
-        pytest.skip("only root hides /proc")
-    serve = "sock = fastsock.socket(); sock.bind(('127.0.0.1', 0)); sock.listen(1); say(sock.getsockname()[1])\n"
-    serve = WITHOUT_PROC + "    " + serve + "    settle(sock.accept()[0], leads=False)\n    told()"
-    ask = WITHOUT_PROC + "    settle(connect(int(sys.argv[1])))\n    say('moved')"
-    with running(serve) as server, running(ask, server.line()) as client:
-        assert client.line() == "moved"
-
-
-# ---- our share -------------------------------------------------------------------------------------------------
-
-
-def fill_up(upto: int) -> list[int]:
-    """Takes the program's numbers below `upto`."""
-    taken = []
-    while not taken or taken[-1] < upto - 1:
-        taken.append(os.dup(1))
-    return taken
-
-
 @pytest.fixture
 def limited() -> Iterator[int]:
     """A limit of 1,024, and our share's first number."""
@@ -262,25 +175,59 @@ def test_a_moved_connection_leaves_the_table_of_descriptors_small(limit: int, hi
         assert int(program.line()) <= highest
 
 
-def test_a_program_near_its_limit_is_left_alone(limited: int) -> None:
-    taken = fill_up(limited - 4)
+@contextlib.contextmanager
+def all_taken(upto: int = 1 << 20) -> Iterator[None]:
+    """The program has all numbers below `upto`, or all that there are."""
+    taken = [os.dup(1)]
     try:
-        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)) as failed:
-            connector.new_eventfd()
-        assert failed.value.errno == errno.EMFILE
+        with contextlib.suppress(OSError):
+            while taken[-1] < upto - 1:
+                taken.append(os.dup(1))
+        yield
     finally:
-        for fd in taken:
-            os.close(fd)
+        for number in taken:
+            os.close(number)
 
 
-def take_all() -> list[int]:
-    taken = []
-    try:
-        while True:
-            taken.append(os.dup(1))
-    except OSError as error:
-        assert error.errno == errno.EMFILE  # noqa: PT017 - the loop ends so
-    return taken
+def test_a_program_near_its_limit_is_left_alone(limited: int) -> None:
+    with all_taken(limited - 4), raises_errno(errno.EMFILE):
+        connector.new_eventfd()
+
+
+def exchange(pair: Pair) -> None:
+    for number in range(60):
+        for sender, receiver in (pair, tuple(pair)[::-1]):
+            sender.sendall(payload(300, number))
+            assert read_exactly(receiver, 300) == payload(300, number)
+
+
+def test_a_connection_that_finds_no_numbers_stays_on_kernel_tcp_and_the_next_one_moves(limited: int) -> None:
+    with make_pair("ring"):
+        pass  # what a process makes once is there
+    before = holdings_at_rest()
+    with make_pair("midstream") as pair, all_taken():
+        exchange(pair)
+        assert {fastsock.path_of(sock) for sock in pair} == {STAYS}
+    with make_pair("ring"):
+        pass
+    until(lambda: holdings() == before, "nothing is left behind")  # some of it is closed by threads of their own
+
+
+def test_a_publisher_without_address_space_asks_to_come_again() -> None:
+    def child() -> None:
+        with hostile(window=1024, chunk=32768) as peer:
+            peer.knock()
+            memfd = peer.make_region()
+            with open("/proc/self/statm") as statm:
+                used = int(statm.read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20), resource.RLIM_INFINITY))
+            peer.say_hello([memfd])
+            assert peer.control.recv(10) == b"?"
+            peer.chat()
+            assert path_of(peer.victim) == "tcp"
+
+    with forked(child):
+        pass
 
 
 def has_visitor(first: int) -> bool:
@@ -300,7 +247,7 @@ def has_visitor(first: int) -> bool:
 def short(peer: Peer) -> bool:
     """Whether the victim, after its next step, has decided for kernel TCP for want of descriptors."""
     peer.chat()
-    return fastsock.path_of(peer.victim) == fastsock.Path("tcp", "out of memory or descriptors")
+    return fastsock.path_of(peer.victim) == STAYS
 
 
 def test_a_publisher_short_of_descriptors_says_so(limited: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -308,15 +255,11 @@ def test_a_publisher_short_of_descriptors_says_so(limited: int, caplog: pytest.L
     with hostile() as peer:
         peer.knock()
         until(lambda: has_visitor(limited), "the visitor is accepted, and only its hello finds no numbers")
-        taken = take_all()
-        try:
+        with all_taken():
             memfd = peer.tcp.fileno()  # whatever it is: nobody gets to look at it
             peer.say_hello([memfd, memfd, memfd])
             assert peer.control is not None
             assert peer.control.recv(10) == b"!"
-        finally:
-            for fd in taken:
-                os.close(fd)
         until(lambda: short(peer), "the victim hears of it from its connection thread")
         assert not violations(caplog)
 

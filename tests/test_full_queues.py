@@ -7,6 +7,7 @@ that thread although a fork has stopped it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import select
 import socket
 import struct
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 from aio.kit import LOOPS
-from pairs import SECONDS, KernelSocket, deadline
+from pairs import SECONDS, KernelSocket
 from processes import Program, running
 from strangers import asked_at, stopped
 
@@ -26,10 +27,7 @@ OTHERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(60):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 @contextlib.contextmanager
@@ -91,18 +89,6 @@ WITHOUT_PAGES = """
 """
 
 
-@pytest.mark.parametrize("said", OTHERS)
-@pytest.mark.parametrize("loop_kind", LOOPS)
-def test_a_loop_is_told_although_others_fill_the_queue_of_its_thread(loop_kind: str, said: str) -> None:
-    """Who has no page asks its connection thread, and finds no room for that. Whatever the queue was full of."""
-    with running(ASLEEP_OF_ONE, loop_kind) as server, running(WITHOUT_PAGES, server.line()) as client:
-        assert client.line() == "ready"
-        with full(server, said):
-            client.tell()
-            assert client.line() == "sent"
-        assert server.line() == "told"
-
-
 SENDS_AT_ONCE = """
     with fastsock.configure(meeting_ms=2000), fastsock.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -146,7 +132,7 @@ FORKS = f"""{SERVES}
             if not pid:
                 os._exit(0)
             os.waitpid(pid, 0)
-        if sys.argv[2] == "loop":
+        if sys.argv[2] == "the loop":
             fork()
         else:
             await asyncio.get_running_loop().run_in_executor(None, fork)
@@ -155,19 +141,6 @@ FORKS = f"""{SERVES}
     with fastsock.configure(poll_us=0, move_after=0):
         fastsock.new_event_loop(sys.argv[1]).run_until_complete(main())
 """
-
-
-@pytest.mark.parametrize("thread", ["loop", "another"])
-@pytest.mark.parametrize("loop_kind", LOOPS)
-def test_a_loop_is_told_by_its_thread_although_a_fork_has_stopped_that(loop_kind: str, thread: str) -> None:
-    """The loop sleeps, and no call on a connection starts the thread again."""
-    with running(FORKS, loop_kind, thread) as server, running(WITHOUT_PAGES, server.line()) as client:
-        assert client.line() == "ready"
-        server.tell()
-        assert server.line() == "forked"
-        client.tell()
-        assert client.line() == "sent"
-        assert server.line() == "told"
 
 
 INHERITED = """
@@ -205,11 +178,34 @@ INHERITED = """
 """
 
 
+@contextlib.contextmanager
+def forks(server: Program) -> Iterator[None]:
+    server.tell()
+    assert server.line() == "forked"
+    yield
+
+
+def nothing(server: Program) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+MEANWHILE = {
+    **{f"full of {said}": (ASLEEP_OF_ONE, "", functools.partial(full, said=said)) for said in OTHERS},
+    **{f"fork in {thread}": (FORKS, thread, forks) for thread in ("the loop", "another thread")},
+    "inherited": (INHERITED, "", nothing),
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
 @pytest.mark.parametrize("loop_kind", LOOPS)
-def test_a_loop_is_told_by_its_thread_although_a_child_has_answered_in_its_place(loop_kind: str) -> None:
-    """The child was killed, and its socket for requests is gone."""
-    with running(INHERITED, loop_kind) as server, running(WITHOUT_PAGES, server.line()) as client:
+def test_a_loop_that_sleeps_is_told(loop_kind: str, meanwhile: str) -> None:
+    """Who has no page asks its connection thread. That finds no room for it, whatever the queue is full of; or a fork
+    has stopped that thread, and no call on a connection starts it again; or a child that was killed had answered in
+    its place, and its socket for requests is gone."""
+    source, argument, happens = MEANWHILE[meanwhile]
+    with running(source, loop_kind, argument) as server, running(WITHOUT_PAGES, server.line()) as client:
         assert client.line() == "ready"
-        client.tell()
-        assert client.line() == "sent"
+        with happens(server):
+            client.tell()
+            assert client.line() == "sent"
         assert server.line() == "told"

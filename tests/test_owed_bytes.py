@@ -9,35 +9,35 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from differential.processes import Gate, forked
 from hostile import Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, Task, deadline, poll_mask, read_to_eof, reset, until
-from test_turns_while_ringing import SENDING, TooLate, attempts, choke, count_as_rung, in_kernel
-from test_turns_while_waiting import side_of
+from pairs import KernelSocket, Task, poll_mask, read_to_eof, reset, until
+from test_turns_while_ringing import (
+    TooLate,
+    choke,
+    choked,
+    count_as_rung,
+    in_kernel,
+    in_time,
+    make_room,
+    result_in_time,
+)
+from test_turns_while_waiting import SENDING, side_of, take_turn
 
 from fastsock._native import vi
+
+pytestmark = pytest.mark.usefixtures("bounded")
 
 HOUR = 3_600_000_000_000
 """Nanoseconds."""
 
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(60):
-        yield
-
-
-@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
-def publishes(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 def in_turn(side: int, act: Callable[[], object]) -> None:
-    until(lambda: library().turn_try(side, SENDING), "the turn")
+    take_turn(side, SENDING)
     act()
     library().turn_end(side, SENDING)
 
@@ -61,98 +61,82 @@ def waiting(peer: Peer, side: int, count: int = 1) -> Task:
     return sender
 
 
-def test_another_holder_sends_them_when_the_descriptor_of_the_one_who_waits_is_replaced(publishes: bool) -> None:
+@in_time
+def test_another_holder_sends_them_when_the_descriptor_of_the_one_who_waits_is_replaced(peer: Peer) -> None:
     """By C code, so that this process learns it late."""
-
-    def body(peer: Peer) -> None:
-        half, number, side = 1 - peer.side, peer.victim.fileno(), side_of(peer.victim)
-        with Gate() as room, KernelSocket() as other, KernelSocket(fileno=os.dup(number)) as raw:
-            with forked(lambda: (room.wait(), peer.victim.send(b"y"))):
-                choke(peer, raw)
-                before = in_kernel(raw)
-                try:
-                    sender = waiting(peer, side)
-                    assert ctypes.CDLL(None).dup2(other.fileno(), number) == number
-                    assert vi.find(number) is None
-                    sender.join(30)
-                    assert not sender.is_alive()
-                    assert library().side_owed(side) == 1
-                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
-                finally:
-                    room.open()
-            until(lambda: in_kernel(raw) == before + 2, "both bytes")
-            assert peer.region.get(half, "rung") - peer.region.get(half, "heard") == 2
-
-    attempts(publishes, body)
+    half, number, side = 1 - peer.side, peer.victim.fileno(), side_of(peer.victim)
+    with Gate() as room, KernelSocket() as other, KernelSocket(fileno=os.dup(number)) as raw:
+        with forked(lambda: (room.wait(), peer.victim.send(b"y"))):
+            choke(peer, raw)
+            before = in_kernel(raw)
+            try:
+                sender = waiting(peer, side)
+                assert ctypes.CDLL(None).dup2(other.fileno(), number) == number
+                assert vi.find(number) is None
+                sender.join(30)
+                assert not sender.is_alive()
+                assert library().side_owed(side) == 1
+                make_room(raw)
+            finally:
+                room.open()
+        until(lambda: in_kernel(raw) == before + 2, "both bytes")
+        assert peer.region.get(half, "rung") - peer.region.get(half, "heard") == 2
 
 
-def test_the_time_begins_anew_when_some_of_them_go_out(publishes: bool) -> None:
+@in_time
+def test_the_time_begins_anew_when_some_of_them_go_out(peer: Peer) -> None:
     """The peer takes some, so it has not stopped reading."""
     count = 100_000  # more than one segment takes
+    side = side_of(peer.victim)
+    with choked(peer) as raw:
+        size = raw.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
+        sender = waiting(peer, side, count)
 
-    def body(peer: Peer) -> None:
-        side = side_of(peer.victim)
-        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
-            choke(peer, raw)
-            size = raw.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
-            sender = waiting(peer, side, count)
+        def room_for_a_segment() -> None:
+            nonlocal size
+            while True:
+                try:
+                    raw.send(b"d", socket.MSG_DONTWAIT)
+                    break
+                except BlockingIOError:
+                    size += 2048
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+            owe(side, count, HOUR)
 
-            def room_for_a_segment() -> None:
-                nonlocal size
-                while True:
-                    try:
-                        raw.send(b"d", socket.MSG_DONTWAIT)
-                        break
-                    except BlockingIOError:
-                        size += 2048
-                        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-                owe(side, count, HOUR)
-
-            in_turn(side, room_for_a_segment)
-            while library().side_owed(side) == count and sender.is_alive():
-                time.sleep(0)
-            if library().side_owed(side) == count:
-                raise TooLate  # it could not get the turn for too long
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
-            try:
-                assert sender.result() == 1
-            except ConnectionError:
-                raise TooLate from None
-            assert library().side_owed(side) == 0
-
-    attempts(publishes, body)
-
-
-def test_what_there_is_room_for_goes_out_in_front_of_the_end(publishes: bool) -> None:
-    """Whoever waits for room may look again only when the kernel takes no more."""
-
-    def body(peer: Peer) -> None:
-        half, side = 1 - peer.side, side_of(peer.victim)
-        unread = peer.region.get(half, "rung") - peer.region.get(half, "heard")
-
-        def count() -> None:
-            count_as_rung(peer, 1)
-            owe(side, 1, -HOUR)
-
-        in_turn(side, count)
-        peer.victim.shutdown(socket.SHUT_WR)
-        assert len(read_to_eof(peer.tcp)) == unread + 1
+        in_turn(side, room_for_a_segment)
+        while library().side_owed(side) == count and sender.is_alive():
+            time.sleep(0)
+        if library().side_owed(side) == count:
+            raise TooLate  # it could not get the turn for too long
+        make_room(raw)
+        assert result_in_time(sender) == 1
         assert library().side_owed(side) == 0
 
-    attempts(publishes, body)
+
+@in_time
+def test_what_there_is_room_for_goes_out_in_front_of_the_end(peer: Peer) -> None:
+    """Whoever waits for room may look again only when the kernel takes no more."""
+    half, side = 1 - peer.side, side_of(peer.victim)
+    unread = peer.region.get(half, "rung") - peer.region.get(half, "heard")
+
+    def count() -> None:
+        count_as_rung(peer, 1)
+        owe(side, 1, -HOUR)
+
+    in_turn(side, count)
+    peer.victim.shutdown(socket.SHUT_WR)
+    assert len(read_to_eof(peer.tcp)) == unread + 1
+    assert library().side_owed(side) == 0
 
 
-def test_a_reset_ends_the_wait_for_room(publishes: bool) -> None:
-    def body(peer: Peer) -> None:
-        side = side_of(peer.victim)
-        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
-            choke(peer, raw)
-            sender = waiting(peer, side)
-            reset(peer.tcp)
-            assert sender.result() == 1
-            assert library().side_owed(side) == 0
-
-    attempts(publishes, body)
+@in_time
+def test_a_reset_ends_the_wait_for_room(peer: Peer) -> None:
+    side = side_of(peer.victim)
+    with choked(peer):
+        sender = waiting(peer, side)
+        reset(peer.tcp)
+        assert sender.result() == 1
+        assert library().side_owed(side) == 0
 
 
 def fill_ring(peer: Peer) -> None:
@@ -164,8 +148,7 @@ def fill_ring(peer: Peer) -> None:
 def test_a_plug_comes_behind_them(publishes: bool) -> None:
     with on_ring(publishes) as peer:
         half, side = 1 - peer.side, side_of(peer.victim)
-        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
-            choke(peer, raw)
+        with choked(peer) as raw:
             peer.victim.setblocking(False)
             peer.region.set(half, "doorbell", 0)
             rung, before = count_as_rung(peer, 1), in_kernel(raw)
@@ -173,7 +156,7 @@ def test_a_plug_comes_behind_them(publishes: bool) -> None:
             fill_ring(peer)
             assert library().side_owed(side) == 1
             assert (peer.region.get(half, "rung"), in_kernel(raw)) == (rung, before)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+            make_room(raw)
             fill_ring(peer)
             assert library().side_owed(side) == 0
             assert in_kernel(raw) == before + 1 + peer.region.get(half, "rung") - rung

@@ -3,11 +3,9 @@
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-from processes import ended
+from processes import running
 
 GREEDY = r"""
 #define _GNU_SOURCE
@@ -32,29 +30,25 @@ int ioctl(int fd, unsigned long request, ...) {
 }
 """
 PROGRAM = """
-import signal
-signal.alarm(50)
-from hostile import on_ring
-with on_ring(PUBLISHES) as peer:
-    peer.victim.fileno()  # somebody may poll it
-    peer.victim.setblocking(False)
-    try:
-        while True:
-            before = peer.region.get(1 - peer.side, "rung")
-            peer.victim.send(bytes(8192))
-    except BlockingIOError:
-        print(peer.region.get(1 - peer.side, "rung") - before)
+    from hostile import on_ring
+    with on_ring(sys.argv[1] == "True") as peer:
+        peer.victim.fileno()  # somebody may poll it
+        peer.victim.setblocking(False)
+        try:
+            while True:
+                before = peer.region.get(1 - peer.side, "rung")
+                peer.victim.send(bytes(8192))
+        except BlockingIOError:
+            say(peer.region.get(1 - peer.side, "rung") - before)
 """
 MOST = 1 << 26
 """Bytes of one plug."""
 
 
-@pytest.mark.parametrize("publishes", [False, True], ids=["seeker", "publisher"])
 def test_a_peer_that_takes_a_plug_out_as_fast_as_it_is_put_in_keeps_no_sender(tmp_path: Path, publishes: bool) -> None:
     source, greedy = tmp_path / "greedy.c", tmp_path / "greedy.so"
     source.write_text(GREEDY)
     compiler = shlex.split(os.environ.get("CC", "gcc"))
     subprocess.run([*compiler, "-shared", "-fPIC", "-O1", source, "-o", greedy], check=True)
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    command = [sys.executable, "-c", PROGRAM.replace("PUBLISHES", str(publishes))]
-    assert int(ended(command, LD_PRELOAD=str(greedy), PYTHONPATH=path).stdout) == MOST
+    with running(PROGRAM, publishes, LD_PRELOAD=str(greedy)) as program:
+        assert int(program.line()) in (MOST, 2 * MOST)  # (a send that finds the plug taken out tries once more)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from differential.processes import Gate, forked
-from pairs import KernelSocket, Pair, Task, fill, payload, read_exactly, sleep_of, until, until_asleep
+from pairs import KernelSocket, Pair, Task, fill, payload, read_exactly, sleep_of, until
 
 SIZE = 3_000_000
 """Bytes: more than a connection on the ring holds."""
@@ -62,25 +62,6 @@ def test_a_sender_sleeps_while_another_process_has_the_connection_too(pair: Pair
         Task(lambda: read_exactly(far, SIZE - 50_000)).result()
         sender.result()
         over.open()
-
-
-def test_two_processes_wait_for_the_two_directions(pair: Pair) -> None:
-    """One receives, the other sends; each wakes for its own."""
-    near, far = pair
-    with Gate() as over:
-
-        def send() -> None:
-            near.sendall(payload(SIZE))
-            over.wait()
-
-        with forked(send) as pid:
-            receiver = Task(lambda: read_exactly(near, 200 * 10))
-            until_asleep(pid)
-            for _ in range(200):
-                far.sendall(bytes(10))
-                read_exactly(far, SIZE // 200)
-            receiver.result()
-            over.open()
 
 
 def test_a_receiver_in_the_kernel_leaves_the_senders_wakeup_alone(pair: Pair) -> None:

@@ -4,7 +4,6 @@ that come between."""
 import contextlib
 import errno
 import os
-import random
 import select
 import signal
 import socket
@@ -22,7 +21,8 @@ from pairs import SECONDS, Pair, Task, make_pair, payload, raises_errno, read_ex
 from fastsock._native import sockets, vi
 
 RECEIVING, SENDING = 0, 1
-EXPOSED = pytest.mark.parametrize("exposed", [False, True], ids=["hidden", "exposed"])
+
+
 BOTH = pytest.mark.parametrize("turn", [RECEIVING, SENDING], ids=["receiving", "sending"])
 
 
@@ -65,47 +65,21 @@ def exchange(pair: Pair) -> None:
             assert read_exactly(receiver, 500) == payload(500, number)
 
 
-def dies_with(side: Side, *turns: int) -> Callable[[], None]:
-    """For a child: takes turns, all but the last one while it takes the next, and is killed."""
-
-    def run() -> None:
-        for turn in turns:
-            side.take(turn)
-            if turn != turns[-1]:
-                library().turn_keep(side.address, turn)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    return run
-
-
-@pytest.mark.parametrize("turns", [(RECEIVING,), (SENDING,), (RECEIVING, SENDING)], ids=["receive", "send", "both"])
-def test_a_holder_that_was_killed_and_not_reaped_has_no_turn(pair: Pair, turns: tuple[int, ...]) -> None:
-    side = side_of(pair.near)
-    with forked(dies_with(side, *turns)) as pid:
-        until(lambda: state_of(pid) == "Z", "the zombie")
-        exchange(pair)
-        assert all(side.free(turn) for turn in turns)
-
-
 @BOTH
-def test_a_thread_that_ended_has_no_turn(pair: Pair, turn: int) -> None:
-    """Its process lives, and so does its number's."""
-    side = side_of(pair.near)
-    thread = threading.Thread(target=side.take, args=(turn,))
-    thread.start()
-    thread.join()
-    exchange(pair)
-
-
-@BOTH
-def test_a_holder_that_execs_has_no_turn(pair: Pair, turn: int) -> None:
+@pytest.mark.parametrize("end", ["thread", "exec"])
+def test_a_holder_that_has_ended_has_no_turn(pair: Pair, turn: int, end: str) -> None:
+    """A thread's process lives, and so does its number's. (How processes are killed: native/crashes.c.)"""
     side = side_of(pair.near)
 
-    def child() -> None:
+    def execs() -> None:
         side.take(turn)
         os.execv("/bin/sleep", ["sleep", str(SECONDS)])
 
-    with forked(child) as pid:
+    if end == "thread":
+        Task(side.take, turn).join()
+        exchange(pair)
+        return
+    with forked(execs) as pid:
         until(lambda: os.readlink(f"/proc/{pid}/exe") != os.readlink("/proc/self/exe"), "exec")
         exchange(pair)
         os.kill(pid, signal.SIGKILL)
@@ -187,6 +161,31 @@ class Interrupted(Exception):
     """Raised by a signal handler."""
 
 
+@contextlib.contextmanager
+def interrupted(act: Callable[[], object], signals: int) -> Iterator[None]:
+    """So many signals are handled, and the last handler acts."""
+    handled = []
+
+    def handle() -> None:
+        handled.append(0)
+        if len(handled) == signals:
+            act()
+
+    def interrupt() -> None:
+        while len(handled) < signals:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.05)
+
+    with handler(handle):
+        interrupting = Task(interrupt)
+        yield
+        interrupting.result()
+
+
+def give_up() -> None:
+    raise Interrupted
+
+
 CALLS = {
     "shutdown": (SENDING, lambda near: near.shutdown(socket.SHUT_WR)),
     "limit of sends": (SENDING, lambda near: near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)),
@@ -206,31 +205,13 @@ def test_a_call_hears_of_signals_while_a_stopped_holder_has_its_turn(pair: Pair,
     assert endpoint is not None
     library()
     side = Side(endpoint.describe()["side"])
-    handled = []
-
-    def handle(*_: object) -> None:
-        handled.append(0)
-        if len(handled) == 2:
-            raise Interrupted
-
-    def interrupt() -> None:
-        while len(handled) < 2:
-            os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(0.05)
-
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
-        with stopped_with(side, turn):
-            interrupting = Task(interrupt)
-            with pytest.raises(Interrupted):
-                make(near)
-            interrupting.result()
-            assert not side.free(turn)
-            going_on = Task(lambda: make(near))
-            assert going_on.blocks()
-        number = going_on.result()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with stopped_with(side, turn):
+        with interrupted(give_up, 2), pytest.raises(Interrupted):
+            make(near)
+        assert not side.free(turn)
+        going_on = Task(lambda: make(near))
+        assert going_on.blocks()
+    number = going_on.result()
     if call == "detach":
         near = socket.socket(fileno=number)
     with near:
@@ -258,22 +239,6 @@ def test_closing_one_of_several_descriptors_waits_for_no_stopped_holder(pair: Pa
         exchange(Pair(other, far, "ring"))
 
 
-@BOTH
-def test_closing_beside_a_call_waits_for_no_stopped_holder(pair: Pair, turn: int) -> None:
-    """The call keeps the connection open, as on TCP."""
-    near, far = pair
-    side = side_of(near)
-    with stopped_with(side, turn):
-        receiving = Task(lambda: near.recv(1))
-        assert receiving.blocks()
-        closing = Task(near.close)
-        until(lambda: not closing.is_alive(), "the close")
-        closing.result()
-        assert receiving.is_alive()
-    far.sendall(b"x")
-    assert receiving.result() == b"x"
-
-
 @pytest.mark.parametrize(
     ("handle", "number"),
     [(lambda near: near.setblocking(False), errno.EAGAIN), (lambda near: near.close(), errno.EBADF)],
@@ -285,199 +250,8 @@ def test_a_handler_ends_a_call_while_a_stopped_holder_has_its_turn(
 ) -> None:
     """As on TCP, where the call is made again behind the signal."""
     near = pair.near
-    handled = []
-
-    def act() -> None:
-        handle(near)
-        handled.append(0)
-
-    def interrupt() -> None:
-        while not handled:
-            os.kill(os.getpid(), signal.SIGUSR1)
-            time.sleep(0.05)
-
-    with handler(act), stopped_with(side_of(near), turn):
-        interrupting = Task(interrupt)
-        with raises_errno(number):
-            near.sendall(b"x") if turn == SENDING else near.recv(1)
-        interrupting.result()
-
-
-@BOTH
-def test_threads_close_descriptors_while_another_holder_stops_again_and_again(pair: Pair, turn: int) -> None:
-    """Whatever number a call uses, it is one of this connection, while others become other connections."""
-    near, far = pair
-    side = side_of(near)
-    over = threading.Event()
-
-    def child() -> None:
-        while True:
-            side.take(turn)
-            os.kill(os.getpid(), signal.SIGSTOP)
-            side.end(turn)
-            time.sleep(0.005)
-
-    def wake() -> None:
-        while not over.is_set():
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(0.001)
-
-    def answer() -> None:
-        while piece := far.recv(1):
-            far.sendall(piece)
-
-    with forked(child) as pid:
-        waking, answering = Task(wake), Task(answer)
-        current = near.dup()
-        for number in range(50):
-            following = current.dup()
-            closing = Task(current.close)
-            byte = bytes([number])
-            following.sendall(byte)
-            assert following.recv(1) == byte
-            closing.result()
-            current = following
-        over.set()
-        waking.result()
-        os.kill(pid, signal.SIGKILL)
-    current.shutdown(socket.SHUT_WR)
-    answering.result()
-    current.close()
-
-
-def test_a_bridge_comes_while_others_call(pair: Pair) -> None:
-    """The descriptor goes over to a bridge while threads receive and send on it. Nobody hangs, and no turn on the side
-    that the bridge has now stays taken."""
-    for number in range(10):
-        with make_pair("ring") as (near, far):
-            side = side_of(near)
-            over = threading.Event()
-            far.sendall(payload(1000, number))
-            far.shutdown(socket.SHUT_WR)
-            near.setblocking(False)
-
-            def call(function: Callable[[], object], over: threading.Event = over) -> None:
-                while not over.is_set():
-                    with contextlib.suppress(OSError):
-                        function()
-
-            callers = [
-                Task(call, lambda near=near: near.recv(0)),
-                Task(call, lambda near=near: near.recv(1, socket.MSG_PEEK)),
-                Task(call, lambda near=near: near.send(b"u", socket.MSG_OOB)),
-                Task(call, lambda near=near: near.send(b"z")),
-            ]
-            endpoint = vi.find(near.fileno())
-            assert endpoint is not None
-            time.sleep(random.random() / 100)
-            assert endpoint.leave()
-            over.set()
-            for caller in callers:
-                caller.result()
-            for turn in (RECEIVING, SENDING):
-                until(lambda turn=turn, side=side: side.free(turn), "the end of the turn")
-            near.setblocking(True)
-            assert read_exactly(near, 1000) == payload(1000, number)
-
-
-@EXPOSED
-def test_senders_that_are_killed_at_any_moment(pair: Pair, exposed: bool) -> None:
-    """What each sent arrives whole, once and in its order, and who lives goes on."""
-    near, far = pair
-    size = 64
-    if exposed:
-        assert near.fileno() != far.fileno()
-
-    def record(who: int, number: int) -> bytes:
-        return who.to_bytes(4, "big") + number.to_bytes(4, "big") + payload(size - 8, who * 100_000 + number)
-
-    def send(who: int) -> None:
-        number = 0
-        while True:
-            near.sendall(record(who, number))
-            number += 1
-
-    newest: dict[int, int] = {}
-    over = threading.Event()
-
-    def read() -> None:
-        while not over.is_set() or vi_waits(far):
-            try:
-                data = read_exactly(far, size)
-            except TimeoutError:
-                continue
-            who, number = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:8], "big")
-            assert data == record(who, number)
-            assert number == newest.get(who, -1) + 1
-            newest[who] = number
-
-    far.settimeout(1)
-    reader = Task(read)
-    for who in range(1, 41):
-        with Gate() as ready:
-
-            def child(who: int = who, ready: Gate = ready) -> None:
-                ready.open()
-                send(who)
-
-            with forked(child) as pid:
-                ready.wait()
-                for number in range(10):
-                    near.sendall(record(1000 + who, number))
-                time.sleep(random.random() / 50)
-                os.kill(pid, signal.SIGKILL)
-                for number in range(10, 20):
-                    near.sendall(record(1000 + who, number))
-    over.set()
-    reader.result()
-    assert all(newest[1000 + who] == 19 for who in range(1, 41))
-
-
-def vi_waits(sock: socket.socket) -> bool:
-    endpoint = vi.find(sock.fileno())
-    assert endpoint is not None
-    return bool(endpoint.describe()["waiting"])
-
-
-@EXPOSED
-def test_receivers_that_are_killed_at_any_moment(pair: Pair, exposed: bool) -> None:
-    """Whoever reads next finds the stream in order: whole bytes may be gone with the dead, none comes twice."""
-    near, far = pair
-    over = threading.Event()
-    if exposed:
-        assert near.fileno() != far.fileno()
-
-    def send() -> None:
-        number = 0
-        while not over.is_set():
-            far.sendall(number.to_bytes(8, "big") * 13)
-            number += 1
-        far.shutdown(socket.SHUT_WR)
-
-    sender = Task(send)
-    newest = -1
-    for _ in range(40):
-        with Gate() as ready:
-
-            def child(ready: Gate = ready) -> None:
-                ready.open()
-                while True:
-                    near.recv(8)
-
-            with forked(child) as pid:
-                ready.wait()
-                time.sleep(random.random() / 50)
-                os.kill(pid, signal.SIGKILL)
-                until(lambda pid=pid: state_of(pid) == "Z", "the zombie")
-                for _ in range(50):
-                    data = read_exactly(near, 8)
-                    assert int.from_bytes(data, "big") >= newest
-                    newest = int.from_bytes(data, "big")
-    over.set()
-    while data := near.recv(8):
-        assert int.from_bytes(data, "big") >= newest
-        newest = int.from_bytes(data, "big")
-    sender.result()
+    with stopped_with(side_of(near), turn), interrupted(lambda: handle(near), 1), raises_errno(number):
+        near.sendall(b"x") if turn == SENDING else near.recv(1)
 
 
 def echo(sock: socket.socket) -> None:
@@ -531,42 +305,3 @@ def test_a_child_that_was_killed_and_not_reaped_holds_nothing() -> None:
         for _ in range(10):
             exchange(pair)
         pair.check_path()
-
-
-def idle(sock: socket.socket) -> None:
-    assert sock.recv(1) == b""
-
-
-def test_calls_do_not_wait_for_one_that_takes_the_connection_out() -> None:
-    """It waits for a second when the peer is stopped, and holds no turn meanwhile. Other threads run, and calls keep
-    their timeouts."""
-    for _ in range(5):
-        if calls_while_it_leaves():
-            return
-    pytest.fail("the leaver had always given up before the calls were over")
-
-
-def calls_while_it_leaves() -> bool:
-    """Whether it still waited for its peer when all calls had returned. (Not if this machine stood still.)"""
-    with spawn("ring", idle) as (near, child):
-        side = side_of(near)
-        endpoint = vi.find(near.fileno())
-        assert endpoint is not None
-        os.kill(child.pid, signal.SIGSTOP)
-        until(lambda: state_of(child.pid) == "T", "the stop")
-        leaver = Task(endpoint.leave)
-        until(lambda: endpoint.describe()["leaving"] or not leaver.is_alive(), "the leaver")
-        for turn in (RECEIVING, SENDING):
-            side.take(turn)
-            side.end(turn)
-        near.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            near.recv(1)
-        near.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            near.recv(1)
-        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
-        in_time = bool(endpoint.describe()["leaving"])
-        os.kill(child.pid, signal.SIGCONT)
-        assert leaver.result()
-        return in_time

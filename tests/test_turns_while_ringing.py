@@ -21,10 +21,11 @@ import pytest
 from differential.processes import forked
 from hostile import EXPOSED, Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, Task, deadline, poll_mask, read_exactly, until
-from test_turns_while_waiting import nothing_to_receive, side_of
+from pairs import KernelSocket, Task, poll_mask, read_exactly, until
+from test_turns_while_waiting import RECEIVING, SENDING, nothing_to_receive, side_of, take_turn
 
-RECEIVING, SENDING = 0, 1
+pytestmark = pytest.mark.usefixtures("bounded")
+
 ATTEMPTS = 20
 """To be within some milliseconds of something, on a loaded machine too. Each with a connection of its own."""
 
@@ -37,20 +38,20 @@ CALLS: Calls = {
 """What rings, and how many doorbell bytes it counts."""
 
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(40):
-        yield
+@contextlib.contextmanager
+def choked(peer: Peer) -> Iterator[socket.socket]:
+    """The kernel takes no byte of the victim's any more: the peer, whose descriptor is exposed, has counted all
+    doorbell bytes as taken, and has taken none. Yields the victim's kernel socket."""
+    with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
+        choke(peer, raw)
+        yield raw
 
 
-@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
-def publishes(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+def make_room(raw: socket.socket) -> None:
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
 
 
 def choke(peer: Peer, raw: socket.socket) -> None:
-    """The kernel takes no byte of the victim's any more: the peer, whose descriptor is exposed, has counted all
-    doorbell bytes as taken, and has taken none. `raw` is the victim's kernel socket."""
     half = 1 - peer.side
     peer.victim.sendall(b"unseen")
     peer.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -80,8 +81,7 @@ def turn_while_ringing(peer: Peer, call: str) -> bool:
     and somebody has the turn and sees to room. Whether that was before the victim gave up: then its bytes go out."""
     half, side = 1 - peer.side, side_of(peer.victim)
     count, ring = CALLS[call]
-    with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw, peer.victim.dup() as beside:
-        choke(peer, raw)
+    with choked(peer) as raw, peer.victim.dup() as beside:
         rung, before = peer.region.get(half, "rung"), in_kernel(raw)
         caller = Task(ring, peer)
         while peer.region.get(half, "rung") != rung + count:
@@ -92,7 +92,7 @@ def turn_while_ringing(peer: Peer, call: str) -> bool:
             count += 1
             while not library().turn_try(side, SENDING):
                 time.sleep(0)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+            make_room(raw)
             library().turn_end(side, SENDING)
             caller.result()
             limit = time.monotonic() + 0.2  # (a request is not answered by a thread of the test's)
@@ -142,7 +142,7 @@ def test_a_receive_that_waits_for_the_end_of_a_post_holds_no_turn(publishes: boo
 
 def die_in_turn_to_send(side: int) -> None:
     """Its thread ends. (To the next one it makes no difference whether a process did.)"""
-    holder = threading.Thread(target=lambda: until(lambda: library().turn_try(side, SENDING), "the turn"))
+    holder = threading.Thread(target=take_turn, args=(side, SENDING))
     holder.start()
     holder.join()
 
@@ -173,16 +173,29 @@ class TooLate(Exception):
     """The machine was busy: what was to be shown has not begun."""
 
 
-def attempts(publishes: bool, body: Callable[[Peer], None]) -> None:
-    """Three that are in time, each with a connection of its own."""
-    done = 0
-    for _ in range(ATTEMPTS):
-        with on_ring(publishes) as peer, contextlib.suppress(TooLate):
-            body(peer)
-            done += 1
-        if done == 3:
-            return
-    pytest.fail("always too late")
+def in_time(body: Callable[[Peer], None]) -> Callable[[bool], None]:
+    """A test: three attempts that are in time, each with a connection of its own."""
+
+    def test(publishes: bool) -> None:
+        done = 0
+        for _ in range(ATTEMPTS):
+            with on_ring(publishes) as peer, contextlib.suppress(TooLate):
+                body(peer)
+                done += 1
+            if done == 3:
+                return
+        pytest.fail("always too late")
+
+    test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
+    return test
+
+
+def result_in_time(task: Task) -> object:
+    """Unless the call has given up meanwhile."""
+    try:
+        return task.result()
+    except ConnectionError:
+        raise TooLate from None
 
 
 def rung_byte_comes(peer: Peer, raw: socket.socket, before: int) -> bool:
@@ -194,71 +207,56 @@ def rung_byte_comes(peer: Peer, raw: socket.socket, before: int) -> bool:
     return in_kernel(raw) == before + count
 
 
-def test_a_doorbell_byte_for_which_a_dead_holder_found_no_room_is_sent(publishes: bool) -> None:
+@in_time
+def test_a_doorbell_byte_for_which_a_dead_holder_found_no_room_is_sent(peer: Peer) -> None:
     """Nobody waits for room any more when the one who did is dead, and another one was killed in a turn: who takes
     that over waits."""
-
-    def body(peer: Peer) -> None:
-        half, side = 1 - peer.side, side_of(peer.victim)
-        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
-            choke(peer, raw)
-            rung, before = peer.region.get(half, "rung"), in_kernel(raw)
-            with forked(lambda: peer.victim.send(b"x")) as pid:
-                while peer.region.get(half, "rung") != rung + 1:
-                    time.sleep(0)  # (the test's deadline ends this)
-                os.kill(pid, signal.SIGKILL)
-                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-            die_in_turn_to_send(side)
-            sender = Task(peer.victim.send, b"y")
-            while peer.region.get(half, "rung") != rung + 2:
-                time.sleep(0)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
-            came = rung_byte_comes(peer, raw, before)
-            try:
-                sender.result()
-            except ConnectionError:
-                raise TooLate from None
-            assert came
-
-    attempts(publishes, body)
-
-
-def test_a_doorbell_byte_is_sent_behind_the_turn_of_one_that_was_stopped(publishes: bool) -> None:
-    """For longer than bytes may find no room, but not for so long that it waits for room itself."""
-
-    def body(peer: Peer) -> None:
-        half, side = 1 - peer.side, side_of(peer.victim)
-        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
-            choke(peer, raw)
-            rung, before = peer.region.get(half, "rung"), in_kernel(raw)
-            began = time.monotonic()
-            sender = Task(peer.victim.send, b"x")
+    half, side = 1 - peer.side, side_of(peer.victim)
+    with choked(peer) as raw:
+        rung, before = peer.region.get(half, "rung"), in_kernel(raw)
+        with forked(lambda: peer.victim.send(b"x")) as pid:
             while peer.region.get(half, "rung") != rung + 1:
-                time.sleep(0)
-            while not library().turn_try(side, SENDING):
-                time.sleep(0)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
-            time.sleep(max(began + 0.18 - time.monotonic(), 0))
-            held = time.monotonic() - began
-            library().turn_end(side, SENDING)
-            came = rung_byte_comes(peer, raw, before)
-            try:
-                sender.result()
-            except ConnectionError:
-                raise TooLate from None
-            if held > 0.19:
-                raise TooLate
-            assert came
+                time.sleep(0)  # (the test's deadline ends this)
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        die_in_turn_to_send(side)
+        sender = Task(peer.victim.send, b"y")
+        while peer.region.get(half, "rung") != rung + 2:
+            time.sleep(0)
+        make_room(raw)
+        came = rung_byte_comes(peer, raw, before)
+        result_in_time(sender)
+        assert came
 
-    attempts(publishes, body)
+
+@in_time
+def test_a_doorbell_byte_is_sent_behind_the_turn_of_one_that_was_stopped(peer: Peer) -> None:
+    """For longer than bytes may find no room, but not for so long that it waits for room itself."""
+    half, side = 1 - peer.side, side_of(peer.victim)
+    with choked(peer) as raw:
+        rung, before = peer.region.get(half, "rung"), in_kernel(raw)
+        began = time.monotonic()
+        sender = Task(peer.victim.send, b"x")
+        while peer.region.get(half, "rung") != rung + 1:
+            time.sleep(0)
+        while not library().turn_try(side, SENDING):
+            time.sleep(0)
+        make_room(raw)
+        time.sleep(max(began + 0.18 - time.monotonic(), 0))
+        held = time.monotonic() - began
+        library().turn_end(side, SENDING)
+        came = rung_byte_comes(peer, raw, before)
+        result_in_time(sender)
+        if held > 0.19:
+            raise TooLate
+        assert came
 
 
 def urgent_byte_that_came(peer: Peer) -> bytes:
     """The first urgent byte finds no room in the kernel, the second one no credit. Empty if it took too long."""
     half = 1 - peer.side
-    with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw, peer.victim.dup() as beside:
+    with choked(peer) as raw, peer.victim.dup() as beside:
         beside.settimeout(None)
-        choke(peer, raw)
         rung = peer.region.get(half, "rung")
         sender = Task(peer.victim.send, b"1", socket.MSG_OOB)
         while peer.region.get(half, "rung") != rung + 2:
@@ -269,7 +267,7 @@ def urgent_byte_that_came(peer: Peer) -> bytes:
                     beside.send(bytes(8192), socket.MSG_DONTWAIT)
             with pytest.raises(BlockingIOError):
                 beside.send(b"2", socket.MSG_OOB | socket.MSG_DONTWAIT)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+            make_room(raw)
             sender.result()
             peer.tcp.setblocking(False)
             while True:  # (the test's deadline ends this)

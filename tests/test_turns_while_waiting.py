@@ -5,32 +5,21 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 from differential.processes import Gate, forked
-from hostile import EXPOSED, GO_ON, GONE, LEFT, RETURNING, Peer, on_ring
+from hostile import EXPOSED, GO_ON, GONE, LEFT, RETURNING, Peer
 from native.ring import library
-from pairs import SECONDS, KernelSocket, Task, deadline, payload, poll_mask, read_exactly, until
+from pairs import SECONDS, KernelSocket, Task, payload, poll_mask, read_exactly, until
 
 from fastsock._native import vi
 
+pytestmark = pytest.mark.usefixtures("bounded")
+
 WAITS = 1
-RECEIVING = 0
+RECEIVING, SENDING = 0, 1
 ATTEMPTS = 50
 """To be within a few milliseconds of something, on a loaded machine too."""
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(40):
-        yield
-
-
-@pytest.fixture(params=[False, True], ids=["seeker", "publisher"])
-def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
-    with on_ring(request.param) as made:
-        yield made
 
 
 def side_of(sock: socket.socket) -> int:
@@ -40,8 +29,8 @@ def side_of(sock: socket.socket) -> int:
     return int(endpoint.describe()["side"])
 
 
-def take_turn(side: int) -> None:
-    until(lambda: library().turn_try(side, RECEIVING), "the turn")
+def take_turn(side: int, turn: int = RECEIVING) -> None:
+    until(lambda: library().turn_try(side, turn), "the turn")
 
 
 def detached(peer: Peer) -> socket.socket:
@@ -79,32 +68,14 @@ def test_a_leaver_that_waits_for_the_peer_holds_no_turn(peer: Peer) -> None:
     with beside:
         leaver = collected(peer, 5000)
         beside.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
-        take_turn(side)
-        library().turn_end(side, RECEIVING)
+        for turn in (RECEIVING, SENDING):
+            take_turn(side, turn)
+            library().turn_end(side, turn)
         nothing_to_receive(beside)
         assert peer.region.get(peer.side, "settled") == 0, "those calls have waited until the leaver gave up"
         give_back(peer, payload(5000))
         with leaver.result() as raw:
             assert read_exactly(raw, 5000) == payload(5000)
-
-
-def test_a_forked_sibling_s_calls_go_on_beside_a_leaver(peer: Peer) -> None:
-    def call() -> None:
-        nothing_to_receive(peer.victim)
-        peer.victim.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
-        peer.region.set(theirs, "finack", 77)  # a word of the region that nobody else writes
-        over.wait()
-
-    theirs, asked = 1 - peer.side, Gate()
-    with Gate() as over, asked, forked(lambda: (asked.wait(), call())):
-        leaver = collected(peer, 5000)
-        asked.open()
-        until(lambda: peer.region.get(theirs, "finack") == 77, "the sibling's calls return")
-        assert peer.region.get(peer.side, "settled") == 0, "they have waited until the leaver gave up"
-        give_back(peer, payload(5000))
-        with leaver.result() as raw:
-            assert read_exactly(raw, 5000) == payload(5000)
-        over.open()
 
 
 def test_a_receive_that_blocks_beside_a_leaver_gets_what_it_had_taken(peer: Peer) -> None:

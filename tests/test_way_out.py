@@ -5,16 +5,12 @@ import logging
 import os
 import re
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from hostile import events
+from hostile import events, runs
 from pairs import KernelSocket, Pair, Task, fill, make_pair, path_of, pattern, payload, read_exactly, read_to_eof, until
-
-import fastsock
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -25,33 +21,42 @@ def kind() -> str:
     return "ring"
 
 
-def test_a_detached_descriptor_is_read_and_written_raw(pair: Pair) -> None:
+@pytest.mark.parametrize(
+    ("size", "read", "exposed"),
+    [
+        *((size, 0, False) for size in (0, 1, 12, 48, 49, 5_000, 100_000, 700_000)),
+        (20_000, 7_001, False),
+        (400, 400, True),
+        (400, 2, True),
+    ],
+    ids=lambda value: {False: "", True: "exposed"}.get(value) if isinstance(value, bool) else str(value),
+)
+def test_a_detached_descriptor_is_read_and_written_raw(
+    pair: Pair, size: int, read: int, exposed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What lay unread is sent again, and no doorbell byte is left in front of it, nor behind."""
     near, far = pair
+    data = payload(size)
+    if exposed:
+        assert near.fileno() != far.fileno()
     near.sendall(b"before")
     assert far.recv(100) == b"before"
-    raw = KernelSocket(fileno=near.detach())
-    with raw:
-        far.sendall(b"to the raw one")
-        assert read_exactly(raw, 14) == b"to the raw one"
-        raw.sendall(b"from the raw one")
-        assert read_exactly(far, 16) == b"from the raw one"
-        assert fastsock.path_of(far).path == "tcp"
+    for at in range(0, size, 4 if exposed else max(size, 1)):
+        far.sendall(data[at : at + (4 if exposed else size)])
+    assert read_exactly(near, read) == data[:read]
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert not events(caplog, "fastsock.bridge"), "the peer could take part"
+        if size == read:
+            with pytest.raises(BlockingIOError):
+                raw.recv(1, socket.MSG_DONTWAIT)
+        far.sendall(b"and on")
+        assert read_exactly(raw, size - read + 6) == data[read:] + b"and on"
+        raw.sendall(b"answer")
+        assert read_exactly(far, 6) == b"answer"
+        assert path_of(far) == "tcp"
         far.shutdown(socket.SHUT_WR)
         assert raw.recv(1) == b""
     assert far.recv(1) == b""
-
-
-def test_both_ends_detached(pair: Pair) -> None:
-    near, far = pair
-    for _ in range(100):
-        near.sendall(b"x" * 100)
-        assert read_exactly(far, 100) == b"x" * 100
-    raw_near, raw_far = (KernelSocket(fileno=sock.detach()) for sock in pair)
-    with raw_near, raw_far:
-        raw_near.sendall(b"hello")
-        assert read_exactly(raw_far, 5) == b"hello"
-        raw_far.sendall(b"world")
-        assert read_exactly(raw_near, 5) == b"world"
 
 
 def test_both_ends_leave_at_once() -> None:
@@ -73,88 +78,9 @@ def test_both_ends_leave_at_once() -> None:
     assert sorted(took)[-3] < 0.5, took  # (the machine may stand still once or twice)
 
 
-def test_a_peer_asleep_in_recv_follows(pair: Pair) -> None:
-    near, far = pair
-    waiting = Task(far.recv, 100).until_asleep()
-    with KernelSocket(fileno=near.detach()) as raw:
-        raw.sendall(b"after")
-        assert waiting.result() == b"after"
-        again = Task(far.recv, 100).until_asleep()
-        raw.sendall(b"again")
-        assert again.result() == b"again"
-
-
-def test_exposed_descriptors_keep_no_doorbell_bytes(pair: Pair) -> None:
-    near, far = pair
-    near.fileno()
-    far.fileno()
-    for _ in range(50):
-        far.sendall(b"ring")
-        far.sendall(b"ring")
-        assert read_exactly(near, 8) == b"ringring"
-    with KernelSocket(fileno=near.detach()) as raw:
-        raw.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            raw.recv(1)
-        raw.setblocking(True)
-        far.sendall(b"real")
-        assert read_exactly(raw, 4) == b"real"
-
-
 @pytest.fixture(autouse=True)
 def logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fastsock")
-
-
-def running(process: int) -> bool:
-    """Whether a process runs that is not ours to wait for. (A zombie has ended.)"""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.parametrize("size", [1, 12, 48, 49, 5_000, 100_000, 700_000])
-def test_unread_bytes_are_sent_again(pair: Pair, size: int, caplog: pytest.LogCaptureFixture) -> None:
-    near, far = pair
-    data = payload(size)
-    far.sendall(data)
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert not events(caplog, "fastsock.bridge"), "the peer could take part"
-        far.sendall(b"and on")
-        assert read_exactly(raw, size + 6) == data + b"and on"
-        raw.sendall(b"answer")
-        assert read_exactly(far, 6) == b"answer"
-        assert path_of(far) == "tcp"
-
-
-def test_a_descriptor_read_in_part(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(payload(20_000))
-    assert read_exactly(near, 7_001) == payload(20_000)[:7_001]
-    with KernelSocket(fileno=near.detach()) as raw:
-        far.sendall(b"!")
-        assert read_exactly(raw, 13_000) == payload(20_000)[7_001:] + b"!"
-
-
-def test_unread_bytes_behind_doorbell_bytes(pair: Pair) -> None:
-    near, far = pair
-    near.fileno()
-    for _ in range(5):
-        far.sendall(b"ring")
-    assert near.recv(2) == b"ri"
-    with KernelSocket(fileno=near.detach()) as raw:
-        far.sendall(b"!")
-        assert read_exactly(raw, 19) == b"ng" + b"ring" * 4 + b"!"
-
-
-def test_a_closed_peer_s_bytes_cross_a_bridge(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(payload(300_000))
-    far.close()
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read_to_eof(raw) == payload(300_000)
-        assert raw.recv(1) == b""
 
 
 def test_a_half_closed_peer_gets_its_answer_over_a_bridge(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -170,7 +96,7 @@ def test_a_half_closed_peer_gets_its_answer_over_a_bridge(pair: Pair, caplog: py
         assert read_exactly(far, 100_000) == payload(100_000, 1)
     assert far.recv(1) == b""
     far.close()
-    until(lambda: not running(bridge), "the bridge's end")
+    until(lambda: not runs(bridge), "the bridge's end")
 
 
 @pytest.mark.parametrize("leaver", [0, 1], ids=["near", "far"])
@@ -195,17 +121,3 @@ def test_an_end_shut_in_both_directions_loses_nothing(kind: str, leaver: int) ->
             ends[leaver] = raw
             assert read_to_eof(ends[1]) == pattern(filled)
             assert read_to_eof(ends[0]) == b"unread"
-
-
-def test_a_subprocess_reads_the_stream(pair: Pair) -> None:
-    near, far = pair
-    near.sendall(b"a line before\n")
-    assert far.recv(100) == b"a line before\n"
-    fd = near.detach()
-    child = subprocess.Popen(
-        [sys.executable, "-c", "import os; os.write(1, os.read(0, 100).upper())"], stdin=fd, stdout=fd
-    )
-    os.close(fd)
-    far.sendall(b"to the child")
-    assert read_to_eof(far) == b"TO THE CHILD"
-    assert child.wait(10) == 0

@@ -1,13 +1,11 @@
 """The way out under attack: kills, stops, both ends at once, several holders, more than the kernel takes."""
 
 import contextlib
-import gc
 import logging
 import mmap
 import os
 import random
 import resource
-import select
 import signal
 import socket
 import struct
@@ -15,28 +13,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from differential.processes import Gate, forked
-from hostile import events, open_descriptors
+from hostile import events
 from pairs import (
     SECONDS,
     KernelSocket,
     Pair,
     Task,
     fill,
-    make_pair,
     path_of,
     pattern,
     payload,
     read_exactly,
     read_to_eof,
 )
-from processes import running as spawned
+from processes import running, settle
 
 import fastsock
-from fastsock._native import connector, vi
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -47,21 +42,8 @@ def kind() -> str:
     return "ring"
 
 
-class Counter:
-    """A number that forked processes share."""
-
-    def __init__(self) -> None:
-        self._map = mmap.mmap(-1, 8)
-
-    def set(self, value: int) -> None:
-        self._map[:] = struct.pack("q", value)
-
-    def get(self) -> int:
-        return int(struct.unpack("q", self._map[:])[0])
-
-
 @contextlib.contextmanager
-def connected_process(body: Callable[[socket.socket], object]) -> Iterator[tuple[socket.socket, int]]:
+def other_process(body: Callable[[socket.socket], object]) -> Iterator[tuple[socket.socket, int]]:
     """A connection on the ring whose far end is in a forked process, which runs `body` on it."""
     with fastsock.configure(move_after=0), fastsock.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -70,51 +52,43 @@ def connected_process(body: Callable[[socket.socket], object]) -> Iterator[tuple
         def far_end() -> None:
             with fastsock.socket() as far:
                 far.connect(listener.getsockname())
-                while far.recv(1) == b"?":
-                    far.sendall(b"r" if path_of(far) == "ring" else b"t")
+                settle(far, leads=False)
                 body(far)
 
-        with forked(far_end) as pid:
-            near, _ = listener.accept()
-            with near:
-                answer = b""
-                while answer != b"r" or path_of(near) != "ring":
-                    near.sendall(b"?")
-                    answer = near.recv(1)
-                near.sendall(b"!")
-                yield near, pid
+        with forked(far_end) as pid, listener.accept()[0] as near:
+            settle(near)
+            yield near, pid
 
 
-def read_what_comes(raw: socket.socket) -> bytes:
-    """Up to the end of the stream or its reset."""
-    received = bytearray()
-    with contextlib.suppress(ConnectionResetError):
-        while chunk := raw.recv(65536):
-            received += chunk
-    return bytes(received)
+def killed_later(pid: int, seconds: float) -> None:
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_peer_is_killed_around_the_way_out(seed: int) -> None:
     """What it had sent arrives, whenever it dies."""
     chance = random.Random(seed)
-    sent, stream = Counter(), pattern(1 << 22)
+    sent, stream, received = mmap.mmap(-1, 8), pattern(1 << 22), bytearray()
 
     def send(far: socket.socket) -> None:
         done = 0
         while done < len(stream):
-            size = chance.choice((1, 30, 500, 9_000, 60_000))
-            far.sendall(stream[done : done + size])
-            done += size
-            sent.set(min(done, len(stream)))
+            part = stream[done : done + chance.choice((1, 30, 500, 9_000, 60_000))]
+            far.sendall(part)
+            done += len(part)
+            sent[:] = struct.pack("q", done)
 
-    with connected_process(send) as (near, pid):
-        before = read_exactly(near, chance.randrange(200_000))
-        late = Task(lambda: (time.sleep(chance.random() * 0.002), os.kill(pid, signal.SIGKILL), sent.get())[-1])
+    with other_process(send) as (near, pid):
+        received += read_exactly(near, chance.randrange(200_000))
+        late = Task(killed_later, pid, chance.random() * 0.002)
         time.sleep(chance.random() * 0.002)
         with KernelSocket(fileno=near.detach()) as raw:
-            at_least = late.result()
-            received = before + read_what_comes(raw)
+            late.result()
+            at_least = struct.unpack("q", sent[:])[0]
+            with contextlib.suppress(ConnectionResetError):
+                while chunk := raw.recv(65536):
+                    received += chunk
     assert received == stream[: len(received)]
     assert len(received) >= at_least
 
@@ -123,19 +97,17 @@ def test_the_peer_is_killed_around_the_way_out(seed: int) -> None:
 def test_the_leaver_is_killed_around_the_way_out(seed: int) -> None:
     """Its peer is held for a moment at most."""
     chance = random.Random(seed)
-    reading = Counter()
 
     def leave(far: socket.socket) -> None:
-        reading.set(1)
+        reading.open()
         read_exactly(far, chance.randrange(200_000))
         with KernelSocket(fileno=far.detach()) as raw:
             while raw.recv(65536):
                 pass
 
-    with connected_process(leave) as (near, pid):
-        while not reading.get():
-            time.sleep(0.0001)
-        late = Task(lambda: (time.sleep(chance.random() * 0.004), os.kill(pid, signal.SIGKILL)))
+    with Gate() as reading, other_process(leave) as (near, pid):
+        reading.wait()
+        late = Task(killed_later, pid, chance.random() * 0.004)
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             while True:
                 near.sendall(pattern(1 << 16))
@@ -145,17 +117,15 @@ def test_the_leaver_is_killed_around_the_way_out(seed: int) -> None:
 @pytest.mark.parametrize("unread", [0, 5, 200_000])
 def test_a_stopped_peer(unread: int) -> None:
     """It cannot take part, and holds nobody up for long; what it sends when it goes on arrives."""
-    sent, gate = Gate(), Gate()
 
     def send(far: socket.socket) -> None:
-        far.sendall(payload(unread))
-        far.sendall(b"|")
+        far.sendall(payload(unread) + b"|")
         sent.open()
         gate.wait()
         far.sendall(b"and on")
         assert read_exactly(far, 6) == b"answer"
 
-    with sent, gate, connected_process(send) as (near, pid):
+    with Gate() as sent, Gate() as gate, other_process(send) as (near, pid):
         assert near.recv(1, socket.MSG_PEEK)
         sent.wait()
         os.kill(pid, signal.SIGSTOP)
@@ -195,109 +165,25 @@ def test_both_ends_leave_at_once(pair: Pair, seed: int) -> None:
         assert [task.result() for task in reading] == [streams[1] * 2, streams[0] * 2]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_data_in_flight_both_ways(pair: Pair, seed: int) -> None:
-    """The peer's threads send and receive without a pause while the other end leaves."""
-    chance = random.Random(seed)
+@pytest.mark.parametrize("full", ["near", "far"])
+def test_a_plug(pair: Pair, full: str) -> None:
+    """Its zero bytes, which keep POLLOUT away, reach nobody, and whose ring was full becomes writable again."""
     near, far = pair
-    up, down = payload(600_000, 1), payload(900_000, 2)
-    sending, receiving = Task(far.sendall, down), Task(read_exactly, far, len(up))
-    read = read_exactly(near, chance.randrange(500_000))
-    written = chance.randrange(200_000)
-    near.sendall(up[:written])
+    sender = near if full == "near" else far
+    assert sender.fileno() >= 0
+    expected = pattern(fill(sender)) + b"and on"
+    if full == "near":
+        far.sendall(b"unread")
     with KernelSocket(fileno=near.detach()) as raw:
-        going_on = Task(raw.sendall, up[written:])
-        assert read + read_exactly(raw, len(down) - len(read)) == down
+        if full == "near":
+            assert read_exactly(raw, 6) == b"unread"
+        sender, receiver = (raw, far) if full == "near" else (far, raw)
+        going_on = Task(sender.sendall, b"and on")
+        assert read_exactly(receiver, len(expected)) == expected
         going_on.result()
-        sending.result()
-        assert receiving.result() == up
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_peer_that_polls_by_edge_goes_on(pair: Pair, seed: int) -> None:
-    """It is refused while the leaver takes what lies unread, and hears when it may send again."""
-    chance = random.Random(seed)
-    near, far = pair
-    stream = payload(600_000, seed)
-    far.setblocking(False)
-
-    def send() -> None:
-        sent = 0
-        with select.epoll() as poller:
-            poller.register(far, select.EPOLLOUT | select.EPOLLET)
-            while sent < len(stream):
-                try:
-                    sent += far.send(stream[sent : sent + 1000])
-                except BlockingIOError:
-                    assert poller.poll(SECONDS), f"no edge after {sent} bytes"
-
-    sending = Task(send)
-    read = read_exactly(near, chance.randrange(300_000))
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read + read_exactly(raw, len(stream) - len(read)) == stream
-    sending.result()
-
-
-def test_threads_asleep_on_the_leaving_socket(pair: Pair) -> None:
-    """They go on in the kernel with whoever got the descriptor."""
-    near, far = pair
-    ours, theirs = socket.socketpair()
-    sleeping = Task(near.recv, 100).until_asleep()
-    with ours, theirs:
-        fastsock.patch()
-        try:
-            passing = fastsock.socket(fileno=ours.detach())
-            with passing:
-                socket.send_fds(passing, [b"!"], [near.fileno()])
-                _, numbers, _, _ = socket.recv_fds(theirs, 1, 1)
-        finally:
-            fastsock.unpatch()
-    with KernelSocket(fileno=numbers[0]) as raw:
-        far.sendall(b"for the sleeper")
-        assert sleeping.result() == b"for the sleeper"
-        far.sendall(b"for the other")
-        assert read_exactly(raw, 13) == b"for the other"
-
-
-def test_more_than_the_kernel_takes() -> None:
-    """The kernel takes a part of what lay unread, and a bridge carries the rest."""
-    with fastsock.configure(window=1024, memory_cap=1 << 30), make_pair("ring") as (near, far):
-        far.setblocking(False)
-        sent = fill(far)
-        assert sent > 20_000_000
-        far.setblocking(True)
-        with KernelSocket(fileno=near.detach()) as raw:
-            following = Task(far.sendall, b"and on")
-            received = read_exactly(raw, sent + 6)
-            following.result()
-            assert received == pattern(sent) + b"and on"
-            raw.sendall(b"answer")
-            assert read_exactly(far, 6) == b"answer"
-
-
-def test_a_plugged_peer(pair: Pair) -> None:
-    """Its zero bytes, which keep POLLOUT away, reach nobody, and it becomes writable again."""
-    near, far = pair
-    far.fileno()
-    sent = fill(far)
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read_exactly(raw, sent) == pattern(sent)
-        far.sendall(b"and on")
-        assert read_exactly(raw, 6) == b"and on"
-        raw.sendall(pattern(1 << 20))
-        assert read_exactly(far, 1 << 20) == pattern(1 << 20)
-
-
-def test_a_plugged_leaver(pair: Pair) -> None:
-    near, far = pair
-    near.fileno()
-    sent = fill(near)
-    far.sendall(b"unread")
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read_exactly(raw, 6) == b"unread"
-        going_on = Task(raw.sendall, b"and on")
-        assert read_exactly(far, sent + 6) == pattern(sent) + b"and on"
-        going_on.result()
+        answering = Task(receiver.sendall, pattern(1 << 20))
+        assert read_exactly(sender, 1 << 20) == pattern(1 << 20)
+        answering.result()
 
 
 @pytest.fixture
@@ -355,29 +241,6 @@ def test_a_forked_peer_answers(pair: Pair, caplog: pytest.LogCaptureFixture) -> 
             assert read_to_eof(raw) == b""
 
 
-def test_the_peer_leaves_first(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(payload(100_000))
-    with KernelSocket(fileno=far.detach()) as raw_far:
-        raw_far.sendall(b"raw")
-        with KernelSocket(fileno=near.detach()) as raw_near:
-            assert read_exactly(raw_near, 100_003) == payload(100_000) + b"raw"
-            raw_near.sendall(b"answer")
-            assert read_exactly(raw_far, 6) == b"answer"
-
-
-def test_reset_by_the_reader_behind_a_bridge(pair: Pair) -> None:
-    """Closing with bytes unread resets the connection, as in TCP."""
-    near, far = pair
-    far.sendall(payload(100_000))
-    far.shutdown(socket.SHUT_WR)
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert raw.recv(10)
-    far.settimeout(SECONDS)
-    with pytest.raises(ConnectionResetError):
-        far.recv(1)
-
-
 def test_no_resources_for_a_bridge(pair: Pair) -> None:
     """Then a detached connection stays on the ring, where it is found again, and passing on says so."""
     near, far = pair
@@ -395,34 +258,6 @@ def test_no_resources_for_a_bridge(pair: Pair) -> None:
         assert read_to_eof(again) == b"unread"
         again.sendall(b"answer")
         assert far.recv(100) == b"answer"
-
-
-def mappings() -> int:
-    return len(Path("/proc/self/maps").read_text().splitlines())
-
-
-@pytest.mark.parametrize("closes", [False, True], ids=["sent again", "bridged"])
-def test_nothing_is_left_behind(closes: bool) -> None:
-    def once() -> None:
-        with make_pair("ring") as (near, far):
-            far.sendall(payload(5_000))
-            if closes:
-                far.shutdown(socket.SHUT_WR)
-            with KernelSocket(fileno=near.detach()) as raw:
-                assert read_exactly(raw, 5_000) == payload(5_000)
-
-    for _ in range(70):  # until the caches of regions are full
-        once()
-    gc.collect()
-    before, mapped, endpoints = open_descriptors(), mappings(), len(vi.endpoints())
-    memory = connector.memory_used()
-    for _ in range(60):
-        once()
-    gc.collect()
-    assert open_descriptors() <= before
-    assert connector.memory_used() <= memory
-    assert len(vi.endpoints()) <= endpoints
-    assert mappings() <= mapped + 5
 
 
 def test_a_bridge_of_a_program_that_ends() -> None:
@@ -489,7 +324,7 @@ def test_a_bridge_needs_no_lock_of_the_allocator() -> None:
             cross(range(start, start + 6))
             say("crossed")
     """
-    with spawned(program, MALLOC_ARENA_MAX="1") as process:
+    with running(program, MALLOC_ARENA_MAX="1") as process:
         assert process.line(40) == "compiled"  # it compiles
         for _ in range(10):
             assert process.line() == "crossed"

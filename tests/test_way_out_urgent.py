@@ -1,26 +1,48 @@
-"""Urgent bytes before, during and after the way out: no byte of the stream is lost or doubled on their account."""
+"""Urgent bytes before, during and after the way out, and across a bridge: no byte of the stream is lost or doubled on
+their account, and the other end hears of them at their place, as on TCP."""
 
+import array
+import contextlib
+import fcntl
+import os
 import random
+import re
 import select
+import signal
 import socket
+import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hostile import FIN, OOB, Peer, hostile
-from pairs import SECONDS, KernelSocket, Pair, Task, deadline, make_pair, payload, read_exactly, read_to_eof, until
+from pairs import (
+    KernelSocket,
+    Pair,
+    Task,
+    fill,
+    make_pair,
+    path_of,
+    pattern,
+    payload,
+    poll_mask,
+    read_exactly,
+    read_to_eof,
+    until,
+)
 
+import fastsock
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(40):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
+
+SIOCATMARK = getattr(termios, "SIOCATMARK", 0x8905)
+EXPOSED = pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+INLINE = pytest.mark.parametrize("inline", [0, 1], ids=["apart", "in-line"])
 
 
 @pytest.fixture(params=["kernel", "ring"])
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    with make_pair(request.param) as made:
-        yield made
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def expose(sock: socket.socket, exposed: bool) -> None:
@@ -28,33 +50,40 @@ def expose(sock: socket.socket, exposed: bool) -> None:
         sock.fileno()
 
 
-def finish(sender: socket.socket, receiver: socket.socket, seed: int = 0) -> None:
-    """The rest of the stream, byte by byte, and its end."""
-    rest = payload(3000, seed)
-    sender.sendall(rest)
-    sender.shutdown(socket.SHUT_WR)
-    assert read_exactly(receiver, len(rest)) == rest
-    assert receiver.recv(1) == b""
+# ---- the way out ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
-@pytest.mark.parametrize("inline", [0, 1], ids=["apart", "in-line"])
-@pytest.mark.parametrize("read", [0, 2, 4, 6], ids="read-{}".format)
-def test_the_sender_of_an_urgent_byte_leaves(pair: Pair, read: int, inline: int, exposed: bool) -> None:
+@EXPOSED
+@INLINE
+@pytest.mark.parametrize("half_closed", [False, True], ids=["open", "half-closed"])
+@pytest.mark.parametrize("leaves", ["nobody", "sender", "receiver"])
+@pytest.mark.parametrize("read", [0, 2, 4, 6])
+def test_an_urgent_byte_and_who_leaves(
+    pair: Pair, read: int, leaves: str, half_closed: bool, inline: int, exposed: bool
+) -> None:
+    """Where both streams have ended the kernel no longer tells how far its stream was read; and behind the doorbell
+    bytes of a sender that leaves come bytes that nobody has counted."""
     near, far = pair
     expose(far, exposed)
     far.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, inline)
     expected = b"ab!cdef" if inline else b"abcdef"
+    if half_closed:
+        far.shutdown(socket.SHUT_WR)
+        assert near.recv(1) == b""
     near.send(b"ab!", socket.MSG_OOB)
     near.sendall(b"cd")
     near.sendall(b"ef")
     assert read_exactly(far, read) == expected[:read]
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read_exactly(far, len(expected) - read) == expected[read:]
-        finish(raw, far)
+    sender = KernelSocket(fileno=near.detach()) if leaves == "sender" else near
+    receiver = KernelSocket(fileno=far.detach()) if leaves == "receiver" else far
+    with sender, receiver:
+        rest = payload(3000)
+        sender.sendall(rest)
+        sender.shutdown(socket.SHUT_WR)
+        assert read_to_eof(receiver) == expected[read:] + rest
 
 
-@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+@EXPOSED
 def test_urgent_bytes_in_line_behind_the_way_out_are_all_read(pair: Pair, exposed: bool) -> None:
     """A kernel that is to keep urgent bytes apart drops one that nobody has read for the next one: it has to know that
     they are in line before the reader has seen that the sender left."""
@@ -64,60 +93,11 @@ def test_urgent_bytes_in_line_behind_the_way_out_are_all_read(pair: Pair, expose
     with KernelSocket(fileno=near.detach()) as raw:
         for byte in b"abc":
             raw.send(bytes([byte]), socket.MSG_OOB)
-        assert read_exactly(far, 3) == b"abc"
-        finish(raw, far)
+        raw.sendall(b"rest")
+    assert read_to_eof(far) == b"abcrest"
 
 
-@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
-@pytest.mark.parametrize("read", [2, 4, 6], ids="read-{}".format)
-def test_the_receiver_of_an_urgent_byte_leaves(pair: Pair, read: int, exposed: bool) -> None:
-    near, far = pair
-    expose(far, exposed)
-    near.send(b"ab!", socket.MSG_OOB)
-    near.sendall(b"cd")
-    near.sendall(b"ef")
-    assert read_exactly(far, read) == b"abcdef"[:read]
-    with KernelSocket(fileno=far.detach()) as raw:
-        assert read_exactly(raw, 6 - read) == b"abcdef"[read:]
-        finish(near, raw)
-
-
-@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
-@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
-def test_both_streams_have_ended(pair: Pair, leaves: bool, exposed: bool) -> None:
-    """The kernel no longer tells how far its stream was read."""
-    near, far = pair
-    expose(far, exposed)
-    far.shutdown(socket.SHUT_WR)
-    assert near.recv(1) == b""
-    near.send(b"ab!", socket.MSG_OOB)
-    near.sendall(b"cd")
-    near.shutdown(socket.SHUT_WR)
-    if leaves:
-        with KernelSocket(fileno=far.detach()) as raw:
-            assert read_to_eof(raw) == b"abcd"
-    else:
-        assert read_to_eof(far) == b"abcd"
-
-
-@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
-@pytest.mark.parametrize("read", [0, 2, 4], ids="read-{}".format)
-def test_both_streams_have_ended_and_the_sender_has_left(pair: Pair, read: int, exposed: bool) -> None:
-    """Behind the doorbell bytes come bytes that nobody has counted."""
-    near, far = pair
-    expose(far, exposed)
-    far.shutdown(socket.SHUT_WR)
-    assert near.recv(1) == b""
-    near.send(b"ab!", socket.MSG_OOB)
-    near.sendall(b"cd")
-    assert read_exactly(far, read) == b"abcd"[:read]
-    with KernelSocket(fileno=near.detach()) as raw:
-        raw.sendall(b"ef")
-        raw.shutdown(socket.SHUT_WR)
-    assert read_to_eof(far) == b"abcdef"[read:]
-
-
-@pytest.mark.parametrize("exposed", [False, True], ids=["unexposed", "exposed"])
+@EXPOSED
 def test_an_urgent_byte_is_the_kernels_last_and_both_streams_have_ended(exposed: bool) -> None:
     with make_pair("midstream") as (near, far):
         expose(far, exposed)
@@ -188,39 +168,106 @@ def test_urgent_bytes_in_a_stream_whose_sender_leaves(pair: Pair, seed: int) -> 
         sock.close()
 
     sending = Task(send)
-    got = b""
-    while piece := far.recv(10_000):
-        got += piece
+    got = read_to_eof(far)
     sending.result()
     # (An urgent byte that a later one follows before it is read is an ordinary one, on TCP.)
     assert len(got) - got.count(b"!") == len(stream) - stream.count(b"!")
     assert got.replace(b"!", b"") == stream.replace(b"!", b"")
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_no_doorbell_byte_comes_behind_the_end_of_the_ring(seed: int) -> None:
-    """A peer that polls reads the last bytes of the ring at the moment at which the other end leaves."""
-    with make_pair("ring") as (near, far):
+# ---- a bridge -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def bridged_near(
+    kind: str,
+    inline: int,
+    caplog: pytest.LogCaptureFixture,
+    prepare: Callable[[socket.socket], object] = lambda near: None,
+) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """``near``, raw, that has read all and still gets bytes; ``far``. On the ring a bridge lies between them: more lay
+    unread than the kernel takes."""
+    settings = {} if kind == "kernel" else {"window": 1024, "memory_cap": 1 << 30}
+    with fastsock.configure(**settings), make_pair(kind) as (near, far):
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, inline)
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, inline)
+        prepare(near)
         far.setblocking(False)
-        poller = select.poll()
-        poller.register(far, select.POLLIN)
-        stream = payload(20_000, seed)
+        sent = fill(far)
+        far.setblocking(True)
+        with caplog.at_level("DEBUG", "fastsock"), KernelSocket(fileno=near.detach()) as raw:
+            assert bool(re.search(r"fastsock\.bridge", caplog.text)) == (kind == "ring")
+            following = Task(far.sendall, b"and on")
+            assert read_exactly(raw, sent + 6) == pattern(sent) + b"and on"
+            following.result()
+            yield raw, far
 
-        def send() -> None:
-            for at in range(0, 10_000, 500):
-                near.sendall(stream[at : at + 500])
-            with KernelSocket(fileno=near.detach()) as raw:
-                raw.sendall(stream[10_000:])
 
-        sending = Task(send)
-        got = b""
-        while len(got) < len(stream) and poller.poll(SECONDS * 1000):
-            try:
-                piece = far.recv(700)
-            except BlockingIOError:
-                continue
-            if not piece:
-                break
-            got += piece
-        sending.result()
-        assert got == stream
+def at_mark(sock: socket.socket) -> bool:
+    answer = array.array("i", [0])
+    fcntl.ioctl(sock.fileno(), SIOCATMARK, answer)
+    return bool(answer[0])
+
+
+def check_urgent(sender: socket.socket, receiver: socket.socket, inline: int) -> None:
+    """Urgent bytes, each between ordinary ones that go with it and behind it."""
+    for byte in (b"!", b"?"):
+        sender.send(b"ab" + byte, socket.MSG_OOB)
+        until(lambda: poll_mask(receiver, select.POLLPRI) & select.POLLPRI, "POLLPRI")
+        sender.sendall(b"cdef")
+        until(lambda: poll_mask(receiver, select.POLLIN) & select.POLLIN, "bytes")
+        assert read_exactly(receiver, 2) == b"ab"
+        assert at_mark(receiver)
+        if inline:
+            assert read_exactly(receiver, 5) == byte + b"cdef"
+        else:
+            assert receiver.recv(1, socket.MSG_OOB) == byte
+            assert read_exactly(receiver, 4) == b"cdef"
+        assert not at_mark(receiver)
+
+
+@INLINE
+@pytest.mark.parametrize("way", ["outward", "inward"])
+def test_urgent_bytes_cross_a_bridge(kind: str, way: str, inline: int, caplog: pytest.LogCaptureFixture) -> None:
+    with bridged_near(kind, inline, caplog) as (raw, far):
+        assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE) == inline
+        sender, receiver = (raw, far) if way == "outward" else (far, raw)
+        check_urgent(sender, receiver, inline)
+        assert way == "inward" or path_of(far) == "tcp"
+        sender.sendall(pattern(300_000))
+        sender.shutdown(socket.SHUT_WR)
+        assert read_to_eof(receiver) == pattern(300_000)
+
+
+@INLINE
+def test_an_urgent_byte_to_a_half_closed_peer(pair: Pair, inline: int) -> None:
+    near, far = pair
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, inline)
+    far.sendall(b"unread")
+    far.shutdown(socket.SHUT_WR)
+    with KernelSocket(fileno=near.detach()) as raw:
+        assert read_to_eof(raw) == b"unread"
+        check_urgent(raw, far, inline)
+
+
+def test_the_owner_of_a_descriptor_gets_sigurg_across_a_bridge(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each urgent byte, and from no other socket than the one that the program has now."""
+    heard: list[int] = []
+
+    def own(near: socket.socket) -> None:
+        fcntl.fcntl(near.fileno(), fcntl.F_SETOWN, os.getpid())
+
+    before = signal.signal(signal.SIGURG, lambda *_: heard.append(1))
+    try:
+        with bridged_near(kind, 0, caplog, own) as (raw, far):
+            assert fcntl.fcntl(raw.fileno(), fcntl.F_GETOWN) == os.getpid()
+            assert not heard
+            far.send(b"ab!", socket.MSG_OOB)
+            until(lambda: heard, "SIGURG")
+            far.sendall(b"cd")
+            assert read_exactly(raw, 2) == b"ab"
+            assert raw.recv(1, socket.MSG_OOB) == b"!"
+            assert read_exactly(raw, 2) == b"cd"
+            assert heard == [1]
+    finally:
+        signal.signal(signal.SIGURG, before)

@@ -23,44 +23,6 @@ async def echo(reader, writer):
     writer.close()
 """
 
-MANY = f"""{LIMITED}
-from aio.kit import World
-
-limit(1024)
-
-async def client(reader, writer):
-    rounds = 0
-    while rounds < 30 or time.monotonic() < until and not moved:
-        writer.write(b"x" * 300)
-        assert await reader.readexactly(300) == b"x" * 300
-        rounds += 1
-        if fastsock.path_of(writer).path == "ring":
-            moved.append(writer)
-
-moved = []
-until = time.monotonic() + 20  # seconds that the share of descriptors may be taken by names nobody has claimed yet
-
-async def main():
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    ends = [await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(75)]
-    await asyncio.gather(*(client(*end) for end in ends))
-    say(len(moved) > 0)
-    for _, writer in ends:
-        writer.close()
-        await writer.wait_closed()
-    await asyncio.sleep(0)
-
-fastsock.patch(move_after=6)
-World(sys.argv[1], "midstream").new_loop().run_until_complete(main())
-"""
-
-
-def test_many_connections_at_once_at_the_usual_limit(loop_kind: str) -> None:
-    """Our share of the descriptors runs out while connections attach: the rest stays on kernel TCP, or waits there."""
-    with running(MANY, loop_kind) as program:
-        assert program.line(40) == "True"  # it tries for 20 s
-        assert program.wait() == 0
-
 
 BY_SELECT = f"""{LIMITED}
 import selectors

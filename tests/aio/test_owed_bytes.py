@@ -5,30 +5,24 @@ whatever comes first would be those.
 """
 
 import asyncio
-import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hostile import BACK, GO_ON, LEFT, Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, deadline
 from test_owed_bytes import HOUR, in_turn, owe
-from test_turns_while_ringing import choke, count_as_rung, in_kernel
+from test_turns_while_ringing import choked, count_as_rung, in_kernel, make_room
 from test_turns_while_waiting import side_of
 
 import fastsock
 from aio.kit import LOOPS
 
+pytestmark = pytest.mark.usefixtures("bounded")
+
 DATA = b"\xff" * 60_000
 """More than the ring takes without spare parts; no byte of it is a doorbell byte."""
-
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(60):
-        yield
 
 
 async def within_time(condition: Callable[[], object], what: str) -> None:
@@ -62,15 +56,14 @@ def test_owed_bytes_come_before_what_the_loops_transport_writes(loop_kind: str, 
         assert library().side_owed(side) == 1
         assert transport.get_write_buffer_size() == rest
         assert transport.lower.get_write_buffer_size() == 0
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1_000_000)
+        make_room(raw)
         await within_time(lambda: in_kernel(raw) == before + 1 + rest, "all is in the kernel")
         assert library().side_owed(side) == 0
         transport.abort()
 
     with fastsock.configure(combine_when_full=False), on_ring(False) as peer:
         side = side_of(peer.victim)
-        with KernelSocket(fileno=os.dup(peer.victim.fileno())) as raw:
-            choke(peer, raw)
+        with choked(peer) as raw:
             peer.region.set(1 - peer.side, "doorbell", 0)
             loop = fastsock.new_event_loop(loop_kind)
             try:

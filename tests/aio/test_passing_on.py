@@ -4,19 +4,19 @@ uvloop reads and writes both in C, and the program knows nothing of the ring on 
 """
 
 import asyncio
-import socket
-import sys
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import uvloop
-from pairs import Pair, Task, deadline, make_pair, payload, read_to_eof
+from differential.test_passing_on import STAGES, raw_cat
+from pairs import Pair, deadline, make_pair, read_exactly, read_to_eof
 
 import fastsock
 
-SENT, UNREAD, LATER = payload(1_000, 1), payload(300_000, 2), payload(100_000, 3)
 RUN = {"asyncio": asyncio.run, "uvloop": uvloop.run}
+STAGE = STAGES["partly read"]
 
 
 @pytest.fixture
@@ -26,51 +26,39 @@ def run(loop_kind: str) -> Callable[..., Any]:
 
 @pytest.fixture(params=["kernel", "ring"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    """SENT is on its way to far and UNREAD to near."""
     with deadline(50):
         if request.param == "ring":
             fastsock.patch(move_after=0)
         try:
             with make_pair(request.param) as pair:
-                pair.near.sendall(SENT)
-                pair.far.sendall(UNREAD)
+                STAGE.prepare(pair.near, pair.far)
                 yield pair
         finally:
             fastsock.unpatch()
-
-
-def end_stream(far: socket.socket) -> bytes:
-    """Sends LATER and the end, and returns all that comes."""
-    received = Task(read_to_eof, far)
-    far.sendall(LATER)
-    far.shutdown(socket.SHUT_WR)
-    return received.result()
 
 
 @pytest.mark.parametrize("how", ["socket", "number", "inherited"])
 @pytest.mark.parametrize("shell", [False, True], ids=["exec", "shell"])
 def test_standard_streams_of_a_program(pair: Pair, run: Callable[..., Any], how: str, shell: bool) -> None:
     near, far = pair
-    number = near.fileno()
     near.set_inheritable(True)
+    number = near.fileno()
+    given: dict[str, Any] = {
+        "socket": {"stdin": near, "stdout": near},
+        "number": {"stdin": number, "stdout": number},
+        "inherited": {"close_fds": False},
+    }[how]
+    command = raw_cat(number) if how == "inherited" else ["cat"]
 
     async def start() -> None:
-        entry, exit_ = (number, number) if how == "inherited" else (0, 1)
-        copy = f"import os\nwhile data := os.read({entry}, 65536):\n while data: data = data[os.write({exit_}, data):]"
-        command = [sys.executable, "-I", "-S", "-c", copy]
-        given: dict[str, Any] = {"stdin": near, "stdout": near}
-        if how == "number":
-            given = {"stdin": number, "stdout": number}
-        elif how == "inherited":
-            given = {"close_fds": False}
         if shell:
-            program = await asyncio.create_subprocess_shell(f"exec {command[0]} -I -S -c '{copy}'", **given)
+            program = await asyncio.create_subprocess_shell(f"exec {shlex.join(command)}", **given)
         else:
             program = await asyncio.create_subprocess_exec(*command, **given)
         near.close()
-        received = await asyncio.to_thread(end_stream, far)
+        received = await asyncio.to_thread(STAGE.follow, far)
         assert await program.wait() == 0
-        assert received == SENT + UNREAD + LATER
+        assert received == STAGE.sent + STAGE.expected
 
     run(start())
 
@@ -82,17 +70,17 @@ def test_read_as_a_pipe(pair: Pair, run: Callable[..., Any]) -> None:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), near)
-        ending = loop.run_in_executor(None, end_stream, far)
-        assert await reader.read() == UNREAD + LATER
+        ending = loop.run_in_executor(None, STAGE.follow, far)
+        assert await reader.read() == STAGE.expected
         transport.close()
-        assert await ending == SENT
+        assert await ending == STAGE.sent
 
     run(read())
 
 
 def test_written_as_a_pipe(pair: Pair, run: Callable[..., Any]) -> None:
     near, far = pair
-    assert near.recv(len(UNREAD), socket.MSG_WAITALL) == UNREAD
+    read_exactly(near, STAGE.before - STAGE.read)
 
     async def write() -> None:
         loop = asyncio.get_running_loop()
@@ -102,6 +90,6 @@ def test_written_as_a_pipe(pair: Pair, run: Callable[..., Any]) -> None:
             transport.write(b"pipe")
             await asyncio.sleep(0)
         transport.close()
-        assert await reading == SENT + b"pipe" * 50
+        assert await reading == STAGE.sent + b"pipe" * 50
 
     run(write())

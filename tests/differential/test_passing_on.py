@@ -4,19 +4,25 @@ Whatever lay unread at that moment, and in either direction, arrives whole and i
 """
 
 import contextlib
+import faulthandler
+import fcntl
+import functools
 import io
 import multiprocessing
 import os
+import shlex
+import signal
 import socket
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pairs import KINDS, SECONDS, KernelSocket, Pair, Task, make_pair, payload, read_exactly, read_to_eof
 
-from differential.processes import forked
+from differential.processes import configured, forked, socket_class
 
 SMALL, LARGE = 1_000, 300_000
 
@@ -36,12 +42,14 @@ class Stage:
     """What happens before near is passed on and what is still to come: `expected` is what near's next reader
     gets, up to the end of the stream."""
 
+    sent = payload(SMALL, 3)
+
     def __init__(self, before: int, read: int, then: int, ends: str) -> None:
         self.before, self.read, self.then, self.ends = before, read, then, ends
         self.expected = payload(before, 1)[read:] + payload(then, 2)
 
     def prepare(self, near: socket.socket, far: socket.socket) -> None:
-        near.sendall(payload(SMALL, 3))
+        near.sendall(self.sent)
         if self.before:
             far.sendall(payload(self.before, 1))
         assert read_exactly(near, self.read) == payload(self.before, 1)[: self.read]
@@ -73,16 +81,7 @@ def stage(request: pytest.FixtureRequest) -> Stage:
     return STAGES[request.param]
 
 
-PassOn = Callable[[socket.socket], contextlib.AbstractContextManager[object]]
-
-
-def echoed(pair: Pair, stage: Stage, pass_on: PassOn) -> None:
-    """`pass_on` lets a `cat` have the near end: what it reads comes back to far, behind what near had sent."""
-    near, far = pair
-    stage.prepare(near, far)
-    with pass_on(near):
-        near.close()
-        assert stage.follow(far) == payload(SMALL, 3) + stage.expected
+# ---- to another process -------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -101,174 +100,257 @@ def raw_cat(number: int) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", copy]
 
 
-def test_stdin_and_stdout_of_a_subprocess(pair: Pair, stage: Stage) -> None:
-    echoed(pair, stage, lambda near: ends_well(subprocess.Popen(["cat"], stdin=near, stdout=near)))
+def inherited(near: socket.socket) -> contextlib.AbstractContextManager[None]:
+    near.set_inheritable(True)
+    return ends_well(subprocess.Popen(raw_cat(near.fileno()), close_fds=False))
 
 
-def test_stdin_and_stdout_by_number(pair: Pair, stage: Stage) -> None:
-    echoed(pair, stage, lambda near: ends_well(subprocess.Popen(["cat"], stdin=near.fileno(), stdout=near.fileno())))
+@contextlib.contextmanager
+def spawned(near: socket.socket) -> Iterator[None]:
+    number = near.fileno()
+    actions = [(os.POSIX_SPAWN_DUP2, number, 0), (os.POSIX_SPAWN_DUP2, number, 1)]
+    pid = os.posix_spawnp("cat", ["cat"], os.environ, file_actions=actions)
+    yield
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_pass_fds(pair: Pair, stage: Stage) -> None:
-    def start(near: socket.socket) -> contextlib.AbstractContextManager[object]:
-        number = near.fileno()
-        return ends_well(subprocess.Popen(raw_cat(number), pass_fds=[number]))
-
-    echoed(pair, stage, start)
+def become_cat(near: socket.socket) -> None:
+    os.dup2(near.fileno(), 0)
+    os.dup2(near.fileno(), 1)
+    os.execvp("cat", ["cat"])
 
 
-def test_inherited_by_a_subprocess(pair: Pair, stage: Stage) -> None:
-    def start(near: socket.socket) -> contextlib.AbstractContextManager[object]:
-        number = near.fileno()
-        near.set_inheritable(True)
-        return ends_well(subprocess.Popen(raw_cat(number), close_fds=False))
-
-    echoed(pair, stage, start)
-
-
-def test_posix_spawn(pair: Pair, stage: Stage) -> None:
-    @contextlib.contextmanager
-    def start(near: socket.socket) -> Iterator[None]:
-        number = near.fileno()
-        actions = [(os.POSIX_SPAWN_DUP2, number, 0), (os.POSIX_SPAWN_DUP2, number, 1)]
-        pid = os.posix_spawnp("cat", ["cat"], os.environ, file_actions=actions)
-        yield
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-    echoed(pair, stage, start)
-
-
-def test_exec_after_fork(pair: Pair, stage: Stage) -> None:
-    def run(near: socket.socket) -> None:
-        os.dup2(near.fileno(), 0)
-        os.dup2(near.fileno(), 1)
-        os.execvp("cat", ["cat"])
-
-    echoed(pair, stage, lambda near: forked(run, near))
-
-
-def test_send_fds(pair: Pair, stage: Stage) -> None:
-    near, far = pair
-    stage.prepare(near, far)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        socket.send_fds(ours, [b"!"], [near.fileno()])
-        _, numbers, _, _ = socket.recv_fds(theirs, 1, 4)
-    near.close()
-    with KernelSocket(fileno=numbers[0]) as received:
-        following = Task(stage.follow, far)
-        assert read_to_eof(received) == stage.expected
-        received.sendall(payload(LARGE, 4))
-        received.shutdown(socket.SHUT_WR)
-        assert following.result() == payload(SMALL, 3) + payload(LARGE, 4)
-
-
-def test_send_fds_and_both_go_on(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(b"onetwo")
-    assert near.recv(3) == b"one"
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        socket.send_fds(ours, [b"!"], [near.fileno()])
-        _, numbers, _, _ = socket.recv_fds(theirs, 1, 4)
-    with KernelSocket(fileno=numbers[0]) as received:
-        for turn in range(20):
-            for reader, writer in ((received, near), (near, received)):
-                if turn or reader is near:
-                    far.sendall(b"%6d" % turn)
-                    assert read_exactly(reader, 6) == b"%6d" % turn
-                else:
-                    assert read_exactly(reader, 3) == b"two"
-                writer.sendall(b"%6d" % turn)
-                assert read_exactly(far, 6) == b"%6d" % turn
-
-
-def test_a_received_descriptor_is_an_ordinary_socket(pair: Pair, kind: str) -> None:
-    near, far = pair
-    far.sendall(b"unread")
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        socket.send_fds(ours, [b"!"], [near.fileno()])
-        _, numbers, _, _ = socket.recv_fds(theirs, 1, 4)
-    near.close()
-    with type(near)(fileno=numbers[0]) as received:
-        assert received.getpeername() == far.getsockname()
-        assert received.getsockname() == far.getpeername()
-        assert read_exactly(received, 6) == b"unread"
-        for turn in range(100):
-            far.sendall(b"%6d" % turn)
-            assert read_exactly(received, 6) == b"%6d" % turn
-            received.sendall(b"%6d" % turn)
-            assert read_exactly(far, 6) == b"%6d" % turn
-
-
-@pytest.mark.parametrize("make", [os.fdopen, open, io.FileIO], ids=["fdopen", "open", "FileIO"])
-def test_a_file_object_on_the_number(pair: Pair, stage: Stage, make: Callable[..., io.RawIOBase]) -> None:
-    near, far = pair
-    stage.prepare(near, far)
-    following = Task(stage.follow, far)
-    with make(near.fileno(), "rb", closefd=False) as file:
-        assert file.read() == stage.expected
-    near.close()
-    assert following.result() == payload(SMALL, 3)
-
-
-def child_echo(sock: socket.socket) -> None:
-    with sock:
+def echo(given: "socket.socket | multiprocessing.connection.Connection") -> None:
+    with given if isinstance(given, socket.socket) else given.recv() as sock:
         while data := sock.recv(65536):
             sock.sendall(data)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_pickled_by_multiprocessing(pair: Pair, stage: Stage, method: str) -> None:
-    @contextlib.contextmanager
-    def start(near: socket.socket) -> Iterator[None]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of fork beside threads
-            process = multiprocessing.get_context(method).Process(target=child_echo, args=(near,))
-            process.start()
-        try:
-            yield
-            process.join(SECONDS)
-            assert process.exitcode == 0
-        finally:
-            process.kill()
-            process.join()
-            process.close()
-
-    echoed(pair, stage, start)
-
-
-def child_receives(connection: "multiprocessing.connection.Connection") -> None:
-    child_echo(connection.recv())
-
-
-def test_pickled_through_a_pipe(pair: Pair, stage: Stage) -> None:
-    @contextlib.contextmanager
-    def start(near: socket.socket) -> Iterator[None]:
-        context = multiprocessing.get_context("spawn")
-        here, there = context.Pipe()
-        process = context.Process(target=child_receives, args=(there,))
+@contextlib.contextmanager
+def pickled(method: str, near: socket.socket, by_pipe: bool = False) -> Iterator[None]:
+    context = multiprocessing.get_context(method)
+    here, there = context.Pipe()
+    process = context.Process(target=echo, args=(there if by_pipe else near,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of fork beside threads
         process.start()
-        try:
-            with here, there:
+    try:
+        with here, there:
+            if by_pipe:
                 here.send(near)
-                yield
-            process.join(SECONDS)
-            assert process.exitcode == 0
-        finally:
-            process.kill()
-            process.join()
-            process.close()
-
-    echoed(pair, stage, start)
+            yield
+        process.join(SECONDS)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+        process.join()
+        process.close()
 
 
-def test_exec_in_place(kind: str) -> None:
-    """A program that becomes another one, with its connection as standard input and output."""
+WAYS: dict[str, Callable[[socket.socket], contextlib.AbstractContextManager[object]]] = {
+    "stdin and stdout": lambda near: ends_well(subprocess.Popen(["cat"], stdin=near, stdout=near)),
+    "by number": lambda near: ends_well(subprocess.Popen(["cat"], stdin=near.fileno(), stdout=near.fileno())),
+    "pass_fds": lambda near: ends_well(subprocess.Popen(raw_cat(near.fileno()), pass_fds=[near.fileno()])),
+    "inherited": inherited,
+    "posix_spawn": spawned,
+    "exec after fork": lambda near: forked(become_cat, near),
+    **{f"pickled, {method}": functools.partial(pickled, method) for method in ("fork", "spawn", "forkserver")},
+    "pickled through a pipe": functools.partial(pickled, "spawn", by_pipe=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_process_echoes(pair: Pair, stage: Stage, way: str) -> None:
+    """What it reads comes back to far, behind what near had sent."""
+    near, far = pair
+    stage.prepare(near, far)
+    with WAYS[way](near):
+        near.close()
+        assert stage.follow(far) == stage.sent + stage.expected
+
+
+# ---- to C code, and to file objects that are there ------------------------------------------------------------
+
+
+def file_that_was_there(near: socket.socket, expected: bytes) -> bytes:
+    with open(os.devnull, "r+b", buffering=0) as file:
+        os.dup2(near.fileno(), file.fileno())
+        near.close()
+        assert file.read() == expected
+        assert file.write(b"by the file") == 11
+    return b"by the file"
+
+
+def socket_that_was_there(near: socket.socket, expected: bytes) -> bytes:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        os.dup2(near.fileno(), ours.fileno())
+        near.close()
+        assert read_to_eof(ours) == expected
+        ours.sendall(b"by the other")
+    return b"by the other"
+
+
+def file_made(make: Callable[..., io.RawIOBase], near: socket.socket, expected: bytes) -> bytes:
+    with make(near.fileno(), "rb", closefd=False) as file:
+        assert file.read() == expected
+    return b""
+
+
+def raw_copy(copy: Callable[[socket.socket], int], near: socket.socket, expected: bytes) -> bytes:
+    with KernelSocket(fileno=copy(near)) as raw:
+        near.close()
+        assert read_to_eof(raw) == expected
+        raw.sendall(payload(LARGE, 4))
+    return payload(LARGE, 4)
+
+
+def sent_as_fd(near: socket.socket) -> int:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        socket.send_fds(ours, [b"!"], [near.fileno()])
+        return socket.recv_fds(theirs, 1, 4)[1][0]
+
+
+def over_another_number(near: socket.socket) -> int:
+    return os.dup2(near.fileno(), os.open(os.devnull, os.O_RDONLY))
+
+
+def by_system(near: socket.socket, expected: bytes) -> bytes:
+    near.set_inheritable(True)
+    assert os.system(shlex.join(raw_cat(near.fileno()))) == 0
+    return expected
+
+
+def by_splice(near: socket.socket, expected: bytes) -> bytes:
+    exit_, entry = os.pipe()
+    received = bytearray()
+    while moved := os.splice(near.fileno(), entry, 5_000):
+        while moved > 0:
+            received += (data := os.read(exit_, moved))
+            moved -= len(data)
+    assert received == expected
+    os.write(entry, b"through a pipe")
+    assert os.splice(exit_, near.fileno(), 14) == 14
+    os.close(entry)
+    os.close(exit_)
+    return b"through a pipe"
+
+
+def signals_written(near: socket.socket, expected: bytes) -> bytes:
+    near.setblocking(False)
+    handler = signal.signal(signal.SIGUSR1, lambda *_: None)
+    before = signal.set_wakeup_fd(near.fileno(), warn_on_full_buffer=False)
+    try:
+        for _ in range(5):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        assert signal.set_wakeup_fd(before) == near.fileno()
+        signal.signal(signal.SIGUSR1, handler)
+    near.setblocking(True)
+    assert read_to_eof(near) == expected
+    return bytes([signal.SIGUSR1]) * 5
+
+
+READERS: dict[str, Callable[[socket.socket, bytes], bytes]] = {
+    "file that was there": file_that_was_there,
+    "socket that was there": socket_that_was_there,
+    **{make.__name__: functools.partial(file_made, make) for make in (os.fdopen, open, io.FileIO)},
+    "send_fds": functools.partial(raw_copy, sent_as_fd),
+    "F_DUPFD": functools.partial(raw_copy, lambda near: fcntl.fcntl(near, fcntl.F_DUPFD, 0)),
+    "F_DUPFD_CLOEXEC": functools.partial(raw_copy, lambda near: fcntl.fcntl(near, fcntl.F_DUPFD_CLOEXEC, 0)),
+    "os.system": by_system,
+    **({"os.splice": by_splice} if hasattr(os, "splice") else {}),  # where the C library has it
+    "signals": signals_written,
+}
+"""Each reads all that comes, and returns what it has written."""
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_the_number_is_read_and_written_raw(pair: Pair, stage: Stage, reader: str) -> None:
+    near, far = pair
+    stage.prepare(near, far)
+    following = Task(stage.follow, far)
+    written = READERS[reader](near, stage.expected)
+    near.close()
+    assert following.result() == stage.sent + written
+
+
+@pytest.mark.parametrize("copy", [sent_as_fd, over_another_number])
+def test_both_numbers_go_on(pair: Pair, copy: Callable[[socket.socket], int]) -> None:
+    near, far = pair
+    far.sendall(b"onetwo")
+    assert near.recv(3) == b"one"
+    with KernelSocket(fileno=copy(near)) as raw:
+        assert read_exactly(raw, 3) == b"two"
+        for turn in range(20):
+            for reader, writer in ((near, raw), (raw, near)):
+                far.sendall(b"%6d" % turn)
+                assert read_exactly(reader, 6) == b"%6d" % turn
+                writer.sendall(b"%6d" % turn)
+                assert read_exactly(far, 6) == b"%6d" % turn
+
+
+def test_a_received_descriptor_is_an_ordinary_socket(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(b"unread")
+    with type(near)(fileno=sent_as_fd(near)) as received:
+        near.close()
+        assert received.getpeername() == far.getsockname()
+        assert received.getsockname() == far.getpeername()
+        assert read_exactly(received, 6) == b"unread"
+        for turn in range(100):
+            for sender, receiver in ((far, received), (received, far)):
+                sender.sendall(b"%6d" % turn)
+                assert read_exactly(receiver, 6) == b"%6d" % turn
+
+
+def dump_now(file: "int | socket.socket") -> None:
+    faulthandler.dump_traceback(file, all_threads=False)
+
+
+def dump_at_a_signal(file: "int | socket.socket") -> None:
+    faulthandler.register(signal.SIGUSR2, file=file, all_threads=False)
+    signal.raise_signal(signal.SIGUSR2)
+    faulthandler.unregister(signal.SIGUSR2)
+
+
+@pytest.mark.parametrize("by_number", [False, True], ids=["socket", "number"])
+@pytest.mark.parametrize("dump", [dump_now, dump_at_a_signal])
+def test_tracebacks_written_to_it(pair: Pair, dump: Callable[..., None], by_number: bool) -> None:
+    near, far = pair
+    stage = STAGES["partly read"]
+    stage.prepare(near, far)
+    dump(near.fileno() if by_number else near)
+    near.sendall(b"behind it")
+    following = Task(stage.follow, far)
+    assert read_to_eof(near) == stage.expected
+    near.close()
+    received = following.result()
+    assert received.startswith(stage.sent)
+    assert Path(__file__).name.encode() in received
+    assert received.endswith(b"behind it")
+
+
+def test_a_number_of_its_own_costs_nothing(pair: Pair, kind: str) -> None:
+    """A copy under a number that nobody has stays on the ring, by `dup2` as by `dup`."""
+    near, far = pair
+    number = os.dup(0)
+    os.close(number)
+    os.dup2(near.fileno(), number)
+    os.write(number, b"by the copy")
+    os.close(number)
+    assert read_exactly(far, 11) == b"by the copy"
+    if KINDS[kind].moved:
+        pair.check_path()
+
+
+@pytest.mark.parametrize("how", ["dup2", "close and dup"])
+def test_standard_streams_of_a_program(kind: str, how: str) -> None:
+    """As a server does that inetd could start, or a shell that calls back."""
     script = """if True:
         import os, socket, sys
-        port, kind = int(sys.argv[1]), sys.argv[2]
+        port, kind, how = int(sys.argv[1]), sys.argv[2], sys.argv[3]
         if kind != "kernel":
             import fastsock
             fastsock.patch(move_after=0)
@@ -277,30 +359,25 @@ def test_exec_in_place(kind: str) -> None:
             near.sendall(b"ping")
             assert near.recv(4) == b"pong"
         near.sendall(b"done")
-        while near.recv(1, socket.MSG_PEEK) != b"!":
-            pass
-        os.dup2(near.fileno(), 0)
-        os.dup2(near.fileno(), 1)
-        os.execvp("cat", ["cat"])
+        for number in (0, 1):
+            if how == "dup2":
+                os.dup2(near.fileno(), number)
+            else:
+                os.close(number)
+                assert os.dup(near.fileno()) == number
+        near.close()
+        for line in sys.stdin:
+            print(line.strip()[::-1], flush=True)
     """
-    with contextlib.ExitStack() as stack:
-        listener_class: type[socket.socket] = KernelSocket
-        if KINDS[kind].far_facade:
-            import fastsock
-
-            stack.enter_context(fastsock.configure(**KINDS[kind].settings))
-            listener_class = fastsock.socket
-        listener = stack.enter_context(listener_class())
+    with configured(kind), socket_class(KINDS[kind].far_facade)() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        command = [sys.executable, "-c", script, str(listener.getsockname()[1]), kind]
-        stack.enter_context(ends_well(subprocess.Popen(command)))
-        far, _ = listener.accept()
-        stack.enter_context(far)
-        while far.recv(4) == b"ping":
-            far.sendall(b"pong")
-        far.sendall(b"!" + payload(LARGE))
-        following = Task(read_to_eof, far)
-        far.sendall(b"?")
-        far.shutdown(socket.SHUT_WR)
-        assert following.result() == b"!" + payload(LARGE) + b"?"
+        command = [sys.executable, "-c", script, str(listener.getsockname()[1]), kind, how]
+        with ends_well(subprocess.Popen(command)), listener.accept()[0] as far:
+            while read_exactly(far, 4) == b"ping":
+                far.sendall(b"pong")
+            for turn in range(50):
+                far.sendall(b"%06d\n" % turn)
+                assert read_exactly(far, 7) == (b"%06d" % turn)[::-1] + b"\n"
+            far.shutdown(socket.SHUT_WR)
+            assert read_to_eof(far) == b""

@@ -6,16 +6,9 @@ import socket
 import threading
 
 import pytest
-from pairs import SECONDS, Pair, Task, deadline, make_pair, path_of, read_exactly, socket_class
+from pairs import SECONDS, Pair, Task, make_pair, path_of, read_exactly, socket_class
 
 import fastsock
-
-
-@pytest.fixture(autouse=True)
-def bounded():
-    with deadline(40):
-        yield
-
 
 ROUNDS = 12
 """Enough for the kind that moves in the middle of them."""
@@ -26,40 +19,34 @@ def answer(pair: Pair) -> None:
     assert pair.near.recv(1) == b"."
 
 
-def wait_for_urgent(sock: socket.socket) -> None:
+def polled(sock: socket.socket, events: int = select.POLLIN) -> select.poll:
     poll = select.poll()
-    poll.register(sock, select.POLLPRI)
-    assert poll.poll(SECONDS * 1000)
+    poll.register(sock, events)
+    return poll
 
 
-def test_in_line(pair: Pair) -> None:
-    """With SO_OOBINLINE no byte is lost or displaced, whichever path it takes."""
-    pair.far.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+def wait_for_urgent(sock: socket.socket) -> None:
+    assert polled(sock, select.POLLPRI).poll(SECONDS * 1000)
+
+
+@pytest.mark.parametrize("how", ["in line", "apart", "not read"])
+def test_where_it_is_read(pair: Pair, how: str) -> None:
+    """With SO_OOBINLINE no byte is lost or displaced, whichever path it takes. Without it the byte is read apart, and
+    the stream goes on as if it had never been in it."""
+    near, far = pair
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, how == "in line")
     for _ in range(ROUNDS):
-        pair.near.sendall(b"ab!", socket.MSG_OOB)
-        pair.near.sendall(b"cd")
-        assert read_exactly(pair.far, 5) == b"ab!cd"
-        assert pair.far.getsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE) == 1
-        answer(pair)
-
-
-def test_out_of_line(pair: Pair) -> None:
-    """Without it the byte is read apart, and the stream goes on as if it had never been in it."""
-    for _ in range(ROUNDS):
-        pair.near.sendall(b"ab!", socket.MSG_OOB)
-        pair.near.sendall(b"cd")
-        wait_for_urgent(pair.far)
-        assert read_exactly(pair.far, 2) == b"ab"
-        assert pair.far.recv(1, socket.MSG_OOB) == b"!"
-        assert read_exactly(pair.far, 2) == b"cd"
-        answer(pair)
-
-
-def test_out_of_line_and_not_read(pair: Pair) -> None:
-    for _ in range(ROUNDS):
-        pair.near.sendall(b"ab!", socket.MSG_OOB)
-        pair.near.sendall(b"cd")
-        assert read_exactly(pair.far, 4) == b"abcd"
+        near.sendall(b"ab!", socket.MSG_OOB)
+        near.sendall(b"cd")
+        if how == "apart":
+            wait_for_urgent(far)
+            assert read_exactly(far, 2) == b"ab"
+            assert far.recv(1, socket.MSG_OOB) == b"!"
+            assert read_exactly(far, 2) == b"cd"
+        else:
+            expected = b"ab!cd" if how == "in line" else b"abcd"
+            assert read_exactly(far, len(expected)) == expected
+        assert far.getsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE) == (how == "in line")
         answer(pair)
 
 
@@ -81,15 +68,12 @@ def test_readiness_of_a_number_that_is_handed_out_behind_an_urgent_byte(on_ring:
                 near.send(b"!", socket.MSG_OOB)
             near.sendall(b"cd")
             assert path_of(near) == path_of(far) == ("ring" if on_ring else "tcp")
-            poll = select.poll()
-            poll.register(far, select.POLLIN)
-            assert poll.poll(SECONDS * 1000)
+            assert polled(far).poll(SECONDS * 1000)
 
 
 def test_readiness_afterwards(pair: Pair) -> None:
     """An urgent byte in the kernel's queue does not hide ordinary data from a poller, nor stay behind as readable."""
-    poll = select.poll()
-    poll.register(pair.far, select.POLLIN)
+    poll = polled(pair.far)
     for _ in range(ROUNDS):
         pair.near.sendall(b"ab!", socket.MSG_OOB)
         assert read_exactly(pair.far, 2) == b"ab"
@@ -106,8 +90,7 @@ def test_readiness_afterwards(pair: Pair) -> None:
 def test_a_poller_hears_of_data_behind_an_urgent_byte(pair: Pair) -> None:
     """The urgent byte, which is not read with the others, is not taken for the byte that tells of the data."""
     pair.far.setblocking(False)
-    poll = select.poll()
-    poll.register(pair.far, select.POLLIN)
+    poll = polled(pair.far)
     for number in range(ROUNDS):
         pair.near.sendall(b"ab")
         pair.near.send(b"!", socket.MSG_OOB)
@@ -138,8 +121,7 @@ def test_a_poller_hears_of_data_behind_an_urgent_byte(pair: Pair) -> None:
 def test_urgent_bytes_one_behind_the_other(pair: Pair) -> None:
     """Only the last one is urgent, whatever was read of the ones before; ordinary data is read, all of it, and is
     announced."""
-    poll = select.poll()
-    poll.register(pair.far, select.POLLIN)
+    poll = polled(pair.far)
     for number in range(ROUNDS):
         for data in b"ab", b"cd", b"ef":
             pair.near.sendall(data)
@@ -174,8 +156,7 @@ def test_it_can_be_read_apart_behind_much_data(pair: Pair) -> None:
 def test_data_just_behind_an_urgent_byte_is_announced(pair: Pair) -> None:
     """Also if it comes while the reader still takes what came before."""
     pair.far.setblocking(False)
-    poll = select.poll()
-    poll.register(pair.far, select.POLLIN)
+    poll = polled(pair.far)
     for number in range(60):
         sender = threading.Timer(number / 20000, pair.near.sendall, [b"cd"])
         pair.near.sendall(b"ab")
