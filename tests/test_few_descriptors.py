@@ -101,7 +101,7 @@ def test_as_many_connections_as_on_kernel_tcp(count: int) -> None:
     with running(SERVER, 1024, count) as server, running(CLIENT, server.line(), 1024, count) as client:
         assert [client.line() for _ in range(9)] == ["connected", *["asked all"] * 8]
         stayed = json.loads(client.line(90))
-        assert set(stayed) <= {"out of memory or descriptors"}
+        assert set(stayed) <= {"out of memory or descriptors", "peer does not use fastsock"}
         assert sum(stayed.values()) <= count / 20
         assert client.line() == "asked"
         assert server.line() == "served"
@@ -136,13 +136,15 @@ def test_our_descriptors_stay_in_our_share(limited: int, limit: int, first: int,
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < limit:
         pytest.skip(f"needs a hard limit of {limit} descriptors")
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    high = [] if limit == 1024 else [*range(limit - size, limit)]
+    taken = {int(name) for name in os.listdir("/proc/self/fd")}  # (of tests before)
+    low = [number for number in range(first, first + size) if number not in taken]
+    high = [] if limit == 1024 else [number for number in range(limit - size, limit) if number not in taken]
     made = fill_share(lambda: connector.keep_away(os.dup(1), passing=True))
     try:
-        assert made == [*range(first + kept, first + size), *high[kept:]][: len(made)]
-        assert len(made) >= size - kept
+        for_all = [n for n in low if n >= first + kept] + [n for n in high if n >= limit - size + kept]
+        assert made == for_all[: len(made)]
         made += fill_share(connector.new_eventfd)
-        assert {*range(first, first + size)} <= {*made} <= {*range(first, first + size), *high}
+        assert {*low} <= {*made} <= {*low, *high}
     finally:
         for fd in made:
             os.close(fd)

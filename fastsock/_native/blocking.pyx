@@ -443,8 +443,9 @@ cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, cons
             total[0] += part
             if sent == length or how == SEND or how == SEND_FILE and (patience.heard or not blocks):
                 return sent
-            if hear_signals(endpoint, caller) and not goes_on(endpoint, caller, blocks, &patience):
+            if (hear_signals(endpoint, caller) or patience.heard) and not goes_on(endpoint, caller, blocks, &patience):
                 return lost_number(sent)
+            patience.heard = False
             if not fs_next_part(&patience):
                 fail(endpoint, FS_TIMED_OUT)
             operate(endpoint)
