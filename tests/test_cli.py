@@ -317,11 +317,6 @@ class TestSitecustomize:
         assert (ours.returncode, ours.stdout.splitlines()) == (plain.returncode, twice)
         assert ours.stderr == plain.stderr * 2
 
-    def test_none(self, execute, program):
-        path = program(self.SHOW)
-        assert outcome(execute([*RUN, path])) == outcome(execute([*PYTHON, path]))
-
-
 class TestErrors:
     """What cannot be done ends with status 2 and one line that says why."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -215,20 +214,3 @@ async def test_a_foreign_peer_stays_on_tcp(world: World, kind: str, role: str) -
         check_whole(near, stream(3 * MIB))
         assert near.error is None
         assert near.events == ["made", "eof", "lost"] or "pause" in near.events
-
-
-@PATHS
-@everywhere
-async def test_a_slow_reader_holds_up_a_fast_writer(world: World) -> None:
-    """Across processes: what waits at the sender stays within its watermark, as long as it heeds pause_writing."""
-    async with peer(world, world.loop_kind) as other:
-        near = other.protocol
-        await other.settle()
-        near.on("data", lambda protocol: protocol.transport.pause_reading())
-        other.tell("send", 8 * MIB)
-        assert await other.said() == "sending"
-        while len(near.data) < 8 * MIB:
-            await asyncio.sleep(0.001)
-            near.transport.resume_reading()
-        check_whole(near, stream(8 * MIB))
-        assert await other.said() == "sent"

@@ -159,12 +159,6 @@ static inline void drain(int fd) {
     syscall(SYS_read, fd, &drained, sizeof drained);
 }
 
-static inline int readable_now(int fd) {
-    struct pollfd poll = {fd, POLLIN, 0};
-    struct timespec nothing = {0, 0};
-    return syscall(SYS_ppoll, &poll, 1, &nothing, NULL, 0) > 0;
-}
-
 /* Until a thread sleeps in the kernel: several looks in a row, as it may sleep for a moment on its way there. */
 static inline void await_sleep(pid_t thread) {
     char path[64], text[512], *state = NULL;
