@@ -65,24 +65,6 @@ async def dial(world: World, acceptor: Acceptor, *args: Any, **options: Any) -> 
 
 
 @everywhere
-async def test_host_and_port(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor)
-    await dial(world, acceptor, HOST, world.port(server))
-    await dial(world, acceptor, "localhost", world.port(server), family=socket.AF_INET)
-
-
-@everywhere
-async def test_a_socket_of_ones_own(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor)
-    with world.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setblocking(False)
-        await world.loop.sock_connect(sock, (HOST, world.port(server)))
-        await dial(world, acceptor, sock=sock)
-
-
-@everywhere
 async def test_a_socket_that_was_used_before(world: World) -> None:
     """Bytes on both sides of the hand-over arrive in order; the socket may have moved already."""
     acceptor = Acceptor()
