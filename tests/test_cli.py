@@ -14,7 +14,6 @@ import sys
 import sysconfig
 import textwrap
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -318,11 +317,6 @@ class TestSitecustomize:
         assert (ours.returncode, ours.stdout.splitlines()) == (plain.returncode, twice)
         assert ours.stderr == plain.stderr * 2
 
-    def test_none(self, execute, program):
-        path = program(self.SHOW)
-        assert outcome(execute([*RUN, path])) == outcome(execute([*PYTHON, path]))
-
-
 class TestErrors:
     """What cannot be done ends with status 2 and one line that says why."""
 
@@ -332,11 +326,6 @@ class TestErrors:
         assert process.stderr.startswith("fastsock: ")
         assert len(process.stderr.splitlines()) == 1
         assert all(part in process.stderr for part in parts)
-
-    @pytest.mark.parametrize("value", ["soon", "-1"])
-    def test_bad_setting(self, execute, program, value):
-        path = program("print('must not run')")
-        self.refused(execute([*RUN, path], FASTSOCK_POLL_US=value), "poll_us", value)
 
     def test_bad_setting_in_a_child(self, execute, program):
         """It is told, but the child runs: nobody asked it to be patched."""
@@ -351,22 +340,6 @@ class TestErrors:
         assert started.stderr.startswith("fastsock: not patched: ")
         assert len(started.stderr.splitlines()) == 1
 
-    @pytest.mark.parametrize(
-        ("words", "part"),
-        [
-            ([], "--help"),
-            (["walk"], "walk"),
-            (["run"], "script"),
-            (["run", "-c"], "-c needs code"),
-            (["run", "-m"], "-m"),
-            (["run", "--stats"], "--stats"),
-            (["run", "--stats="], "--stats"),
-            (["run", "--poll-us=0", "program.py"], "--poll-us"),
-        ],
-    )
-    def test_bad_command_line(self, execute, words, part):
-        self.refused(execute([*FASTSOCK, *words]), part)
-
     @pytest.mark.parametrize("option", ["-E", "-S"])
     def test_interpreter_without_environment_or_site(self, execute, program, option):
         # Without site there are no installed packages; where they are has to be said then.
@@ -375,19 +348,6 @@ class TestErrors:
         )
         refused = execute([*PYTHON, option, "-m", "fastsock", "run", program("print()")], PYTHONPATH=path)
         self.refused(refused, "-E and -S")
-
-
-class TestInformation:
-    def test_version(self, execute):
-        assert outcome(execute([*FASTSOCK, "--version"])) == (0, f"fastsock {version('fastsock')}\n", "")
-
-    @pytest.mark.parametrize(
-        "words", [["--help"], ["run", "--help"], ["run", "-h", "program.py"]], ids=" ".join
-    )
-    def test_help(self, execute, words):
-        helped = execute([*FASTSOCK, *words])
-        assert (helped.returncode, helped.stderr) == (0, "")
-        assert helped.stdout.startswith("usage: fastsock run " if words[0] == "run" else "usage: fastsock ")
 
 
 class TestStats:

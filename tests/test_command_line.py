@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import termios
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,20 @@ SAID = [
     (["ss", "--jso"], {}, 2, "fastsock: unrecognized arguments: --jso; see fastsock ", ""),
     (["doctor", "app.py"], {}, 2, "fastsock: unrecognized arguments: app.py; see fastsock ", ""),
     (["walk"], {}, 2, "fastsock: argument COMMAND: invalid choice: 'walk'", ""),
+    ([], {}, 2, "fastsock: nothing to do; see fastsock --help", ""),
+    (["run"], {}, 2, "fastsock: run needs a script, -m and a module, or -c and code; see fastsock run --help", ""),
+    (["run", "-c"], {}, 2, "fastsock: -c needs code", ""),
+    (["run", "-m"], {}, 2, "fastsock: -m needs a module", ""),
+    (["run", "--stats"], {}, 2, "fastsock: argument --stats: expected one argument; see fastsock run --help", ""),
+    (["run", "--stats="], {}, 2, "fastsock: argument --stats: must be the name of a file", ""),
+    (["run", "--poll-us=0", "program.py"], {}, 2, "fastsock: unrecognized arguments: --poll-us=0; see fastsock", ""),
+    (["ss", "x"], {}, 2, "fastsock: argument PID: must be a whole number above 0, and not 'x'", ""),
+    (["top", "--interval"], {}, 2, "fastsock: argument --interval: expected one argument", ""),
+    (["bench", "--seconds", "0"], {}, 2, "fastsock: argument --seconds: must be a number of seconds above 0", ""),
+    (["doctor", "--"], {}, 2, "fastsock: doctor -- needs a command", ""),
+    (["doctor", "--json=1"], {}, 2, "fastsock: argument --json: ignored explicit argument '1'", ""),
+    (["--version"], {}, 0, "", f"fastsock {version('fastsock')}\n"),
+    (["run", "-h", "program.py"], {}, 0, "", "usage: fastsock run "),
     (["doctor", "--", "app.py"], {}, 2,
      "fastsock: app.py is not executable; a Python program starts so: fastsock doctor -- python app.py", ""),
     (["doctor", "--", "tool"], {}, 2, "fastsock: tool is a file here and no command: fastsock doctor -- ./tool", ""),

@@ -107,12 +107,6 @@ def test_disabled_is_bad_and_says_where_it_comes_from(tmp_path):
     assert "Connections do not move here" in done.stdout
 
 
-def test_a_setting_out_of_range_is_bad(monkeypatch):
-    monkeypatch.setenv("FASTSOCK_WINDOW", "1")
-    (finding,) = checks.settings()
-    assert (finding.level, "window" in finding.says) == (checks.BAD, True)
-
-
 def refused(*_: object, **__: object) -> int:
     raise PermissionError(1, "Operation not permitted")
 
@@ -366,13 +360,3 @@ def test_a_signal_is_passed_on_to_the_program(tmp_path):
         assert started.line() == "up"
         started.process.terminate()
         assert started.wait() == 3
-
-
-@pytest.mark.parametrize(
-    "words", [["--"], ["--jsonx"], ["more"], ["--json=1"], ["--", "/no/such/program"]], ids=" ".join
-)
-def test_nonsense_on_the_command_line(tmp_path, words):
-    done = run([*DOCTOR, *words], tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("fastsock: ")
-    assert len(done.stderr.splitlines()) == 1

@@ -96,14 +96,6 @@ def test_twice():
     assert in_place() == ORIGINALS
 
 
-def test_patched_again_after_unpatch(caplog):
-    for _ in range(3):
-        fastsock.patch()
-        assert socket.socket is fastsock.socket
-        fastsock.unpatch()
-        assert socket.socket is ORIGINALS[socket, "socket"]
-
-
 def test_isinstance_both_ways(patched):
     with KernelSocket() as old, socket.socket() as new, Shouting() as derived:
         for each in (old, new, derived):

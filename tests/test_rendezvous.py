@@ -122,12 +122,6 @@ def by_fileno(sock: socket.socket) -> socket.socket:
     return fastsock.socket(fileno=sock.detach())
 
 
-def by_kernel_fileno(sock: socket.socket) -> socket.socket:
-    """The descriptor was never a fastsock socket's."""
-    with sock:
-        return fastsock.socket(fileno=os.dup(KernelSocket.fileno(sock)))
-
-
 def by_dup(sock: socket.socket) -> socket.socket:
     with sock:
         return sock.dup()
@@ -303,32 +297,13 @@ def test_a_descriptor_exposed_while_bytes_wait_on_both_paths(publishes):
 # ---- servers of many kinds, started patched
 
 
-PREFORK = """
-fastsock.patch()
-listener = socket.create_server(("127.0.0.1", 0))
-say(listener.getsockname()[1])
-children = []
-for _ in range(3):
-    pid = os.fork()
-    if pid == 0:
-        while True:
-            sock, _ = listener.accept()
-            with sock:
-                while data := sock.recv(100):
-                    sock.sendall(data.replace(b"pid", str(os.getpid()).encode()))
-    children.append(pid)
-told()
-for pid in children:
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-"""
-
-REUSEPORT = """
+FORKED = """
 fastsock.patch()
 port, children = 0, []
 for _ in range(3):
-    listener = socket.create_server(("127.0.0.1", port), reuse_port=True)
-    port = listener.getsockname()[1]
+    if sys.argv[1] == "SO_REUSEPORT" or not port:
+        listener = socket.create_server(("127.0.0.1", port), reuse_port=sys.argv[1] == "SO_REUSEPORT")
+        port = listener.getsockname()[1]
     pid = os.fork()
     if pid == 0:
         while True:
@@ -337,7 +312,7 @@ for _ in range(3):
                 while data := sock.recv(100):
                     sock.sendall(data.replace(b"pid", str(os.getpid()).encode()))
     children.append(pid)
-    listener.close()
+listener.close()
 say(port)
 told()
 for pid in children:
@@ -354,7 +329,7 @@ class Handler(socketserver.BaseRequestHandler):
         while data := self.request.recv(100):
             self.request.sendall(data.replace(b"pid", str(os.getpid()).encode()))
 
-server = socketserver.{0}(("127.0.0.1", 0), Handler)
+server = getattr(socketserver, sys.argv[1])(("127.0.0.1", 0), Handler)
 server.daemon_threads = True
 say(server.server_address[1])
 threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -364,17 +339,14 @@ server.server_close()
 """
 
 SERVERS = {
-    "prefork": PREFORK,
-    "SO_REUSEPORT": REUSEPORT,
-    "ForkingTCPServer": SOCKETSERVER.format("ForkingTCPServer"),
-    "ThreadingTCPServer": SOCKETSERVER.format("ThreadingTCPServer"),
-}
+    "prefork": FORKED, "SO_REUSEPORT": FORKED, "ForkingTCPServer": SOCKETSERVER, "ThreadingTCPServer": SOCKETSERVER,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("publishes", [True, False])
 def test_servers(server, publishes):
-    with running(SERVERS[server]) as program:
+    with running(SERVERS[server], server) as program:
         port = int(program.line())
 
         def talk() -> bytes:

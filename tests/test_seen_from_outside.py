@@ -338,6 +338,9 @@ class asker:
         self.sock.close()
 
 
+ASKS_SOUNDLY = looking.LOOK.pack(looking.LOOK_MAGIC, 1, looking.PROCESS, 0)
+
+
 def test_a_flood_of_questions_leaves_the_process_and_its_connections_alone():
     """The answers are bounded, nobody reads them, and the next one who asks is answered."""
     source = (
@@ -375,26 +378,33 @@ def test_a_flood_of_questions_leaves_the_process_and_its_connections_alone():
         assert seen(program.pid).pid == program.pid
 
 
-NONSENSE = {
-    "empty": b"",
-    "short": b"fs-look1",
-    "another magic": struct.pack("=QQII", 1, 1, 0, 0),
-    "another kind": looking.LOOK.pack(looking.LOOK_MAGIC, 1, 99, 0),
-    "long": looking.LOOK.pack(looking.LOOK_MAGIC, 1, 0, 0) + b"x",
+UNANSWERED: dict[str, tuple[bytes, str, bool]] = {  # the question, whether it comes from a file, with a descriptor
+    "empty": (b"", "", False),
+    "short": (b"fs-look1", "", False),
+    "another magic": (struct.pack("=QQII", 1, 1, 0, 0), "", False),
+    "another kind": (looking.LOOK.pack(looking.LOOK_MAGIC, 1, 99, 0), "", False),
+    "long": (looking.LOOK.pack(looking.LOOK_MAGIC, 1, 0, 0) + b"x", "", False),
+    "from the file system, whose look-up could take any time": (ASKS_SOUNDLY, "asker", False),
+    "with a descriptor": (ASKS_SOUNDLY, "", True),
 }
 
 
-@pytest.mark.parametrize("question", NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_is_not_answered(question):
+@pytest.mark.parametrize("what", UNANSWERED)
+def test_what_is_not_answered(what, tmp_path):
+    """And leaves no descriptor."""
+    question, file, brings = UNANSWERED[what]
     with running(IDLE) as program:
         program.line()
         name = ask_name(program.pid)
-        with asker() as sock:
-            looking._send(sock, name, question)
+        before = len(os.listdir(f"/proc/{program.pid}/fd"))
+        with asker(str(tmp_path / file) if file else b"") as sock, open("/dev/null") as null:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", null.fileno()))] if brings else []
+            sock.sendmsg([question], rights, 0, name)
             sock.settimeout(0.3)
             with pytest.raises(TimeoutError):
                 sock.recv(100)
         assert seen(program.pid)
+        assert len(os.listdir(f"/proc/{program.pid}/fd")) == before
 
 
 @pytest.mark.parametrize("kind", [looking.ROLL, looking.RING])
@@ -408,34 +418,6 @@ def test_an_entry_that_is_not_there(kind, first):
             looking._send(sock, name, looking.LOOK.pack(looking.LOOK_MAGIC, 1, kind, first))
             head = looking.SEEN.unpack(sock.recv(1 << 16))
     assert head == (looking.SEEN_MAGIC, 1, kind, looking.NO_MORE, 0, looking.VERSION)
-
-
-def test_an_address_in_the_file_system_is_not_answered(tmp_path):
-    """Its look-up could take any time."""
-    with running(IDLE) as program:
-        program.line()
-        name = ask_name(program.pid)
-        with asker(str(tmp_path / "asker")) as sock:
-            looking._send(sock, name, looking.LOOK.pack(looking.LOOK_MAGIC, 1, looking.PROCESS, 0))
-            sock.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                sock.recv(100)
-        assert seen(program.pid)
-
-
-def test_a_question_with_a_descriptor_is_not_answered_and_leaves_none():
-    with running(IDLE) as program:
-        program.line()
-        name = ask_name(program.pid)
-        before = len(os.listdir(f"/proc/{program.pid}/fd"))
-        with asker() as sock, open("/dev/null") as null:
-            rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", null.fileno())
-            sock.sendmsg([looking.LOOK.pack(looking.LOOK_MAGIC, 1, 0, 0)], [rights], 0, name)
-            sock.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                sock.recv(100)
-        assert seen(program.pid)
-        assert len(os.listdir(f"/proc/{program.pid}/fd")) == before
 
 
 def test_answers_of_another_user_or_garbage_are_not_believed(monkeypatch):

@@ -153,21 +153,9 @@ def test_the_layers_are_those_of_the_package() -> None:
 def test_imports_are_found() -> None:
     """The test above passes on what it does not see."""
     assert imports("facade") >= {"rendezvous", "_native.calls", "_native.connector", "_native.vi"}
-    assert imports("rendezvous") >= {"addresses", "config"}
-    assert imports("_native.calls") >= {"_native.sockets", "_native.blocking"}
-    assert imports("_native.blocking") >= {"_native.sockets", "_native.vi", "_native.endpoint"}
-    assert imports("_native.sockets") >= {"_native.vi", "_native.endpoint"}
-    assert imports("_native.transport") >= {"_native.vi", "_native.carrying", "_native.telling"}
     assert imports("_native.telling") >= {"_native.queue", "_native.endpoint"}  # the .pxd's too
     assert imports("aio.uv") >= {"aio.transports", "config"}
-    assert "" in imports("cli")
-    assert "_boot" in imports("cli")
-
-
-def test_no_module_of_the_skin_is_made_of_included_code() -> None:
-    """An import tells which names are whose."""
-    includes = re.compile(r"^include ", re.MULTILINE)
-    assert {path.name for path in NATIVE.glob("*.p[yx]*") if includes.search(path.read_text())} == set()
+    assert {"", "_boot"} <= imports("cli")
 
 
 def test_the_finder_knows_every_module_of_the_shared_object() -> None:
@@ -206,30 +194,6 @@ def test_each_acquire_and_release_has_a_label() -> None:
                     bare.append(f"{path.name}:{number + 1}: {line.strip()}")
     assert found > 40
     assert not bare
-
-
-def test_sync_labels_have_one_form() -> None:
-    """So that the test above finds them all."""
-    for path in [*SOURCES, *CORE_SOURCES]:
-        for line in path.read_text().splitlines():
-            if "SYNC:" in line and "`SYNC:`" not in line:
-                assert LABEL.search(line), f"{path.name}: {line.strip()}"
-
-
-def test_sync_labels_name_functions_that_there_are() -> None:
-    """Only one end of a pair is in sight: a name that has changed leads nowhere."""
-    called = set(re.findall(r"\b(fs_\w+)\(", "\n".join(path.read_text() for path in NATIVE_SOURCES)))
-    for path in NATIVE_SOURCES:
-        for line in path.read_text().splitlines():
-            if label := LABEL.search(line):
-                named = set(re.findall(r"\bfs_\w+", line[label.end() :]))
-                assert named <= called, f"{path.name}: {line.strip()}"
-
-
-def test_only_one_header_touches_atomics() -> None:
-    words = re.compile(r"stdatomic|__atomic|__sync_|memory_order|\b_?[Aa]tomic_\w+|_Atomic\b")
-    users = {path for path in [*SOURCES, *CORE_SOURCES] if words.search(path.read_text())}
-    assert users == {CORE / "base/atomics.h"}
 
 
 def test_no_source_file_is_too_long() -> None:
@@ -329,159 +293,72 @@ def test_includes_in_the_core_are_found() -> None:
     assert {path.parent.name for path in CORE_SOURCES} == set().union(*ROOMS)
 
 
-STANDING = r"[\w>.()-]*(?:->|\.)(?:is|stands)\.\w+"
-SAID = r"\b[rt]x(?:->|\.)(?:ready|settled|returned)\b"
 WRITING = r"fs_(?:store|or|and|add|swap_if|exchange|count)\w*\(\s*&?"
 
 
-def writes_of(place: str) -> str:
+def writes(place: str) -> str:
     return rf"{WRITING}[^,;\n]*{place}|(?:\+\+|--)[\w>.-]*{place}|{place}\s*(?:[|&^+-]?=(?!=)|\+\+|--)"
 
 
-WRITES_STATE = re.compile(
-    "|".join(writes_of(place) for place in (r"[>.]moved\b", STANDING, SAID, r"[>.]sending_step\b"))
-    + rf"|{WRITING}[^;\n]*\bFS_(?:SHUT|GONE)\b"
-)
-WRITES_END = re.compile(writes_of(r"[>.](?:fin_sent|fin_taken)\b") + "|" + writes_of(r"\b[rt]x(?:->|\.)fin\b"))
+SKIN = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pyx")]
+STATE = r"[>.]moved\b", r"(?:->|\.)(?:is|stands)\.\w+", r"\b[rt]x(?:->|\.)(?:ready|settled|returned)\b"
+OWNED: dict[str, tuple[list[Path], str, set[Path]]] = {
+    "atomics": (
+        [*SOURCES, *CORE_SOURCES],
+        r"stdatomic|__atomic|__sync_|memory_order|\b_?[Aa]tomic_\w+|_Atomic\b",
+        {CORE / "base/atomics.h"},
+    ),
+    "Python": (CORE_SOURCES, r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", set()),
+    "how a connection stands": (
+        NATIVE_SOURCES,
+        "|".join(map(writes, (*STATE, r"[>.]sending_step\b"))) + rf"|{WRITING}[^;\n]*\bFS_(?:SHUT|GONE)\b",
+        {CORE / "connection/state.c"},
+    ),
+    "the ends of the streams": (
+        NATIVE_SOURCES,
+        "|".join(map(writes, (r"[>.](?:fin_sent|fin_taken)\b", r"\b[rt]x(?:->|\.)fin\b"))),
+        {CORE / "ring/ends.h"},
+    ),
+    "what an undecided one does": (NATIVE_SOURCES, writes(r"course(?:->|\.)state"), {CORE / "meeting/course.c"}),
+    "turns": (  # such a pointer says that the caller has the lock; who looks without a turn names the field
+        NATIVE_SOURCES,
+        r"(?:own|side|\))(?:->|\.)(?:sender|receiver)\b(?!\.)",
+        {CORE / "connection/turns.c"},
+    ),
+    "events of the table": (SKIN, r"\bfs_change_(?:sending|receiving|leaving)\b|\bFS_EV_\w+", set()),
+    "what is shared": (SKIN, writes(r"(?:\b(?:own|rx|tx|side|half|new)|\bfs_own\([^()]*\))\.\w[\w.]*"), set()),
+}
+"""What is written or named where, and in which files alone it may be."""
 
 
-def test_only_the_table_of_states_writes_how_a_connection_stands() -> None:
-    writers = {path for path in NATIVE_SOURCES if WRITES_STATE.search(path.read_text())}
-    assert writers == {CORE / "connection/state.c"}
-
-
-def test_only_one_header_writes_the_ends_of_the_streams() -> None:
-    assert {path for path in NATIVE_SOURCES if WRITES_END.search(path.read_text())} == {CORE / "ring/ends.h"}
-
-
-def test_the_skin_fires_no_event_of_the_table() -> None:
-    events = re.compile(r"\bfs_change_(?:sending|receiving|leaving)\b|\bFS_EV_\w+")
-    skin = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pyx")]
-    assert {path.name for path in skin if events.search(path.read_text())} == set()
-
-
-COURSE = r"course(?:->|\.)state"
-WRITES_COURSE = re.compile(rf"(?:\+\+|--)\w*{COURSE}|{COURSE}\s*(?:[|&^+-]?=(?!=)|\+\+|--)")
-
-
-def test_only_the_table_of_courses_writes_what_an_undecided_connection_does() -> None:
-    writers = {path for path in NATIVE_SOURCES if WRITES_COURSE.search(path.read_text())}
-    assert writers == {CORE / "meeting/course.c"}
-    assert not WRITES_COURSE.search("if (course->state == FS_DOUBTING || c.course.state == FS_CONNECTING) return;")
-
-
-@pytest.mark.parametrize(
-    ("text", "writes"),
-    [
-        ("fs_or_sc(&own->moved, FS_OUT);", True),
-        ("fs_and_sc(&c->own->moved, ~FS_OUT);", True),
-        ("fs_and_sc(&fs_own(c)->moved, ~FS_OUT);", True),
-        ("fs_store_relaxed(&c->is.lost, 1);", True),
-        ("fs_store_relaxed(&c->is.life, life);", True),
-        ("c->is.bridged = 1;", True),
-        ("endpoint.c.stands.bridged = False", True),
-        ("c->is.life |= FS_KEPT;", True),
-        ("++c->is.life;", True),
-        ("fs_swap_if32(&c->is.life, life, life + 1)", True),
-        ("fs_exchange_sc(&c->own->moved, FS_OUT);", True),
-        ("fs_store_sc(&c->vi.rx->ready, FS_READY);", True),
-        ("fs_swap_if32(&vi->tx->settled, FS_UNSETTLED, FS_REFUSED)", True),
-        ("fs_store_sc(&c->vi.tx->returned, 1);", True),
-        ("fs_or_sc(&c->vi.rx->doorbell, FS_GONE);", True),
-        ("fs_or_sc(&vi->rx->doorbell, FS_EXPOSED | FS_SHUT);", True),
-        ("sender->sending_step = 1;", True),
-        ("if (sender->sending_step == 1) fs_note(c);", False),
-        ("fs_or_sc(&c->vi.rx->doorbell, FS_EXPOSED);", False),
-        ("if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED) s->ready = 1;", False),
-        ("fs_or_sc(&page->ready[place / 64], bit);", False),
-        ("if (c->is.bridged == 1 && fs_load_sc(&own->moved) & FS_OUT) return;", False),
-        ("return self.c.stands.bridged == 1", False),
-        ("uint32_t moved = fs_load_relaxed(&own->moved);", False),
-        ("fs_store_relaxed(&own->credited, moved);", False),
-    ],
-)
-def test_writes_of_the_state_are_found(text: str, writes: bool) -> None:
-    assert bool(WRITES_STATE.search(text)) == writes
+@pytest.mark.parametrize("what", OWNED)
+def test_what_has_one_home_is_touched_there_alone(what: str) -> None:
+    sources, touches, homes = OWNED[what]
+    assert {path for path in sources if re.search(touches, path.read_text())} == homes
 
 
 @pytest.mark.parametrize(
-    ("text", "writes"),
+    ("what", "text", "found"),
     [
-        ("sender->fin_sent = 1;", True),
-        ("fs_store_relaxed(&receiver->fin_taken, 1);", True),
-        ("fs_store_sc(&vi->tx->fin, kind);", True),
-        ("fs_exchange_sc(&c->own->receiver.fin_taken, 1)", True),
-        ("fs_exchange_sc(&fs_own(c)->receiver.fin_taken, 1)", True),
-        ("if (sender->fin_sent == 1 && fs_load_sc(&vi->rx->fin) == FS_BACK) return;", False),
-        ("fs_store_sc(&c->vi.rx->finack, 1);", False),
+        ("how a connection stands", "fs_and_sc(&fs_own(c)->moved, ~FS_OUT);", True),
+        ("how a connection stands", "endpoint.c.stands.bridged = False", True),
+        ("how a connection stands", "++c->is.life;", True),
+        ("how a connection stands", "fs_swap_if32(&vi->tx->settled, FS_UNSETTLED, FS_REFUSED)", True),
+        ("how a connection stands", "fs_or_sc(&vi->rx->doorbell, FS_EXPOSED | FS_SHUT);", True),
+        ("how a connection stands", "if (c->is.bridged == 1 && fs_load_sc(&own->moved) & FS_OUT) return;", False),
+        ("how a connection stands", "fs_store_relaxed(&own->credited, moved);", False),
+        ("the ends of the streams", "fs_exchange_sc(&fs_own(c)->receiver.fin_taken, 1)", True),
+        ("the ends of the streams", "fs_store_sc(&c->vi.rx->finack, 1);", False),
+        ("what an undecided one does", "if (course->state == FS_DOUBTING) return;", False),
+        ("turns", "cdef fs_sender *sender = &endpoint.c.own.sender", True),
+        ("turns", "fs_load_relaxed(&fs_own(c)->receiver.taken)", False),
+        ("what is shared", "fs_own(&endpoint.c).kernel_taken += mine", True),
+        ("what is shared", "fs_and_sc(&endpoint.c.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)", True),
+        ("what is shared", "if own.fin_sent == fs_load_sc(&own.consumed):", False),
     ],
 )
-def test_writes_of_the_ends_are_found(text: str, writes: bool) -> None:
-    assert bool(WRITES_END.search(text)) == writes
-
-
-MAKES_TURN = re.compile(r"(?:own|side|\))(?:->|\.)(?:sender|receiver)\b(?!\.)")
-
-
-def test_a_turn_is_made_where_it_is_taken() -> None:
-    """Such a pointer says that the caller has the lock. Who looks without a turn names the field."""
-    makers = {path for path in NATIVE_SOURCES if MAKES_TURN.search(path.read_text())}
-    assert makers == {CORE / "connection/turns.c"}
-
-
-@pytest.mark.parametrize(
-    ("text", "makes"),
-    [
-        ("fs_post_fin(&c->vi, &c->own->sender, FS_FIN);", True),
-        ("return fs_side_of_leaver(leaver)->receiver;", True),
-        ("cdef fs_sender *sender = &endpoint.c.own.sender", True),
-        ("fs_post_fin(&c->vi, &fs_own(c)->sender, FS_FIN);", True),
-        ("fs_load_relaxed(&fs_own(c)->receiver.taken)", False),
-        ("fs_load_relaxed(&c->own->receiver.taken)", False),
-        ("fs_take_doorbell_bytes(c, both.receiver);", False),
-    ],
-)
-def test_turns_that_are_made_are_found(text: str, makes: bool) -> None:
-    assert bool(MAKES_TURN.search(text)) == makes
-
-
-def writes_what_is_shared(text: str) -> bool:
-    """Whether Cython code writes a field of `struct fs_side` or of the ring, which is for the core."""
-    shared = {"own", "rx", "tx", *re.findall(r"\bfs_(?:side|half) \*(\w+)", text)}
-    place = rf"(?:\b(?:{'|'.join(sorted(shared))})|\bfs_own\([^()]*\))\.\w[\w.]*"
-    atomic = rf"\bfs_(?:store|or|and|add|swap|count)\w*\(\s*&[\w.]*{place}"
-    return bool(re.search(rf"{atomic}|{place}\s*(?:[|&^+-]?=(?!=))", text))
-
-
-def test_the_skin_writes_nothing_that_is_shared() -> None:
-    """Neither with other processes of the side nor with the peer."""
-    skin = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pyx")]
-    assert {path.name for path in skin if writes_what_is_shared(path.read_text())} == set()
-
-
-@pytest.mark.parametrize(
-    ("text", "writes"),
-    [
-        ("fs_and_sc(&endpoint.c.vi.rx.doorbell, ~<uint32_t>FS_EXPOSED)", True),
-        ("endpoint.c.own.kernel_taken += mine", True),
-        ("fs_own(&endpoint.c).kernel_taken += mine", True),
-        ("fs_store_relaxed(&fs_own(&self.c).send_buffer_before, size)", True),
-        ("return fs_load_relaxed(&fs_own(&self.c).send_buffer_before) or None", False),
-        ("cdef fs_side *new = fs_new_side()\nnew.pid_space = 0", True),
-        ("cdef fs_side *new = fs_new_side()\nfs_store_sc(&new.holders, 1)", True),
-        ("fs_count(&endpoint.c.vi.count.poll_ns, 1)", False),
-        ("fs_count_child(endpoint.c.own, by)", False),
-        ("if own.fin_sent == fs_load_sc(&own.consumed):", False),
-        ("dict(posted=own.posted, fin_sent=own.fin_sent)", False),
-    ],
-)
-def test_writes_of_what_is_shared_are_found(text: str, writes: bool) -> None:
-    assert writes_what_is_shared(text) == writes
-
-
-def test_the_core_knows_nothing_of_python() -> None:
-    for path in CORE_SOURCES:
-        assert not re.search(r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", path.read_text()), path
+def test_touches_are_found(what: str, text: str, found: bool) -> None:
+    assert bool(re.search(OWNED[what][1], text)) == found
 
 
 STUBTEST_BESIDE_THE_POINT = (
@@ -579,27 +456,3 @@ def test_a_parcel_is_sent_without_the_table_lock() -> None:
             answers.add(answer)
         assert not held, name
     assert answers >= {"fs_put_back", "fs_answer_ask", "answer_asked"}
-
-
-# ---- what a program finds ------------------------------------------------------------------------------------
-
-IMPORT_EVERYTHING = """
-import socket
-names = list(socket.__all__)
-import fastsock
-fastsock.patch()
-assert socket.socket is fastsock.socket
-assert [name for name in names if not hasattr(socket, name)] == []
-assert names == socket.__all__
-namespace = {}
-exec("from socket import *", namespace)
-assert namespace.keys() >= set(names)
-assert namespace["socket"] is fastsock.socket
-print("imported", len(names))
-"""
-
-
-def test_everything_in_socket_is_importable_under_patch() -> None:
-    done = ended([sys.executable, "-c", IMPORT_EVERYTHING])
-    assert done.stderr == ""
-    assert done.stdout.startswith("imported")

@@ -67,6 +67,12 @@ def both_ways(peer: Peer) -> None:
             writing.result()
 
 
+def stays(peer: Peer, reason: str = REASON) -> bool:
+    """Whether the victim has decided so."""
+    peer.chat()
+    return fastsock.path_of(peer.victim) == fastsock.Path("tcp", reason)
+
+
 def stayed() -> int:
     """Connections of this process that another version has kept on kernel TCP."""
     return fastsock.stats().fallback_reasons.get(REASON, 0)
@@ -98,12 +104,7 @@ def test_a_seeker_of_another_version(version: int, size: str) -> None:
         assert control.recv(100) == b""
         assert Task(os.read, exit_, 1).result() == b""  # it has closed what came with the hello
         os.close(exit_)
-
-        def decided() -> bool:
-            peer.chat()
-            return fastsock.path_of(peer.victim) == STAYS
-
-        until(decided, "the victim knows it")
+        until(lambda: stays(peer), "the victim knows it")
         both_ways(peer)
         assert fastsock.path_of(peer.victim) == STAYS
         assert stayed() == before + 1
@@ -118,12 +119,7 @@ def test_however_many_descriptors_come_with_it(count: int) -> None:
         control = peer.knock()
         socket.send_fds(control, [hello(VERSION + 1, 100)], [peer.tcp.fileno()] * count)
         assert REFUSAL.unpack(control.recv(100)) == (ord("o"), VERSION)
-
-        def decided() -> bool:
-            peer.chat()
-            return fastsock.path_of(peer.victim) == STAYS
-
-        until(decided, "the victim knows it")
+        until(lambda: stays(peer), "the victim knows it")
         both_ways(peer)
 
 
@@ -160,12 +156,7 @@ def test_a_publisher_of_another_version(refusal: str) -> None:
                 os.close(fd)
             assert struct.unpack("=QI", said) == (MAGIC, VERSION)  # which every version can read
             visitor.send(REFUSALS[refusal])
-
-            def decided() -> bool:
-                peer.chat()
-                return fastsock.path_of(peer.victim) == STAYS
-
-            until(decided, "the victim knows it")
+            until(lambda: stays(peer), "the victim knows it")
         both_ways(peer)
         for _ in range(200):
             peer.chat()
@@ -179,12 +170,7 @@ def test_a_refusal_that_only_a_later_version_knows() -> None:
     with hostile(publishes=True) as peer:
         peer.await_hello()
         peer.control.send(b"~" + bytes(30))
-
-        def decided() -> bool:
-            peer.chat()
-            return fastsock.path_of(peer.victim) == fastsock.Path("tcp", rendezvous.Reason.REFUSED)
-
-        until(decided, "the victim stays where it is")
+        until(lambda: stays(peer, rendezvous.Reason.REFUSED), "the victim stays where it is")
         both_ways(peer)
 
 
@@ -267,12 +253,7 @@ def test_another_users_process_of_another_version(proven: bool) -> None:
         assert Task(os.read, exit_, 1).result() == b""
         os.close(exit_)
         if proven:
-
-            def decided() -> bool:
-                peer.chat()
-                return fastsock.path_of(peer.victim) == STAYS
-
-            until(decided, "the victim knows it")
+            until(lambda: stays(peer), "the victim knows it")
             both_ways(peer)
         else:
             peer.meet()

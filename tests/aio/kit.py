@@ -245,6 +245,7 @@ class World:
         """After the body's traffic: on the ring, except with the untouched loop."""
         if self.path == "kernel":
             assert near.transport.get_extra_info("fastsock") is None
+            assert fastsock.path_of(near.transport).path == "tcp"
         else:
             await self.move(near, far)
 

@@ -49,15 +49,6 @@ async def test_a_transport_has_the_attributes_of_the_stdlibs(world: World) -> No
     assert transport._closing
 
 
-@UVLOOP
-@everywhere
-async def test_a_transport_has_the_attribute_of_uvloops(world: World) -> None:
-    near, _ = await world.pair()
-    assert not near.transport._closing
-    near.transport.close()
-    assert near.transport._closing
-
-
 # ---- a buffered protocol without a buffer
 
 

@@ -9,7 +9,6 @@ import sys
 from typing import Any
 
 import pytest
-from processes import port_for_later
 
 import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
@@ -66,24 +65,6 @@ async def dial(world: World, acceptor: Acceptor, *args: Any, **options: Any) -> 
 
 
 @everywhere
-async def test_host_and_port(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor)
-    await dial(world, acceptor, HOST, world.port(server))
-    await dial(world, acceptor, "localhost", world.port(server), family=socket.AF_INET)
-
-
-@everywhere
-async def test_a_socket_of_ones_own(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor)
-    with world.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setblocking(False)
-        await world.loop.sock_connect(sock, (HOST, world.port(server)))
-        await dial(world, acceptor, sock=sock)
-
-
-@everywhere
 async def test_a_socket_that_was_used_before(world: World) -> None:
     """Bytes on both sides of the hand-over arrive in order; the socket may have moved already."""
     acceptor = Acceptor()
@@ -104,25 +85,6 @@ async def test_a_socket_that_was_used_before(world: World) -> None:
     transport.close()
     await world.until(lambda: near.lost and far.lost)
     assert far.error is None
-
-
-@everywhere
-async def test_local_addr(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor)
-    near = await dial(world, acceptor, HOST, world.port(server), local_addr=("127.0.0.1", 0))
-    assert near.transport.get_extra_info("sockname")[0] == "127.0.0.1"
-
-
-@everywhere
-async def test_happy_eyeballs(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor)
-    if world.loop_kind == "uvloop":
-        with pytest.raises(TypeError):
-            await world.loop.create_connection(Recorder, HOST, 1, happy_eyeballs_delay=0.1)
-        return
-    await dial(world, acceptor, "localhost", world.port(server), happy_eyeballs_delay=0.05, interleave=1)
 
 
 @everywhere
@@ -194,17 +156,6 @@ async def test_cancelling_a_connection_under_way(world: World) -> None:
 
 
 @everywhere
-async def test_several_hosts(world: World) -> None:
-    acceptor = Acceptor()
-    port = port_for_later()
-    server = await world.loop.create_server(acceptor, ["127.0.0.1", "127.0.0.2"], port)
-    world._closers.append(server.close)
-    assert sorted(sock.getsockname()[0] for sock in server.sockets) == ["127.0.0.1", "127.0.0.2"]
-    await dial(world, acceptor, "127.0.0.1", port)
-    await dial(world, acceptor, "127.0.0.2", port)
-
-
-@everywhere
 async def test_both_families(world: World) -> None:
     acceptor = Acceptor()
     server = await world.server(acceptor, ["127.0.0.1", "::1"])
@@ -220,49 +171,6 @@ async def test_a_listening_socket_of_ones_own(world: World) -> None:
     server = await world.loop.create_server(acceptor, sock=sock, backlog=5)
     world._closers.append(server.close)
     await dial(world, acceptor, HOST, world.port(server))
-
-
-@everywhere
-async def test_reuse_port_shares_the_connections(world: World) -> None:
-    acceptors = Acceptor(), Acceptor()
-    first = await world.server(acceptors[0], reuse_port=True, reuse_address=True)
-    port = world.port(first)
-    second = await world.loop.create_server(acceptors[1], HOST, port, reuse_port=True)
-    world._closers.append(second.close)
-    near = [(await world.loop.create_connection(Recorder, HOST, port))[1] for _ in range(24)]
-    await world.until(lambda: sum(len(acceptor.made) for acceptor in acceptors) == 24)
-    assert all(acceptor.made for acceptor in acceptors)
-    for protocol in near:
-        protocol.transport.close()
-    made = acceptors[0].made + acceptors[1].made
-    await world.until(lambda: all(protocol.lost for protocol in [*near, *made]))
-
-
-@everywhere
-async def test_a_server_that_starts_later(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor, start_serving=False)
-    assert not server.is_serving()
-    assert server.get_loop() is world.loop
-    await server.start_serving()
-    assert server.is_serving()
-    await dial(world, acceptor, HOST, world.port(server))
-    server.close()
-    assert not server.is_serving()
-    assert list(server.sockets) == []
-    await server.wait_closed()
-
-
-@everywhere
-async def test_serve_forever_until_cancelled(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor)
-    task = world.loop.create_task(server.serve_forever())
-    await dial(world, acceptor, HOST, world.port(server))
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not server.is_serving()
 
 
 @everywhere

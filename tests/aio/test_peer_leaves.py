@@ -3,74 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import socket
-import time
 from typing import Any
 
 import pytest
-from pairs import KernelSocket, payload, read_exactly
+from pairs import SECONDS, KernelSocket, payload, read_exactly, until
 
 import fastsock
+from aio.kit import Buffered, Recorder, World, everywhere
 
-SECONDS = 20
-
-
-class Collector(asyncio.Protocol):
-    """Keeps what came; echoes it if asked to."""
-
-    def __init__(self, echoes: bool) -> None:
-        self.echoes = echoes
-        self.received = bytearray()
-        self.changed = asyncio.Event()
-        self.transport: Any = None
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-        self.changed.set()
-        if self.echoes:
-            self.transport.write(data)
-
-    async def hear(self, count: int) -> None:
-        while len(self.received) < count:
-            self.changed.clear()
-            await asyncio.wait_for(self.changed.wait(), SECONDS)
+pytestmark = pytest.mark.parametrize("path", ["ring"])
 
 
-class BufferedCollector(asyncio.BufferedProtocol):
-    """The same with a buffer of its own."""
+async def meet(world: World, kind: Any = Recorder) -> tuple[Any, socket.socket]:
+    """A protocol that echoes all that it keeps, and a socket that is connected to it."""
+    protocol, echoed = kind(), 0
 
-    __init__ = Collector.__init__
-    connection_made = Collector.connection_made
-    hear = Collector.hear
+    def echo(protocol: Any) -> None:
+        nonlocal echoed
+        protocol.transport.write(bytes(protocol.data[echoed:]))
+        echoed = len(protocol.data)
 
-    def get_buffer(self, hint: int) -> bytearray:
-        self.buffer = bytearray(7000)
-        return self.buffer
-
-    def buffer_updated(self, size: int) -> None:
-        Collector.data_received(self, bytes(self.buffer[:size]))  # type: ignore[arg-type]
+    protocol.on("data", echo)
+    server = await world.server(lambda: protocol)
+    sock = fastsock.socket()
+    sock.settimeout(SECONDS)
+    sock.connect(server.sockets[0].getsockname())
+    return protocol, sock
 
 
 def settle(sock: socket.socket) -> int:
     """Moves the connection to the ring; the bytes it took."""
-    limit = time.monotonic() + SECONDS / 2
-    for turn in itertools.count(1):
+    turns = 0
+
+    def moved() -> bool:
+        nonlocal turns
+        turns += 1
         sock.sendall(b"m")
         read_exactly(sock, 1)
-        if fastsock.path_of(sock) == fastsock.Path("ring", "both directions"):
-            return turn
-        if time.monotonic() > limit:
-            break
-    pytest.fail(f"not on the ring: {fastsock.path_of(sock)}")
+        return fastsock.path_of(sock) == fastsock.Path("ring", "both directions")
+
+    until(moved, "it is on the ring")
+    return turns
 
 
 def talk(sock: socket.socket, unread: int, first: bytes, second: bytes) -> tuple[bytes, int]:
     """In a thread: moves, leaves the ring with bytes unread at both ends, goes on raw. What came back; bytes before."""
-    sock.settimeout(SECONDS)
     before = settle(sock)
     sock.sendall(first)
     back = read_exactly(sock, len(first) - unread)
@@ -83,56 +61,34 @@ def talk(sock: socket.socket, unread: int, first: bytes, second: bytes) -> tuple
     return back, before
 
 
-@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-@pytest.mark.parametrize("kind", [Collector, BufferedCollector])
+@pytest.mark.parametrize("kind", [Recorder, lambda: Buffered(7000)], ids=["protocol", "buffered"])
 @pytest.mark.parametrize("unread", [0, 1, 5000])
 @pytest.mark.parametrize("size", [10_000, 300_000])
-def test_stream_is_whole_and_in_order(loop: str, kind: type, unread: int, size: int) -> None:
+@everywhere
+async def test_stream_is_whole_and_in_order(world: World, kind: Any, unread: int, size: int) -> None:
     first, second = payload(size, 1), payload(size, 2)
-
-    async def main() -> None:
-        running = asyncio.get_running_loop()
-        collector = kind(True)
-        server = await running.create_server(lambda: collector, "127.0.0.1", 0)
-        sock = fastsock.socket()
-        sock.connect(server.sockets[0].getsockname())
-        back, before = await asyncio.wait_for(asyncio.to_thread(talk, sock, unread, first, second), SECONDS)
-        assert back == first + second
-        assert collector.received[before:] == first + second
-        server.close()
-
-    with fastsock.configure(move_after=0):
-        fastsock.run(main(), loop=loop)
+    protocol, sock = await meet(world, kind)
+    back, before = await asyncio.to_thread(talk, sock, unread, first, second)
+    assert back == first + second
+    assert protocol.data[before:] == first + second
 
 
-@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-def test_paused_reader_gets_it_when_it_resumes(loop: str) -> None:
+@everywhere
+async def test_paused_reader_gets_it_when_it_resumes(world: World) -> None:
     first, second = payload(20_000, 3), payload(20_000, 4)
+    protocol, sock = await meet(world)
+    before = await asyncio.to_thread(settle, sock)
+    protocol.hooks.clear()
+    protocol.transport.pause_reading()
 
-    def leave(sock: socket.socket, paused: Any) -> KernelSocket:
+    def leave() -> None:
         sock.sendall(first)
-        raw = KernelSocket(fileno=sock.detach())
-        raw.sendall(second)
-        return raw
+        with KernelSocket(fileno=sock.detach()) as raw:
+            raw.sendall(second)
 
-    async def main() -> None:
-        running = asyncio.get_running_loop()
-        collector = Collector(True)
-        server = await running.create_server(lambda: collector, "127.0.0.1", 0)
-        sock = fastsock.socket()
-        sock.connect(server.sockets[0].getsockname())
-        sock.settimeout(SECONDS)
-        before = await asyncio.to_thread(settle, sock)
-        collector.echoes = False
-        collector.transport.pause_reading()
-        raw = await asyncio.to_thread(leave, sock, None)
-        await asyncio.sleep(0.1)
-        assert len(collector.received) == before
-        collector.transport.resume_reading()
-        await collector.hear(before + len(first + second))
-        assert collector.received[before:] == first + second
-        raw.close()
-        server.close()
-
-    with fastsock.configure(move_after=0):
-        fastsock.run(main(), loop=loop)
+    await asyncio.to_thread(leave)
+    await world.quiet(0.1)
+    assert len(protocol.data) == before
+    protocol.transport.resume_reading()
+    await world.until(lambda: protocol.lost)
+    assert protocol.data[before:] == first + second

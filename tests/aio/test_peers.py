@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -135,27 +134,6 @@ async def test_killed_in_the_middle_of_its_large_write(world: World, kind: str) 
 
 
 @KILLED
-@pytest.mark.parametrize("paused", [False, True], ids=["reading", "paused"])
-@everywhere
-async def test_killed_in_the_middle_of_our_large_write(world: World, kind: str, paused: bool) -> None:
-    """With bytes of ours unread, TCP resets."""
-    async with peer(world, resolve(world, kind)) as other:
-        near = other.protocol
-        await other.settle()
-        if paused:
-            near.transport.pause_reading()
-        near.transport.write(stream(64 * MIB))
-        await world.until(lambda: "pause" in near.events)
-        await world.quiet()
-        other.kill()
-        await world.until(lambda: near.lost)
-        assert isinstance(near.error, (ConnectionResetError, BrokenPipeError))
-        assert [event for event in near.events if event != "eof"] == ["made", "pause", "lost"]
-        await world.quiet()
-        assert near.events.count("lost") == 1
-
-
-@KILLED
 @everywhere
 async def test_killed_behind_a_half_close(world: World, kind: str) -> None:
     """Its end of stream was no news; only sending tells of its death."""
@@ -175,45 +153,44 @@ async def test_killed_behind_a_half_close(world: World, kind: str) -> None:
 
 
 @KILLED
+@pytest.mark.parametrize("doing", ["reading", "paused", "closing"])
 @everywhere
-async def test_killed_while_we_close(world: World, kind: str) -> None:
+async def test_killed_in_the_middle_of_our_large_write(world: World, kind: str, doing: str) -> None:
+    """With bytes of ours unread, TCP resets."""
     async with peer(world, resolve(world, kind)) as other:
         near = other.protocol
         await other.settle()
+        if doing == "paused":
+            near.transport.pause_reading()
         near.transport.write(stream(64 * MIB))
-        near.transport.close()
+        if doing == "closing":
+            near.transport.close()
+        await world.until(lambda: "pause" in near.events)
         await world.quiet()
         assert not near.lost
         other.kill()
         await world.until(lambda: near.lost)
         assert isinstance(near.error, (ConnectionResetError, BrokenPipeError))
+        assert [event for event in near.events if event not in ("eof", "resume")] == ["made", "pause", "lost"]
+        await world.quiet()
         assert near.events.count("lost") == 1
 
 
 @KILLED
+@pytest.mark.parametrize("paused", [False, True], ids=["reading", "paused"])
 @everywhere
-async def test_killed_when_all_is_quiet(world: World, kind: str) -> None:
+async def test_killed_when_all_is_quiet(world: World, kind: str, paused: bool) -> None:
     async with peer(world, resolve(world, kind)) as other:
         near = other.protocol
         await other.settle()
+        if paused:
+            near.transport.pause_reading()
         await world.quiet(0.05)
         other.kill()
-        await world.until(lambda: near.lost)
-        assert near.events == ["made", "eof", "lost"]
-        assert near.error is None
-
-
-@KILLED
-@everywhere
-async def test_killed_with_a_reader_that_is_paused(world: World, kind: str) -> None:
-    async with peer(world, resolve(world, kind)) as other:
-        near = other.protocol
-        await other.settle()
-        near.transport.pause_reading()
-        other.kill()
-        await world.quiet(0.05)
-        assert near.events == ["made"]
-        near.transport.resume_reading()
+        if paused:
+            await world.quiet(0.05)
+            assert near.events == ["made"]
+            near.transport.resume_reading()
         await world.until(lambda: near.lost)
         assert near.events == ["made", "eof", "lost"]
         assert near.error is None
@@ -237,20 +214,3 @@ async def test_a_foreign_peer_stays_on_tcp(world: World, kind: str, role: str) -
         check_whole(near, stream(3 * MIB))
         assert near.error is None
         assert near.events == ["made", "eof", "lost"] or "pause" in near.events
-
-
-@PATHS
-@everywhere
-async def test_a_slow_reader_holds_up_a_fast_writer(world: World) -> None:
-    """Across processes: what waits at the sender stays within its watermark, as long as it heeds pause_writing."""
-    async with peer(world, world.loop_kind) as other:
-        near = other.protocol
-        await other.settle()
-        near.on("data", lambda protocol: protocol.transport.pause_reading())
-        other.tell("send", 8 * MIB)
-        assert await other.said() == "sending"
-        while len(near.data) < 8 * MIB:
-            await asyncio.sleep(0.001)
-            near.transport.resume_reading()
-        check_whole(near, stream(8 * MIB))
-        assert await other.said() == "sent"

@@ -32,21 +32,6 @@ async def test_a_buffer_of_any_size(world: World, size: int) -> None:
     await world.check_path(near, far)
 
 
-@everywhere
-async def test_an_empty_buffer_ends_the_connection(world: World) -> None:
-    near, far = await world.pair(Recorder, lambda: Buffered(65536))
-    far.buffer = bytearray()
-    near.transport.write(b"x")
-    await world.until(lambda: far.lost)
-    (problem,) = world.take_problems()
-    if world.loop_kind == "asyncio":
-        assert "get_buffer() call failed" in problem["message"]
-    assert isinstance(problem["exception"], RuntimeError)
-    if not reported_below(world):
-        assert problem["transport"] is far.transport
-        assert problem["protocol"] is far
-
-
 # ---- changing protocols --------------------------------------------------------------------------------------
 
 
@@ -57,22 +42,6 @@ def change(protocol: Any, to: Callable[[], Any]) -> Any:
     protocol.transport.set_protocol(other)
     assert protocol.transport.get_protocol() is other
     return other
-
-
-@PROTOCOLS
-@CHANGES
-@everywhere
-async def test_changing_the_protocol_between_messages(world: World, kind: Any, to: Any) -> None:
-    near, far = await world.pair(kind, kind)
-    for number in range(30):
-        data = payload(200 + number, number)
-        near.transport.write(data)
-        assert await world.received(far, len(data)) == data
-        far.transport.write(data)
-        assert await world.received(near, len(data)) == data
-        old, far = far, change(far, (to, kind)[number % 2])
-        assert old.data == b""
-    await world.check_path(near, far)
 
 
 @PROTOCOLS
@@ -96,25 +65,6 @@ async def test_changing_the_protocol_in_its_own_callback(world: World, kind: Any
     near.transport.close()
     await world.until(lambda: chain[-1].lost)
     assert not any(protocol.lost for protocol in chain[:-1])
-
-
-@CHANGES
-@everywhere
-async def test_changing_the_protocol_while_paused(world: World, to: Any) -> None:
-    near, far = await world.pair()
-    for number in range(12):
-        far.transport.pause_reading()
-        near.transport.write(b"%06d" % number)
-        await world.quiet(0.002)
-        old, far = far, change(far, (to, Recorder)[number % 2])
-        await world.quiet(0.002)
-        assert far.data == old.data == b""
-        assert not far.transport.is_reading()
-        far.transport.resume_reading()
-        assert await world.received(far, 6) == b"%06d" % number
-        far.transport.write(b"ok")
-        await world.received(near, 2)
-    await world.check_path(near, far)
 
 
 # ---- exceptions in callbacks ---------------------------------------------------------------------------------
@@ -143,37 +93,28 @@ def check_report(world: World, protocol: Any, message: str, ours: bool = True) -
         assert problem["protocol"] is protocol
 
 
-@PROTOCOLS
+@pytest.mark.parametrize(
+    ("kind", "event", "callback"),
+    [(Recorder, "data", "data_received"), (Buffered, "data", "buffer_updated"), (Buffered, "get", "get_buffer"),
+     (Recorder, "eof", "eof_received")],
+    ids=["data_received", "buffer_updated", "get_buffer", "eof_received"],
+)  # fmt: skip
 @everywhere
-async def test_an_exception_when_data_comes(world: World, kind: Any) -> None:
+async def test_an_exception_ends_the_connection(world: World, kind: Any, event: str, callback: str) -> None:
     near, far = await world.pair(kind, kind)
-    far.on("data", fail)
-    near.transport.write(b"data")
+    far.on(event, fail)
+    if event == "eof":
+        near.transport.write_eof()
+    else:
+        near.transport.write(b"data")
     await world.until(lambda: far.lost and near.lost)
-    name = "data_received" if kind is Recorder else "buffer_updated"
-    check_report(world, far, f"Fatal error: protocol.{name}() call failed.")
-    assert isinstance(far.error, ZeroDivisionError)
-    assert [event for event in far.events if event != "get"] == ["made", "lost"]
-
-
-@everywhere
-async def test_an_exception_in_get_buffer(world: World) -> None:
-    near, far = await world.pair(Recorder, Buffered)
-    far.on("get", fail)
-    near.transport.write(b"data")
-    await world.until(lambda: far.lost and near.lost)
-    check_report(world, far, "Fatal error: protocol.get_buffer() call failed.", ours=not reported_below(world))
-    assert isinstance(far.error, RuntimeError if world.loop_kind == "uvloop" else ZeroDivisionError)
-
-
-@everywhere
-async def test_an_exception_in_eof_received(world: World) -> None:
-    near, far = await world.pair()
-    far.on("eof", fail)
-    near.transport.write_eof()
-    await world.until(lambda: far.lost and near.lost)
-    check_report(world, far, "Fatal error: protocol.eof_received() call failed.")
-    assert isinstance(far.error, ZeroDivisionError)
+    message = f"Fatal error: protocol.{callback}() call failed."
+    check_report(world, far, message, ours=event != "get" or not reported_below(world))
+    assert isinstance(
+        far.error, RuntimeError if event == "get" and world.loop_kind == "uvloop" else ZeroDivisionError
+    )
+    if event == "data":
+        assert [event for event in far.events if event != "get"] == ["made", "lost"]
 
 
 @everywhere

@@ -89,91 +89,34 @@ async def test_both_sides(world: World, contexts: Contexts) -> None:
     assert far.error is None
 
 
+def in_plain_text() -> Recorder:
+    protocol = Recorder()
+    protocol.on("made", lambda protocol: protocol.transport.write(b"220 plain text\r\n" * 5))
+    return protocol
+
+
+HANDSHAKES: dict[str, tuple[Any, bool, dict[str, Any], Any]] = {  # the server: its protocol, whether above TLS; the client
+    "not trusted": (Recorder, True, {"ssl": ssl.create_default_context()}, ssl.SSLCertVerificationError),
+    "another name": (Recorder, True, {"server_hostname": "elsewhere"}, ssl.SSLCertVerificationError),
+    "plain text": (in_plain_text, False, {}, (ssl.SSLError, ConnectionError)),
+    "silence": (Recorder, False, {"ssl_handshake_timeout": 0.05}, (ConnectionAbortedError, asyncio.TimeoutError)),
+}
+
+
+@pytest.mark.parametrize("what", HANDSHAKES)
 @everywhere
-async def test_flow_control(world: World, contexts: Contexts) -> None:
-    near, far = await secured(world, contexts)
-    await exchange(world, near, far)
-    far.transport.pause_reading()
-    data = payload(65536)
-    written = 0
-    while "pause" not in near.events:
-        near.transport.write(data)
-        written += len(data)
-        assert written < 64 << 20
-        await asyncio.sleep(0)
-    far.transport.resume_reading()
-    assert len(await world.received(far, written)) == written
-    await world.until(lambda: "resume" in near.events)
-
-
-@everywhere
-async def test_a_certificate_that_is_not_trusted(world: World, contexts: Contexts) -> None:
-    server = await world.server(Recorder, ssl=contexts[0])
-    with pytest.raises(ssl.SSLCertVerificationError):
-        await world.loop.create_connection(
-            Recorder, HOST, world.port(server), ssl=ssl.create_default_context(), server_hostname="localhost"
-        )
-    with pytest.raises(ssl.SSLCertVerificationError):
-        await world.loop.create_connection(
-            Recorder, HOST, world.port(server), ssl=contexts[1], server_hostname="elsewhere"
-        )
-    await world.quiet()
-    world.take_problems()  # the server's side: SSLError, reported or not, by version and loop
-
-
-@everywhere
-async def test_a_peer_that_does_not_speak_tls(world: World, contexts: Contexts) -> None:
+async def test_a_handshake_that_fails(world: World, contexts: Contexts, what: str) -> None:
+    factory, above_tls, options, error = HANDSHAKES[what]
     made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        made[-1].on("made", lambda protocol: protocol.transport.write(b"220 plain text\r\n" * 5))
-        return made[-1]
-
-    server = await world.server(factory)
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        await world.loop.create_connection(
-            Recorder, HOST, world.port(server), ssl=contexts[1], server_hostname="localhost"
-        )
-    await world.until(lambda: made[0].lost)
-
-
-@everywhere
-async def test_a_handshake_that_takes_too_long(world: World, contexts: Contexts) -> None:
-    server = await world.server(Recorder)
-    with pytest.raises((ConnectionAbortedError, asyncio.TimeoutError)):
-        await world.loop.create_connection(
-            Recorder,
-            HOST,
-            world.port(server),
-            ssl=contexts[1],
-            server_hostname="localhost",
-            ssl_handshake_timeout=0.05,
-        )
-    await world.quiet()
-
-
-@everywhere
-async def test_start_tls_in_mid_stream(world: World, contexts: Contexts) -> None:
-    near, far = await world.pair()
-    for _ in range(10):
-        near.transport.write(b"plain")
-        assert await world.received(far, 5) == b"plain"
-        far.transport.write(b"ok")
-        assert await world.received(near, 2) == b"ok"
-    plain = near.transport, far.transport
-    secure = await asyncio.gather(
-        world.loop.start_tls(near.transport, near, contexts[1], server_hostname="localhost"),
-        world.loop.start_tls(far.transport, far, contexts[0], server_side=True),
-    )
-    near.transport, far.transport = secure
-    assert near.events == far.events == ["made"]
-    await exchange(world, near, far)
-    assert near.transport.get_extra_info("ssl_object") is not None
-    assert secure[0] is not plain[0]
-    near.transport.close()
-    await world.until(lambda: near.lost and far.lost)
-    assert near.error is far.error is None
+    server = await world.server(lambda: made.append(factory()) or made[-1], ssl=contexts[0] if above_tls else None)
+    options = {"ssl": contexts[1], "server_hostname": "localhost", **options}
+    with pytest.raises(error):
+        await world.loop.create_connection(Recorder, HOST, world.port(server), **options)
+    if above_tls:
+        await world.quiet()
+        world.take_problems()  # the server's side: SSLError, reported or not, by version and loop
+    else:
+        await world.until(lambda: made and made[0].lost)
 
 
 @everywhere

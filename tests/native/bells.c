@@ -216,12 +216,6 @@ static void await_told(struct fs_connection *c, uint32_t told) {
     usleep(20000); /* (a second event of the same end) */
 }
 
-static int count_child(int by) {
-    for (int s = 0; s < 2; s++)
-        if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
-    return 2;
-}
-
 /* Has the second end; ends its stream, takes what tells of posts out of its kernel's queue, and reads nothing. */
 static void half_close_and_wait(void) {
     fs_inherit(&ends[1].c);

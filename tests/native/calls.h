@@ -146,6 +146,12 @@ static int some_fcntl(int fd, int what, long argument) {
     return (what == F_DUPFD_CLOEXEC ? may_fail_fcntl : real.fcntl)(fd, what, argument);
 }
 
+/* What is there can be taken out of an epoll. */
+static int some_epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
+    if (what == EPOLL_CTL_DEL) cannot_fail();
+    return (what == EPOLL_CTL_DEL ? real.epoll_ctl : may_fail_epoll_ctl)(epoll, what, fd, event);
+}
+
 /* An eventfd that has just been polled takes a ring, or is full and has rung. */
 static ssize_t some_write(int fd, const void *data, size_t length) {
     int rings = length == sizeof(uint64_t) && *(const uint64_t *)data == 1;
@@ -205,6 +211,7 @@ static void take_the_calls(void) {
     fs_system.getsockopt = some_getsockopt;
     fs_system.setsockopt = some_setsockopt;
     fs_system.fcntl = some_fcntl;
+    fs_system.epoll_ctl = some_epoll_ctl;
     fs_system.write = some_write;
     fs_system.close = close_and_fail;
     fs_system.mmap = counted_mmap;

@@ -1,66 +1,25 @@
-/* Each system call and each allocation of the core fails once: `failures [seconds [round]]`; 0 seconds: all of them,
- * in some minutes.
+/* Each system call and each allocation of the core fails once, in a connection's life: `failures [seconds [round]]` (failing.h).
  *
- * A run is a process. Two ends of a connection open, carry bytes on the kernel, move, are exposed, plugged, carry
- * urgent bytes, leave, half-close and end. At the n-th call of one kind, of this thread, of the connection thread or of
- * the process of a bridge, the core is told that it failed. What has to hold then: nothing crashes or hangs; each byte arrives in its place, or
- * an end is told of an error; nobody sees an end of the stream too early of which nobody was told. Then all of it is
- * done once more in the same process without a failure: this must succeed, and afterwards no descriptor, no allocation
- * and no block of shared memory is missing. A round number names the run, so that it can be made again.
- *
- * The core asks the system by a table, and this program puts its own functions there (calls.h). */
-#include "frontend.h"
-
-#include <dirent.h>
-#include <signal.h>
-
-#include "calls.h"
+ * Two ends of a connection open, carry bytes on the kernel, move, are exposed, plugged, carry urgent bytes, leave, half-close and
+ * end. What has to hold behind the failure: nothing crashes or hangs; each byte arrives in its place, or an end is told of an
+ * error; nobody sees an end of the stream too early of which nobody was told. */
+#include "failing.h"
 
 enum variant { GOES_ON, LEAVES, BRIDGES, TALKS, STOPPED, VARIANTS };
 
-static const char *const variants[VARIANTS] = {"goes on", "leaves", "leaves by a bridge", "talks across a bridge",
-                                             "leaves beside a peer that is stopped as it sends again"};
+enum { MOST_BLOCKS = 4096, SLAB = 65536, BLOCK = 64 /* as in registry/memory.c */ };
 
-enum { MOST_SECONDS = 30 /* of a run */, MOST_BLOCKS = 4096, SLAB = 65536, BLOCK = 64 /* as in registry/memory.c */ };
-
-struct counts { /* of what a process has after its runs */
-    int descriptors, allocations, slabs, side_blocks, ends_blocks;
-};
-
-static struct shared {
-    struct counts counts;
-    fs_word32 calls[2][PLACES][CALLS]; /* of what is done with the failure, and once more */
-    int fired, told;     /* the failure has come; how many calls told the program of an error */
-    char step[64];
-} *shared;
-
-static struct end ends[2];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream {
     uint64_t sent, received;
 } streams[2]; /* by the end that sends */
-static int failed[2], strict;
+static int failed[2];
 static char buffer[LARGEST];
 
-#define step(...) snprintf(shared->step, sizeof shared->step, __VA_ARGS__)
-
-__attribute__((noreturn, format(printf, 1, 2))) static void violate(const char *format, ...) {
-    va_list arguments;
-    armed = 0;
-    va_start(arguments, format);
-    fprintf(stderr, "%s, at \"%s\": ", strict ? "without a failure" : "after the failure", shared->step);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
+static void describe(void) {
     fprintf(stderr, "; sent %" PRIu64 " %" PRIu64 ", received %" PRIu64 " %" PRIu64 ", failed %d %d\n", streams[0].sent,
             streams[1].sent, streams[0].received, streams[1].received, failed[0], failed[1]);
     for (int s = 0; s < 2; s++)
         if (fs_own(&ends[s].c)) show_end(&ends[s]);
-    _exit(2);
-}
-
-static void on_alarm(int number) {
-    (void)number;
-    violate("it hangs");
 }
 
 /* ---- the program ----------------------------------------------------------------------------------------------- */
@@ -287,7 +246,7 @@ static void leave_beside_a_stopped_peer(void) {
     fs_system.send = may_fail_send;
 }
 
-static void run_scenario(enum variant variant) {
+static void run_scenario(int variant) {
     int fds[2], one = 1;
     size_t size;
     armed = 0;
@@ -358,14 +317,6 @@ static void run_scenario(enum variant variant) {
 
 /* ---- what is left ------------------------------------------------------------------------------------------------ */
 
-static int count_descriptors(void) {
-    DIR *all = opendir("/proc/self/fd");
-    int count = -1;
-    while (readdir(all)) count++;
-    closedir(all);
-    return count;
-}
-
 /* Blocks of one size that are free in the slabs that there are. */
 static int count_blocks(size_t size) {
     static void *taken[MOST_BLOCKS];
@@ -378,98 +329,35 @@ static int count_blocks(size_t size) {
 }
 
 /* (The process of a bridge holds the side's memory until it ends, by itself: all of the first slabs comes back.) */
-static void take_stock(struct counts *counts) {
+static void take_stock(struct counts *counts, const struct counts *wanted) {
     int of_side = SLAB / (int)((sizeof(struct fs_side) + BLOCK - 1) / BLOCK * BLOCK), of_ends = SLAB / BLOCK;
     double until = seconds_now() + 3;
+    (void)wanted;
     do {
         counts->side_blocks = count_blocks(sizeof(struct fs_side));
         counts->ends_blocks = count_blocks(fs_ends_size(8));
     } while ((counts->side_blocks < of_side || counts->ends_blocks < of_ends) && seconds_now() < until &&
              usleep(1000) == 0);
-    counts->descriptors = count_descriptors();
+    counts->descriptors = open_descriptors();
     counts->allocations = (int)fs_load_sc(&allocations);
     counts->slabs = (int)fs_load_sc(&slabs);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------------------ */
-
-/* A run of its own: the scenario with the failure that is planned, and once more without. Its status. */
-static int run_apart(enum variant variant, int fails) {
-    int status;
-    if (shared) munmap(shared, sizeof *shared); /* an old bridge's process may still write to it */
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(shared != MAP_FAILED, "mmap: %m");
-    fflush(stdout);
-    pid_t process = fork();
-    check(process >= 0, "fork: %m");
-    if (process == 0) {
-        signal(SIGALRM, on_alarm);
-        signal(SIGPIPE, SIG_IGN);
-        alarm(MOST_SECONDS);
-        become_front_end();
-        is_program = 1;
-        home = getpid();
-        calls_made = shared->calls[0];
-        fs_store_sc(&allocations, 0);
-        plan.fired = &shared->fired;
-        strict = !fails;
-        run_scenario(variant);
-        calls_made = shared->calls[1];
-        strict = 1;
-        plan.n = -1;
+/* News, and the list of what a bridge holds, if needed. */
+static int may_keep(int variant) {
 #ifdef FS_AT
-        if (sweep) fs_store_sc(&sweep->armed, 0);
+    return 2;
 #endif
-        run_scenario(variant);
-        take_stock(&shared->counts);
-        _exit(0);
-    }
-    check(waitpid(process, &status, 0) == process, "waitpid: %m");
-    return status;
+    return variant >= BRIDGES ? 2 : 0;
 }
 
-/* A run's number: the variant, where, which call, which error, and the n-th one. */
-static uint64_t number_of(int variant, int where, int call, int error, int n) {
-    int kind = ((variant * PLACES + where) * CALLS + call) * MOST_ERRORS + error;
-    return (uint64_t)kind << 20 | (uint64_t)n;
+static int is_spared(int variant, int where, int call, int error) {
+    (void)variant, (void)where, (void)call, (void)error;
+    return 0;
 }
 
-static int problems;
-
-/* Makes the run of this number, and judges it. Whether the failure has come. */
-static int run_number(uint64_t number, const struct counts *wanted) {
-    uint64_t rest = number >> 20;
-    plan.n = (int)(number & 0xfffff);
-    plan.error = error_of((int)(rest / MOST_ERRORS % CALLS), (int)(rest % MOST_ERRORS));
-    plan.call = (int)(rest / MOST_ERRORS % CALLS);
-    plan.where = (int)(rest / MOST_ERRORS / CALLS % PLACES);
-    int variant = (int)(rest / MOST_ERRORS / CALLS / PLACES);
-    current_round = number;
-    int status = run_apart((enum variant)variant, 1);
-    const struct counts *left = &shared->counts;
-    const char *wrong = status ? "it ended badly"
-                        : left->descriptors > wanted->descriptors ? "a descriptor is left"
-                        : left->allocations > wanted->allocations ? "an allocation is left"
-                        : left->slabs != wanted->slabs || left->side_blocks != wanted->side_blocks ||
-                                  left->ends_blocks != wanted->ends_blocks ? "a block is missing" : NULL;
-    if (wrong) {
-        problems++;
-        fprintf(stderr, "FAILED in round 0x%" PRIx64 ": %s, %s number %d %s: %s: %s (status %#x;"
-                " descriptors %d of %d, allocations %d of %d, slabs %d of %d, blocks %d of %d and %d of %d)\n", number,
-                variants[variant], call_names[plan.call], plan.n,
-                places[plan.where], strerror(plan.error), wrong,
-                (unsigned)status, left->descriptors, wanted->descriptors, left->allocations, wanted->allocations, left->slabs, wanted->slabs, left->side_blocks, wanted->side_blocks,
-                left->ends_blocks, wanted->ends_blocks);
-    }
-    return shared->fired;
-}
-
-static struct kind {
-    int variant, where, call, error, most; /* what fails, and how often the scenario calls it there */
-} kinds[VARIANTS * PLACES * CALLS * MOST_ERRORS];
-
-/* All that the scenario can meet. Fails if there is a call in the table that it never makes, and that is not named here. */
-static int list_kinds(uint32_t (*calls)[PLACES][CALLS]) {
+/* Fails if there is a call in the table that the scenario never makes, and that is not named here. */
+static void check_all_are_made(void) {
     static const enum call elsewhere[] = {
         CALL_sendto,                            /* to who looks from outside */
         CALL_kill, CALL_pidfd_open, CALL_stat, CALL_tgkill, /* about forked holders */
@@ -479,73 +367,16 @@ static int list_kinds(uint32_t (*calls)[PLACES][CALLS]) {
         CALL_fstatfs, CALL_statx,               /* of one that came, and of an eventfd that did */
         CALL_sched_getaffinity, CALL_nanosleep, /* before polling, and instead of it: by chance */
     };
-    int listed = 0, made[CALLS] = {0};
-    for (int v = 0; v < VARIANTS; v++)
-        for (int where = 0; where < PLACES; where++)
-            for (int call = 0; call < CALLS; call++) {
-                made[call] |= calls[v][where][call] > 0;
-                for (int e = 0; calls[v][where][call] && error_of(call, e); e++)
-                    kinds[listed++] = (struct kind){v, where, call, e, (int)calls[v][where][call]};
-            }
-    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) made[elsewhere[i]] = 1;
-    for (int call = 0; call < CALLS; call++) check(made[call], "the scenario never calls %s", call_names[call]);
-    return listed;
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) is_made[elsewhere[i]] = 1;
+    for (int call = 0; call < CALLS; call++) check(is_made[call], "the scenario never calls %s", call_names[call]);
 }
-
-#ifdef FS_AT
-/* One run of the sweep by place (sweep.h). */
-static int run_swept(int variant) {
-    static struct counts all[VARIANTS];
-    struct counts *wanted = &all[variant];
-    int fails = sweep->chain.links > 0, status = run_apart((enum variant)variant, fails);
-    const struct counts *left = &shared->counts;
-    if (!fails && !status) {
-        *wanted = *left;
-        wanted->allocations += 2; /* as below */
-    }
-    int well = !status && left->descriptors <= wanted->descriptors && left->allocations <= wanted->allocations &&
-               left->slabs == wanted->slabs && left->side_blocks == wanted->side_blocks && left->ends_blocks == wanted->ends_blocks;
-    if (!well)
-        fprintf(stderr, "FAILED: %s: status %#x, descriptors %d of %d, allocations %d of %d, slabs %d of %d\n", variants[variant],
-                (unsigned)status, left->descriptors, wanted->descriptors, left->allocations, wanted->allocations, left->slabs,
-                wanted->slabs);
-    return well;
-}
-#endif
 
 int main(int count, char **arguments) {
-    struct counts wanted[VARIANTS];
-    static uint32_t calls[VARIANTS][PLACES][CALLS];
-    double seconds = count > 1 ? strtod(arguments[1], NULL) : 3, until;
-    uint64_t seed = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid(), runs = 0, fired = 0;
-    fill_pattern();
-    plan.n = -1;
-    take_the_calls();
-#ifdef FS_AT
-    return sweep_all(VARIANTS, run_swept) != 0;
+    static const char *const names[VARIANTS] = {"goes on", "leaves", "leaves by a bridge", "talks across a bridge",
+                                                "leaves beside a peer that is stopped as it sends again"};
+    int status = run_failures(count, arguments, names, VARIANTS);
+#ifndef FS_AT
+    if (count <= 2) check_all_are_made();
 #endif
-    for (int v = 0; v < VARIANTS; v++) {
-        check(run_apart((enum variant)v, 0) == 0, "the scenario itself fails: %s", variants[v]);
-        wanted[v] = shared->counts;
-        if (v >= BRIDGES) wanted[v].allocations += 2; /* news, and the list of what a bridge holds, if needed */
-        for (int i = 0; i < PLACES * CALLS; i++)
-            calls[v][i / CALLS][i % CALLS] = fs_load_sc(&shared->calls[0][i / CALLS][i % CALLS]);
-    }
-    if (count > 2) {
-        uint64_t number = strtoull(arguments[2], NULL, 0);
-        int came = run_number(number, &wanted[(number >> 20) / MOST_ERRORS / CALLS / PLACES]);
-        printf("%s\n", came ? "it came" : "it did not come");
-        return problems != 0;
-    }
-    until = seconds_now() + seconds;
-    int listed = list_kinds(calls);
-    /* By chance, until the time is over and one has come; or in turn. (A few calls more, as no two runs are the same.) */
-    for (int i = 0; seconds > 0 ? !problems && (!fired || seconds_now() < until) : i < listed; i++) {
-        const struct kind *k = &kinds[seconds > 0 ? below(&seed, (uint32_t)listed) : (uint32_t)i];
-        int first = seconds > 0 ? 1 + (int)below(&seed, (uint32_t)k->most) : 1;
-        for (int n = first; n <= (seconds > 0 ? first : k->most + 3); n++, runs++)
-            fired += (uint64_t)run_number(number_of(k->variant, k->where, k->call, k->error, n), &wanted[k->variant]);
-    }
-    printf("%" PRIu64 " runs, %" PRIu64 " failures came, %d problems\n", runs, fired, problems);
-    return problems != 0;
+    return status;
 }

@@ -24,12 +24,6 @@ static int ask_or_die(int fd, unsigned long what, void *argument) {
     return ioctl(fd, what, argument);
 }
 
-static int count_child(int by) {
-    for (int s = 0; s < 2; s++)
-        if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
-    return 2;
-}
-
 /* A forked child of this process holds both ends too, and dies in `act`. */
 static void be_killed(void (*act)(void)) {
     siginfo_t info;

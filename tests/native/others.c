@@ -50,7 +50,7 @@ static void look_once(int s) {
 
 /* Who is killed is struck out: the end that is left says goodbye for both. */
 static void run_killed_holder(void) {
-    at = "another holder";
+    step("another holder");
     if (open_two(1)) {
         look_once(1);
         put(0);
@@ -61,7 +61,7 @@ static void run_killed_holder(void) {
         put(1);
         get(0);
         kill_other();
-        at = "another holder was killed";
+        step("another holder was killed");
         close_end(&ends[0], 1);
         read_end(1);
         reap_other();
@@ -93,7 +93,7 @@ static void *send_until_told(void *nothing) {
 /* A sender that sleeps behind the end of the peer's stream hears of the death of the peer's process. */
 static void run_killed_peer(void) {
     pthread_t thread;
-    at = "a peer in another process";
+    step("a peer in another process");
     if (open_two(1)) {
         for (int s = 0; s < 2; s++) {
             put(s);
@@ -105,7 +105,7 @@ static void run_killed_peer(void) {
         read_end(0);
         check(pthread_create(&thread, NULL, send_until_told, NULL) == 0, "no thread");
         usleep(20000);
-        at = "a peer in another process was killed";
+        step("a peer in another process was killed");
         kill_other();
         pthread_join(thread, NULL);
         reap_other();
@@ -130,7 +130,7 @@ static void keep_the_turn(void) { fs_take_turn_to_send(&ends[0].c, -1); }
 /* The number is closed beside a call of ours and a turn of a process that does not go on. */
 static void run_stopped_holder(void) {
     pthread_t thread;
-    at = "another holder stands in its turn";
+    step("another holder stands in its turn");
     if (open_two(1)) {
         double until = seconds_now() + PATIENCE;
         fork_other(keep_the_turn);
@@ -141,7 +141,7 @@ static void run_stopped_holder(void) {
         fs_store_sc(&may_end, 0);
         check(pthread_create(&thread, NULL, call_for_long, NULL) == 0, "no thread");
         while (!fs_load_sc(&may_end)) usleep(200);
-        at = "a number is closed beside another holder's turn";
+        step("a number is closed beside another holder's turn");
         close_end(&ends[0], 1);
         kill_other();
         fs_store_sc(&may_end, 2);
@@ -156,7 +156,7 @@ static void run_watched_twice(void) {
     static fs_word32 bell, sleepers;
     const struct fs_sleepers nobody = {&bell, &sleepers};
     static struct fs_watch watch;
-    at = "a number that is watched twice";
+    step("a number that is watched twice");
     if (open_two(1)) {
         put(1);
         get(0);

@@ -32,6 +32,13 @@ static void close_ends(void) {
     munmap(ends[0].memory, ends[0].size);
 }
 
+/* For forks (registry/forks.h): a child has both. */
+static inline int count_child(int by) {
+    for (int s = 0; s < 2; s++)
+        if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
+    return 2;
+}
+
 /* To the ring, in both directions. */
 static void move_ends(void) {
     char byte;

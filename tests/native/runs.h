@@ -7,40 +7,18 @@
 #ifndef FASTSOCK_TESTS_RUNS_H
 #define FASTSOCK_TESTS_RUNS_H
 
-#pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than a program needs */
-#include "frontend.h"
-
-#include <dirent.h>
-#include <signal.h>
-
-#include "calls.h"
-
-enum { MOST_SECONDS = 30 /* of a run */, MOST_SCENARIOS = 16 };
+#include "failing.h"
 
 struct scenario {
     const char *name;
     void (*run)(void);
 };
 static const struct scenario *scenarios; /* of the program */
-
-static struct counts {
-    int descriptors, allocations, mappings;
-} *counts;
-static struct end ends[2];
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static struct fs_set *set;
-static int strict, fell, lost; /* the failure came; an end was told of an error */
-static const char *at = "";
+static int lost; /* an end was told of an error */
 
-__attribute__((noreturn)) static void violate(const char *what) {
-    fprintf(stderr, "%s, at \"%s\": %s\n", strict ? "without a failure" : "after the failure", at, what);
-    end_at_once(2);
-}
-
-static void on_alarm(int number) {
-    (void)number;
-    violate("it hangs");
-}
+static void describe(void) { fputc('\n', stderr); }
 
 /* What a call of the front end was told. Whether it goes on. */
 static int goes_on(int64_t result) {
@@ -133,7 +111,7 @@ static int count_mappings(void) {
     return count;
 }
 
-static void take_stock(const struct counts *wanted) {
+static void take_stock(struct counts *counts, const struct counts *wanted) {
     double until = seconds_now() + 3; /* (what is dropped is dropped by a thread) */
     do counts->descriptors = open_descriptors();
     while (wanted && counts->descriptors > wanted->descriptors && seconds_now() < until && usleep(1000) == 0);
@@ -141,61 +119,34 @@ static void take_stock(const struct counts *wanted) {
     counts->mappings = count_mappings();
 }
 
-static int run_apart(int which, int fails) {
-    static struct counts all[MOST_SCENARIOS];
-    const struct counts *wanted = &all[which];
-    int status;
-    pid_t process = fork();
-    check(process >= 0, "fork: %m");
-    if (process == 0) {
-        static fs_word32 ignored[PLACES][CALLS];
-        signal(SIGALRM, on_alarm);
-        alarm(MOST_SECONDS);
-        become_front_end();
-        is_program = 1;
-        home = getpid();
-        calls_made = ignored;
-        plan.fired = &fell;
-        for (int again = 0; again < 2; again++) {
-            strict = again || !fails;
-#ifdef FS_AT
-            if (again) fs_store_sc(&sweep->armed, 0);
-#endif
-            armed = 1;
-            scenarios[which].run();
-            armed = 0;
-        }
-        take_stock(fails ? wanted : NULL);
-        end_at_once(0);
-    }
-    check(waitpid(process, &status, 0) == process, "waitpid: %m");
-    if (!fails) all[which] = *counts;
-    int well = !status && counts->descriptors <= wanted->descriptors && counts->allocations <= wanted->allocations &&
-               counts->mappings <= wanted->mappings;
-    if (!well)
-        fprintf(stderr, "FAILED: %s: status %#x, descriptors %d of %d, allocations %d of %d, mappings %d of %d\n", scenarios[which].name, (unsigned)status, counts->descriptors, wanted->descriptors, counts->allocations, wanted->allocations,
-                counts->mappings, wanted->mappings);
-    return well;
+static int may_keep(int variant) {
+    (void)variant;
+    return 0;
 }
 
-#ifdef FS_AT
-static int run_swept(int which) { return run_apart(which, sweep->chain.links > 0); }
-#endif
+static int is_spared(int variant, int where, int call, int error) {
+    (void)variant, (void)where, (void)call, (void)error;
+    return 0;
+}
+
+static void run_scenario(int which) {
+    armed = 1;
+    scenarios[which].run();
+    armed = 0;
+}
 
 /* All runs of `count` scenarios. The program's status. */
 static int run_all(const struct scenario *all, int count) {
-    check(count <= MOST_SCENARIOS, "%d scenarios", count);
+    static const char *names[MOST_VARIANTS];
+    check(count <= MOST_VARIANTS, "%d scenarios", count);
     scenarios = all;
-    signal(SIGPIPE, SIG_IGN);
-    fill_pattern();
-    counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(counts != MAP_FAILED, "mmap: %m");
+    for (int which = 0; which < count; which++) names[which] = all[which].name;
     have_processors_to_spare();
-    take_the_calls();
+    prepare(names);
 #ifdef FS_AT
     return sweep_all(count, run_swept) != 0;
 #endif
-    for (int which = 0; which < count; which++) check(run_apart(which, 0), "the scenario itself fails: %s", all[which].name);
+    for (int which = 0; which < count; which++) check(run_apart(which, NULL) == 0, "the scenario itself fails: %s", names[which]);
     return 0;
 }
 

@@ -1,62 +1,26 @@
-/* The search of the core: two ends of one process find each other, and each system call and each allocation of theirs
- * fails once: `search [seconds [round]]`; 0 seconds: all of them.
+/* The search of the core: two ends of one process find each other, and each system call and each allocation of theirs fails
+ * once: `search [seconds [round]]` (failing.h).
  *
- * A run is a process. A connection's ends search by their own operations, move and end; then two more do, which use the
- * parked region again. At the n-th call of one kind, of this thread or of the connection thread, the core is told that
- * it failed. What has to hold then: nothing crashes or hangs; each end is decided, with a region or with a reason that
- * says why not; where only a hello was lost, both move all the same. Then all of it is done once more in the same
- * process without a failure: this must succeed, and afterwards nothing is mapped, and no descriptor and no allocation
- * is missing. Before the runs come the pace of a seeker and the order of parked regions.
- *
- * The core asks the system by a table, and this program puts its own functions there (calls.h). */
-#pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than this needs */
-#include "frontend.h"
+ * A connection's ends search by their own operations, move and end; then two more do, which use the parked region again. What has
+ * to hold behind the failure: nothing crashes or hangs; each end is decided, with a region or with a reason that says why not; where only
+ * a hello was lost, both move all the same; and afterwards nothing is mapped. Behind the runs come the pace of a seeker, the order of
+ * parked regions, and the memory cap. */
+#include "failing.h"
 
-#include <dirent.h>
 #include <limits.h>
-#include <signal.h>
 
-#include "calls.h"
 #include "channel/regions.h"
 #include "meeting/lookup.h"
 #include "meeting/search.h"
 
-enum { MOST_SECONDS = 30 /* of a run */, WINDOW = 8, CHUNK = 4096, CONNECTIONS = 2 /* of a run, one after the other */ };
+enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 2 /* of a run, one after the other */, VARIANTS = 2 };
 
-struct counts { /* of what a process has after its runs */
-    int descriptors, allocations;
-};
-
-static struct shared {
-    struct counts counts;
-    fs_word32 calls[2][PLACES][CALLS]; /* of what is done with the failure, and once more */
-    int fired;
-    char step[64];
-} *shared;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct end ends[2];
 static struct fs_course courses[2];
-static int strict;
 
-#define step(...) snprintf(shared->step, sizeof shared->step, __VA_ARGS__)
-
-__attribute__((noreturn, format(printf, 1, 2))) static void violate(const char *format, ...) {
-    va_list arguments;
-    armed = 0;
-    va_start(arguments, format);
-    fprintf(stderr, "%s, at \"%s\": ", strict ? "without a failure" : "after the failure", shared->step);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
+static void describe(void) {
     for (int s = 0; s < 2; s++)
         fprintf(stderr, "; end %d %s, reason %d", s, fs_course_name(courses[s].state), courses[s].reason);
     fputc('\n', stderr);
-    _exit(2);
-}
-
-static void on_alarm(int number) {
-    (void)number;
-    violate("it hangs");
 }
 
 /* ---- the program ----------------------------------------------------------------------------------------------- */
@@ -145,7 +109,7 @@ static void run_connection(int number) {
     for (int s = 0; s < 2; s++) end_connection(s);
 }
 
-static void run_scenario(void) {
+static void run_connections(void) {
     armed = 1;
     for (int i = 0; i < CONNECTIONS; i++) run_connection(i);
     enter(&ends[0]);
@@ -184,84 +148,31 @@ static void run_capped(void) {
     armed = 0;
 }
 
-/* ---- what is left ------------------------------------------------------------------------------------------------ */
-
-static int count_descriptors(void) {
-    DIR *all = opendir("/proc/self/fd");
-    int count = -1;
-    while (readdir(all)) count++;
-    closedir(all);
-    return count;
+static void run_scenario(int variant) {
+    put_terms();
+    if (variant) run_capped();
+    else run_connections();
 }
 
 /* (Where a call failed that tells whether a close can block, a thread closes the descriptor, and nobody waits for that
- * thread: channel/dropping.h. Here it gets its time, until no more than `wanted` descriptors are left.) */
-static void take_stock(struct counts *counts, int wanted) {
+ * thread: channel/dropping.h. Here it gets its time.) */
+static void take_stock(struct counts *counts, const struct counts *wanted) {
     double until = seconds_now() + PATIENCE;
-    do counts->descriptors = count_descriptors();
-    while (counts->descriptors > wanted && seconds_now() < until && usleep(1000) == 0);
+    int most = wanted ? wanted->descriptors : INT_MAX;
+    do counts->descriptors = open_descriptors();
+    while (counts->descriptors > most && seconds_now() < until && usleep(1000) == 0);
     counts->allocations = (int)fs_load_sc(&allocations);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------------------ */
-
-/* A run of its own: the scenario with the failure that is planned, or with none if `wanted` is NULL, and once more
- * without one. Its status. */
-static int run_apart(void (*scenario)(void), const struct counts *wanted) {
-    int status;
-    memset((void *)shared, 0, sizeof *shared);
-    fflush(stdout);
-    pid_t process = fork();
-    check(process >= 0, "fork: %m");
-    if (process == 0) {
-        signal(SIGALRM, on_alarm);
-        alarm(MOST_SECONDS);
-        become_front_end();
-        is_program = 1;
-        home = getpid();
-        calls_made = shared->calls[0];
-        put_terms();
-        fs_store_sc(&allocations, 0);
-        plan.fired = &shared->fired;
-        strict = !wanted;
-        scenario();
-        calls_made = shared->calls[1];
-        strict = 1;
-        plan.n = -1;
-#ifdef FS_AT
-        if (sweep) fs_store_sc(&sweep->armed, 0);
-#endif
-        scenario();
-        take_stock(&shared->counts, wanted ? wanted->descriptors : INT_MAX);
-        _exit(0);
-    }
-    check(waitpid(process, &status, 0) == process, "waitpid: %m");
-    return status;
+static int may_keep(int variant) {
+    (void)variant;
+    return 0;
 }
 
-static int problems;
-
-/* Makes the run of this number (where, which call, which error, the n-th), and judges it. Whether the failure came. */
-static int run_number(uint64_t number, const struct counts *wanted) {
-    uint64_t rest = number >> 20;
-    plan.n = (int)(number & 0xfffff);
-    plan.error = error_of((int)(rest / MOST_ERRORS % CALLS), (int)(rest % MOST_ERRORS));
-    plan.call = (int)(rest / MOST_ERRORS % CALLS);
-    plan.where = (int)(rest / MOST_ERRORS / CALLS);
-    current_round = number;
-    int status = run_apart(run_scenario, wanted);
-    const struct counts *left = &shared->counts;
-    const char *wrong = status ? "it ended badly"
-                        : left->descriptors > wanted->descriptors ? "a descriptor is left"
-                        : left->allocations > wanted->allocations ? "an allocation is left" : NULL;
-    if (wrong) {
-        problems++;
-        fprintf(stderr, "FAILED in round 0x%" PRIx64 ": %s number %d %s: %s: %s (status %#x; descriptors %d of %d,"
-                " allocations %d of %d)\n", number, call_names[plan.call], plan.n,
-                places[plan.where], strerror(plan.error), wrong, (unsigned)status,
-                left->descriptors, wanted->descriptors, left->allocations, wanted->allocations);
-    }
-    return shared->fired;
+/* The thread's only write shows what an eventfd is, by adding 0 to it, which never fails. Poll of one descriptor allocates nothing. */
+static int is_spared(int variant, int where, int call, int error) {
+    return variant || where == BRIDGE || (call == CALL_write && where == CONNECTION_THREAD) ||
+           (call == CALL_poll && error_of(call, error) == ENOMEM);
 }
 
 /* ---- the pace of a seeker, and parked regions ------------------------------------------------------------------ */
@@ -359,74 +270,17 @@ static void check_cap(void) {
     leave();
 }
 
-static struct kind {
-    int where, call, error, most; /* what fails, and how often the scenario calls it there */
-} kinds[2 * CALLS * MOST_ERRORS];
-
-static int list_kinds(void) {
-    int listed = 0;
-    for (int where = PROGRAM; where <= CONNECTION_THREAD; where++)
-        for (int call = 0; call < CALLS; call++)
-            for (int e = 0; error_of(call, e); e++) {
-                int most = (int)fs_load_sc(&shared->calls[0][where][call]);
-                /* The thread's only write shows what an eventfd is, by adding 0 to it, which never fails. Poll of one
-                 * descriptor allocates nothing. */
-                if (!most || (call == CALL_write && where == CONNECTION_THREAD) || (call == CALL_poll && error_of(call, e) == ENOMEM))
-                    continue;
-                kinds[listed++] = (struct kind){where, call, e, most};
-            }
-    return listed;
-}
-
-#ifdef FS_AT
-/* One run of the sweep by place (sweep.h). */
-static int run_swept(int variant) {
-    static void (*const scenarios[])(void) = {run_scenario, run_capped};
-    static struct counts all[2];
-    struct counts *wanted = &all[variant];
-    int fails = sweep->chain.links > 0, status = run_apart(scenarios[variant], fails ? wanted : NULL);
-    const struct counts *left = &shared->counts;
-    if (!fails && !status) *wanted = *left;
-    int well = !status && left->descriptors <= wanted->descriptors && left->allocations <= wanted->allocations;
-    if (!well)
-        fprintf(stderr, "FAILED: status %#x, descriptors %d of %d, allocations %d of %d\n", (unsigned)status, left->descriptors,
-                wanted->descriptors, left->allocations, wanted->allocations);
-    return well;
-}
-#endif
-
 int main(int count, char **arguments) {
-    double seconds = count > 1 ? strtod(arguments[1], NULL) : 3, until;
-    uint64_t seed = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid(), runs = 0, fired = 0;
-    signal(SIGPIPE, SIG_IGN);
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    check(shared != MAP_FAILED, "mmap: %m");
-    plan.n = -1;
-    take_the_calls();
-#ifdef FS_AT
-    return sweep_all(2, run_swept) != 0;
-#endif
-    check(run_apart(run_capped, NULL) == 0 && run_apart(run_scenario, NULL) == 0, "a scenario itself fails");
-    struct counts wanted = shared->counts;
-    int listed = list_kinds();
-    if (count > 2) {
-        printf("%s\n", run_number(strtoull(arguments[2], NULL, 0), &wanted) ? "it came" : "it did not come");
-        return problems != 0;
-    }
-    until = seconds_now() + seconds;
-    /* By chance, until the time is over and one has come; or in turn. */
-    for (int i = 0; seconds > 0 ? !problems && (!fired || seconds_now() < until) : i < listed; i++) {
-        const struct kind *k = &kinds[seconds > 0 ? below(&seed, (uint32_t)listed) : (uint32_t)i];
-        int first = seconds > 0 ? 1 + (int)below(&seed, (uint32_t)k->most) : 1;
-        for (int n = first; n <= (seconds > 0 ? first : k->most); n++, runs++)
-            fired += (uint64_t)run_number((uint64_t)((k->where * CALLS + k->call) * MOST_ERRORS + k->error) << 20 | (uint64_t)n, &wanted);
-    }
+    static const char *const names[VARIANTS] = {"connections", "at the cap"};
+    int status = run_failures(count, arguments, names, VARIANTS);
+#ifndef FS_AT
+    if (count > 2) return status;
     check_pace(50);
     check_pace(1000);
     check_pace(14000);
     check_pace(200000);
     check_parking();
     check_cap();
-    printf("%" PRIu64 " runs, %" PRIu64 " failures came, %d problems\n", runs, fired, problems);
-    return problems != 0;
+#endif
+    return status;
 }

@@ -189,12 +189,6 @@ static int start_thread(void) {
     return failed;
 }
 
-static int count_descriptors(void) {
-    int count = 0;
-    for (int i = 0; i < LIMIT; i++) count += fcntl(i, F_GETFD) >= 0;
-    return count;
-}
-
 /* As a front end does it: the parent goes on, and the child publishes a name of its own. (ThreadSanitizer has no new threads in a
  * forked child: there the child finds the table free, and no more.) */
 static void fork_and_publish(int fd) {
@@ -450,14 +444,14 @@ static void flood(int none_can_be_made) {
     const char *name = "fastsock/test/flood";
     socklen_t size = fs_abstract_address(&address, name, strlen(name));
     connect_pair(fds);
-    int before = count_descriptors();
+    int before = open_descriptors();
     uint64_t handle = publish(name, fds[1]);
     enter_front();
     fs_take_table();
     fs_table.meetings[handle & 0xffff].expires = fs_now() + (int64_t)MOST_SECONDS * 1000000000;
     fs_unlock_table();
     leave_front();
-    int published = count_descriptors();
+    int published = open_descriptors();
     fs_store_sc(&seen_user, STRANGER);
     fs_store_sc(&next_role, DROPPER);
     if (none_can_be_made) fs_store_sc(&no_threads, 1);
@@ -475,7 +469,7 @@ static void flood(int none_can_be_made) {
         }
     }
     check(count < 64, "all are let in");
-    int taken = count_descriptors() - published - count;
+    int taken = open_descriptors() - published - count;
     check(taken <= FS_DROPPERS + 1, "%d are taken", taken);
     fs_store_sc(&no_threads, 0);
     release();
@@ -486,7 +480,7 @@ static void flood(int none_can_be_made) {
         close(visitors[i]);
     }
     withdraw(handle);
-    until(count_descriptors() == before, "%d descriptors are left", count_descriptors() - before);
+    until(open_descriptors() == before, "%d descriptors are left", open_descriptors() - before);
     until(fs_can_drop(), "nothing can be dropped");
     fs_store_sc(&seen_user, 0);
     fs_store_sc(&next_role, CONNECTION_THREAD);
@@ -498,7 +492,7 @@ static void flood(int none_can_be_made) {
 static void drop_late(void) {
     char name[64];
     struct pair *pair = make_pair();
-    int length = snprintf(name, sizeof name, FS_ASK_NAME, (unsigned long long)fs_ask_token()), before = count_descriptors();
+    int length = snprintf(name, sizeof name, FS_ASK_NAME, (unsigned long long)fs_ask_token()), before = open_descriptors();
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, (size_t)length);
     int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -522,7 +516,7 @@ static void drop_late(void) {
     release();
     until(fs_load_sc(&pair->ends[1].c.watch.told) != told, "the request behind is lost");
     fs_store_sc(&seen_user, 0);
-    until(count_descriptors() == before, "%d descriptors are left", count_descriptors() - before);
+    until(open_descriptors() == before, "%d descriptors are left", open_descriptors() - before);
     fs_store_sc(&next_role, CONNECTION_THREAD);
     end_pair(pair);
 }

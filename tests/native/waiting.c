@@ -36,7 +36,7 @@ static void sleep_in_set(void) {
 
 static void run_set(void) {
     int failed;
-    at = "a set";
+    step("a set");
     set = fs_new_set(&failed);
     if (!set) {
         goes_on(failed);
@@ -46,15 +46,15 @@ static void run_set(void) {
         put(0);
         get(1);
         if (!lost) fs_drive_by_loop(&ends[1].c);
-        at = "told by the connection thread, or by the page";
+        step("told by the connection thread, or by the page");
         for (int i = 0; !lost && i < 3; i++) sleep_in_set();
-        at = "its eventfd was closed by the program";
+        step("its eventfd was closed by the program");
         if (!lost) close((int)fs_load_relaxed(&set->fd));
         if (!lost) sleep_in_set();
         fs_rouse(set);
         fs_clear_set(set);
     }
-    at = "the end of a set";
+    step("the end of a set");
     close_two();
     fs_end_set(set);
     set = NULL;
@@ -68,7 +68,7 @@ static void *get_on_thread(void *nothing) {
 
 static void run_sleepers(void) {
     pthread_t thread;
-    at = "a thread sleeps";
+    step("a thread sleeps");
     if (open_two(1)) {
         for (int i = 0; !lost && i < 2; i++) {
             check(pthread_create(&thread, NULL, get_on_thread, NULL) == 0, "no thread");
@@ -76,7 +76,7 @@ static void run_sleepers(void) {
             put(0);
             pthread_join(thread, NULL);
         }
-        at = "a sender sleeps";
+        step("a sender sleeps");
         struct fs_call call;
         int64_t sent = 1;
         while (!lost && sent > 0 && begin_call(&ends[0], &call)) {
@@ -84,7 +84,7 @@ static void run_sleepers(void) {
             if (sent == -EAGAIN) wait_for(&ends[0], FS_SEND, fs_now() + 20000000, 0);
             end_call(&ends[0], &call);
         }
-        at = "the thread ends";
+        step("the thread ends");
         fs_stop_thread();
         fs_start_thread_again();
     }
@@ -94,7 +94,7 @@ static void run_sleepers(void) {
 static void run_blocking(void) {
     char byte = 0;
     int polled = 0;
-    at = "blocking";
+    step("blocking");
     if (open_two(0)) {
         struct fs_call call;
         for (int i = 0; i < 2 && begin_call(&ends[1], &call); i++) {
@@ -123,7 +123,7 @@ static void set_errno(void) { errno = EAGAIN; }
 
 static void run_fork(void) {
     int status;
-    at = "a fork";
+    step("a fork");
     fs_store_sc(&children, 0);
     check(pthread_atfork(NULL, set_errno, NULL) == 0, "no handler");
     if (!goes_on(-fs_watch_forks(count_child))) return;
@@ -160,9 +160,9 @@ static void count_unsent(void) {
 }
 
 static void run_stray(void) {
-    at = "bytes that the peer never counted";
+    step("bytes that the peer never counted");
     end_behind(send_uncounted);
-    at = "bytes that the peer never sent";
+    step("bytes that the peer never sent");
     end_behind(count_unsent);
 }
 
@@ -178,7 +178,7 @@ static void forget_peer(void) {
 }
 
 static void run_peer(void) {
-    at = "looks at the peer";
+    step("looks at the peer");
     if (open_two(0)) {
         enum fs_peer stands = fs_peer_socket(fs_fd(&ends[0].c));
         if (strict && stands == FS_PEER_CLOSED) violate("it lives");
@@ -188,7 +188,7 @@ static void run_peer(void) {
         if (stands == FS_PEER_CLOSED) violate("it lived");
     }
     close_two();
-    at = "a peer that the kernel has forgotten";
+    step("a peer that the kernel has forgotten");
     if (fs_peer_socket(forgotten) == FS_PEER_OPEN) violate("it has ended");
 }
 
@@ -196,7 +196,7 @@ static void run_single(void) {
     unsigned char address[16];
     int port, pair[2], was = armed;
     struct fs_asker nobody = {.address = {AF_UNIX, ""}, .size = sizeof(sa_family_t) + 9};
-    at = "single calls";
+    step("single calls");
     memcpy(nobody.address.sun_path + 1, "not here", 8);
     if (open_two(0)) {
         int fd = fs_fd(&ends[0].c);
@@ -216,7 +216,7 @@ static void run_single(void) {
         leave();
     }
     close_two();
-    at = "a set in a program's epoll";
+    step("a set in a program's epoll");
     armed = 0;
     int failed, epoll = epoll_create1(EPOLL_CLOEXEC);
     check(epoll >= 0, "epoll_create1: %m");
@@ -225,14 +225,14 @@ static void run_single(void) {
     if (joined) fs_end_set(joined);
     else goes_on(failed);
     close(epoll);
-    at = "a message of a stranger";
+    step("a message of a stranger");
     armed = 0;
     check(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0 && write(pair[1], "", 1) == 1, "socketpair: %m");
     armed = was;
     if (!fs_drop_message(pair[0]) && strict) violate("it is not dropped");
     close(pair[0]);
     close(pair[1]);
-    at = "a seeker that is a stranger";
+    step("a seeker that is a stranger");
     armed = 0;
     check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0, "socketpair: %m");
     armed = was;
