@@ -99,8 +99,8 @@ CLIENT = """
 
 @pytest.mark.parametrize(("count", "at_once"), [(300, 300), (900, 1)])
 def test_as_many_connections_as_on_kernel_tcp(count: int, at_once: int) -> None:
-    """Nobody gets EMFILE, nothing is reset, each byte arrives; and all move, or say why not. So many ask `at_once`, before
-    one hears an answer."""
+    """Nobody gets EMFILE, nothing is reset, each byte arrives; and all move, or say why not. So many ask `at_once`,
+    before one hears an answer."""
     with running(SERVER, 1024, count) as server, running(CLIENT, server.line(), 1024, count, at_once) as client:
         assert [client.line() for _ in range(9)] == ["connected", *["asked all"] * 8]
         stayed = json.loads(client.line(90))
@@ -293,28 +293,3 @@ def test_seekers_leave_numbers_for_names(limited: int) -> None:
             assert fastsock.path_of(near) == fastsock.Path("tcp", "looking for the peer")
         with make_pair("ring") as pair:
             assert [path_of(sock) for sock in pair] == ["ring", "ring"]
-
-
-@pytest.mark.parametrize("call", ["accept", "dup", "socket"])
-def test_a_call_that_finds_no_number_gets_one_of_a_meetings(limited: int, call: str) -> None:
-    """A connection has published its name, and the program has all other numbers."""
-    with contextlib.ExitStack() as opened, KernelSocket() as listener, fastsock.configure(move_after=0):
-        bind_beside(listener, 32768, below=False)
-        listener.listen(1)
-        near = opened.enter_context(fastsock.socket())
-        bind_beside(near, 32768, below=True)  # the smaller port publishes
-        near.connect(listener.getsockname())
-        opened.enter_context(listener.accept()[0]).sendall(b"x")
-        assert near.recv(1) == b"x"
-        assert fastsock.path_of(near) == fastsock.Path("tcp", "looking for the peer")
-        server = opened.enter_context(fastsock.socket())
-        server.bind(("127.0.0.1", 0))
-        server.listen(1)
-        opened.enter_context(KernelSocket()).connect(server.getsockname())
-        taken = take_all()
-        try:
-            {"accept": lambda: server.accept()[0], "dup": server.dup, "socket": fastsock.socket}[call]().close()
-        finally:
-            for fd in taken:
-                os.close(fd)
-        assert fastsock.path_of(near) == fastsock.Path("tcp", "out of memory or descriptors")

@@ -95,7 +95,8 @@ def in_plain_text() -> Recorder:
     return protocol
 
 
-HANDSHAKES: dict[str, tuple[Any, bool, dict[str, Any], Any]] = {  # the server: its protocol, whether above TLS; the client
+# The server: its protocol, and whether above TLS; the client: what it is told, and what it raises.
+HANDSHAKES: dict[str, tuple[Any, bool, dict[str, Any], Any]] = {
     "not trusted": (Recorder, True, {"ssl": ssl.create_default_context()}, ssl.SSLCertVerificationError),
     "another name": (Recorder, True, {"server_hostname": "elsewhere"}, ssl.SSLCertVerificationError),
     "plain text": (in_plain_text, False, {}, (ssl.SSLError, ConnectionError)),
