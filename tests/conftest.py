@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if path.exists() and (failed := path.read_text(errors="replace")):
         terminalreporter.section("checks that failed before these tests")
         terminalreporter.write(failed)
+
+
+@pytest.fixture(autouse=True)
+def settings_as_before() -> Iterator[None]:
+    """Whatever settings a test puts in force, by `patch()` too, the next one begins with the defaults."""
+    yield
+    if config := sys.modules.get("fastsock.config"):
+        config.use(config.from_environment())
 
 
 @pytest.fixture
