@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     names = chosen(options)
     if options.tools:
-        print(*sorted({tool for name in names for tool in PARTS[name].tools}))
+        print(*sorted({tool for name in names for tool in PARTS[name].tools if not options.list}))
         return 0
     if options.list:
         for name in names:
