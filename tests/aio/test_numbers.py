@@ -40,7 +40,8 @@ class Side:
     def look(self, now: bool = False) -> None:
         if self.handed is None:
             path = self.protocol.transport.get_extra_info("fastsock")
-            step = len(STEPS) if path is None else STEPS.index(path)  # (the kernel's transports say nothing)
+            # (The kernel's transports say nothing. A connection that will not move has come to its last step.)
+            step = STEPS.index(path) if path in STEPS else len(STEPS)
             self.seen.add(step)
             if now or step >= self.step:
                 self.handed = WAYS[self.way](self.protocol.transport.get_extra_info("socket"))
