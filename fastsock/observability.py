@@ -41,6 +41,8 @@ def _log_event(level: int, what: str, values: dict[str, Any]) -> None:
         # not find its modules any more.
         print(f"{what} {values} (not logged: {error})", file=sys.stderr)
         return
+    except MemoryError:
+        return  # an event may be about that; the call of the program that it comes from goes on
     if log is not None:
         log.log(level, what, **values)
 

@@ -118,7 +118,7 @@ def test_a_server_whose_limit_is_lowered(path: str, publishes: bool, proc: str) 
 
 MEMORY = """
 import resource
-STEPS = [(step, spare) for step in range(0, 10, 3) for spare in (0, 300, 1000, 2100, 3000, 5000, 20_000)]
+STEPS = [(step, spare) for step in range(0, 10, 3) for spare in (0, 300, 1000, 2100, 5000, 20_000, 80_000)]
 
 def limit_memory(spare):
     '''So many KiB of address space more than now.'''
@@ -135,8 +135,8 @@ def client(step, spare):
     limit_memory(spare)
     for _ in range(30):
         ask(sock)
-    os.write(moved, bytes([is_on_ring(sock)]))
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    os.write(moved, bytes([is_on_ring(sock)]))
     ask(sock, 100_000, 100_000)
     sock.close()
 
