@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 NATIVE = ("core/*", "fastsock/_native/*", "setup.py")
 PRODUCT = (*NATIVE, "fastsock/*", "pyproject.toml")
+STDLIB = ("python", "-m", "tests.stdlib")
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,20 @@ PARTS = {
     "stdlib": Part(
         "CPython's own suites whole, plain against patched",
         (*PRODUCT, "tests/stdlib/*"),
-        runs=("python", "-m", "tests.stdlib"),
-        seconds=1200,
+        runs=(*STDLIB, "--suite", "test_[b-l]*", "test_[n-z]*", "test_asyncore", "--mode", "normal", "eager"),
+        seconds=600,
+    ),
+    "asyncio": Part(
+        "CPython's asyncio suite whole, plain against patched",
+        (*PRODUCT, "tests/stdlib/*"),
+        runs=(*STDLIB, "--suite", "test_asyncio", "--mode", "eager"),
+        seconds=600,
+    ),
+    "processes": Part(
+        "CPython's multiprocessing suites whole, plain against patched",
+        (*PRODUCT, "tests/stdlib/*"),
+        runs=(*STDLIB, "--suite", "test_multiprocessing*", "--mode", "eager"),
+        seconds=500,
     ),
     "calls": Part(
         "calls that something else comes between: every combination, any sequence, every reason to stop early",
