@@ -114,7 +114,7 @@ def fastsock_settings() -> dict[str, Any]:
         installed = "not installed"
     try:
         import_fastsock()
-        settings = attrs.asdict(import_module("fastsock.config").from_environment())
+        settings = vars(import_module("fastsock.config").from_environment())
     except ImportError:  # every ring run has said so already
         settings = None
     return {"version": installed, "settings": settings}
