@@ -60,7 +60,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True)
-def settings_as_before() -> Iterator[None]:
+def default_settings_afterwards() -> Iterator[None]:
     """Whatever settings a test puts in force, by `patch()` too, the next one begins with the defaults."""
     yield
     if config := sys.modules.get("fastsock.config"):
