@@ -371,7 +371,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long] * 4
 _libc.ptrace.restype = ctypes.c_long
 # linux/ptrace.h
-PTRACE_CONT, PTRACE_SINGLESTEP, PTRACE_SYSCALL, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 9, 24, 0x4206, 0x4207
+PTRACE_SYSCALL, PTRACE_SEIZE, PTRACE_INTERRUPT = 24, 0x4206, 0x4207
 TRACESYSGOOD, TRACECLONE, EXITKILL = 1, 8, 0x100000
 WALL = 0x40000000  # linux/wait.h
 
@@ -407,38 +407,6 @@ def step(pid: int, gate: int, at_stop: Callable[[int], object]) -> int:
         elif not status >> 16:  # no event of the tracer's own
             passed_on = os.WSTOPSIG(status)
         ptrace(PTRACE_SYSCALL, thread, passed_on)
-
-
-def step_in(pid: int, gate: int, count: int | None = None) -> list[int]:
-    """Opens the gate for a child of ours, which sends itself SIGUSR1 and then SIGUSR2, and kills it `count`
-    instructions after the first, at the second at the latest. Without a count: returns those numbers of instructions
-    after which it is in fastsock's own code, or all of them if it never is there."""
-    assert ptrace(PTRACE_SEIZE, pid, EXITKILL)
-    assert ptrace(PTRACE_INTERRUPT, pid)
-    os.write(gate, b"!")
-
-    def stopped() -> int:
-        _, status = os.waitpid(pid, WALL)
-        assert os.WIFSTOPPED(status), "ended before its time"
-        return os.WSTOPSIG(status)
-
-    while stopped() != signal.SIGUSR1:
-        ptrace(PTRACE_CONT, pid)
-    done, inside = 0, []
-    maps = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "fastsock" in line]
-    ours = [[int(end, 16) for end in fields[0].split("-")] for fields in maps if "x" in fields[1]]
-    while done != count:
-        ptrace(PTRACE_SINGLESTEP, pid)
-        if stopped() == signal.SIGUSR2:
-            break
-        done += 1
-        if count is None:
-            at = int(Path(f"/proc/{pid}/syscall").read_text().split()[-1], 16)
-            if any(low <= at < high for low, high in ours):
-                inside.append(done)
-    os.kill(pid, signal.SIGKILL)
-    assert ended(pid) == -signal.SIGKILL
-    return inside or list(range(done))
 
 
 def may_trace() -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import pairs
 import pytest
 from aio.kit import LOOPS, UNTOUCHED
-from pairs import SECONDS, Pair, Task, fill, make_pair, poll_mask, read_exactly, read_to_eof, until
+from pairs import SECONDS, Pair, Task, poll_mask, read_exactly, read_to_eof, until
 from processes import Program, running, settle
 
 import fastsock
@@ -127,18 +127,6 @@ def test_a_peer_that_reads_behind_the_send(pair: Pair, send: str) -> None:
         assert read_exactly(receiver, 5000) == payload(5000)
 
 
-@pytest.mark.parametrize("kind", ["ring"])
-@pytest.mark.parametrize("waits", [asks_poll, hears_edges])
-@pytest.mark.parametrize("pause", [0.95, 0.98, 1.01, 1.04, 1.07])
-def test_a_reader_that_comes_back_meanwhile(pair: Pair, waits: Waits, pause: float) -> None:
-    """About when the sender goes on in the kernel: no byte is lost there, nor is a doorbell byte left."""
-    sender = Task(send_without_waiting, waits, pair.near, payload(MUCH, 14))
-    time.sleep(pause)
-    assert read_exactly(pair.far, MUCH) == payload(MUCH, 14)
-    sender.result()
-    assert not poll_mask(pair.far) & select.POLLIN
-
-
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_that_sends_by_sock_sendall(pair: Pair, loop: str) -> None:
     async def come_through(sock: socket.socket, seed: int) -> bytes:
@@ -178,34 +166,6 @@ def test_the_connection_thread_looks_again_behind_a_fork() -> None:
     """
     with running(program) as process:
         assert process.line(2 * SECONDS) == "ring"
-
-
-def test_another_holder_has_plugged() -> None:
-    """What a plug leaves at the kernel's socket belongs to all that hold the connection."""
-    program = """
-        fastsock.patch(move_after=0)
-        with make_pair("ring") as (near, far):
-            child = os.fork()
-            if child == 0:
-                say(fill(near))
-                os.kill(os.getpid(), signal.SIGSTOP)
-                os._exit(0)
-            os.waitpid(child, os.WUNTRACED)
-            near.sendall(b"more")
-            say(select.select([], [near], [], 0)[1] == [near])
-            say(near.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) != 393216)  # FS_WIDENED
-            data = read_exactly(far, int(sys.stdin.readline()))
-            say(data == pattern(len(data) - 4) + b"more")
-            os.kill(child, signal.SIGCONT)
-            os.waitpid(child, 0)
-    """
-    with running(program) as process:
-        size = int(process.line())
-        assert process.line() == "True", "a buffer with room is called full"
-        assert process.line() == "True", "the buffer has the size that it had for the plug"
-        process.tell(str(size + 4))
-        assert process.line() == "True"
-        assert process.wait() == 0
 
 
 @pytest.mark.parametrize("waits", [("blocks", "blocks"), ("polls", "polls"), ("blocks", "polls")])
@@ -257,30 +217,6 @@ def test_all_holders_of_both_sides_send_before_they_receive(waits: tuple[str, st
     with running(program, *waits) as process:
         counts = ast.literal_eval(process.line(3 * SECONDS))
         assert [counts[at] + counts[at + 2] for at in (0, 1, 4, 5)] == [1_000_000] * 4
-
-
-def test_no_descriptor_is_needed() -> None:
-    program = """
-        import resource
-        fastsock.patch(move_after=0)
-        def come_through(sock, byte):
-            sock.sendall(byte * 2_000_000)
-            assert read_exactly(sock, 2_000_000) == bytes([byte[0] ^ 1]) * 2_000_000
-        with make_pair("ring") as (near, far):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (near.fileno() + far.fileno() + 20, 4096))
-            taken = []
-            try:
-                while True:
-                    taken.append(os.open("/dev/null", os.O_RDONLY))
-            except OSError:
-                pass
-            other = Task(come_through, far, b"@")
-            come_through(near, b"A")
-            other.result()
-            say("through")
-    """
-    with running(program) as process:
-        assert process.line(2 * SECONDS) == "through"
 
 
 # ---- afterwards ----------------------------------------------------------------------------------------------------
@@ -384,21 +320,6 @@ def test_a_sender_that_never_reads_is_told_of_a_killed_peer(size: int) -> None:
                 sock.send(bytes(size))
 
 
-@pytest.mark.parametrize("how", ["close", "kill"])
-def test_a_peer_that_goes_without_reading(how: str) -> None:
-    """The sender that has gone on in the kernel hears of it there."""
-    with peer_on_ring() as (sock, peer):
-        sender = Task(sock.sendall, payload(16_000_000))
-        sender.join(1.5)  # it goes on in the kernel by then
-        assert sender.is_alive()
-        if how == "kill":
-            peer.kill()
-        else:
-            peer.tell()
-        with GONE:
-            sender.result()
-
-
 def test_a_blocked_sender_hears_of_a_half_closed_peers_death_and_waits_while_it_lives() -> None:
     """Whether it lives is asked of the kernel (`fs_peer_socket`)."""
     with peer_on_ring(ON_A_LOOP) as (sock, peer):
@@ -412,14 +333,3 @@ def test_a_blocked_sender_hears_of_a_half_closed_peers_death_and_waits_while_it_
         peer.kill()
         with GONE:
             sending.result()
-
-
-def test_a_pause_of_the_reader_is_no_reason() -> None:
-    """A reader that comes back in time finds the stream on the ring."""
-    with make_pair("ring") as pair:
-        near, far = pair
-        size = fill(near)
-        sender = Task(near.sendall, b"x").until_asleep()
-        assert len(read_exactly(far, size + 1)) == size + 1
-        sender.result()
-        assert fastsock.path_of(near) == fastsock.path_of(far) == fastsock.Path("ring", "both directions")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket as stdlib
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from counting import counter
 from differential.processes import forked
-from pairs import Pair, Task, read_exactly, until_asleep
+from pairs import Pair, Task
 from processes import ended
 
 COUNTED = (
@@ -84,29 +82,7 @@ def test_a_round_trip_is_one_call_to_wake_and_one_to_sleep(tmp_path: Path) -> No
     assert sum(others.values()) <= ROUNDS / 20, others
 
 
-@pytest.fixture
-def kind() -> str:
-    """Of `pair`."""
-    return "ring"
-
-
 pytestmark = pytest.mark.usefixtures("bounded")
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_all_threads_of_one_call_hear_of_the_end(pair: Pair, threads: int) -> None:
-    near, far = pair
-    receivers = [Task(near.recv, 1).until_asleep() for _ in range(threads)]
-    far.shutdown(stdlib.SHUT_WR)
-    assert [receiver.result() for receiver in receivers] == [b""] * threads
-
-
-def test_each_of_several_threads_gets_its_byte(pair: Pair) -> None:
-    near, far = pair
-    receivers = [Task(near.recv, 1).until_asleep() for _ in range(4)]
-    for _ in range(4):
-        far.sendall(b"x")
-    assert [receiver.result() for receiver in receivers] == [b"x"] * 4
 
 
 def test_one_that_runs_out_of_time_leaves_the_others_asleep(pair: Pair) -> None:
@@ -126,27 +102,6 @@ def test_threads_that_sleep_hear_of_a_shutdown_by_another_one(pair: Pair) -> Non
     receiver = Task(near.recv, 1).until_asleep()
     near.shutdown(stdlib.SHUT_RD)
     assert receiver.result() == b""
-
-
-def test_a_signal_ends_no_sleep_but_runs_its_handler(pair: Pair) -> None:
-    near, far = pair
-    ran = threading.Event()
-    before = signal.signal(signal.SIGUSR1, lambda *_: ran.set())
-    try:
-        main = threading.main_thread().native_id
-
-        def act() -> None:
-            until_asleep(os.getpid(), main)
-            os.kill(os.getpid(), signal.SIGUSR1)
-            assert ran.wait(10)
-            until_asleep(os.getpid(), main)
-            far.sendall(b"x")
-
-        helper = Task(act)
-        assert read_exactly(near, 1) == b"x"
-        helper.result()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("what", ["bytes", "end", "reset"])

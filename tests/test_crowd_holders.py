@@ -42,34 +42,6 @@ def held(path: str, side: str, body: str, *arguments: object) -> Iterator[Progra
         assert peer.wait() == 0
 
 
-# ---- forked children
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_a_family_in_turns(path: str, side: str) -> None:
-    """Parent, three children and a grandchild use the one connection, one after the other. The last one ends it."""
-    with held(path, side, """
-        pipes = [os.pipe() for _ in range(5)]
-        def use(place):
-            for number in range(20):
-                if place or number:
-                    assert os.read(pipes[place][0], 1) == b"!"
-                converse(sock, 1 + place)
-                ask(sock, 40_000, 40_000)
-                if place < 4 or number < 19:
-                    os.write(pipes[(place + 1) % 5][1], b"!")
-            sock.close()
-        def use_with_child():
-            grandchild = forked(use, 4)
-            use(3)
-            ended_well(grandchild)
-        children = [forked(use, 1), forked(use, 2), forked(use_with_child)]
-        use(0)
-        ended_well(*children)
-    """):  # fmt: skip
-        pass
-
-
 # ---- PID namespaces
 
 needs_namespaces = pytest.mark.skipif(not may_unshare(), reason="this user may make no PID namespace")
@@ -133,12 +105,3 @@ def test_a_program_that_execs_with_a_connection(path: str, side: str, into: str,
         os.execve(sys.executable, command, {**os.environ, "CROWD_PATH": into})
     """, PRELUDE + AFTER, into, unread) as holder:  # fmt: skip
         assert holder.line() == "went on"
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_a_program_that_execs_without_its_connection(path: str, side: str) -> None:
-    """The number is closed by exec, and the peer's stream ends: `held` checks that."""
-    with held(path, side, """
-        os.execve(sys.executable, [sys.executable, "-c", "print('another program', flush=True)"], os.environ)
-    """) as holder:  # fmt: skip
-        assert holder.line() == "another program"

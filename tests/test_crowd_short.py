@@ -58,39 +58,6 @@ for sock in kept:
 say(moved)
 """
 )
-SHORT_SERVER = (
-    LOWER
-    + """
-def answer(sock, step, free):
-    with sock:
-        for number in range(step + 1):
-            sock.sendall(answer_to(*parse(sock)))
-        lower(free)
-        answer_all(sock)
-        restore()
-
-def parse(sock):
-    size, answer, _ = parsed(read_all(sock, REQUEST.size))
-    return read_all(sock, size), answer
-
-with listening() as listener:
-    say(listener.getsockname()[1])
-    for step, free in STEPS:
-        answer(listener.accept()[0], step, free)
-say("ended")
-"""
-)
-CALLERS = (
-    LOWER
-    + """
-moved = 0
-for _ in STEPS:
-    with connected(int(sys.argv[1]), sys.argv[2] == "True") as sock:
-        converse(sock, 25)
-        moved += is_on_ring(sock)
-say(moved)
-"""
-)
 
 
 @PROC
@@ -101,16 +68,6 @@ def test_a_client_whose_limit_is_lowered(path: str, kind: str, publishes: bool, 
         moved = int(client.line(3 * SECONDS))
         assert client.wait() == 0
         assert report_of(server)["threads"] > 0, "the server lives"
-    assert (moved > 0) == (path == "fastsock")
-
-
-@PROC
-@pytest.mark.parametrize("publishes", [True, False])
-def test_a_server_whose_limit_is_lowered(path: str, publishes: bool, proc: str) -> None:
-    with running(proc + SHORT_SERVER, path) as server, running(CALLERS, path, server.line(), publishes) as callers:
-        moved = int(callers.line(3 * SECONDS))
-        assert callers.wait() == 0
-        assert server.line() == "ended"
     assert (moved > 0) == (path == "fastsock")
 
 
@@ -146,32 +103,6 @@ for step, spare in STEPS:
 say(sum(os.read(here, len(STEPS))))
 """
 )
-SMALL_SERVERS = (
-    MEMORY
-    + """
-def serve_one(listener, step, spare):
-    sock = listener.accept()[0]
-    while head := read_all(sock, REQUEST.size):
-        size, answer, _ = parsed(head)
-        sock.sendall(answer_to(read_all(sock, size), answer))
-        step -= 1
-        if step == -1:
-            limit_memory(spare)
-    sock.close()
-
-moved = 0
-for step, spare in STEPS:
-    with listening() as listener:
-        port = listener.getsockname()[1]
-        pid = forked(serve_one, listener, step, spare)
-    with connected(port, sys.argv[1] == "True") as sock:
-        for _ in range(40):
-            ask(sock)
-        moved += is_on_ring(sock)
-    ended_well(pid)
-say(moved)
-"""
-)
 
 
 @pytest.mark.parametrize("publishes", [True, False])
@@ -179,12 +110,4 @@ def test_clients_without_memory(path: str, publishes: bool) -> None:
     with serving(path) as server, running(SMALL_CLIENTS, path, server.line(), publishes) as clients:
         moved = int(clients.line(3 * SECONDS))
         assert clients.wait() == 0
-    assert (moved > 0) == (path == "fastsock")
-
-
-@pytest.mark.parametrize("publishes", [True, False])
-def test_servers_without_memory(path: str, publishes: bool) -> None:
-    with running(SMALL_SERVERS, path, publishes) as program:
-        moved = int(program.line(3 * SECONDS))
-        assert program.wait() == 0
     assert (moved > 0) == (path == "fastsock")

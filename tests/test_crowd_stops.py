@@ -2,7 +2,7 @@
 the others go on meanwhile, and afterwards."""
 
 import pytest
-from crowd import PEER, excess, may_trace, report_of, running, scaled, serving
+from crowd import excess, may_trace, report_of, running, scaled, serving
 from pairs import SECONDS, eventually
 
 needs_tracing = pytest.mark.skipif(not may_trace(), reason="this kernel lets no process trace its child")
@@ -169,57 +169,3 @@ def test_servers_killed_at_each_step(path: str) -> None:
     with running(KILLED_SERVERS, path, scaled(16)) as program:
         assert program.line(3 * SECONDS) == "all told"
         assert program.wait() == 0
-
-
-# ---- killed while it holds something
-
-HELD_TURN = """
-count, kind = int(sys.argv[1]), sys.argv[2]
-message = request(b"no answer", 0)
-sock = joined(0)
-settle(sock)
-
-def operate(wait, gate):
-    os.close(gate)
-    os.read(wait, 1)
-    os.kill(os.getpid(), signal.SIGUSR1)
-    if kind == "send":
-        sock.sendall(message)
-    else:
-        sock.recv(4, socket.MSG_PEEK)
-    os.kill(os.getpid(), signal.SIGUSR2)
-
-def killed_after(instructions):
-    if kind == "receive":
-        sock.sendall(request(b"asked", 100))
-        select.select([sock], [], [], SECONDS)
-    wait, gate = os.pipe()
-    done = step_in(forked(operate, wait, gate), gate, instructions)
-    os.close(wait)
-    os.close(gate)
-    if kind == "receive":
-        assert read_all(sock, 100) == answer_to(b"asked", 100)
-    ask(sock)
-    return done
-
-signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-places = killed_after(None)
-part = len(places) // count
-for number in range(count):
-    killed_after(places[number * part + random.randrange(part)])
-converse(sock, 20)
-sock.close()
-say(len(places))
-"""
-
-
-@needs_tracing
-@pytest.mark.parametrize("operation", ["send", "receive"])
-def test_a_child_killed_in_the_middle_of_an_operation(path: str, operation: str) -> None:
-    """After any of its instructions: with a turn, perhaps, and with half a message posted. Another holder of the
-    connection goes on, and the stream is whole."""
-    with running(HELD_TURN, path, scaled(12), operation) as holder, running(PEER, path, holder.line()) as peer:
-        assert int(holder.line(3 * SECONDS)) > 100
-        assert holder.wait() == 0
-        assert peer.line() == "ended"

@@ -12,8 +12,6 @@ import attrs
 import pytest
 from processes import Process, ended
 
-import fastsock
-from fastsock import config
 from fastsock.rendezvous import Reason
 from fastsock.tools import checks, doctor
 
@@ -91,12 +89,6 @@ def test_every_check_of_this_host_says_something(tmp_path):
     assert done.returncode == 0
 
 
-def test_in_words(tmp_path):
-    done = run(DOCTOR, tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "fastsock works here" in done.stdout.splitlines()[-1]
-
-
 def test_disabled_is_bad_and_says_where_it_comes_from(tmp_path):
     done = run(DOCTOR, tmp_path, FASTSOCK_ENABLED="0", FASTSOCK_POLL_US="7", FASTSOCK_POLLUS="1")
     assert done.returncode == 1
@@ -152,26 +144,11 @@ def test_a_host(host, monkeypatch):
         assert findings[0].says in (f"256: 4 {said}", f"1024: 16 {said}")
 
 
-def test_a_folder_that_is_called_like_a_loop(monkeypatch, tmp_path):
-    (tmp_path / "rloop").mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
-    _, out = checks.loops()
-    assert out.says.startswith("rloop")
-    assert out.says.endswith(": connections of these stay on kernel TCP")
-
-
 def test_a_setting_like_no_other_is_answered_with_all_names(monkeypatch):
     monkeypatch.setenv("FASTSOCK_ZZZ", "1")
     (finding,) = [finding for finding in checks.settings() if "no such" in finding.says]
     assert "FASTSOCK_POLL_US" in finding.do
     assert "FASTSOCK_RUN" not in finding.do
-
-
-def test_where_settings_come_from():
-    origins = config.origins({"window"}, {"FASTSOCK_POLL_US": "1", "FASTSOCK_WINDOW": "20"})
-    assert origins.keys() == vars(fastsock.Settings()).keys()
-    assert (origins["window"], origins["poll_us"]) == ("argument", "FASTSOCK_POLL_US")
-    assert set(origins.values()) == {"argument", "FASTSOCK_POLL_US", "default"}
 
 
 # ---- a program ---------------------------------------------------------------------------------------------
@@ -184,21 +161,6 @@ def test_what_moved_and_what_did_not(watched):
     assert said["stayed"] == {Reason.FEW: 4}
     assert said["advice"][Reason.FEW].startswith("Nothing to do")
     assert len(said["processes"]) == 1
-
-
-def test_a_reason_with_the_addresses_of_its_connections(watched):
-    said = watched(
-        ECHO
-        + """
-    with socket.create_connection(("127.0.0.1", port)) as sock:
-        sock.fileno()
-        for _ in range(100):
-            sock.sendall(b"x"); sock.recv(1)
-    """
-    )
-    assert said["stayed"][Reason.POLLED] == 1
-    (example,) = said["examples"][Reason.POLLED]
-    assert example["peer"].startswith("127.0.0.1:")
 
 
 BASH = """["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/$0; while echo x >&3; do read -u 3 line; sleep 0.02; done"]"""
@@ -288,10 +250,6 @@ def test_a_program_is_watched_to_its_end_where_nobody_can_be_asked(tmp_path, mon
     assert len(json.loads(capsys.readouterr().out)["processes"]) == 1
 
 
-def test_the_exit_status_is_the_programs(watched):
-    assert watched("raise SystemExit(7)", status=7)["status"] == 7
-
-
 def test_gevent_names_out_of_reach_and_loops_out_of_reach(watched):
     said = watched(
         """
@@ -312,23 +270,11 @@ def test_gevent_names_out_of_reach_and_loops_out_of_reach(watched):
     assert said["loops"] == ["__main__.Own"]
 
 
-def test_settings_and_where_they_came_from(watched):
-    assert watched("pass", FASTSOCK_POLL_US="3")["origins"] == {"poll_us": "FASTSOCK_POLL_US"}
-
-
 def test_a_program_whose_python_comes_up_without_us(tmp_path):
     done = run([*DOCTOR, "--", sys.executable, "-I", "-c", "print('ran')"], tmp_path)
     assert done.returncode == 0
     assert done.stdout == "ran\n"
     assert "No Python process of it came up with fastsock" in done.stderr
-
-
-def test_a_script_in_place_of_a_command_is_answered_with_the_command(tmp_path):
-    (tmp_path / "app.py").write_text("")
-    done = run([*DOCTOR, "--", "./app.py"], tmp_path)
-    assert done.returncode == 2
-    assert "fastsock doctor -- python ./app.py" in done.stderr
-    assert "python" not in run([*DOCTOR, "--", "no-such-command"], tmp_path).stderr
 
 
 def test_every_event_of_a_program_is_told_with_what_to_do():

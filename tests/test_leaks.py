@@ -6,15 +6,14 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from hostile import holdings, mapped_regions, open_descriptors
+from hostile import mapped_regions, open_descriptors
 from pairs import SECONDS, deadline, read_exactly, until
-from processes import Program, connect, running, settle
+from processes import connect, running
 
 import fastsock
 from fastsock._native import connector
 
 CONNECTIONS = 10_000
-KILLED = 50
 KEPT = 24  # regions that a process keeps for its next connections at most: 8 it made, 16 it was sent
 
 SERVER = """
@@ -122,44 +121,3 @@ def test_memory_in_use_is_what_is_mapped(publishes):
             # The connection that asks may have a region that has arrived and was not taken yet.
             untaken = counted["server regions"] - counted["server in use"]
             assert untaken in ((0, 2105344) if publishes else (0,))
-
-
-VICTIM = """
-port = int(sys.argv[1])
-sock = connect(port, sys.argv[2] == "True")
-if sys.argv[3] == "ring":
-    settle(sock, leads=False)
-    sock.sendall(b"moved")
-say("there")
-sock.recv(1)
-told()
-"""
-
-
-@pytest.mark.parametrize("publishes", [True, False])
-def test_peers_killed(publishes):
-    """Fifty processes killed while connected: on kernel TCP, or on the ring with bytes underway."""
-    with fastsock.configure(move_after=0), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(8)
-        listener.settimeout(SECONDS)
-        port, before = listener.getsockname()[1], None
-        victims: list[Program] = []
-        for number in range(KILLED // 2):
-            stage = ("ring", "tcp")[number % 2]
-            victim = Program(VICTIM, port, publishes, stage)
-            victims.append(victim)
-            sock, _ = listener.accept()
-            with sock:
-                sock.settimeout(SECONDS)
-                if stage == "ring":
-                    settle(sock)
-                    assert read_exactly(sock, 5) == b"moved"
-                assert victim.line() == "there"
-                victim.kill()
-                assert sock.recv(10) == b""
-            victim.close()
-            if number == 1:
-                before = holdings(), resident()
-        until(lambda: holdings() == before[0], "nothing is left of them")
-        assert resident() - before[1] < 8 << 20

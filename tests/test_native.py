@@ -76,10 +76,6 @@ def test_parts_of_a_region_follow_each_other(window: int, slots: int, chunk: int
     assert 0 <= size - spares[1] - SPARES * SPARE < 4096
 
 
-def test_commit_word() -> None:
-    assert commit_word(0x01020304, 0x8000, 2, 3) == 0x32_008000_01020304
-
-
 def test_a_message_up_to_48_bytes_rides_in_its_line() -> None:
     region = Region()
     near, far = region.ends()
@@ -253,15 +249,6 @@ def test_an_ack_of_what_was_not_posted_or_acked_before(acked: int) -> None:
         near.take_credits()
 
 
-def test_posting_finds_the_wrong_ack() -> None:
-    region = Region()
-    near, _ = region.ends()
-    near.post(b"x")
-    region.put("fs_half.acked", 2)
-    with violates("ACK of a descriptor never posted"):
-        near.post(b"x")
-
-
 @pytest.mark.parametrize("ack", [2, 2**31 - 1])
 def test_a_piggybacked_ack_of_what_was_not_posted(ack: int) -> None:
     region = Region()
@@ -379,17 +366,6 @@ def test_a_reader_that_stops_anywhere_leaves_a_spare_part(read: int, size: int) 
     assert near.writable()
 
 
-def test_progress_within_a_spare_part_is_told() -> None:
-    """A sender that waits for credits sees that its peer reads."""
-    region = Region(window=2)
-    near, far = region.ends()
-    fill(near)
-    far.take(1024 + 5)
-    assert region.get("fs_half.within") == 5
-    far.take(10)
-    assert region.get("fs_half.within") == 15
-
-
 def test_no_spare_part_is_used_within_a_buffer_limit() -> None:
     near, _ = Region(window=32, chunk=32768).ends()
     near.limit(1)  # and the other buffer's default: 131,073 bytes
@@ -421,150 +397,6 @@ def test_small_posts_share_a_descriptor_up_to_the_end_of_a_part() -> None:
     assert near.post(b"x" * 64, combine=True) == 64
     assert near.posted() == 3
     assert far.take(2 * part) == b"first" + b"x" * (part // 64 * 64 + 64)
-
-
-def test_small_posts_share_a_descriptor_until_it_is_full_or_sealed() -> None:
-    near, far = Region(window=8, chunk=1024).ends(ack_threshold=7)
-    near.post(b"first")
-    for _ in range(10):
-        assert near.post(b"x" * 100, combine=True) == 100
-    assert near.posted() == 2
-    assert near.post(b"x" * 100, combine=True) == 24, "what fits"
-    assert near.post(b"x" * 76, combine=True) == 76
-    assert near.posted() == 3
-    near.seal()
-    near.post(b"y", combine=True)
-    assert near.posted() == 4
-    assert far.take(2000) == b"first" + b"x" * 1100 + b"y"
-
-
-@pytest.mark.parametrize("count", [0, 2**31 - 2, 2**32 - 2])
-def test_acknowledgements_ride_on_data(count: int) -> None:
-    near, far = Region(window=8).ends(ack_threshold=7, counts=(count, count))
-    for _ in range(4):
-        near.post(b"x")
-    assert far.take(10) == b"xxxx"
-    far.post(b"y")
-    near.take_credits()
-    assert near.credited() == count, "it lies unread"
-    assert near.take(10) == b"y"
-    near.take_credits()
-    assert near.posted() == near.credited()
-    assert far.counters()["acks_piggybacked"] == 1
-    assert far.counters()["acks_alone"] == 0
-
-
-@pytest.mark.parametrize("threshold", [1, 3, 7])
-def test_acknowledgements_alone_are_delayed_by_the_threshold(threshold: int) -> None:
-    near, far = Region(window=8).ends(ack_threshold=threshold)
-    for count in range(1, 8):
-        near.post(b"x")
-        far.take(10)
-        near.take_credits()
-        assert near.credited() == count // threshold * threshold
-    far.acknowledge()
-    near.take_credits()
-    assert near.credited() == 7
-
-
-def test_a_claimed_descriptor_is_not_appended_to() -> None:
-    near, far = Region(window=8).ends(ack_threshold=7)
-    near.post(b"first")
-    near.post(b"second", combine=True)
-    with Interference(lambda: far.take(100)):
-        assert near.post(b"third", combine=True) == 5
-    assert far.take(100) == b"third"
-    assert near.posted() == 3
-
-
-def test_a_claim_takes_what_was_appended_meanwhile() -> None:
-    near, far = Region(window=8).ends(ack_threshold=7)
-    near.post(b"first")
-    near.post(b"second", combine=True)
-    with Interference(lambda: near.post(b"third", combine=True)):
-        assert far.take(100) == b"firstsecondthird"
-    assert near.posted() == 2
-
-
-def test_a_receiver_that_arms_is_told_of_what_is_there() -> None:
-    near, far = Region().ends()
-    assert not far.arm_receiver()
-    assert near.peer_doorbell() == constant("FS_ASLEEP")
-    near.post(b"x")
-    assert far.arm_receiver()
-    assert near.wakes_receiver()
-    assert not near.wakes_receiver(), "one wakeup, one ring"
-    far.arm_receiver()
-    far.disarm_receiver()
-    assert near.peer_doorbell() == 0
-
-
-def test_a_receiver_that_arms_is_told_of_the_end_once() -> None:
-    near, far = Region().ends()
-    near.post_fin(constant("FS_FIN"))
-    assert far.arm_receiver()
-    far.fin_taken()
-    assert not far.arm_receiver()
-
-
-def test_a_sender_that_arms_is_told_of_credits() -> None:
-    near, far = Region(window=1).ends()
-    near.post(b"x")
-    assert not near.arm_sender(constant("FS_WAITS"))
-    assert not near.arm_sender(constant("FS_HURRY"))
-    assert far.answer_sender() == constant("FS_WAITS") | constant("FS_HURRY")
-    assert far.answer_sender() == 0
-    far.take(1)
-    assert near.arm_sender(constant("FS_WAITS"))
-
-
-def test_doorbell_bytes_lie_there_while_something_waits() -> None:
-    near, far = Region(window=32).ends(ack_threshold=16)
-    rung = 0
-    for _ in range(30):
-        near.post(b"x")
-        rung += near.count_ring()
-    assert rung == constant("FS_EDGES")
-    far.take(29)
-    rung -= far.hush()
-    assert rung == 1
-    far.take(1)
-    rung -= far.hush()
-    assert rung == 0
-    near.post(b"y")
-    assert near.count_ring()
-
-
-def test_doorbell_bytes_come_behind_a_plug_that_lies_there() -> None:
-    """A look that came between the sending of a plug's bytes and their counting leaves them. A program that waits by
-    edge has had their edge, and needs another one for what is posted behind them."""
-    near, far = Region(window=32).ends(ack_threshold=16)
-    near.post(b"x")
-    near.count_ring()
-    far.take(1)
-    far.hush()
-    near.count_plug(16384)
-    rung = 0
-    for _ in range(30):
-        near.post(b"y")
-        rung += near.count_ring()
-    assert rung == constant("FS_EDGES")
-    far.take(30)
-    assert far.hush() == 16384 + rung
-
-
-@pytest.mark.parametrize("kind", ["FS_FIN", "FS_RESET", "FS_BACK"])
-def test_the_end_comes_after_the_data(kind: str) -> None:
-    near, far = Region().ends()
-    near.post(b"last words")
-    near.post_fin(constant(kind))
-    assert far.of_stream() == 0
-    assert near.left_unread()
-    assert far.take(4) == b"last"
-    assert far.of_stream() == 0
-    far.discard(100)
-    assert far.of_stream() == constant(kind)
-    assert not near.left_unread()
 
 
 def test_random_use_against_a_bytearray() -> None:

@@ -14,9 +14,8 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from differential.processes import forked
 from hostile import events
-from pairs import SECONDS, KernelSocket, deadline, make_pair, move, path_of, payload, read_exactly, until
+from pairs import SECONDS, KernelSocket, deadline, move, path_of, payload, read_exactly, until
 from processes import running
 
 import fastsock
@@ -61,39 +60,21 @@ def ring(patched):
 
 def test_table_is_applied_and_undone():
     assert not fastsock.is_patched()
+    others = [(faulthandler, name) for name in ("enable", "register", "dump_traceback")] + [(signal, "set_wakeup_fd")]
+    writes_to_numbers = {where: getattr(*where) for where in others}
+    fastsock.patch()
     fastsock.patch()
     assert fastsock.is_patched()
+    assert all(getattr(*where) is not original for where, original in writes_to_numbers.items())
+    assert (signal.set_wakeup_fd.__module__, signal.set_wakeup_fd.__name__) == ("signal", "set_wakeup_fd")
     assert socket.socket is fastsock.socket
     assert in_place() == {(module, name): replacement for module, name, replacement in patching.TABLE}
     assert all(in_place()[name] is not original for name, original in ORIGINALS.items())
-    fastsock.unpatch()
-    assert not fastsock.is_patched()
-    assert in_place() == ORIGINALS
-
-
-def test_functions_that_write_to_numbers_are_replaced_and_put_back():
-    originals = {name: getattr(faulthandler, name) for name in ("enable", "register", "dump_traceback")}
-    wakeup = signal.set_wakeup_fd
     for _ in range(2):
-        fastsock.patch()
-        fastsock.patch()
-        assert signal.set_wakeup_fd is not wakeup
-        assert (signal.set_wakeup_fd.__module__, signal.set_wakeup_fd.__name__) == ("signal", "set_wakeup_fd")
-        assert all(getattr(faulthandler, name) is not original for name, original in originals.items())
         fastsock.unpatch()
-        assert signal.set_wakeup_fd is wakeup
-        assert all(getattr(faulthandler, name) is original for name, original in originals.items())
-
-
-def test_twice():
-    fastsock.patch()
-    once = in_place()
-    fastsock.patch()
-    assert in_place() == once
-    fastsock.unpatch()
-    assert in_place() == ORIGINALS
-    fastsock.unpatch()
-    assert in_place() == ORIGINALS
+        assert not fastsock.is_patched()
+        assert in_place() == ORIGINALS
+        assert all(getattr(*where) is original for where, original in writes_to_numbers.items())
 
 
 def test_isinstance_both_ways(patched):
@@ -132,22 +113,6 @@ def test_ssl_imported_before_and_after(first):
         assert program.line() == "[True, False]"
         assert program.line() == f"[False, {first == 'fastsock'}]"
         assert program.wait() == 0
-
-
-class Record(abc.ABC):
-    @abc.abstractmethod
-    def record(self): ...
-
-
-def test_subclass_with_an_abstract_base(patched):
-    class Recording(socket.socket, Record):
-        def record(self):
-            return "recorded"
-
-    with Recording() as sock:
-        assert sock.record() == "recorded"
-        assert isinstance(sock, Record)
-        assert isinstance(sock, socket.socket)
 
 
 def test_class_imported_before(ring):
@@ -232,45 +197,35 @@ def test_declines_after_another_patch(module, caplog, monkeypatch):
 # ---- the module's helpers
 
 
-def test_everything_in_all_is_there(patched):
+def test_the_modules_functions(ring):
+    """They look the class up by its name."""
+    near, far = ring
     assert all(hasattr(socket, name) for name in socket.__all__)
-
-
-def test_create_server_and_connection(ring):
-    near, far = ring
-    assert type(near) is type(far) is fastsock.socket
-
-
-def test_socketpair(patched):
-    near, far = socket.socketpair()
-    with near, far:
-        assert type(near) is fastsock.socket
-        near.sendall(b"unix")
-        assert far.recv(4) == b"unix"
-        assert path_of(near) == "tcp"
-
-
-def test_fromfd(ring):
-    near, far = ring
+    assert type(near) is type(far) is fastsock.socket  # by create_server() and create_connection()
     with socket.fromfd(near.fileno(), socket.AF_INET, socket.SOCK_STREAM) as copy_of_near:
         copy_of_near.sendall(b"by the copy")
         assert far.recv(11) == b"by the copy"
         assert path_of(copy_of_near) == "ring"
-
-
-def test_dualstack(patched):
     assert socket.has_dualstack_ipv6() is True
     with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
         for host in ("127.0.0.1", "::1"):
-            with socket.create_connection((host, listener.getsockname()[1])) as near, listener.accept()[0] as far:
-                move(near, far)
+            with socket.create_connection((host, listener.getsockname()[1])) as one, listener.accept()[0] as other:
+                move(one, other)
 
 
-def test_datagrams(patched):
-    with socket.socket(type=socket.SOCK_DGRAM) as near, socket.socket(type=socket.SOCK_DGRAM) as far:
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
+def test_sockets_that_are_no_tcp(patched, family):
+    if family == socket.AF_UNIX:
+        near, far = socket.socketpair()
+    else:
+        near, far = socket.socket(type=socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM)
         far.bind(("127.0.0.1", 0))
-        near.sendto(b"datagram", far.getsockname())
-        assert far.recvfrom(100) == (b"datagram", ("127.0.0.1", near.getsockname()[1]))
+        near.connect(far.getsockname())
+    with near, far:
+        assert type(near) is fastsock.socket
+        near.sendall(b"other")
+        assert far.recv(10) == b"other"
+        assert path_of(near) == "tcp"
 
 
 # ---- the object
@@ -284,6 +239,7 @@ def test_pickling_and_copying_fail_as_ever(ring):
 
 def test_repr(ring):
     near, _ = ring
+    assert weakref.ref(near)() is near
     text = repr(near)
     assert text.startswith(("<fastsock.facade.socket fd=", "<socket.socket fd="))
     assert f"raddr={near.getpeername()}" in text
@@ -323,11 +279,6 @@ def test_while_patched_the_class_shows_itself_as_the_stdlibs():
         assert program.wait() == 0
 
 
-def test_weak_references():
-    with make_pair("ring") as (near, _):
-        assert weakref.ref(near)() is near
-
-
 def test_an_unclosed_socket_warns_and_ends(ring):
     near, far = ring
     duplicate = near.dup()
@@ -337,8 +288,8 @@ def test_an_unclosed_socket_warns_and_ends(ring):
     assert far.recv(1) == b""
 
 
-class Shouting(fastsock.socket):
-    """Overrides two data calls."""
+class Shouting(fastsock.socket, abc.ABC):
+    """Overrides two data calls, and has an abstract base."""
 
     def send(self, data, *args):
         return super().send(bytes(data).upper(), *args)
@@ -499,48 +450,7 @@ def test_plain_descriptors_are_as_ever(patched, tmp_path):
     assert (tmp_path / "b").read_bytes() == b"contents"
 
 
-def test_os_exit_in_a_forked_child(ring):
-    """The FIN goes out with the last holder: the parent's close, if the child has ended by then."""
-    near, far = ring
-    with forked(near.sendall, b"from the child"):
-        assert far.recv(14) == b"from the child"
-    near.sendall(b"from the parent")
-    assert far.recv(15) == b"from the parent"
-    assert near._endpoint.holders == 1
-    near.close()
-    assert far.recv(1) == b""
-
-
 # ---- other processes
-
-
-def test_multiprocessing_and_subprocess():
-    source = """
-    fastsock.patch()
-    import multiprocessing, subprocess
-
-    def child(port, queue):
-        with socket.create_connection(("127.0.0.1", port)) as sock:
-            settle(sock, leads=False)
-            queue.put(path_of(sock))
-
-    if __name__ == "__main__":
-        context = multiprocessing.get_context("fork")
-        queue = context.Queue()
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            process = context.Process(target=child, args=(listener.getsockname()[1], queue))
-            process.start()
-            with listener.accept()[0] as sock:
-                settle(sock)
-            say(queue.get(timeout=10))
-            process.join(10)
-        say(subprocess.run(["echo", "subprocess"], capture_output=True, text=True).stdout.strip())
-        with context.Pool(2) as pool:
-            say(sum(pool.map(abs, range(-10, 0))))
-    """
-    with running(source) as program:
-        assert [program.line() for _ in range(3)] == ["ring", "subprocess", "55"]
-        assert program.wait() == 0
 
 
 METHODS = {
@@ -576,17 +486,3 @@ def test_methods_of_the_class_refuse_other_objects(name):
             with pytest.raises(TypeError, match=r"requires a 'fastsock\.socket' object"):
                 method(anything, *METHODS[name])
         assert other.gettimeout() is None
-
-
-def test_a_derived_class_without_our_init():
-    class Bare(fastsock.socket):
-        def __init__(self):
-            KernelSocket.__init__(self)
-
-    with KernelSocket() as listener, Bare() as near:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        near.connect(listener.getsockname())
-        with listener.accept()[0] as far:
-            near.sendall(b"x")
-            assert far.recv(1) == b"x"

@@ -20,7 +20,7 @@ from bench.programs.measure import measure  # noqa: E402
 from bench.programs.pair import AGAIN, FASTSOCK, PLAIN, SCRIPTS, Slice  # noqa: E402
 from bench.programs.plan import Plan  # noqa: E402
 from bench.programs.results import Result, humps  # noqa: E402
-from bench.programs.rows import APART, FREE, NULL, PLACEMENTS, End, Row, python  # noqa: E402
+from bench.programs.rows import APART, FREE, NULL, PLACEMENTS, Row, python  # noqa: E402
 from bench.programs.show import verdict  # noqa: E402
 
 ROWS = ("sessions-http.server-4", "crowd-2")
@@ -88,18 +88,6 @@ subprocess.run([sys.executable, "-c", {program!r}])
     assert ended([sys.executable, "-c", job]).stdout.split() == ["True", "False"]
 
 
-def test_a_row_has_slices_of_three_pairs_side_by_side_and_their_quartiles(session):
-    for row in session["rows"]:
-        assert row["problem"] is None
-        for side in ("plain", "fastsock", "plain_again"):
-            assert len(row[side]["slices"]) == 2
-            assert all(one["operations"] > 0 and one["seconds"] > 0 for one in row[side]["slices"])
-            assert row[side]["cpu_per_operation"]["both"] > 0
-        for ratio in (row["ratio"], row["null"]["ratio"]):
-            assert ratio["first"] <= ratio["median"] <= ratio["third"]
-            assert len(ratio["of_slices"]) == 2
-
-
 def test_a_row_tells_its_goal_its_verdict_and_the_path(session):
     for row in session["rows"]:
         declared = next(one for one in table.ROWS if one.name == row["name"])
@@ -121,11 +109,6 @@ def test_system_calls_are_counted_where_something_counts_them(session):
                 assert counted["server"] > 0
                 assert counted["client"] > 0
                 assert counted["by_name"]["client"]
-
-
-def test_an_earlier_session_can_be_taken_up(session):
-    again = [show.record(result) for result in show.read_json(session["file"])]
-    assert json.loads(json.dumps(again)) == session["rows"]
 
 
 # ---- what goes wrong ---------------------------------------------------------------------------------------
@@ -153,12 +136,6 @@ def test_a_server_that_ends_is_told_with_its_last_words(tmp_path):
     assert "no such application" in result.problem
 
 
-def test_a_missing_command_is_a_problem_of_its_row(tmp_path):
-    server = End(("no-such-command",), native=True)
-    row = Row("missing", "missing", (server,), python("x.py"), needs=("no-such-command",))
-    assert measure(row, FREE, QUICK, tmp_path, None, lambda _: None).problem == "no-such-command: not installed"
-
-
 # ---- verdicts ----------------------------------------------------------------------------------------------
 
 
@@ -171,10 +148,6 @@ def result(free: float | str, fastsock: list[Slice], again: list[Slice] | None =
     row = Row("row", "row", (), python("x.py"), free, 2)
     taken = {PLAIN: slices(*[1000] * len(fastsock)), FASTSOCK: fastsock}
     return Result(row, FREE, {**taken, **({AGAIN: again} if again else {})})
-
-
-def test_a_ratio_is_the_median_of_neighbours():
-    assert result(1.2, slices(1100, 1300, 1300)).ratio().median == pytest.approx(1.3)
 
 
 NOISY, EVEN = slices(900, 950, 1000, 1050, 1100), slices(*[1000] * 5, cpu=1.05)
@@ -219,32 +192,6 @@ def test_the_table_of_a_document_marks_what_falls_short(tmp_path):
     assert document.read_text() == f"before\n{show.BEGIN}\n{show.markdown([slow])}{show.END}\nafter\n"
 
 
-def test_a_document_without_a_place_for_the_table_is_not_written_over(tmp_path):
-    document = tmp_path / "README.md"
-    document.write_text("words\n")
-    words = ["--quick", "--json", str(tmp_path / "programs.json"), "--markdown", str(document), "crowd-2"]
-    done = ended([sys.executable, "-m", "bench.programs", *words], 2)
-    assert "no place for the table" in done.stderr
-    with pytest.raises(ValueError, match="no place"):
-        show.write_markdown(document, [])
-    assert document.read_text() == "words\n"
-
-
-def test_the_documents_have_one_place_for_the_table():
-    """The command that is documented finds it: `--markdown docs/performance.md`."""
-    text = (ROOT / "docs/performance.md").read_text()
-    assert text.count(show.BEGIN) == text.count(show.END) == 1
-    assert show.has_a_place(ROOT / "docs/performance.md")
-    assert f"--markdown {'docs/performance.md'}" in text
-    table_now = text.partition(show.BEGIN)[2].partition(show.END)[0].strip().splitlines()
-    assert len(table_now) == len(show.markdown([]).splitlines())
-
-
-def test_every_row_with_a_goal_has_its_place_in_the_documents_table():
-    named = [name for names in table.LINES.values() for name in names.split()]
-    assert sorted(named) == sorted(row.name for row in table.ROWS if row.free is not None)
-
-
 # ---- the table ---------------------------------------------------------------------------------------------
 
 
@@ -258,11 +205,6 @@ def test_the_rows_of_the_table_can_be_started():
             assert end.native or words[0] == "-m" or (SCRIPTS / words[0]).is_file(), row.name
         assert set(row.placements) <= set(PLACEMENTS)
         assert row.goal(APART) is None or APART in row.placements
-
-
-def test_the_programs_know_nothing_of_fastsock():
-    for script in SCRIPTS.glob("*.py"):
-        assert "fastsock" not in script.read_text(), script
 
 
 def test_calls_are_read_from_what_the_tracers_write():

@@ -96,14 +96,6 @@ def test_a_descriptor_that_may_be_polled_moves_if_wanted(settings):
         pair.check_path()
 
 
-def test_a_descriptor_handed_out_after_the_move():
-    with pair_of() as pair:
-        pair.check_path()
-        pair.near.fileno()
-        exchange(pair)
-        pair.check_path()
-
-
 def test_short_sessions_look_for_their_peer_later():
     """Those with one service: a move does not pay there. One that lives longer moves all the same."""
     with fastsock.socket() as listener:
@@ -162,28 +154,6 @@ def test_the_texts_have_the_numbers_of_the_core():
         assert rendezvous.REASONS[number - 1] == getattr(rendezvous.Reason, name)
 
 
-def test_one_sided_use():
-    """The peer has not been used often enough to publish its name."""
-    with pair_of(move_after=8) as pair:
-        for _ in range(30):
-            pair.near.sendall(b"x")
-        assert set(reasons(pair)) == {"too few operations", "looking for the peer"}
-
-
-def test_looking_for_a_peer_that_is_the_kernels(monkeypatch):
-    monkeypatch.setattr(rendezvous, "SEEK_SECONDS", 3.0 * SECONDS)
-    with fastsock.configure(move_after=0), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        with KernelSocket() as near:
-            near.connect(listener.getsockname())
-            with listener.accept()[0] as far:
-                for _ in range(10):
-                    near.sendall(b"x")
-                    assert far.recv(1) == b"x"
-                assert fastsock.path_of(far) == Path("tcp", "looking for the peer")
-
-
 @pytest.mark.parametrize("publishes", [True, False])
 def test_foreign_peer(publishes, monkeypatch):
     """After some time, and look-ups, the search ends."""
@@ -235,18 +205,6 @@ def test_memory_cap_of_the_one_who_makes_the_region():
         assert "memory cap reached" in reasons(pair)
 
 
-def test_memory_cap_of_the_one_who_is_sent_the_region():
-    with hostile() as peer, fastsock.configure(memory_cap=0):
-        peer.knock()
-        memfd = peer.make_region()
-        peer.say_hello([memfd])
-        for _ in range(20):
-            peer.chat()
-            time.sleep(0.001)
-        assert peer.region["wakeup"] == 0 or not peer.victim._endpoint.attached
-        assert fastsock.path_of(peer.victim).path == "tcp"
-
-
 def test_memory_cap_counts_what_is_in_memory():
     """Idle connections map more than the cap. When their regions have filled, no other connection moves."""
     drop_parked()
@@ -292,17 +250,6 @@ def test_option_that_the_ring_cannot_honour(option):
         exchange(pair)
         assert fastsock.path_of(pair.near) == Path("tcp", "socket option")
         assert path_of(pair.far) == "tcp"
-
-
-def test_option_set_before_connecting():
-    with fastsock.configure(move_after=0), fastsock.socket() as listener, fastsock.socket() as near:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 5)
-        near.connect(listener.getsockname())
-        with listener.accept()[0] as far:
-            exchange(Pair(near, far, "midstream"))
-            assert fastsock.path_of(near) == Path("tcp", "socket option")
 
 
 def test_detached():

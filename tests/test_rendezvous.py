@@ -140,17 +140,6 @@ def test_any_way_to_a_socket(near_way, far_way):
             both_ways(near, far)
 
 
-def test_sockets_made_by_the_kernels_class():
-    with KernelSocket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        near = KernelSocket()
-        near.connect(listener.getsockname())
-        far, _ = listener.accept()
-        with fastsock.socket(fileno=near.detach()) as near, fastsock.socket(fileno=far.detach()) as far:
-            both_ways(near, far)
-
-
 def test_inherited_listener():
     """As systemd passes one: a listening descriptor, and its number."""
     with KernelSocket() as listener:
@@ -161,20 +150,6 @@ def test_inherited_listener():
         with passed as program, connect(listener.getsockname()[1]) as near:
             program.line()  # else a slow start is longer than a name is published
             follow(near)
-
-
-def test_inherited_connection():
-    """As inetd passes one: an accepted descriptor."""
-    with KernelSocket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        with connect(listener.getsockname()[1]) as near:
-            far, _ = listener.accept()
-            source = f"sock = fastsock.socket(fileno=int(sys.argv[1])); say(0); {FOLLOWER}"
-            with running(source, far.fileno(), pass_fds=[far.fileno()]) as program:
-                far.close()
-                program.line()  # else a slow start is longer than a name is published
-                follow(near)
 
 
 ADDRESSES = {
@@ -200,55 +175,6 @@ def test_addresses(addresses):
             far, _ = listener.accept()
             with far:
                 both_ways(near, far)
-
-
-def test_the_hosts_own_address():
-    """A connection to an address of an interface never leaves the host."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing; without a route there is loopback only
-            own = probe.getsockname()[0]
-        except OSError:
-            own = "127.0.0.1"
-    with listening("0.0.0.0") as listener, fastsock.socket() as near:
-        near.connect((own, listener.getsockname()[1]))
-        far, _ = listener.accept()
-        with far:
-            both_ways(near, far)
-
-
-def test_bound_client():
-    with listening() as listener, fastsock.socket() as near:
-        near.bind(("127.0.0.5", 0))
-        near.connect(listener.getsockname())
-        far, _ = listener.accept()
-        with far:
-            both_ways(near, far)
-
-
-def test_nonblocking_connect():
-    with listening() as listener, fastsock.socket() as near:
-        near.setblocking(False)
-        near.connect_ex(listener.getsockname())
-        far, _ = listener.accept()
-        near.settimeout(SECONDS)
-        with far:
-            both_ways(near, far)
-
-
-def test_two_threads_on_each_end():
-    data = bytes(range(256)) * 250_000
-    with listening() as listener, connect(listener.getsockname()[1]) as near:
-        far, _ = listener.accept()
-        with far:
-
-            def moved() -> bool:
-                tasks = [Task(sock.sendall, data) for sock in (near, far)]
-                tasks += [Task(read_exactly, sock, len(data)) for sock in (near, far)]
-                assert [task.result() for task in tasks] == [None, None, data, data]
-                return path_of(near) == path_of(far) == "ring"
-
-            until(moved, "both ends are on the ring")
 
 
 @pytest.mark.parametrize("publishes", [True, False])
@@ -295,78 +221,6 @@ def test_a_descriptor_exposed_while_bytes_wait_on_both_paths(publishes):
 
 
 # ---- servers of many kinds, started patched
-
-
-FORKED = """
-fastsock.patch()
-port, children = 0, []
-for _ in range(3):
-    if sys.argv[1] == "SO_REUSEPORT" or not port:
-        listener = socket.create_server(("127.0.0.1", port), reuse_port=sys.argv[1] == "SO_REUSEPORT")
-        port = listener.getsockname()[1]
-    pid = os.fork()
-    if pid == 0:
-        while True:
-            sock, _ = listener.accept()
-            with sock:
-                while data := sock.recv(100):
-                    sock.sendall(data.replace(b"pid", str(os.getpid()).encode()))
-    children.append(pid)
-listener.close()
-say(port)
-told()
-for pid in children:
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-"""
-
-SOCKETSERVER = """
-fastsock.patch()
-import socketserver
-
-class Handler(socketserver.BaseRequestHandler):
-    def handle(self):
-        while data := self.request.recv(100):
-            self.request.sendall(data.replace(b"pid", str(os.getpid()).encode()))
-
-server = getattr(socketserver, sys.argv[1])(("127.0.0.1", 0), Handler)
-server.daemon_threads = True
-say(server.server_address[1])
-threading.Thread(target=server.serve_forever, daemon=True).start()
-told()
-server.shutdown()
-server.server_close()
-"""
-
-SERVERS = {
-    "prefork": FORKED, "SO_REUSEPORT": FORKED, "ForkingTCPServer": SOCKETSERVER, "ThreadingTCPServer": SOCKETSERVER,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("publishes", [True, False])
-def test_servers(server, publishes):
-    with running(SERVERS[server], server) as program:
-        port = int(program.line())
-
-        def talk() -> bytes:
-            with connect(port, publishes) as near:
-
-                def moved() -> bool:
-                    near.sendall(b"echo")
-                    assert read_exactly(near, 4) == b"echo"
-                    return path_of(near) == "ring"
-
-                until(moved, "the connection is on the ring")
-                near.sendall(b"pid")
-                return near.recv(100)
-
-        pids = {talk() for _ in range(12)}
-        assert all(pid.isdigit() for pid in pids)
-        tasks = [Task(talk) for _ in range(6)]
-        assert all(task.result().isdigit() for task in tasks)
-        program.tell()
-        assert program.wait() == 0
 
 
 @LATER_IN_3_12

@@ -4,13 +4,12 @@ import os
 import re
 import socket
 import struct
-import sys
 import time
 from pathlib import Path
 
 import attrs
 import pytest
-from pairs import SECONDS, KernelSocket, deadline, make_pair, state_of, until
+from pairs import KernelSocket, deadline, make_pair, state_of, until
 from processes import running
 
 from fastsock.rendezvous import REASONS, Reason
@@ -85,19 +84,6 @@ def test_one_on_kernel_tcp_says_why():
     assert process.total("bytes_sent") == process.gone["bytes_sent"]
 
 
-def test_a_closed_connection_is_seen_no_more():
-    source = PAIR.replace("    told()\n", "    told()\n    near.close(); far.close()\n    say('closed')\n    told()\n")
-    with running(source) as program:
-        program.line()
-        before = seen(program.pid)
-        program.tell()
-        program.line()
-        process = seen(program.pid)
-    assert len(before.connections) == 2
-    assert process.connections == ()
-    assert process.gone["bytes_sent"] >= 1000
-
-
 def test_an_endpoint_that_could_not_be_made_takes_nobody_s_place():
     """Of a number that another thread has closed. It struck out the first connection, whose place was given away again:
     when that ended as well, a later one was looked for anywhere in memory."""
@@ -167,37 +153,6 @@ def test_more_connections_than_one_answer_and_one_page_of_the_roll_hold(soft_lim
         assert len({connection.inode for connection in connections}) == len(connections) == 800
 
 
-def test_forty_moved_connections_take_more_than_one_answer(soft_limit_raised):
-    source = """
-        import resource
-        fastsock.patch(move_after=0, meeting_ms=500)
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(100)
-        kept = []
-        def serve():
-            while True:
-                far, _ = listener.accept()
-                kept.append(far)
-                far.sendall(far.recv(1))
-                threading.Thread(target=lambda: far.sendall(far.recv(1)), daemon=True).start()
-        threading.Thread(target=serve, daemon=True).start()
-        for _ in range(40):
-            near = socket.socket()
-            near.connect(listener.getsockname())
-            kept.append(near)
-            for _ in range(2):
-                near.sendall(b"x"); near.recv(1)
-        say(fastsock.stats().connections_ring)
-        told()
-    """
-    with running(source) as program:
-        on_ring = int(program.line())
-        process = seen(program.pid)
-    assert on_ring > 32
-    assert len([each for each in process.connections if each.credits is not None]) == on_ring
-
-
 @pytest.fixture
 def soft_limit_raised():
     import resource
@@ -236,31 +191,6 @@ def test_a_forked_child_answers_for_itself():
     inodes = [{connection.inode for connection in process.connections} for process in both]
     assert inodes[0] == inodes[1]
     assert len(inodes[0]) == 2
-
-
-def test_a_process_is_seen_after_a_fork_that_ended_with_a_warning():
-    """Where warnings are errors, os.fork raises its own of threads from Python 3.15 on, when the child is there."""
-    source = PAIR.replace(
-        "    told()\n",
-        """
-    import warnings
-    warnings.simplefilter("error")
-    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
-    child = None
-    try:
-        child = os.fork()
-    except DeprecationWarning:
-        pass
-    if child == 0:
-        os._exit(0)
-    say("raised" if child is None else "returned")
-    told()
-""",
-    )
-    with running("    fastsock.patch()\n" + source) as program:
-        program.line()
-        assert program.line() == ("raised" if sys.version_info >= (3, 15) else "returned")
-        assert len(seen(program.pid).connections) == 2
 
 
 def test_a_process_that_has_used_no_connection_is_not_seen():
@@ -405,19 +335,6 @@ def test_what_is_not_answered(what, tmp_path):
                 sock.recv(100)
         assert seen(program.pid)
         assert len(os.listdir(f"/proc/{program.pid}/fd")) == before
-
-
-@pytest.mark.parametrize("kind", [looking.ROLL, looking.RING])
-@pytest.mark.parametrize("first", [200, 1 << 20, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
-def test_an_entry_that_is_not_there(kind, first):
-    with running(IDLE) as program:
-        program.line()
-        name = ask_name(program.pid)
-        with asker() as sock:
-            sock.settimeout(SECONDS)
-            looking._send(sock, name, looking.LOOK.pack(looking.LOOK_MAGIC, 1, kind, first))
-            head = looking.SEEN.unpack(sock.recv(1 << 16))
-    assert head == (looking.SEEN_MAGIC, 1, kind, looking.NO_MORE, 0, looking.VERSION)
 
 
 def test_answers_of_another_user_or_garbage_are_not_believed(monkeypatch):

@@ -1,7 +1,6 @@
 """A stranger who sends descriptors whose close takes for ever harms itself only."""
 
 import contextlib
-import ctypes
 import os
 import socket
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ import pytest
 from hostile import HELLO, MAGIC, VERSION
 from pairs import KernelSocket, deadline, until
 from processes import Program, running
-from strangers import BAITS, LOOK, SENDERS, answers, asked_at, await_answer, send_bait, send_several, stopped, stranger
+from strangers import BAITS, SENDERS, answers, asked_at, await_answer, send_bait, send_several, stopped, stranger
 
 from fastsock.tools import looking
 
@@ -107,34 +106,6 @@ def test_a_flood_holds_a_bounded_number_of_threads(sender: str) -> None:
         until(lambda: (threads_of(program), descriptors_of(program)) == before, "all is given back")
 
 
-def test_what_lies_behind_a_flood_is_answered_though_a_fork_came_meanwhile() -> None:
-    """The next connection thread knows that something is left, which the kernel does not tell a second time."""
-    with running(ASKED) as program, contextlib.ExitStack() as stack:
-        assert program.line() == "moved"
-        name = asked_at(program)
-
-        def ask_often(far: list[socket.socket]) -> None:
-            with KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
-                to.connect(name)
-                send_several(to, b"hello", AT_ONCE - 1, far)
-            for _ in range(3):
-                ask(name, "lingers", far)
-
-        asker = stack.enter_context(KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM))
-        asker.bind("")
-        asker.settimeout(30)
-        with contextlib.ExitStack() as held:
-            before = threads_of(program)
-            with stopped(program):
-                held.enter_context(stranger("same user", ask_often))
-            until(lambda: threads_of(program) == before + AT_ONCE, "all threads are held")
-            asker.sendto(LOOK, name)
-            program.tell()
-            assert program.line() == "forked"
-            assert program.line() == "ring"
-        assert asker.recv(10000)[8:16] == LOOK[8:16]
-
-
 NAMED = FORKS + """
     from hostile import hostile
     with hostile() as peer:
@@ -174,45 +145,6 @@ def test_a_visitor_whose_descriptor_lingers_holds_no_call(silent: bool, bait: st
         assert [program.line() for _ in range(3)] == ["ring", "forked", "closed"]
 
 
-SEEKS = """
-    from hostile import hostile
-    with hostile(publishes=True) as peer, KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as holder:
-        holder.bind(peer.name)
-        holder.listen(1)
-        holder.settimeout(0)
-        def came():
-            peer.chat()
-            with contextlib.suppress(BlockingIOError):
-                return holder.accept()[0]
-        import contextlib
-        seeker = until(came, "it finds the name")
-        say(seeker.fileno())
-        told()
-        seeker.close()
-        peer.victim.close()
-        say("closed")
-        told()
-"""
-
-
-@pytest.mark.parametrize("bait", BAITS)
-def test_the_holder_of_a_name_holds_no_seeker(bait: str) -> None:
-    """What it sends there is closed by nobody who waits. Where the kernel lets sockets refuse descriptors, it cannot
-    send any."""
-    with running(SEEKS) as program, contextlib.ExitStack() as stack:
-        number = int(program.line())
-
-        def send(far: list[socket.socket]) -> None:
-            held = os.pidfd_open(program.pid)
-            with KernelSocket(fileno=pidfd_getfd(held, number)) as holder, contextlib.suppress(PermissionError):
-                send_bait(holder, b"?", bait, far)
-
-        with stopped(program):
-            stack.enter_context(stranger("same user", send))
-        program.tell()
-        assert program.line() == "closed"
-
-
 def test_who_looks_from_outside_takes_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the kernel lets sockets refuse them."""
     with KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -232,10 +164,3 @@ def test_who_looks_from_outside_takes_no_descriptors(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(looking, "_ask", send)
         assert looking.look() == []
         assert said == [5]
-
-
-def pidfd_getfd(process: int, number: int) -> int:
-    found = ctypes.CDLL(None, use_errno=True).syscall(438, process, number, 0)
-    if found < 0:
-        raise OSError(ctypes.get_errno(), "pidfd_getfd")
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
 import re
 import sys
@@ -383,16 +382,6 @@ def test_stubs_say_what_the_native_modules_are(tmp_path: Path) -> None:
 
 
 # ---- what a reader finds -------------------------------------------------------------------------------------
-
-
-def test_every_public_name_exists_and_is_documented() -> None:
-    for name in fastsock.__all__:
-        assert inspect.getdoc(getattr(fastsock, name)), f"fastsock.{name}"
-
-
-@pytest.mark.parametrize("name", [name for name in vars(fastsock.socket) if not name.startswith("_")])
-def test_every_method_of_the_facade_is_documented(name: str) -> None:
-    assert inspect.getdoc(vars(fastsock.socket)[name])
 
 
 def setting_docstrings() -> dict[str, str]:

@@ -96,27 +96,3 @@ def test_arrows_are_found() -> None:
     assert "papers.sovia.rpc" in GRAPH["papers.sovia"]  # a loop's name in an order
     assert "papers.emp" in GRAPH["papers.catalogue"]
     assert {"bench.harness", "papers.figures"} <= GRAPH["papers.lines"]
-
-
-KNOWS_ITS_CALLER = """
-from typing import TYPE_CHECKING
-if TYPE_CHECKING:
-    from bench.roles import Role
-def drive(role: Role) -> None: ...
-"""
-"""The circle that once was: each loop named the class that the program of the roles, which runs the loops, defined."""
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("bench.meeting", KNOWS_ITS_CALLER),
-        ("bench.data", "def show(figure):\n    from bench import report, roles\n"),
-        ("bench.aio", 'COMMAND = ["-m", "bench.roles"]\n'),
-        ("bench.http", "import bench.loops\n"),
-    ],
-    ids=["for the type checker", "in a function", "by its name", "at the top"],
-)
-def test_a_circle_is_found(name: str, text: str) -> None:
-    graph = drawn({**SOURCES, name: SOURCES[name] + text})
-    assert [found for found in circles(graph) if {name, "bench.loops"} <= found]

@@ -8,7 +8,6 @@ up when it can be had.)
 import contextlib
 import fcntl
 import os
-import select
 import signal
 import socket
 import sys
@@ -21,8 +20,8 @@ import pytest
 from differential.processes import forked
 from hostile import EXPOSED, Peer, on_ring
 from native.ring import library
-from pairs import KernelSocket, Task, poll_mask, read_exactly, until
-from test_turns_while_waiting import RECEIVING, SENDING, nothing_to_receive, side_of, take_turn
+from pairs import KernelSocket, Task
+from test_turns_while_waiting import SENDING, nothing_to_receive, side_of, take_turn
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -111,35 +110,6 @@ def test_a_call_whose_doorbell_byte_finds_no_room_holds_no_turn(publishes: bool,
     pytest.fail("whenever the turn could be had, the call had given up")
 
 
-def turn_beside_a_post(peer: Peer) -> bool:
-    """The victim has read what lay in the ring, and waits for the end of the peer's post before it takes its doorbell
-    byte. Whether the turn could be had meanwhile."""
-    half, side = peer.side, side_of(peer.victim)
-    rung = peer.region.get(half, "rung") + 1
-    peer.region.set(half, "ringing", 1)
-    peer.region.set(half, "rung", rung)
-    peer.tcp.sendall(b"d")
-    peer.post(b"m")
-    receiver = Task(peer.victim.recv, 1)
-    while peer.region.get(half, "seen") != peer.posted or not library().turn_try(side, RECEIVING):
-        time.sleep(0)  # (the test's deadline ends this)
-    waits = peer.region.get(half, "heard") != rung
-    peer.region.set(half, "ringing", 0)
-    library().turn_end(side, RECEIVING)
-    assert receiver.result() == b"m"
-    assert peer.region.get(half, "heard") == rung
-    until(lambda: not poll_mask(peer.victim, select.POLLIN), "the doorbell byte is taken")
-    return waits
-
-
-def test_a_receive_that_waits_for_the_end_of_a_post_holds_no_turn(publishes: bool) -> None:
-    for _ in range(ATTEMPTS):
-        with on_ring(publishes) as peer:
-            if turn_beside_a_post(peer):
-                return
-    pytest.fail("whenever the turn could be had, the receive had given up")
-
-
 def die_in_turn_to_send(side: int) -> None:
     """Its thread ends. (To the next one it makes no difference whether a process did.)"""
     holder = threading.Thread(target=take_turn, args=(side, SENDING))
@@ -153,20 +123,6 @@ def count_as_rung(peer: Peer, count: int) -> int:
     rung = peer.region.get(half, "rung") + count
     peer.region.set(half, "rung", rung)
     return rung
-
-
-def test_an_urgent_byte_and_the_doorbell_byte_behind_it_are_sent_for_a_dead_holder(publishes: bool) -> None:
-    """It was killed when both were counted."""
-    with on_ring(publishes) as peer:
-        half = 1 - peer.side
-        peer.region.set(half, "doorbell", EXPOSED)
-        peer.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
-        number = 1 + 1  # behind the one that the victim has posted
-        peer.region.set(half, "urgent", number << 32 | peer.region.get(half, "rung") + 1)
-        count_as_rung(peer, 2)
-        die_in_turn_to_send(side_of(peer.victim))
-        peer.victim.sendall(b"x")
-        assert len(read_exactly(peer.tcp, peer.region.get(half, "rung"))) == 3
 
 
 class TooLate(Exception):
@@ -227,61 +183,3 @@ def test_a_doorbell_byte_for_which_a_dead_holder_found_no_room_is_sent(peer: Pee
         came = rung_byte_comes(peer, raw, before)
         result_in_time(sender)
         assert came
-
-
-@in_time
-def test_a_doorbell_byte_is_sent_behind_the_turn_of_one_that_was_stopped(peer: Peer) -> None:
-    """For longer than bytes may find no room, but not for so long that it waits for room itself."""
-    half, side = 1 - peer.side, side_of(peer.victim)
-    with choked(peer) as raw:
-        rung, before = peer.region.get(half, "rung"), in_kernel(raw)
-        began = time.monotonic()
-        sender = Task(peer.victim.send, b"x")
-        while peer.region.get(half, "rung") != rung + 1:
-            time.sleep(0)
-        while not library().turn_try(side, SENDING):
-            time.sleep(0)
-        make_room(raw)
-        time.sleep(max(began + 0.18 - time.monotonic(), 0))
-        held = time.monotonic() - began
-        library().turn_end(side, SENDING)
-        came = rung_byte_comes(peer, raw, before)
-        result_in_time(sender)
-        if held > 0.19:
-            raise TooLate
-        assert came
-
-
-def urgent_byte_that_came(peer: Peer) -> bytes:
-    """The first urgent byte finds no room in the kernel, the second one no credit. Empty if it took too long."""
-    half = 1 - peer.side
-    with choked(peer) as raw, peer.victim.dup() as beside:
-        beside.settimeout(None)
-        rung = peer.region.get(half, "rung")
-        sender = Task(peer.victim.send, b"1", socket.MSG_OOB)
-        while peer.region.get(half, "rung") != rung + 2:
-            time.sleep(0)
-        with contextlib.suppress(ConnectionError):
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    beside.send(bytes(8192), socket.MSG_DONTWAIT)
-            with pytest.raises(BlockingIOError):
-                beside.send(b"2", socket.MSG_OOB | socket.MSG_DONTWAIT)
-            make_room(raw)
-            sender.result()
-            peer.tcp.setblocking(False)
-            while True:  # (the test's deadline ends this)
-                with contextlib.suppress(BlockingIOError):
-                    peer.tcp.recv(1 << 16)
-                with contextlib.suppress(OSError):
-                    return peer.tcp.recv(1, socket.MSG_OOB)
-    return b""
-
-
-def test_an_urgent_byte_that_has_no_credit_takes_no_place_of_one_that_had_no_room(publishes: bool) -> None:
-    for _ in range(ATTEMPTS):
-        with on_ring(publishes) as peer:
-            if came := urgent_byte_that_came(peer):
-                assert came == b"1"
-                return
-    pytest.fail("no urgent byte ever came")

@@ -4,19 +4,16 @@ import os
 import select
 import signal
 import socket
-import time
 
 import pytest
 from differential.processes import Gate, forked
-from hostile import EXPOSED, GO_ON, GONE, LEFT, RETURNING, Peer
+from hostile import GONE, LEFT, RETURNING, Peer
 from native.ring import library
-from pairs import SECONDS, KernelSocket, Task, payload, poll_mask, read_exactly, until
+from pairs import SECONDS, KernelSocket, Task, payload, read_exactly, until
 
 from fastsock._native import vi
 
 pytestmark = pytest.mark.usefixtures("bounded")
-
-WAITS = 1
 RECEIVING, SENDING = 0, 1
 ATTEMPTS = 50
 """To be within a few milliseconds of something, on a loaded machine too."""
@@ -78,18 +75,6 @@ def test_a_leaver_that_waits_for_the_peer_holds_no_turn(peer: Peer) -> None:
             assert read_exactly(raw, 5000) == payload(5000)
 
 
-def test_a_receive_that_blocks_beside_a_leaver_gets_what_it_had_taken(peer: Peer) -> None:
-    beside = peer.victim.dup()
-    with beside:
-        leaver = collected(peer, 5000)
-        receiver = Task(read_exactly, beside, 5000)
-        receiver.until_asleep()
-        assert peer.region.get(peer.side, "settled") == 0
-        give_back(peer, payload(5000))
-        assert receiver.result() == payload(5000)
-        leaver.result().close()
-
-
 def test_a_leaver_that_is_killed_with_what_lay_unread_leaves_a_reset(peer: Peer) -> None:
     """Its sibling is not given what is left for the whole stream, nor waits for ever."""
     peer.post(payload(5000))
@@ -136,68 +121,3 @@ def test_a_reader_that_closes_with_bytes_in_its_bridge_leaves_a_reset_to_its_sib
     if closes == "behind the bytes":
         with pytest.raises(ConnectionResetError):
             peer.tcp.recv(1)
-
-
-def test_a_leaver_that_waits_for_the_end_of_the_ring_lets_others_read_as_far(peer: Peer) -> None:
-    """The peer has not said BACK yet. Another thread reads what lies in the ring, and up to BACK."""
-    with peer.victim.dup() as beside:
-        leaver = Task(detached, peer)
-        until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
-        peer.post(b"in the ring")
-        assert read_exactly(beside, 11) == b"in the ring"
-        assert peer.region.get(peer.side, "settled") == 0
-        peer.go_back()
-        until(lambda: peer.region.get(peer.side, "settled") == GO_ON, "settled")
-        peer.tcp.sendall(b"kernel")
-        with leaver.result() as raw:
-            assert read_exactly(raw, 6) == b"kernel"
-
-
-def stale_byte(peer: Peer) -> bool:
-    """The victim waits in a receive for a doorbell byte that was counted, and another holder takes its turn meanwhile.
-    Whether the byte, which comes then, is left behind."""
-    theirs, side = peer.side, side_of(peer.victim)
-    rung = peer.region.get(theirs, "rung") + 1
-    peer.region.set(theirs, "rung", rung)
-    peer.post(b"m")
-    receiver = Task(peer.victim.recv, 1)
-    while peer.region.get(theirs, "heard") != rung or not library().turn_try(side, RECEIVING):
-        pass  # (the test's deadline ends this)
-    peer.tcp.sendall(b"d")
-    library().turn_end(side, RECEIVING)
-    assert receiver.result() == b"m"
-    endpoint = vi.find(peer.victim.fileno())
-    assert endpoint is not None
-    return bool(poll_mask(peer.victim, select.POLLIN)) or endpoint.describe()["debt"] != 0
-
-
-def test_a_receive_that_waits_for_a_doorbell_byte_holds_no_turn(peer: Peer) -> None:
-    """A turn that is only free when the wait is over is had too late: the byte is found by nobody then."""
-    assert peer.region.get(peer.side, "doorbell") & EXPOSED or peer.victim.fileno() >= 0
-    peer.tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the byte is there as soon as it is sent
-    for _ in range(ATTEMPTS):
-        if not stale_byte(peer):
-            return
-        peer.post(b"m")
-        assert read_exactly(peer.victim, 1) == b"m"  # takes the late byte too
-    pytest.fail("whenever the turn could be had, the receive had given up")
-
-
-def test_a_bridge_answers_a_sender_in_its_turn_only(peer: Peer) -> None:
-    """Another holder reads: an ACK from outside of its turn might be older than its own, and would step back."""
-    peer.consent()
-    side = side_of(peer.victim)
-    with detached(peer) as raw:  # the peer says nothing, so there is a bridge
-        take_turn(side)
-        try:
-            peer.region.set(peer.side, "credit_wait", WAITS)
-            peer.wake()
-            until_over = time.monotonic() + 0.3  # (a bridge out of its turn answers within milliseconds)
-            while time.monotonic() < until_over:
-                assert peer.region.get(peer.side, "credit_wait") == WAITS
-                time.sleep(0.005)
-        finally:
-            library().turn_end(side, RECEIVING)  # else the bridge would wait for it for ever
-        until(lambda: peer.region.get(peer.side, "credit_wait") == 0, "the bridge answers")
-        peer.post(b"more")
-        assert read_exactly(raw, 4) == b"more"

@@ -19,7 +19,6 @@ from hostile import (
     HELLO,
     LATER_IN_3_12,
     MAGIC,
-    NAME,
     VERSION,
     Peer,
     as_nobody,
@@ -30,11 +29,11 @@ from hostile import (
     on_ring,
     violations,
 )
-from pairs import KernelSocket, Task, deadline, make_pair, path_of, read_exactly, until
+from pairs import KernelSocket, Task, deadline, make_pair, read_exactly, until
 
 import fastsock
 from fastsock import rendezvous
-from fastsock._native import connector, vi
+from fastsock._native import vi
 from fastsock.tools import checks, looking, ss
 
 ROOT = Path(__file__).parent.parent
@@ -112,17 +111,6 @@ def test_a_seeker_of_another_version(version: int, size: str) -> None:
             again.connect(peer.name)
 
 
-@pytest.mark.parametrize("count", [0, 1, 4, 9])
-def test_however_many_descriptors_come_with_it(count: int) -> None:
-    """None, and more than a hello has: the version is judged first."""
-    with hostile() as peer:
-        control = peer.knock()
-        socket.send_fds(control, [hello(VERSION + 1, 100)], [peer.tcp.fileno()] * count)
-        assert REFUSAL.unpack(control.recv(100)) == (ord("o"), VERSION)
-        until(lambda: stays(peer), "the victim knows it")
-        both_ways(peer)
-
-
 # ---- another version publishes
 
 
@@ -164,14 +152,6 @@ def test_a_publisher_of_another_version(refusal: str) -> None:
             listener.accept()  # it does not come again
         assert fastsock.path_of(peer.victim) == STAYS
         assert stayed() == before + 1
-
-
-def test_a_refusal_that_only_a_later_version_knows() -> None:
-    with hostile(publishes=True) as peer:
-        peer.await_hello()
-        peer.control.send(b"~" + bytes(30))
-        until(lambda: stays(peer, rendezvous.Reason.REFUSED), "the victim stays where it is")
-        both_ways(peer)
 
 
 # ---- both are programs of fastsock's core
@@ -265,25 +245,6 @@ def test_another_users_process_of_another_version(proven: bool) -> None:
 # ---- names
 
 
-def test_names_have_no_version_and_old_ones_find_nobody() -> None:
-    """What came before these names had the version in them."""
-    with hostile() as peer:
-        peer.knock()
-        assert peer.name.decode().startswith(NAME)
-        assert path_of(peer.victim) == "tcp"
-        for version in (1, 2):
-            old = peer.name.decode().replace("fastsock/tcp/", f"fastsock/{version}/").encode()
-            with KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as seeker:
-                with pytest.raises(ConnectionRefusedError):
-                    seeker.connect(old)
-                seeker.bind(old)  # nor does it look for a publisher there
-                seeker.listen(1)
-                seeker.setblocking(False)
-                peer.chat()
-                with pytest.raises(BlockingIOError):
-                    seeker.accept()
-
-
 def test_requests_of_another_version_are_ignored() -> None:
     """Whatever their size, and with what they bring; one of ours behind them is answered."""
     with on_ring(publishes=False) as peer:
@@ -353,10 +314,3 @@ def test_doctor_tells_of_it(newer: Callable[[], list[looking.Process]], monkeypa
     assert finding.level == checks.WARN
     assert str(os.getpid()) in finding.says
     assert "install the same one" in finding.do
-
-
-def test_the_version_of_this_process_is_told() -> None:
-    with make_pair("ring"):
-        [process] = until(lambda: looking.look({os.getpid()}), "this process answers")
-    assert process.protocol == connector.VERSION == VERSION
-    assert ss.table([process])[0].endswith(process.command[: ss.LONGEST])

@@ -1,7 +1,6 @@
 """The way out under attack: kills, stops, both ends at once, several holders, more than the kernel takes."""
 
 import contextlib
-import logging
 import mmap
 import os
 import random
@@ -16,13 +15,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from differential.processes import Gate, forked
-from hostile import events
 from pairs import (
     SECONDS,
     KernelSocket,
     Pair,
     Task,
-    fill,
     path_of,
     pattern,
     payload,
@@ -34,12 +31,6 @@ from processes import running, settle
 import fastsock
 
 pytestmark = pytest.mark.usefixtures("bounded")
-
-
-@pytest.fixture
-def kind() -> str:
-    """Of `pair`."""
-    return "ring"
 
 
 @contextlib.contextmanager
@@ -93,27 +84,6 @@ def test_the_peer_is_killed_around_the_way_out(seed: int) -> None:
     assert len(received) >= at_least
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_leaver_is_killed_around_the_way_out(seed: int) -> None:
-    """Its peer is held for a moment at most."""
-    chance = random.Random(seed)
-
-    def leave(far: socket.socket) -> None:
-        reading.open()
-        read_exactly(far, chance.randrange(200_000))
-        with KernelSocket(fileno=far.detach()) as raw:
-            while raw.recv(65536):
-                pass
-
-    with Gate() as reading, other_process(leave) as (near, pid):
-        reading.wait()
-        late = Task(killed_later, pid, chance.random() * 0.004)
-        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-            while True:
-                near.sendall(pattern(1 << 16))
-        late.result()
-
-
 @pytest.mark.parametrize("unread", [0, 5, 200_000])
 def test_a_stopped_peer(unread: int) -> None:
     """It cannot take part, and holds nobody up for long; what it sends when it goes on arrives."""
@@ -141,49 +111,6 @@ def test_a_stopped_peer(unread: int) -> None:
             assert read_exactly(raw, 6) == b"and on"
             raw.sendall(b"answer")
             assert read_to_eof(raw) == b""
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_both_ends_leave_at_once(pair: Pair, seed: int) -> None:
-    """With bytes unread at both, and more to come from both."""
-    chance = random.Random(seed)
-    streams = [payload(chance.choice((0, 3, 5_000, 300_000)), seed), payload(chance.choice((0, 7, 80_000)), -seed)]
-    for sock, stream in zip(pair, streams, strict=True):
-        sock.sendall(stream)
-
-    def leave(sock: socket.socket) -> KernelSocket:
-        time.sleep(chance.random() * 0.001)
-        return KernelSocket(fileno=sock.detach())
-
-    leaving = [Task(leave, sock) for sock in pair]
-    raw = [task.result() for task in leaving]
-    with raw[0], raw[1]:
-        reading = [Task(read_to_eof, sock) for sock in raw]
-        for sock, stream in zip(raw, streams, strict=True):
-            sock.sendall(stream)
-            sock.shutdown(socket.SHUT_WR)
-        assert [task.result() for task in reading] == [streams[1] * 2, streams[0] * 2]
-
-
-@pytest.mark.parametrize("full", ["near", "far"])
-def test_a_plug(pair: Pair, full: str) -> None:
-    """Its zero bytes, which keep POLLOUT away, reach nobody, and whose ring was full becomes writable again."""
-    near, far = pair
-    sender = near if full == "near" else far
-    assert sender.fileno() >= 0
-    expected = pattern(fill(sender)) + b"and on"
-    if full == "near":
-        far.sendall(b"unread")
-    with KernelSocket(fileno=near.detach()) as raw:
-        if full == "near":
-            assert read_exactly(raw, 6) == b"unread"
-        sender, receiver = (raw, far) if full == "near" else (far, raw)
-        going_on = Task(sender.sendall, b"and on")
-        assert read_exactly(receiver, len(expected)) == expected
-        going_on.result()
-        answering = Task(receiver.sendall, pattern(1 << 20))
-        assert read_exactly(sender, 1 << 20) == pattern(1 << 20)
-        answering.result()
 
 
 @pytest.fixture
@@ -217,28 +144,6 @@ def test_several_holders(patched: None, pair: Pair) -> None:
         assert far.recv(100) == b"from the parent"
     far.sendall(b"still")
     assert near.recv(100) == b"still"
-
-
-def test_a_forked_peer_answers(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
-    """The process that attached has closed the connection, a child goes on with it and takes part."""
-    near, far = pair
-    gate = Gate()
-    caplog.set_level(logging.INFO, "fastsock")
-
-    def child() -> None:
-        far.sendall(payload(50_000))
-        gate.open()
-        assert read_exactly(far, 4) == b"over"
-
-    with gate, forked(child):
-        far.close()
-        gate.wait()
-        assert near.recv(1) == payload(50_000)[:1]
-        with KernelSocket(fileno=near.detach()) as raw:
-            assert not events(caplog, "fastsock.bridge")
-            assert read_exactly(raw, 49_999) == payload(50_000)[1:]
-            raw.sendall(b"over")
-            assert read_to_eof(raw) == b""
 
 
 def test_no_resources_for_a_bridge(pair: Pair) -> None:

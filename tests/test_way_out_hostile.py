@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import os
-import resource
 import select
 import socket
 import time
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hostile import (
-    ASK_NAME,
     BACK,
     GO_ON,
     LATER_IN_3_12,
@@ -23,7 +21,7 @@ from hostile import (
     Peer,
     as_nobody,
 )
-from pairs import SECONDS, KernelSocket, Task, payload, read_exactly, until
+from pairs import SECONDS, Task, payload, read_exactly, until
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -92,16 +90,6 @@ def test_a_program_that_polls_by_edge_hears_that_it_may_send(peer: Peer, unread:
     assert read_exactly(peer.tcp, len(unread) + 4) == unread + b"held"
 
 
-def test_its_own_send_notices_too(peer: Peer) -> None:
-    peer.region.set(theirs(peer), "ready", LEFT)
-    sending = Task(peer.victim.sendall, b"held")
-    until(lambda: peer.region.get(theirs(peer), "fin"), "BACK")
-    peer.region.set(theirs(peer), "settled", GO_ON)
-    peer.wake()
-    sending.result()
-    assert read_exactly(peer.tcp, 4) == b"held"
-
-
 def test_the_parcel_comes_before_what_is_sent_later(peer: Peer) -> None:
     leave(peer)
     sending = Task(peer.victim.sendall, b"later").until_asleep()
@@ -126,26 +114,6 @@ def test_urgent_bytes_wait_too(peer: Peer) -> None:
     assert peer.victim.send(b"ab!", socket.MSG_OOB) == 3
     peer.victim.send(b"cd")
     assert read_exactly(peer.tcp, 4) == b"abcd"
-
-
-def test_a_parcel_is_sent_once(peer: Peer) -> None:
-    leave(peer)
-    with parcel(memfd(b"parcel")) as fd:
-        for _ in range(5):
-            peer.ask(fd)
-    assert read_exactly(peer.tcp, 6) == b"parcel"
-    peer.victim.sendall(b"later")
-    assert read_exactly(peer.tcp, 5) == b"later"
-
-
-def test_a_parcel_after_going_on_is_not_sent(peer: Peer) -> None:
-    leave(peer)
-    peer.region.set(theirs(peer), "settled", GO_ON)
-    with parcel(memfd(b"parcel")) as fd:
-        peer.ask(fd)
-        peer.ask()
-    peer.victim.sendall(b"later")
-    assert read_exactly(peer.tcp, 5) == b"later"
 
 
 def test_a_peer_that_never_settles_is_refused(peer: Peer) -> None:
@@ -239,43 +207,3 @@ def test_what_is_no_parcel(peer: Peer, what: str) -> None:
         peer.ask(fd)
     peer.victim.sendall(b"later")
     assert read_exactly(peer.tcp, 11) == b"parcellater"
-
-
-def test_a_parcel_without_leaving(peer: Peer) -> None:
-    with parcel(memfd(b"parcel")) as fd:
-        peer.ask(fd)
-    until_heard(peer)
-    assert peer.region.get(theirs(peer), "settled") == 0
-    peer.victim.sendall(b"ring")
-    assert peer.region.inlined(theirs(peer), 1) == b"ring"
-
-
-def test_a_parcel_that_finds_no_descriptor_number_is_no_request(peer: Peer) -> None:
-    """It may be sent again; and the connection is as it was."""
-    leave(peer)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    exit_, entry = os.pipe()
-    with (
-        parcel(memfd(b"parcel")) as fd,
-        KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
-        contextlib.ExitStack() as taken,
-    ):
-        sender.connect(f"{ASK_NAME}{peer.region[f'asks{theirs(peer)}']:016x}")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
-        try:
-            with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012 - which call fails is the kernel's to say
-                while True:
-                    taken.callback(os.close, os.dup(1))
-            for _ in range(3):
-                socket.send_fds(sender, [peer.request(theirs(peer))], [fd])
-            # Each is gone from the queue once it was looked at: its descriptors are, too.
-            socket.send_fds(sender, [b""], [entry])
-            os.dup2(1, entry)  # (closed, its number would be free for a parcel that was not looked at yet)
-            taken.callback(os.close, entry)
-            assert Task(os.read, exit_, 1).result() == b""
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        assert peer.region.get(theirs(peer), "settled") == 0
-        peer.ask(fd)
-    os.close(exit_)
-    assert read_exactly(peer.tcp, 6) == b"parcel"

@@ -5,15 +5,14 @@ kernel, and the peer's stream goes on all the same, as on TCP.
 """
 
 import contextlib
-import os
 import resource
 import socket
 import time
 from collections.abc import Iterator
 
 import pytest
-from hostile import BACK, EXPOSED, GO_ON, LEFT, READY, RETURNING, TOO_LATE, Peer, events, runs, violations
-from pairs import SECONDS, KernelSocket, Task, fill, payload, read_exactly, until
+from hostile import BACK, GO_ON, LEFT, READY, RETURNING, TOO_LATE, Peer, events
+from pairs import SECONDS, KernelSocket, Task, payload, read_exactly, until
 from test_way_out_hostile import theirs
 
 pytestmark = pytest.mark.usefixtures("bounded")
@@ -103,19 +102,6 @@ def test_unread_and_the_peer_does_not_send_it_again(peer: Peer, shut: bool) -> N
         goes_on(peer, raw)
 
 
-def test_a_part_that_was_sent_again_and_comes_later(peer: Peer, shut: bool) -> None:
-    peer.post(DATA)
-    leaving = begin_to_leave(peer, shut)
-    peer.region.set(peer.side, "settled", RETURNING)
-    peer.region.set(peer.side, "returned", 3_001)
-    peer.go_back()
-    peer.tcp.sendall(DATA[:1_000])
-    with leaving.result() as raw:
-        assert read_when_there(raw, 1_000) == DATA[:1_000]
-        peer.tcp.sendall(DATA[1_000:3_000])
-        goes_on(peer, raw, DATA[1_000:])
-
-
 @pytest.mark.parametrize("then", ["goes on", "dies"])
 def test_the_peer_has_begun_to_send_again(peer: Peer, shut: bool, then: str) -> None:
     """How much it sends again is not known until it says so: what the kernel has is read."""
@@ -149,58 +135,6 @@ def test_too_late(peer: Peer, shut: bool) -> None:
         goes_on(peer, raw, DATA)
 
 
-def test_doorbell_bytes_that_come_late(peer: Peer, shut: bool) -> None:
-    """Counted by the peer, and sent when the descriptor is somebody else's. The leaver waits for them for a second, the
-    bridge until the peer ends."""
-    peer.victim.fileno()
-    assert peer.region.get(peer.side, "doorbell") & EXPOSED
-    leaving = begin_to_leave(peer, shut)
-    peer.region.set(peer.side, "rung", 1_000)
-    peer.go_back()
-    with leaving.result() as raw:
-        peer.tcp.sendall(bytes(1_000))
-        goes_on(peer, raw)
-
-
-@pytest.mark.parametrize("how", ["close", "shut_wr"])
-def test_the_bridge_ends_with_a_reader_that_has_shut_receiving(
-    peer: Peer, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Both directions are shut then: no more can come."""
-    leaving = begin_to_leave(peer, shut=True)
-    peer.post(b"unread")
-    with leaving.result() as raw:
-        (event,) = events(caplog, "fastsock.bridge")
-        process = int(event.partition("process=")[2].split()[0])
-        assert read_when_there(raw, 6) == b"unread"
-        if how == "close":
-            raw.close()
-        else:
-            raw.shutdown(socket.SHUT_WR)
-        until(lambda: not runs(process), "the bridge ends")
-        assert peer.tcp.recv(1) == b""
-
-
-def test_the_last_doorbell_byte_comes_before_back(peer: Peer) -> None:
-    """Whoever reads up to BACK takes as many doorbell bytes as were rung, and what comes behind them is the stream. The
-    kernel has no room for the byte at first: BACK does not wait for that, but what is written raw does."""
-    peer.victim.sendall(b"unread")
-    with KernelSocket(fileno=os.dup(peer.victim.fileno())) as filler:
-        filler.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 21)
-        filled = fill(filler)
-    leaving = Task(detached, peer)
-    while not peer.region.get(theirs(peer), "fin"):
-        pass  # (the test's deadline ends this)
-    assert peer.region.get(theirs(peer), "rung") == 1
-    read_exactly(peer.tcp, filled + 1)
-    peer.go_back()
-    with leaving.result() as raw:
-        raw.sendall(b"more")
-        assert read_exactly(peer.tcp, 4) == b"more"
-        assert peer.region.get(theirs(peer), "fin") == BACK | 2
-        assert peer.region.get(theirs(peer), "rung") == 1
-
-
 @contextlib.contextmanager
 def no_parcels() -> Iterator[None]:
     """No file can be written, as under `ulimit -f 0`: nor the memory in which a leaver keeps what lay unread."""
@@ -226,26 +160,3 @@ def test_a_leaver_without_memory_for_what_lies_unread_loses_nothing(
         assert read_exactly(raw, len(DATA)) == DATA
         until(lambda: peer.region.get(peer.side, "settled") == GO_ON, "settled")
         goes_on(peer, raw)
-
-
-@pytest.mark.parametrize("lie", ["place of BACK", "kind", "more returned"])
-def test_lies_dissolve_the_connection(peer: Peer, lie: str, caplog: pytest.LogCaptureFixture) -> None:
-    peer.post(DATA)
-    leaving = begin_to_leave(peer)
-    if lie == "more returned":
-        peer.region.set(peer.side, "settled", RETURNING)
-        peer.region.set(peer.side, "returned", 6_000)
-        peer.go_back()
-    elif lie == "place of BACK":
-        peer.go_back(3)
-    else:
-        peer.region.set(peer.side, "fin", 7 << 32 | peer.posted)
-    with leaving.result() as raw:
-        if lie == "kind":  # not one after which the peer could send again: a bridge reads up to it
-            assert read_exactly(raw, len(DATA)) == DATA
-            with pytest.raises(ConnectionResetError):
-                raw.recv(1)
-        else:
-            assert len(violations(caplog)) == 1
-    with pytest.raises(ConnectionResetError):
-        assert peer.tcp.recv(1)

@@ -11,11 +11,9 @@ import select
 import signal
 import socket
 import termios
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from hostile import FIN, OOB, Peer, hostile
 from pairs import (
     KernelSocket,
     Pair,
@@ -95,55 +93,6 @@ def test_urgent_bytes_in_line_behind_the_way_out_are_all_read(pair: Pair, expose
             raw.send(bytes([byte]), socket.MSG_OOB)
         raw.sendall(b"rest")
     assert read_to_eof(far) == b"abcrest"
-
-
-@EXPOSED
-def test_an_urgent_byte_is_the_kernels_last_and_both_streams_have_ended(exposed: bool) -> None:
-    with make_pair("midstream") as (near, far):
-        expose(far, exposed)
-        near.send(b"ab!", socket.MSG_OOB)
-        assert far.recv(2) == b"ab"
-        while near._endpoint is None or not near._endpoint.peer_consents:  # type: ignore[attr-defined]
-            far.sendall(b".")
-            assert near.recv(1) == b"."
-        far.shutdown(socket.SHUT_WR)
-        assert near.recv(1) == b""
-        near.sendall(b"cd")
-        near.sendall(b"ef")
-        near.shutdown(socket.SHUT_WR)
-        assert read_to_eof(far) == b"cdef"
-
-
-def leave_while_doorbell_bytes_are_late(peer: Peer) -> bytes:
-    """What a half-closed victim reads raw when it has left. The doorbell bytes come with the end of the stream, in one
-    segment."""
-    peer.meet()
-    peer.move()
-    peer.consent()
-    peer.region.set(peer.side, "urgent", 1 << 32 | 1)
-    peer.region.set(peer.side, "rung", 1)
-    peer.tcp.send(b"!", socket.MSG_OOB)
-    peer.post(b"!", type=OOB)
-    peer.post(b"r")
-    assert peer.victim.recv(1) == b"r"
-    peer.victim.shutdown(socket.SHUT_WR)
-    peer.region.set(peer.side, "rung", 1 + 16384)
-    peer.region.set(peer.side, "fin", FIN | peer.posted)
-    leaving = Task(peer.victim.detach)
-    until(lambda: peer.region.get(peer.side, "heard") == 1 + 16384, "the doorbell bytes are awaited")
-    time.sleep(0.015)  # they are owed by now
-    peer.tcp.send(bytes(16384), socket.MSG_MORE)
-    peer.tcp.shutdown(socket.SHUT_WR)
-    with KernelSocket(fileno=leaving.result()) as raw:
-        return read_to_eof(raw)
-
-
-def test_late_doorbell_bytes_come_with_the_end_of_both_streams() -> None:
-    """While they are awaited the kernel tells how far its stream was read, and with them it ceases to, between two
-    looks. (One attempt in four, about, hits the two looks.)"""
-    for attempt in range(40):
-        with hostile(attempt % 2 == 0) as peer:
-            assert leave_while_doorbell_bytes_are_late(peer) == b""
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -237,17 +186,6 @@ def test_urgent_bytes_cross_a_bridge(kind: str, way: str, inline: int, caplog: p
         sender.sendall(pattern(300_000))
         sender.shutdown(socket.SHUT_WR)
         assert read_to_eof(receiver) == pattern(300_000)
-
-
-@INLINE
-def test_an_urgent_byte_to_a_half_closed_peer(pair: Pair, inline: int) -> None:
-    near, far = pair
-    far.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, inline)
-    far.sendall(b"unread")
-    far.shutdown(socket.SHUT_WR)
-    with KernelSocket(fileno=near.detach()) as raw:
-        assert read_to_eof(raw) == b"unread"
-        check_urgent(raw, far, inline)
 
 
 def test_the_owner_of_a_descriptor_gets_sigurg_across_a_bridge(kind: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -77,24 +77,6 @@ def test_what_the_peer_does_not_send_again_comes_to_the_protocol(world: World, s
         world.run(body(), 20)
 
 
-def test_doorbell_bytes_that_come_later_are_not_taken_for_the_stream(world: World) -> None:
-    """The peer is stopped between counting and sending them."""
-
-    async def body() -> None:
-        protocol = await paused(world, peer)
-        peer.region.set(peer.side, "rung", 1_000)
-        hand_out(protocol, peer)
-        peer.tcp.sendall(bytes(1_000) + b"kernel")
-        protocol.transport.resume_reading()
-        await world.until(lambda: protocol.lost or len(protocol.data) >= len(UNREAD) + 6)
-        assert bytes(protocol.data) == UNREAD + b"kernel"
-        protocol.transport.abort()
-        await world.until(lambda: protocol.lost)
-
-    with on_ring(False) as peer:
-        world.run(body(), 20)
-
-
 def test_a_peer_that_is_stopped_within_one_send_is_given_up(world: World) -> None:
     """Nobody knows how much of the parcel the kernel has: both ends get a reset, and neither a stream with a hole."""
 

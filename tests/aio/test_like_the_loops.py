@@ -16,7 +16,6 @@ import fastsock
 from aio.kit import HOST, Buffered, Recorder, World, everywhere
 
 STDLIB = pytest.mark.parametrize("loop_kind", ["asyncio"])
-UVLOOP = pytest.mark.parametrize("loop_kind", ["uvloop"])
 STDLIB_ATTRIBUTES = (
     "_sock", "_sock_fd", "_loop", "_closing", "_conn_lost", "_buffer", "_protocol", "_extra", "_eof", "_server",
     "_paused", "_protocol_paused", "_empty_waiter",
@@ -108,24 +107,6 @@ async def test_what_is_ready_comes_before_data_sent_earlier_in_the_turn(world: W
             await world.quiet(0.002)  # the queue has gone to sleep
 
 
-@everywhere
-async def test_data_comes_behind_what_its_receiver_has_left_for_the_loop(world: World) -> None:
-    """A protocol that answers and leaves a task: the task runs before the protocol is called again."""
-    log: list[str] = []
-    near, far = await world.pair()
-
-    def answer(protocol: Any) -> None:
-        log.append("data")
-        world.loop.call_soon(log.append, "left")
-        protocol.transport.write(b"r")
-
-    far.on("data", answer)
-    near.on("data", lambda protocol: protocol.transport.write(b"q") if len(log) < 400 else None)
-    near.transport.write(b"q")
-    await world.until(lambda: len(log) >= 400)
-    assert log[:400] == ["data", "left"] * 200
-
-
 # ---- the number of the socket
 
 
@@ -147,18 +128,6 @@ async def test_what_is_not_the_number_hands_nothing_out(world: World) -> None:
     if world.path != "kernel":
         assert fastsock.path_of(sock) == fastsock.path_of(near.transport)
     await world.check_path(near, far)
-
-
-@everywhere
-async def test_a_number_handed_out_before_the_move_keeps_the_connection_on_the_kernel(world: World) -> None:
-    near, far = await world.pair(settle=False)
-    number = near.transport.get_extra_info("socket").fileno()
-    for round in range(40):
-        await echo(world, near, far, 100)
-        os.write(number, b"raw%02d" % round)
-        assert await world.received(far, 5) == b"raw%02d" % round
-    if world.path != "kernel":
-        assert near.transport.get_extra_info("fastsock") == fastsock.Path("tcp", "descriptor handed out")
 
 
 @pytest.mark.parametrize("paused", [False, True])

@@ -87,30 +87,6 @@ async def test_a_socket_that_was_used_before(world: World) -> None:
     assert far.error is None
 
 
-@everywhere
-async def test_nobody_listens(world: World) -> None:
-    with world.socket() as sock:
-        sock.bind((HOST, 0))
-        port = sock.getsockname()[1]
-        with pytest.raises(ConnectionRefusedError):
-            await world.loop.create_connection(Recorder, HOST, port)
-
-
-@everywhere
-async def test_arguments_that_do_not_fit(world: World) -> None:
-    connect = world.loop.create_connection
-    with pytest.raises(ValueError, match="host"):
-        await connect(Recorder)
-    with pytest.raises(ValueError, match="server_hostname"):
-        await connect(Recorder, HOST, 1, server_hostname="x")
-    with pytest.raises(ValueError, match="ssl"):
-        await connect(Recorder, HOST, 1, ssl_handshake_timeout=1)
-    with world.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, pytest.raises(ValueError, match="Stream"):
-        await connect(Recorder, sock=sock)
-    with world.socket() as sock, pytest.raises(ValueError, match="host"):
-        await connect(Recorder, HOST, 1, sock=sock)
-
-
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's socket
 @everywhere
 async def test_a_factory_that_fails(world: World) -> None:
@@ -156,24 +132,6 @@ async def test_cancelling_a_connection_under_way(world: World) -> None:
 
 
 @everywhere
-async def test_both_families(world: World) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor, ["127.0.0.1", "::1"])
-    for sock in server.sockets:
-        await dial(world, acceptor, sock.getsockname()[0], sock.getsockname()[1])
-
-
-@everywhere
-async def test_a_listening_socket_of_ones_own(world: World) -> None:
-    acceptor = Acceptor()
-    sock = world.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.bind((HOST, 0))
-    server = await world.loop.create_server(acceptor, sock=sock, backlog=5)
-    world._closers.append(server.close)
-    await dial(world, acceptor, HOST, world.port(server))
-
-
-@everywhere
 async def test_wait_closed_waits_for_the_connections(world: World) -> None:
     acceptor = Acceptor()
     server = await world.server(acceptor)
@@ -189,44 +147,6 @@ async def test_wait_closed_waits_for_the_connections(world: World) -> None:
     transport.close()
     await waiting
     await world.until(lambda: near.lost and far.lost)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python 3.13")
-@pytest.mark.parametrize("loop_kind", ["asyncio"])
-@pytest.mark.parametrize("how", ["close_clients", "abort_clients"])
-@everywhere
-async def test_a_server_ends_its_clients(world: World, how: str) -> None:
-    acceptor = Acceptor()
-    server = await world.server(acceptor)
-    near = [(await world.loop.create_connection(Recorder, HOST, world.port(server)))[1] for _ in range(3)]
-    await accepted(world, acceptor, 3)
-    peers = {protocol.transport.get_extra_info("peername"): protocol for protocol in acceptor.made}
-    for protocol in near:
-        await talk(world, protocol, peers[protocol.transport.get_extra_info("sockname")])
-    for protocol in acceptor.made:
-        protocol.transport.write(b"last")
-    server.close()
-    getattr(server, how)()
-    await asyncio.wait_for(server.wait_closed(), 5)
-    await world.until(lambda: all(protocol.lost for protocol in [*near, *acceptor.made]))
-    if how == "close_clients":
-        assert [bytes(protocol.data) for protocol in near] == [b"last"] * 3
-    assert {type(protocol.error) for protocol in acceptor.made} == {type(None)}
-
-
-@everywhere
-async def test_connect_accepted_socket(world: World) -> None:
-    with world.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.bind((HOST, 0))
-        listener.listen()
-        listener.setblocking(False)
-        dialling = world.loop.create_task(world.loop.create_connection(Recorder, *listener.getsockname()))
-        sock, _ = await world.loop.sock_accept(listener)
-        transport, far = await world.loop.connect_accepted_socket(Recorder, sock)
-        _, near = await dialling
-        await talk(world, near, far)
-        transport.close()
-        await world.until(lambda: near.lost and far.lost)
 
 
 # ---- loops ---------------------------------------------------------------------------------------------------
@@ -246,11 +166,6 @@ def fastsock_loop(kind: str) -> Any:
     loop = fastsock.new_event_loop(kind)
     loop.close()
     return loop
-
-
-def test_an_unknown_loop() -> None:
-    with pytest.raises(ValueError, match="'uvloop' or 'asyncio'"):
-        fastsock.new_event_loop("trio")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.14 has deprecated policies

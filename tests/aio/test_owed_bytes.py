@@ -12,9 +12,8 @@ from collections.abc import Callable
 import pytest
 from hostile import BACK, GO_ON, LEFT, Peer, on_ring
 from native.ring import library
-from test_owed_bytes import HOUR, in_turn, owe
 from test_turns_while_ringing import choked, count_as_rung, in_kernel, make_room
-from test_turns_while_waiting import side_of
+from test_turns_while_waiting import SENDING, side_of, take_turn
 
 import fastsock
 from aio.kit import LOOPS
@@ -39,7 +38,9 @@ def test_owed_bytes_come_before_what_the_loops_transport_writes(loop_kind: str, 
         half, loop, rest = 1 - peer.side, asyncio.get_running_loop(), len(DATA)
         transport, _ = await loop.create_connection(asyncio.Protocol, sock=peer.victim)
         count_as_rung(peer, 1)
-        in_turn(side, lambda: owe(side, 1, -HOUR))
+        take_turn(side, SENDING)
+        library().side_owes(side, 1, time.monotonic_ns() + 3_600_000_000_000)  # for less than no time: nobody gives up
+        library().turn_end(side, SENDING)
         if not later:
             transport.write(DATA)
             rest = transport.get_write_buffer_size()

@@ -11,7 +11,6 @@ from aio.kit import Recorder, World, everywhere
 from aio.peers import expected, peer, stream
 
 MIB = 1 << 20
-BOTH_ROLES = pytest.mark.parametrize("role", ["connect", "accept"])
 KILLED = pytest.mark.parametrize(("path", "kind"), [("kernel", "same"), ("ring", "same"), ("ring", "blocking")])
 """Who is killed, on which path: an asyncio program on our kind of loop, or a blocking one."""
 PATHS = pytest.mark.parametrize("path", ["kernel", "ring"])
@@ -93,24 +92,6 @@ async def test_a_peer_that_waits_for_room_by_poll(world: World) -> None:
 
 @KILLED
 @everywhere
-async def test_our_half_close_and_its_close(world: World, kind: str) -> None:
-    async with peer(world, resolve(world, kind)) as other:
-        near = other.protocol
-        await other.settle()
-        other.tell("eof")
-        near.transport.write(stream(1234))
-        near.transport.write_eof()
-        assert await other.said() == expected(1234)
-        other.tell("send", MIB)
-        other.tell("close")
-        await world.until(lambda: near.lost)
-        check_whole(near, stream(MIB))
-        assert near.events == ["made", "eof", "lost"]
-        assert near.error is None
-
-
-@KILLED
-@everywhere
 async def test_killed_in_the_middle_of_its_large_write(world: World, kind: str) -> None:
     """What it had sent arrives, then the end, once."""
     async with peer(world, resolve(world, kind)) as other:
@@ -174,43 +155,3 @@ async def test_killed_in_the_middle_of_our_large_write(world: World, kind: str, 
         assert [event for event in near.events if event not in ("eof", "resume")] == ["made", "pause", "lost"]
         await world.quiet()
         assert near.events.count("lost") == 1
-
-
-@KILLED
-@pytest.mark.parametrize("paused", [False, True], ids=["reading", "paused"])
-@everywhere
-async def test_killed_when_all_is_quiet(world: World, kind: str, paused: bool) -> None:
-    async with peer(world, resolve(world, kind)) as other:
-        near = other.protocol
-        await other.settle()
-        if paused:
-            near.transport.pause_reading()
-        await world.quiet(0.05)
-        other.kill()
-        if paused:
-            await world.quiet(0.05)
-            assert near.events == ["made"]
-            near.transport.resume_reading()
-        await world.until(lambda: near.lost)
-        assert near.events == ["made", "eof", "lost"]
-        assert near.error is None
-
-
-@pytest.mark.parametrize("path", ["ring"])
-@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
-@BOTH_ROLES
-@everywhere
-async def test_a_foreign_peer_stays_on_tcp(world: World, kind: str, role: str) -> None:
-    async with peer(world, kind, role, path="kernel") as other:
-        near = other.protocol
-        await other.echo(300)
-        assert near.transport.get_extra_info("fastsock").path == "tcp"
-        other.tell("receive", 3 * MIB)
-        near.transport.write(stream(3 * MIB))
-        assert await other.said() == expected(3 * MIB)
-        other.tell("send", 3 * MIB)
-        other.tell("close")
-        await world.until(lambda: near.lost)
-        check_whole(near, stream(3 * MIB))
-        assert near.error is None
-        assert near.events == ["made", "eof", "lost"] or "pause" in near.events

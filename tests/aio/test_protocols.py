@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pairs import SECONDS, Task, payload, reset
+from pairs import SECONDS, payload
 
 from aio.kit import HOST, Buffered, Recorder, World, everywhere
 
@@ -117,54 +117,6 @@ async def test_an_exception_ends_the_connection(world: World, kind: Any, event: 
         assert [event for event in far.events if event != "get"] == ["made", "lost"]
 
 
-@everywhere
-async def test_an_exception_in_connection_lost(world: World) -> None:
-    near, far = await world.pair()
-    far.on("lost", fail)
-    near.transport.close()
-    await world.until(lambda: far.lost and near.lost)
-    await world.quiet(0.001)
-    (problem,) = world.take_problems()
-    assert isinstance(problem["exception"], ZeroDivisionError)
-
-
-@pytest.mark.parametrize("loop_kind", ["asyncio"])  # uvloop drops the exception and leaves its own transport half made
-@everywhere
-async def test_an_exception_in_connection_made(world: World) -> None:
-    class Failing(Recorder):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            fail(self)
-
-    made: list[Any] = []
-
-    def factory() -> Any:
-        made.append(Failing())
-        return made[-1]
-
-    server = await world.server(factory)
-    transport, near = await world.loop.create_connection(Recorder, HOST, world.port(server))
-    await world.until(lambda: world.problems)
-    (problem,) = world.take_problems()
-    assert isinstance(problem["exception"], ZeroDivisionError)
-    transport.write(b"still there")
-    await world.until(lambda: bytes(made[0].data) == b"still there")
-    transport.close()
-    await world.until(lambda: near.lost and made[0].lost)
-
-
-@everywhere
-async def test_an_os_error_ends_the_connection_without_a_report(world: World) -> None:
-    def fail_like_the_network(_: Any) -> None:
-        raise ConnectionResetError
-
-    near, far = await world.pair()
-    far.on("data", fail_like_the_network)
-    near.transport.write(b"data")
-    await world.until(lambda: far.lost and near.lost)
-    assert isinstance(far.error, ConnectionResetError)
-
-
 @PROTOCOLS
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_a_loop_that_was_interrupted_can_be_run_again(
@@ -214,40 +166,6 @@ def test_a_loop_that_was_interrupted_can_be_run_again(
         assert where.get() == "outside"
         far.transport.abort()
     assert world.problems == []
-
-
-@everywhere
-async def test_write_eof_succeeds_however_fast_the_peer_answers_with_a_reset(world: World) -> None:
-    """On uvloop as well, which shuts down behind its callbacks: the kernel's shutdown fails then, since the peer hears
-    of the end in the ring, but what the protocol is told is the reset."""
-
-    def answer(sock: Any) -> bytes:
-        said: bytes = sock.recv(1)
-        reset(sock)
-        return said
-
-    for _ in range(40 if world.loop_kind == "asyncio" else 10):
-        protocol = Recorder()
-        server = await world.server(lambda protocol=protocol: protocol)
-        with world.socket() as sock:
-            await world.loop.run_in_executor(None, sock.connect, (HOST, world.port(server)))
-            await world.until(lambda protocol=protocol: protocol.transport)
-            for _ in range(20 if world.path != "ring" else 1000):
-                sock.sendall(b"ping")
-                assert await world.received(protocol, 4) == b"ping"
-                protocol.transport.write(b"pong")
-                assert await world.loop.run_in_executor(None, sock.recv, 100) == b"pong"
-                if world.path == "ring" and world.on_ring(protocol):
-                    break
-            peer = Task(answer, sock)
-            assert peer.blocks()
-            protocol.transport.write_eof()
-            if world.loop_kind == "uvloop":
-                peer.join(0.1)  # before the loop goes on, where the peer hears of it in the ring
-            assert await world.loop.run_in_executor(None, peer.result) == b""
-            await world.until(lambda protocol=protocol: protocol.lost)
-            assert type(protocol.error) is ConnectionResetError
-        server.close()
 
 
 # ---- context -------------------------------------------------------------------------------------------------
@@ -325,24 +243,6 @@ async def test_what_a_callback_sets_does_not_leak_out(world: World) -> None:
         world.loop.call_soon(lambda seen=seen: seen.append(where.get()))
         await world.until(lambda seen=seen: seen)
         assert seen == ["outside"]
-
-
-@everywhere
-async def test_what_a_callback_sets_is_there_in_the_next(world: World) -> None:
-    """Also when the connection moves between the two."""
-    near, far = await world.pair(Recorder, Noting)
-    far.on("data", lambda _: where.set("inside"))
-    near.transport.write(b"x")
-    await world.received(far, 1)
-    far.hooks.clear()
-    far.seen.clear()
-    for _ in range(40):
-        near.transport.write(b"ping")
-        await world.received(far, 4)
-        far.transport.write(b"pong")
-        await world.received(near, 4)
-    await world.check_path(near, far)
-    assert far.seen["data"] == {"inside"}
 
 
 @everywhere

@@ -82,18 +82,6 @@ async def test_a_large_sendall(world: World) -> None:
 
 
 @everywhere
-async def test_the_end(world: World) -> None:
-    async with sockets(world) as (near, far):
-        await check_path(world, near, far)
-        near.shutdown(socket.SHUT_WR)
-        assert await world.loop.sock_recv(far, 10) == b""
-        await world.loop.sock_sendall(far, b"answer")
-        assert await world.loop.sock_recv(near, 10) == b"answer"
-        far.close()
-        assert await world.loop.sock_recv(near, 10) == b""
-
-
-@everywhere
 async def test_cancelling_a_receive_loses_no_byte(world: World) -> None:
     async with sockets(world) as (near, far):
         data = payload(10_000)
@@ -143,32 +131,6 @@ async def test_sock_sendfile(world: World, file: Path) -> None:
             assert await read_exactly(world, far, 1_200_000) == payload(1_500_000)[100:1_200_100]
             assert await sending == 1_200_000
             assert opened.tell() == 1_200_100
-
-
-@pytest.mark.parametrize("fallback", [True, False])
-@pytest.mark.parametrize("loop_kind", ["asyncio"])
-@everywhere
-async def test_sendfile(world: World, file: Path, fallback: bool) -> None:
-    near, far = await world.pair()
-    data = payload(1_500_000)
-    near.transport.write(b"before")
-    with file.open("rb") as opened:
-        assert await world.loop.sendfile(near.transport, opened, fallback=fallback) == len(data)
-        assert opened.tell() == len(data)
-        near.transport.write(b"between")
-        assert await world.loop.sendfile(near.transport, opened, 10, 1000, fallback=fallback) == 1000
-        assert opened.tell() == 1010
-    near.transport.write(b"after")
-    expected = b"before" + data + b"between" + data[10:1010] + b"after"
-    assert await world.received(far, len(expected)) == expected
-    assert near.transport.get_protocol() is near
-    assert near.transport.is_reading()
-    far.transport.write(b"still alive")
-    assert await world.received(near, 11) == b"still alive"
-    await world.check_path(near, far)
-    near.transport.close()
-    with file.open("rb") as opened, pytest.raises(RuntimeError, match="closing"):
-        await world.loop.sendfile(near.transport, opened)
 
 
 @pytest.mark.parametrize("loop_kind", ["asyncio"])
@@ -250,21 +212,6 @@ def test_the_ends_meet_while_the_kernel_sends_a_file(tmp_path: Path) -> None:
     with running(SENDS_WHILE_MEETING, path, FASTSOCK_MOVE_AFTER="8", FASTSOCK_MOVE_POLLED="1") as program:
         assert program.line() == "None 311000 True"
         assert program.wait() == 0
-
-
-@pytest.mark.parametrize("path", ["midstream"])
-@everywhere
-async def test_nothing_moves_while_the_kernel_sends_a_file(world: World) -> None:
-    near, far = await world.pair()
-    near.transport.sends_file = True
-    for _ in range(50):
-        with pytest.raises(RuntimeError, match="in progress"):
-            near.transport.write(b"ping")
-        far.transport.write(b"pong")
-        assert await world.received(near, 4) == b"pong"
-    assert fastsock.path_of(near.transport).reason != "both directions"
-    near.transport.end_file()
-    await world.check_path(near, far)
 
 
 @pytest.mark.parametrize("loop_kind", ["uvloop"])

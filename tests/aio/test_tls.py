@@ -121,15 +121,6 @@ async def test_a_handshake_that_fails(world: World, contexts: Contexts, what: st
 
 
 @everywhere
-async def test_start_tls_refuses_what_is_no_context(world: World) -> None:
-    near, _ = await world.pair()
-    with pytest.raises(TypeError):
-        await world.loop.start_tls(near.transport, near, None)
-    with pytest.raises(TypeError):
-        await world.loop.start_tls(None, near, ssl.create_default_context())
-
-
-@everywhere
 async def test_start_tls_cancelled(world: World, contexts: Contexts) -> None:
     near, far = await world.pair()
     with pytest.raises(asyncio.TimeoutError):
@@ -137,25 +128,6 @@ async def test_start_tls_cancelled(world: World, contexts: Contexts) -> None:
             world.loop.start_tls(near.transport, near, contexts[1], server_hostname="localhost"), 0.05
         )
     await world.until(lambda: far.lost)
-
-
-@everywhere
-async def test_arguments_that_do_not_fit(world: World, contexts: Contexts) -> None:
-    with pytest.raises(TypeError):
-        await world.loop.create_server(Recorder, HOST, 0, ssl=True)
-    with world.socket() as sock, pytest.raises(ValueError, match="server_hostname"):
-        await world.loop.create_connection(Recorder, sock=sock, ssl=contexts[1])
-
-
-@everywhere
-async def test_an_end_without_close_notify_is_the_end_of_the_stream(world: World, contexts: Contexts) -> None:
-    """The peer aborts: the protocol above TLS hears what it hears on kernel TCP, and no error of a size."""
-    near, far = await secured(world, contexts)
-    await exchange(world, near, far)
-    far.transport.abort()
-    await world.until(lambda: near.lost and far.lost)
-    assert near.error is None
-    assert near.events == (["made", "eof", "lost"] if world.loop_kind == "asyncio" else ["made", "lost"])
 
 
 PEER = """

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from pairs import SECONDS, payload
 
-from aio.kit import HOST, Buffered, Recorder, World, everywhere
+from aio.kit import HOST, Recorder, World, everywhere
 
 MIB = 1 << 20
-PROTOCOLS = pytest.mark.parametrize("kind", [Recorder, Buffered], ids=["protocol", "buffered"])
 
 
 # ---- bytes ---------------------------------------------------------------------------------------------------
@@ -78,25 +77,6 @@ async def until_paused(world: World, protocol: Any) -> int:
 
 
 @everywhere
-async def test_a_reader_that_stops_pauses_its_writer(world: World) -> None:
-    near, far = await world.pair()
-    far.transport.pause_reading()
-    written = await until_paused(world, near)
-    assert near.transport.get_write_buffer_size() > 65536
-    assert near.events.count("pause") == 1
-    near.transport.write(bytes(10))
-    await world.quiet()
-    assert near.events.count("pause") == 1
-    assert "resume" not in near.events
-    far.transport.resume_reading()
-    await world.until(lambda: "resume" in near.events)
-    assert near.transport.get_write_buffer_size() <= 16384
-    assert len(await world.received(far, written + 10)) == written + 10
-    assert near.events == ["made", "pause", "resume"]
-    await world.until(lambda: near.transport.get_write_buffer_size() == 0)
-
-
-@everywhere
 async def test_pause_writing_that_raises_is_reported(world: World) -> None:
     near, far = await world.pair()
     far.transport.pause_reading()
@@ -123,34 +103,6 @@ async def test_pause_writing_that_raises_is_reported(world: World) -> None:
 
 
 # ---- the end of one direction --------------------------------------------------------------------------------
-
-
-@PROTOCOLS
-@everywhere
-async def test_half_close(world: World, kind: Any) -> None:
-    near, far = await world.pair(kind, lambda: kind(keep_open=True))
-    assert near.transport.can_write_eof()
-    data = payload(3 * MIB)
-    near.transport.write(data)
-    near.transport.write_eof()
-    near.transport.write_eof()
-    with pytest.raises(RuntimeError, match="write_eof"):
-        near.transport.write(b"more")
-    assert await world.received(far, len(data)) == data
-    await world.until(lambda: "eof" in far.events)
-    assert not far.transport.is_closing()
-    for _ in range(20):
-        far.transport.write(b"answer")
-        assert await world.received(near, 6) == b"answer"
-    big = payload(2 * MIB, 7)
-    far.transport.write(big)
-    assert await world.received(near, len(big)) == big
-    far.transport.close()
-    await world.until(lambda: near.lost and far.lost)
-    for protocol in (near, far):
-        assert [event for event in protocol.events if event in ("made", "eof", "lost")] == ["made", "eof", "lost"]
-    assert near.error is None
-    assert far.error is None
 
 
 @everywhere
@@ -199,12 +151,6 @@ async def test_an_end_behind_unread_bytes_waits_for_them(world: World, end: str)
     assert far.error is None
 
 
-@everywhere
-async def test_is_an_asyncio_transport_where_the_loops_own_is(world: World) -> None:
-    near, _ = await world.pair()
-    assert isinstance(near.transport, asyncio.Transport) == (world.loop_kind == "asyncio")
-
-
 # ---- the end -------------------------------------------------------------------------------------------------
 
 
@@ -237,60 +183,6 @@ async def test_a_failed_write_closes_at_once(world: World) -> None:
 
 
 @everywhere
-async def test_close_ends_reading(world: World) -> None:
-    near, far = await world.pair()
-
-    def close(protocol: Any) -> None:
-        protocol.transport.close()
-
-    far.on("data", close)
-    near.transport.write(payload(4 * MIB))
-    await world.until(lambda: far.lost and near.lost)
-    assert far.pieces == 1
-    assert far.events == ["made", "lost"]
-    assert far.error is None
-    assert near.events.count("lost") == 1
-
-
-@everywhere
-async def test_connection_lost_is_never_called_from_within_close(world: World) -> None:
-    near, far = await world.pair()
-    for protocol, end in ((near, near.transport.close), (far, far.transport.abort)):
-        end()
-        assert protocol.events == ["made"]
-    await world.until(lambda: near.lost and far.lost)
-
-
-@everywhere
-async def test_abort_throws_away_what_was_written(world: World) -> None:
-    near, far = await world.pair()
-    far.transport.pause_reading()
-    written = await until_paused(world, near)
-    near.transport.abort()
-    near.transport.abort()
-    assert near.transport.is_closing()
-    await world.until(lambda: near.lost)
-    assert near.error is None
-    assert near.events == ["made", "pause", "lost"]
-    far.transport.resume_reading()
-    await world.until(lambda: far.lost)
-    assert len(far.data) < written
-    assert bytes(far.data) == (payload(65536) * (written // 65536))[: len(far.data)]
-    assert far.events.count("lost") == 1
-
-
-@pytest.mark.parametrize("loop_kind", ["asyncio"])
-@everywhere
-async def test_writes_behind_the_end_are_told_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    near, far = await world.pair()
-    near.transport.close()
-    await world.until(lambda: near.lost and far.lost)
-    for _ in range(9):
-        near.transport.write(b"ignored")
-    assert "socket.send() raised exception" in caplog.text
-
-
-@everywhere
 async def test_close_with_unread_bytes_resets_the_peer(world: World) -> None:
     near, far = await world.pair()
     far.transport.pause_reading()
@@ -302,23 +194,6 @@ async def test_close_with_unread_bytes_resets_the_peer(world: World) -> None:
     assert isinstance(near.error, ConnectionResetError)
     assert near.error.errno == errno.ECONNRESET
     assert near.events == ["made", "lost"]
-
-
-@everywhere
-async def test_a_writer_whose_peer_has_gone_is_told(world: World) -> None:
-    near, far = await world.pair(lambda: Recorder(True))
-    far.transport.close()
-    await world.until(lambda: far.lost and "eof" in near.events)
-
-    async def write() -> None:
-        while not near.lost:
-            near.transport.write(bytes(1000))
-            await asyncio.sleep(0.001)
-
-    await asyncio.wait_for(write(), 5)
-    assert isinstance(near.error, (BrokenPipeError, ConnectionResetError))
-    assert near.events == ["made", "eof", "lost"]
-    assert near.transport.is_closing()
 
 
 @everywhere
@@ -338,6 +213,7 @@ async def test_linger_zero_resets(world: World) -> None:
 @everywhere
 async def test_extra_info(world: World) -> None:
     near, far = await world.pair()
+    assert isinstance(near.transport, asyncio.Transport) == (world.loop_kind == "asyncio")  # as the loop's own is
     for one, other in ((near, far), (far, near)):
         info = one.transport.get_extra_info
         assert info("peername") == other.transport.get_extra_info("sockname")

@@ -30,13 +30,6 @@ def test_bytes_then_the_end(pair: Pair) -> None:
         assert near.recv(100) == b""
 
 
-def test_the_end_without_bytes(pair: Pair) -> None:
-    near, far = pair
-    waiting = Task(near.recv, 100).until_asleep()
-    far.close()
-    assert waiting.result() == near.recv(100) == b""
-
-
 def test_a_full_connection_outlives_its_sender(pair: Pair) -> None:
     near, far = pair
     sent = fill(far)
@@ -57,15 +50,6 @@ def test_sending_to_a_closed_peer(pair: Pair) -> None:
     assert near.recv(100) == near.recv(100) == b""
 
 
-def test_sendall_to_a_closed_peer(pair: Pair) -> None:
-    near, far = pair
-    far.close()
-    near.sendall(b"the first one is taken")
-    until_reset(near)
-    with raises_errno(errno.EPIPE):
-        near.sendall(payload(1 << 20))
-
-
 def test_closing_with_bytes_unread_resets_the_peer(pair: Pair) -> None:
     near, far = pair
     near.sendall(b"never read")
@@ -79,24 +63,6 @@ def test_closing_with_bytes_unread_resets_the_peer(pair: Pair) -> None:
     assert near.recv(100) == near.recv(100) == b""
     with raises_errno(errno.EPIPE):
         near.send(b"x")
-
-
-def test_closing_with_part_of_the_bytes_unread_resets_the_peer(pair: Pair) -> None:
-    near, far = pair
-    near.sendall(b"half read")
-    assert far.recv(4) == b"half"
-    far.close()
-    with raises_errno(errno.ECONNRESET):
-        near.recv(100)
-
-
-def test_peeking_is_not_reading(pair: Pair) -> None:
-    near, far = pair
-    near.sendall(b"peeked at")
-    assert far.recv(100, socket.MSG_PEEK) == b"peeked at"
-    far.close()
-    with raises_errno(errno.ECONNRESET):
-        near.recv(100)
 
 
 def test_closing_with_everything_read_does_not_reset(pair: Pair) -> None:
@@ -133,29 +99,6 @@ def test_a_reset_after_the_end(pair: Pair) -> None:
     far.close()
     until_reset(near)
     assert near.recv(100) == b""
-    with raises_errno(errno.EPIPE):
-        near.send(b"x")
-
-
-@pytest.mark.parametrize("timeout", [None, 20])
-def test_a_reset_wakes_a_receive(pair: Pair, timeout: float | None) -> None:
-    near, far = pair
-    near.settimeout(timeout)
-    near.sendall(b"never read")
-    waiting = Task(near.recv, 100).until_asleep()
-    far.close()
-    with raises_errno(errno.ECONNRESET):
-        waiting.result()
-
-
-@pytest.mark.parametrize("timeout", [None, 20])
-def test_a_reset_wakes_a_sendall(pair: Pair, timeout: float | None) -> None:
-    near, far = pair
-    near.settimeout(timeout)
-    waiting = Task(near.sendall, payload(16 << 20)).until_asleep()
-    far.close()
-    with raises_errno(errno.ECONNRESET):
-        waiting.result()
     with raises_errno(errno.EPIPE):
         near.send(b"x")
 
@@ -227,23 +170,6 @@ def test_calls_on_a_closed_socket(pair: Pair, reference: Pair, name: str) -> Non
     assert error_of(CALLS[name], near) == error_of(CALLS[name], reference.near)
     with raises_errno(errno.EBADF):
         CALLS[name](near)
-
-
-def test_closing_twice(pair: Pair) -> None:
-    near, far = pair
-    near.close()
-    near.close()
-    assert near.fileno() == near.detach() == -1
-    assert far.recv(1) == b""
-
-
-def test_leaving_a_with_block_closes(pair: Pair) -> None:
-    near, far = pair
-    with near as entered:
-        assert entered is near
-        near.sendall(b"inside")
-    assert near.fileno() == -1
-    assert read_to_eof(far) == b"inside"
 
 
 def open_sockets() -> set[str]:

@@ -45,17 +45,6 @@ def test_a_copy_receives_from_the_same_stream(pair: Pair, copy) -> None:
         assert received == data
 
 
-def test_a_copy_sees_the_bytes_that_wait(pair: Pair, copy) -> None:
-    near, far = pair
-    far.sendall(b"waiting")
-    assert near.recv(2) == b"wa"
-    with copy(near) as second:
-        assert second.recv(100, socket.MSG_PEEK) == b"iting"
-        assert second.recv(100) == b"iting"
-        with raises_errno(errno.EAGAIN):
-            near.recv(100, socket.MSG_DONTWAIT)
-
-
 def test_the_stream_ends_with_the_last_copy(pair: Pair, copy) -> None:
     near, far = pair
     with copy(near) as second:
@@ -67,15 +56,6 @@ def test_the_stream_ends_with_the_last_copy(pair: Pair, copy) -> None:
         far.sendall(b"good")
         assert second.recv(100) == b"good"
     assert far.recv(100) == b""
-
-
-def test_closing_a_copy_is_no_reset(pair: Pair, copy) -> None:
-    near, far = pair
-    far.sendall(b"unread")
-    copy(near).close()
-    near.sendall(b"unharmed")
-    assert far.recv(100) == b"unharmed"
-    assert near.recv(100) == b"unread"
 
 
 def test_shutdown_through_a_copy_ends_the_stream(pair: Pair, copy) -> None:
@@ -98,13 +78,6 @@ def test_a_copy_is_of_the_same_class_with_a_descriptor_of_its_own(pair: Pair, co
         assert os.path.sameopenfile(near.fileno(), second.fileno())
 
 
-def test_dup_copies_the_timeout(pair: Pair) -> None:
-    near, _ = pair
-    near.settimeout(1.5)
-    with near.dup() as second:
-        assert second.gettimeout() == 1.5
-
-
 def test_a_detached_connection_is_adopted_whole(pair: Pair) -> None:
     near, far = pair
     far.sendall(b"before;")
@@ -124,41 +97,6 @@ def test_a_detached_connection_is_adopted_whole(pair: Pair) -> None:
         assert read_exactly(adopted, 18) == b"ore;between;after;"
         assert read_exactly(far, 23) == b"sent before;sent after;"
     assert far.recv(100) == b""
-
-
-def test_a_connection_changes_hands_again_and_again(pair: Pair) -> None:
-    near, far = pair
-    sock = near
-    for number in range(20):
-        far.sendall(b"to %d;" % number)
-        sock.sendall(b"from %d;" % number)
-        sock = type(near)(fileno=sock.detach())
-        assert sock.recv(100) == b"to %d;" % number
-        assert far.recv(100) == b"from %d;" % number
-    sock.close()
-    assert far.recv(100) == b""
-
-
-def test_detaching_closes_nothing(pair: Pair) -> None:
-    near, far = pair
-    number = near.detach()
-    near.close()
-    with raises_errno(errno.EAGAIN):
-        far.recv(1, socket.MSG_DONTWAIT)
-    os.close(number)
-    assert far.recv(1) == b""
-
-
-def test_the_descriptor_stays_what_it_was(pair: Pair) -> None:
-    near, far = pair
-    number, identity = near.fileno(), os.fstat(near.fileno()).st_ino
-    for _ in range(50):
-        near.sendall(b"there")
-        assert far.recv(100) == b"there"
-        far.sendall(b"back")
-        assert near.recv(100) == b"back"
-    assert (near.fileno(), os.fstat(near.fileno()).st_ino) == (number, identity)
-    assert not near.get_inheritable()
 
 
 def test_a_reused_descriptor_number_belongs_to_the_new_connection(kind: str) -> None:

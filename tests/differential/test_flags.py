@@ -46,13 +46,6 @@ def test_peek_sees_across_sends(pair: Pair) -> None:
     assert read_exactly(near, len(data) - 12_345) == data[12_345:]
 
 
-def test_peek_waits_for_data(pair: Pair) -> None:
-    near, far = pair
-    peek = Task(near.recv, 100, MSG_PEEK).until_asleep()
-    far.sendall(b"late")
-    assert peek.result() == near.recv(100) == b"late"
-
-
 def test_peek_at_the_end(pair: Pair) -> None:
     near, far = pair
     far.sendall(b"last")
@@ -92,15 +85,6 @@ def test_waitall_with_peek(pair: Pair) -> None:
     far.sendall(b"456789")
     assert whole.result() == b"01234567"
     assert near.recv(100) == b"0123456789"
-
-
-def test_waitall_is_cut_by_the_end(pair: Pair) -> None:
-    near, far = pair
-    whole = Task(near.recv, 100, MSG_WAITALL).until_asleep()
-    far.sendall(b"not quite")
-    far.shutdown(socket.SHUT_WR)
-    assert whole.result() == b"not quite"
-    assert near.recv(100, MSG_WAITALL) == b""
 
 
 def cut_by_a_reset(near: socket.socket, far: socket.socket) -> None:
@@ -145,13 +129,6 @@ def test_dontwait_on_a_blocking_socket(pair: Pair) -> None:
     assert near.gettimeout() is None
 
 
-def test_dontwait_returns_part_of_a_waitall(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(b"part")
-    assert near.recv(100, MSG_PEEK) == b"part"  # (as above)
-    assert near.recv(100, MSG_WAITALL | MSG_DONTWAIT) == b"part"
-
-
 def test_dontwait_does_not_shorten_a_timeout(pair: Pair) -> None:
     near, far = pair
     near.settimeout(0.05)
@@ -182,16 +159,6 @@ def test_trunc_drops_bytes(pair: Pair) -> None:
     assert near.recv(100) == b"789"
 
 
-def test_trunc_drops_a_large_stretch(pair: Pair) -> None:
-    near, far = pair
-    writer = Task(far.sendall, bytes(3 << 20) + b"!")
-    left = 3 << 20
-    while left:
-        left -= len(near.recv(min(left, 1 << 20), MSG_TRUNC))
-    assert near.recv(100) == b"!"
-    writer.result()
-
-
 def test_only_nosignal_spares_the_process_sigpipe(pair: Pair) -> None:
     near, _ = pair
     signals = []
@@ -208,10 +175,3 @@ def test_only_nosignal_spares_the_process_sigpipe(pair: Pair) -> None:
         assert signals == [signal.SIGPIPE] * 3
     finally:
         signal.signal(signal.SIGPIPE, previous)
-
-
-def test_nosignal_is_no_hindrance(pair: Pair) -> None:
-    near, far = pair
-    assert near.send(b"quiet ", MSG_NOSIGNAL) == 6
-    assert near.sendto(b"as a mouse", MSG_NOSIGNAL, far.getsockname()) == 10
-    assert read_exactly(far, 16) == b"quiet as a mouse"

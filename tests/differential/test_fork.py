@@ -70,18 +70,6 @@ def test_the_child_gets_what_was_under_way_at_the_fork(pair: Pair) -> None:
         assert read_to_eof(far) == b"whole"
 
 
-def test_a_large_stream_between_parent_and_child(pair: Pair) -> None:
-    near, far = pair
-    data = payload(8 << 20)
-
-    def send() -> None:
-        near.sendall(data)
-
-    with forked(without(far, send)):
-        near.close()
-        assert read_to_eof(far) == data
-
-
 def test_both_go_on_sending(pair: Pair) -> None:
     near, far = pair
     with Gate() as turn, Gate() as back:
@@ -121,27 +109,6 @@ def test_both_go_on_receiving(pair: Pair) -> None:
     assert not poll_mask(near) & select.POLLIN, "what the child received is gone for the parent too"
 
 
-def test_both_ends_go_on_in_both_processes(pair: Pair) -> None:
-    near, far = pair
-    with Gate() as turn, Gate() as back:
-
-        def converse() -> None:
-            turn.wait()
-            far.sendall(b"from the child")
-            assert read_exactly(near, 15) == b"from the parent"
-            back.open()
-            turn.wait()
-
-        with forked(converse):
-            far.sendall(b"from the parent")
-            turn.open()
-            back.wait()
-            assert near.recv(100) == b"from the child"
-            turn.open()
-    near.sendall(b"alone again")
-    assert far.recv(100) == b"alone again"
-
-
 def test_the_stream_ends_with_the_last_holder(pair: Pair) -> None:
     near, far = pair
     with Gate() as gate, forked(without(far, gate.wait)):
@@ -153,15 +120,6 @@ def test_the_stream_ends_with_the_last_holder(pair: Pair) -> None:
         assert poll.poll(50) == [], "the child still holds the connection"
         gate.open()
         assert far.recv(100) == b""
-
-
-def test_a_child_that_exits_ends_nothing(pair: Pair) -> None:
-    near, far = pair
-    with forked(lambda: None):
-        pass
-    near.sendall(b"still")
-    far.sendall(b"open")
-    assert (far.recv(100), near.recv(100)) == (b"still", b"open")
 
 
 def test_a_child_that_closes_with_bytes_unread_resets_nothing(pair: Pair) -> None:
@@ -216,32 +174,3 @@ def test_a_killed_last_holder_ends_the_stream(pair: Pair) -> None:
             started.wait()
             os.kill(child, signal.SIGKILL)
             assert read_to_eof(far) == b"last words"
-
-
-def test_a_grandchild_inherits_it_too(pair: Pair) -> None:
-    near, far = pair
-
-    def pass_on() -> None:
-        far.close()
-        with forked(near.sendall, b"from the grandchild"):
-            near.close()
-
-    with forked(pass_on):
-        near.close()
-        assert read_to_eof(far) == b"from the grandchild"
-
-
-def test_a_child_waits_for_what_comes_later(pair: Pair) -> None:
-    near, far = pair
-    with Gate() as gate:
-
-        def receive() -> None:
-            gate.open()
-            assert near.recv(100) == b"late"
-            near.sendall(b"received")
-
-        with forked(without(far, receive)):
-            near.close()
-            gate.wait()
-            far.sendall(b"late")
-            assert read_to_eof(far) == b"received"

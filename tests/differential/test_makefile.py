@@ -4,7 +4,7 @@ import errno
 import socket
 
 import pytest
-from pairs import Pair, Task, payload, raises_errno, read_exactly, read_to_eof
+from pairs import Pair, Task, payload, raises_errno, read_exactly
 
 
 def test_a_binary_reader(pair: Pair) -> None:
@@ -41,19 +41,6 @@ def test_a_buffered_writer_waits_for_flush(pair: Pair) -> None:
         assert far.recv(100) == b"buffered"
 
 
-def test_both_directions_in_one_file(pair: Pair) -> None:
-    near, far = pair
-    with near.makefile("rwb") as ours, far.makefile("rwb") as theirs:
-        for number in range(100):
-            ours.write(b"request %d\n" % number)
-            ours.flush()
-            assert theirs.readline() == b"request %d\n" % number
-            theirs.write(b"answer %d\n" % number)
-            theirs.flush()
-            assert ours.readline() == b"answer %d\n" % number
-    pair.check_path()
-
-
 def test_an_unbuffered_file_reads_no_further_than_asked(pair: Pair) -> None:
     near, far = pair
     far.sendall(b"header\nbody")
@@ -76,26 +63,6 @@ def test_text(pair: Pair) -> None:
         assert list(file) == ["grüß\n", "gott\n", "x"]
 
 
-def test_iterating_over_lines(pair: Pair) -> None:
-    near, far = pair
-    lines = [payload(size, seed=size).hex().encode() + b"\n" for size in (1, 40, 3000, 0, 20_000, 7)]
-    writer = Task(far.sendall, b"".join(lines))
-    writer.result()
-    far.shutdown(socket.SHUT_WR)
-    with near.makefile("rb") as file:
-        assert list(file) == lines
-
-
-def test_readinto(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(b"0123456789")
-    room = bytearray(8)
-    with near.makefile("rb", buffering=0) as file:
-        assert file.readinto(room) == 8
-        assert file.readinto(room) == 2
-    assert room == b"89234567"
-
-
 def test_a_file_keeps_the_socket_open(pair: Pair) -> None:
     near, far = pair
     reader, writer = near.makefile("rb"), near.makefile("wb")
@@ -111,13 +78,6 @@ def test_a_file_keeps_the_socket_open(pair: Pair) -> None:
     reader.close()
     assert near.fileno() == -1
     assert far.recv(100) == b""
-
-
-def test_closing_the_file_leaves_the_socket_open(pair: Pair) -> None:
-    near, far = pair
-    near.makefile("rb").close()
-    near.sendall(b"open")
-    assert far.recv(100) == b"open"
 
 
 def test_a_buffered_file_on_a_nonblocking_socket(pair: Pair) -> None:
@@ -138,11 +98,3 @@ def test_a_file_that_timed_out_reads_no_more(pair: Pair) -> None:
         far.sendall(b"late")
         with pytest.raises(OSError, match="cannot read from timed out object"):
             file.read(10)
-
-
-def test_what_a_file_wrote_arrives_before_the_end(pair: Pair) -> None:
-    near, far = pair
-    with near.makefile("wb") as file:
-        near.close()
-        file.write(b"last words")
-    assert read_to_eof(far) == b"last words"

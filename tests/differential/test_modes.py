@@ -1,11 +1,10 @@
 """Blocking, timeout and non-blocking mode: when a call waits, and what it raises when it may not."""
 
 import errno
-import socket
 import time
 
 import pytest
-from pairs import KINDS, Pair, Task, fill, pattern, payload, raises_errno, read_exactly
+from pairs import KINDS, Pair, Task, fill, pattern, raises_errno, read_exactly
 
 RECEIVES = {
     "recv": lambda sock: sock.recv(10),
@@ -69,14 +68,6 @@ def test_a_timeout_is_not_early(pair: Pair) -> None:
     assert time.monotonic() - start >= 0.095
 
 
-def test_a_timed_receive_gets_what_comes_in_time(pair: Pair) -> None:
-    near, far = pair
-    near.settimeout(10)
-    waiting = Task(near.recv, 100).until_asleep()
-    far.sendall(b"in time")
-    assert waiting.result() == b"in time"
-
-
 def test_a_timeout_loses_no_byte(pair: Pair) -> None:
     near, far = pair
     near.settimeout(0.01)
@@ -87,59 +78,6 @@ def test_a_timeout_loses_no_byte(pair: Pair) -> None:
         far.sendall(b"%d" % number)
         received += near.recv(100)
     assert received == b"0123456789"
-
-
-def test_a_nonblocking_send_takes_what_fits(pair: Pair) -> None:
-    near, far = pair
-    near.setblocking(False)
-    data = payload(16 << 20)
-    sent = near.send(data)
-    assert 0 < sent < len(data)
-    assert read_exactly(far, sent) == data[:sent]
-
-
-def test_a_timed_send_takes_what_fits(pair: Pair) -> None:
-    near, far = pair
-    near.settimeout(5)
-    data = payload(16 << 20)
-    sent = near.send(data)
-    assert 0 < sent < len(data)
-    assert read_exactly(far, sent) == data[:sent]
-
-
-def test_a_timed_out_sendall_sent_a_beginning(pair: Pair) -> None:
-    near, far = pair
-    near.settimeout(0.1)
-    data = payload(16 << 20)
-    with pytest.raises(TimeoutError, match=r"^timed out$"):
-        near.sendall(data)
-    near.shutdown(socket.SHUT_WR)
-    received = bytearray()
-    while chunk := far.recv(1 << 20):
-        received += chunk
-    assert 0 < len(received) < len(data)
-    assert received == data[: len(received)]
-
-
-def test_a_nonblocking_sendall_into_a_full_connection(pair: Pair) -> None:
-    near, far = pair
-    near.setblocking(False)
-    data = payload(16 << 20)
-    with raises_errno(errno.EAGAIN):
-        near.sendall(data)
-    near.shutdown(socket.SHUT_WR)
-    received = bytearray()
-    while chunk := far.recv(1 << 20):
-        received += chunk
-    assert 0 < len(received) < len(data)
-    assert received == data[: len(received)]
-
-
-def test_a_full_connection_takes_more_when_drained(pair: Pair) -> None:
-    near, far = pair
-    for _ in range(3):
-        sent = fill(near)
-        assert read_exactly(far, sent) == pattern(sent)
 
 
 def test_both_directions_are_full_at_once(pair: Pair) -> None:
@@ -162,21 +100,6 @@ def test_mode_and_timeout_agree(pair: Pair) -> None:
     assert (near.gettimeout(), near.getblocking()) == (None, True)
 
 
-def test_changing_the_mode_between_calls(pair: Pair) -> None:
-    near, far = pair
-    for _ in range(3):
-        near.settimeout(0.01)
-        with pytest.raises(TimeoutError):
-            near.recv(1)
-        near.setblocking(False)
-        with raises_errno(errno.EAGAIN):
-            near.recv(1)
-        near.settimeout(None)
-        waiting = Task(near.recv, 1).until_asleep()
-        far.sendall(b"x")
-        assert waiting.result() == b"x"
-
-
 def test_a_new_timeout_leaves_a_waiting_call_alone(pair: Pair) -> None:
     near, far = pair
     waiting = Task(near.recv, 100).until_asleep()
@@ -186,12 +109,3 @@ def test_a_new_timeout_leaves_a_waiting_call_alone(pair: Pair) -> None:
     assert waiting.is_alive()
     far.sendall(b"late")
     assert waiting.result() == b"late"
-
-
-def test_ends_have_modes_of_their_own(pair: Pair) -> None:
-    near, far = pair
-    near.setblocking(False)
-    assert far.getblocking()
-    waiting = Task(far.recv, 100).until_asleep()
-    near.sendall(b"x")
-    assert waiting.result() == b"x"

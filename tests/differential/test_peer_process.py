@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import socket
-import threading
 
 import pytest
 from pairs import (
@@ -89,16 +88,6 @@ def half_close_and_leave_unread(far: socket.socket) -> None:
 
 def kill_when_main_sleeps(child: Child) -> Task:
     return when_main_sleeps(child.kill)
-
-
-def test_a_conversation(kind: str) -> None:
-    with spawn(kind, echo) as (near, child):
-        for number in range(200):
-            near.sendall(b"message %d" % number)
-            assert read_exactly(near, len(b"message %d" % number)) == b"message %d" % number
-        near.shutdown(socket.SHUT_WR)
-        assert near.recv(1) == b""
-        assert child.wait() == 0
 
 
 def test_a_large_transfer_there_and_back(kind: str) -> None:
@@ -206,18 +195,6 @@ def test_killed_while_we_sleep_in_recv(kind: str, timeout: float | None) -> None
         killer.result()
 
 
-@pytest.mark.parametrize("timeout", [None, 20])
-def test_killed_with_bytes_unread_while_we_sleep_in_recv(kind: str, timeout: float | None) -> None:
-    with spawn(kind, leave_unread) as (near, child):
-        near.settimeout(timeout)
-        near.sendall(b"never read")
-        assert child.line() == "arrived"
-        killer = kill_when_main_sleeps(child)
-        with raises_errno(errno.ECONNRESET):
-            near.recv(100)
-        killer.result()
-
-
 def test_killed_while_we_sleep_in_poll(kind: str) -> None:
     with spawn(kind, stand_by) as (near, child):
         assert child.line() == "standing by"
@@ -227,22 +204,6 @@ def test_killed_while_we_sleep_in_poll(kind: str) -> None:
         assert names_of(poll.poll(SECONDS * 1000)[0][1]) == "IN|RDHUP"
         killer.result()
         assert near.recv(100) == b""
-
-
-def test_killed_while_we_ask_again_and_again(kind: str) -> None:
-    with spawn(kind, stand_by) as (near, child):
-        assert child.line() == "standing by"
-        asking = threading.Event()
-        killer = Task(lambda: asking.wait(SECONDS) and child.kill())
-        near.setblocking(False)
-        answer = None
-        while answer is None:
-            try:
-                answer = near.recv(100)
-            except BlockingIOError:
-                asking.set()
-        assert answer == b""
-        killer.result()
 
 
 @pytest.mark.parametrize("timeout", [None, 20])
@@ -269,15 +230,6 @@ def test_killed_while_it_sends(kind: str) -> None:
         assert len(received) > 4 << 20, "what it had sent when it was killed is delivered"
 
 
-def test_killed_while_it_sends_and_we_receive(kind: str) -> None:
-    with spawn(kind, send_without_end) as (near, child):
-        received = bytearray(read_exactly(near, 1 << 20))
-        killer = Task(child.kill)
-        received += read_to_eof(near)
-        killer.result()
-        assert received == pattern(len(received))
-
-
 def test_killed_while_it_receives_what_we_send(kind: str) -> None:
     with spawn(kind, read_without_end) as (near, child):
         near.sendall(payload(1 << 20))
@@ -298,60 +250,3 @@ def test_killed_after_its_half_close(kind: str) -> None:
         with raises_errno(errno.EPIPE):
             near.send(b"x")
         assert near.recv(100) == b""
-
-
-def test_a_killed_peer_does_not_harm_the_next(kind: str) -> None:
-    for _ in range(3):
-        with spawn(kind, echo) as (near, child):
-            near.sendall(b"hello")
-            assert read_exactly(near, 5) == b"hello"
-            child.kill()
-            assert near.recv(1) == b""
-
-
-def echo_by_events(far: socket.socket) -> None:
-    """Reads and writes whenever `poll` says so, as an event loop does; ends with the stream."""
-    import contextlib
-
-    far.setblocking(False)
-    poll = select.poll()
-    waiting, ended = bytearray(), False
-    while waiting or not ended:
-        poll.register(far, (0 if ended else select.POLLIN) | (select.POLLOUT if waiting else 0))
-        for _, events in poll.poll(10_000) or [(-1, select.POLLNVAL)]:
-            assert not events & (select.POLLNVAL | select.POLLERR), events
-            if events & select.POLLIN:
-                chunk = far.recv(65536)
-                waiting += chunk
-                ended = not chunk
-            if events & select.POLLOUT:
-                with contextlib.suppress(BlockingIOError):
-                    del waiting[: far.send(waiting)]
-
-
-def test_both_ends_keep_each_other_full_by_events(kind: str) -> None:
-    """The plug is put in and taken out all the time, and doorbell bytes have to pass behind it.
-
-    POLLOUT means that a send takes something; while the connection moves it may come too early a few times."""
-    with spawn(kind, echo_by_events) as (near, child):
-        data = payload(20_000_000)
-        near.setblocking(False)
-        poll = select.poll()
-        sent, refused, received = 0, 0, bytearray()
-        while len(received) < len(data):
-            poll.register(near, select.POLLIN | (select.POLLOUT if sent < len(data) else 0))
-            for _, events in poll.poll(10_000) or [(-1, select.POLLNVAL)]:
-                assert not events & (select.POLLNVAL | select.POLLERR), events
-                if events & select.POLLIN:
-                    received += near.recv(65536)
-                if events & select.POLLOUT:
-                    try:
-                        sent += near.send(memoryview(data)[sent:])
-                    except BlockingIOError:
-                        refused += 1
-        assert received == data
-        assert refused < 100  # of some hundred; a plug that does not hold gives a thousand
-        near.setblocking(True)
-        near.shutdown(socket.SHUT_WR)
-        assert near.recv(1) == b""
-        assert child.wait() == 0

@@ -58,67 +58,6 @@ def test_files_and_sends_keep_their_order(pair: Pair, path: Path) -> None:
     assert reader.result() == b"".join(parts)
 
 
-def test_a_whole_file_in_a_conversation(pair: Pair, path: Path) -> None:
-    near, far = pair
-    for _ in range(20):
-        near.sendall(b"request")
-        assert far.recv(100) == b"request"
-        far.sendall(b"answer")
-        assert near.recv(100) == b"answer"
-    pair.check_path()
-    reader = Task(read_exactly, near, len(DATA))
-    with path.open("rb") as file:
-        assert far.sendfile(file) == len(DATA)
-    assert reader.result() == DATA
-
-
-def test_an_unbuffered_file(pair: Pair, path: Path) -> None:
-    near, far = pair
-    reader = Task(read_exactly, far, len(DATA) - 5)
-    with path.open("rb", buffering=0) as file:
-        assert near.sendfile(file, 5) == len(DATA) - 5
-    assert reader.result() == DATA[5:]
-
-
-def test_an_empty_file(pair: Pair, tmp_path: Path) -> None:
-    near, far = pair
-    (tmp_path / "empty").touch()
-    with (tmp_path / "empty").open("rb") as file:
-        assert near.sendfile(file) == 0
-    near.sendall(b"!")
-    assert far.recv(100) == b"!"
-
-
-def test_with_a_timeout(pair: Pair, path: Path) -> None:
-    near, far = pair
-    near.settimeout(10)
-    reader = Task(read_exactly, far, len(DATA))
-    with path.open("rb") as file:
-        assert near.sendfile(file) == len(DATA)
-    assert reader.result() == DATA
-
-
-def test_a_timeout_cuts_it(pair: Pair, tmp_path: Path) -> None:
-    near, far = pair
-    data = payload(16 << 20)
-    (tmp_path / "large").write_bytes(data)
-    near.settimeout(0.1)
-    with (tmp_path / "large").open("rb") as file:
-        with pytest.raises(TimeoutError, match=r"^timed out$"):
-            near.sendfile(file)
-        sent = file.tell()
-    assert 0 < sent < len(data)
-    near.shutdown(socket.SHUT_WR)
-    assert read_to_eof(far) == data[:sent]
-
-
-def test_a_nonblocking_socket_refuses(pair: Pair, path: Path) -> None:
-    near, _ = pair
-    near.setblocking(False)
-    with path.open("rb") as file, pytest.raises(ValueError, match="non-blocking"):
-        near.sendfile(file)
-
-
 def test_a_peer_that_goes_away_cuts_it(pair: Pair, tmp_path: Path) -> None:
     near, far = pair
     (tmp_path / "large").write_bytes(bytes(16 << 20))

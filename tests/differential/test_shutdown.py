@@ -134,14 +134,6 @@ def test_an_end_that_half_closed_and_has_read_everything_is_not_readable(pair: P
     assert not select.select([near], [], [], 0)[0]
 
 
-def test_shutting_both_at_once(pair: Pair) -> None:
-    near, far = pair
-    near.sendall(b"bye")
-    near.shutdown(SHUT_RDWR)
-    assert near.recv(100) == b""
-    assert read_to_eof(far) == b"bye"
-
-
 def test_sending_to_a_peer_that_shut_both(pair: Pair) -> None:
     near, far = pair
     far.shutdown(SHUT_RDWR)
@@ -154,56 +146,6 @@ def test_sending_to_a_peer_that_shut_both(pair: Pair) -> None:
     with raises_errno(errno.ECONNRESET):
         far.recv(100)
     assert far.recv(100) == b""
-
-
-@pytest.mark.parametrize("how", [SHUT_RD, SHUT_RDWR])
-@pytest.mark.parametrize("timeout", [None, 20])
-def test_shutdown_wakes_a_receive_in_another_thread(pair: Pair, how: int, timeout: float | None) -> None:
-    near, _ = pair
-    near.settimeout(timeout)
-    waiting = Task(near.recv, 100).until_asleep()
-    near.shutdown(how)
-    assert waiting.result() == b""
-
-
-def test_shutdown_cuts_a_waitall_in_another_thread(pair: Pair) -> None:
-    near, far = pair
-    waiting = Task(near.recv, 100, socket.MSG_WAITALL)
-    far.sendall(b"part")
-    waiting.until_asleep()
-    until(lambda: not select.select([near], [], [], 0)[0], "the part is taken")
-    near.shutdown(SHUT_RD)
-    assert waiting.result() == b"part"
-
-
-def test_ending_the_own_stream_does_not_wake_a_receive(pair: Pair) -> None:
-    near, far = pair
-    waiting = Task(near.recv, 100).until_asleep()
-    near.shutdown(SHUT_WR)
-    assert far.recv(1) == b""
-    assert waiting.until_asleep().is_alive()
-    far.sendall(b"answer")
-    assert waiting.result() == b"answer"
-
-
-@pytest.mark.parametrize("how", [SHUT_WR, SHUT_RDWR])
-def test_shutdown_breaks_a_sendall_in_another_thread(pair: Pair, how: int) -> None:
-    near, far = pair
-    data = payload(16 << 20)
-    waiting = Task(near.sendall, data).until_asleep()
-    near.shutdown(how)
-    with raises_errno(errno.EPIPE):
-        waiting.result()
-    received = read_to_eof(far)
-    assert 0 < len(received) < len(data)
-    assert received == data[: len(received)]
-
-
-def test_the_peers_half_close_wakes_a_receive(pair: Pair) -> None:
-    near, far = pair
-    waiting = Task(near.recv, 100).until_asleep()
-    far.shutdown(SHUT_WR)
-    assert waiting.result() == b""
 
 
 def test_shutting_twice(pair: Pair) -> None:

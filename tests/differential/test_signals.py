@@ -2,15 +2,13 @@
 
 import contextlib
 import os
-import select
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from pairs import SECONDS, Pair, Task, fill, pattern, payload, read_exactly, when_main_sleeps
+from pairs import SECONDS, Pair, Task, payload, read_exactly, when_main_sleeps
 
 
 class Interrupt(Exception):
@@ -57,31 +55,6 @@ def test_a_receive_resumes(pair: Pair, timeout: float | None) -> None:
         helper.result()
 
 
-@pytest.mark.parametrize("receive", ["recv_into", "recvfrom", "recvmsg", "recvmsg_into", "recvfrom_into"])
-def test_every_receive_resumes(pair: Pair, receive: str) -> None:
-    near, far = pair
-    handled = threading.Event()
-    argument = {"recv_into": bytearray(4), "recvfrom_into": bytearray(4), "recvmsg_into": [bytearray(4)]}
-    with handler(handled.set):
-        helper = interrupt_then(handled, far.sendall, b"data")
-        getattr(near, receive)(argument.get(receive, 4))
-        helper.result()
-
-
-@pytest.mark.parametrize("timeout", [None, 20])
-def test_a_sendall_resumes(pair: Pair, timeout: float | None) -> None:
-    near, far = pair
-    near.settimeout(timeout)
-    data = payload(16 << 20)
-    handled = threading.Event()
-    received = []
-    with handler(handled.set):
-        helper = interrupt_then(handled, lambda: received.append(read_exactly(far, len(data))))
-        near.sendall(data)
-        helper.result()
-    assert received == [data]
-
-
 def test_the_handler_may_use_the_connection(pair: Pair) -> None:
     near, far = pair
     echo = Task(lambda: far.sendall(read_exactly(far, 13)))
@@ -105,33 +78,6 @@ def test_a_handler_that_raises_interrupts_a_receive(pair: Pair, timeout: float |
     assert near.recv(100) == b"unharmed"
     near.sendall(b"both ways")
     assert far.recv(100) == b"both ways"
-
-
-def test_a_handler_that_raises_interrupts_a_send(pair: Pair) -> None:
-    near, far = pair
-    sent = fill(near)
-    with handler(raise_interrupt):
-        helper = when_main_sleeps(signal_main)
-        with pytest.raises(Interrupt):
-            near.send(b"x")
-        helper.result()
-    assert read_exactly(far, sent) == pattern(sent)
-    near.sendall(b"unharmed")
-    assert far.recv(100) == b"unharmed"
-
-
-def test_an_interrupted_sendall_sent_a_beginning(pair: Pair) -> None:
-    near, far = pair
-    data = payload(16 << 20)
-    with handler(raise_interrupt):
-        helper = when_main_sleeps(signal_main)
-        with pytest.raises(Interrupt):
-            near.sendall(data)
-        helper.result()
-    near.shutdown(socket.SHUT_WR)
-    received = read_exactly(far, len(data))
-    assert 0 < len(received) < len(data)
-    assert received == data[: len(received)]
 
 
 def test_control_c_interrupts_a_receive(pair: Pair) -> None:
@@ -191,14 +137,3 @@ def test_many_signals_lose_no_byte(pair: Pair) -> None:
             done.set()
             stormy.result()
     assert count > 0
-
-
-def test_a_poll_resumes(pair: Pair) -> None:
-    near, far = pair
-    handled = threading.Event()
-    poll = select.poll()
-    poll.register(near, select.POLLIN)
-    with handler(handled.set):
-        helper = interrupt_then(handled, far.sendall, b"data")
-        assert poll.poll(SECONDS * 1000) == [(near.fileno(), select.POLLIN)]
-        helper.result()

@@ -118,21 +118,6 @@ def test_a_socket_that_a_handler_makes_non_blocking(pair: Pair, call: str) -> No
                 near.recv(10) if call == "recv" else near.sendall(b"x")
 
 
-def test_a_part_that_was_received_is_what_the_call_returns(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(b"part")
-    with interrupted(lambda: None):
-        assert near.recv(10, socket.MSG_WAITALL) == b"part"
-
-
-def test_a_part_that_was_sent_is_what_the_call_returns(pair: Pair) -> None:
-    near, far = pair
-    with interrupted(lambda: None):
-        sent = near.send(LARGE)
-    assert 0 < sent < len(LARGE)
-    assert read_exactly(far, sent) == LARGE[:sent]
-
-
 @pytest.mark.parametrize("call", ["recv", "send"])
 def test_what_a_handler_raises_is_raised_also_behind_a_part(pair: Pair, call: str) -> None:
     """CPython runs the handler when the kernel's call has returned, and what was received is lost with the result."""

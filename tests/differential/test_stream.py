@@ -76,38 +76,6 @@ def test_one_sendall_moves_to_the_ring_on_its_way(pair: Pair) -> None:
     assert path_of(near) == ("ring" if KINDS[pair.kind].moves else "tcp")
 
 
-def test_mixed_sizes_and_calls_keep_their_order(pair: Pair) -> None:
-    near, far = pair
-    dice = random.Random(2)
-    data = memoryview(payload(4 << 20))
-
-    def write() -> None:
-        view = data
-        while view:
-            size = dice.choice([1, 2, 47, 48, 49, 500, 2048, 4000, 32768, 60_000])
-            if dice.random() < 0.5:
-                view = view[near.send(view[:size]) :]
-            else:
-                view = view[near.sendmsg([view[:size], view[size : 2 * size]]) :]
-
-    writer = Task(write)
-    received = bytearray()
-    room = bytearray(50_000)
-    while len(received) < len(data):
-        received += far.recv(1000)
-        received += memoryview(room)[: far.recv_into(room)] if len(received) < len(data) else b""
-    writer.result()
-    assert received == data
-
-
-def test_a_slow_reader_holds_the_writer_back(pair: Pair) -> None:
-    near, far = pair
-    data = payload(32 << 20)
-    writer = Task(near.sendall, data).until_asleep()
-    assert digest_in(far, len(data), [1 << 16]) == digest_of(data)
-    writer.result()
-
-
 def test_the_connection_moves_while_bytes_wait_unread(pair: Pair) -> None:
     near, far = pair
     near.sendall(b"waiting since the start;")
@@ -119,13 +87,3 @@ def test_the_connection_moves_while_bytes_wait_unread(pair: Pair) -> None:
     assert until(lambda: len(far.recv(1000, socket.MSG_PEEK)) == len(expected), "everything is there")
     assert far.recv(10) == expected[:10]
     assert far.recv(1000) == expected[10:]
-
-
-def test_small_sends_without_delay_and_with(pair: Pair) -> None:
-    near, far = pair
-    for nodelay in (0, 1, 0):
-        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, nodelay)
-        for number in range(300):
-            near.sendall(b"%09d " % number)
-        expected = b"".join(b"%09d " % number for number in range(300))
-        assert far.recv(len(expected), socket.MSG_WAITALL) == expected

@@ -1,7 +1,6 @@
 """Several threads send, receive, shut and close one socket at once."""
 
 import collections
-import errno
 import os
 import socket
 import threading
@@ -12,13 +11,10 @@ from pairs import (
     SECONDS,
     Pair,
     Task,
-    path_of,
     payload,
     poll_mask,
-    raises_errno,
     read_exactly,
     read_to_eof,
-    until,
 )
 
 WRITERS = 4
@@ -79,67 +75,6 @@ def test_both_directions_with_two_threads_on_each_side(pair: Pair) -> None:
         assert received == {1: 300_000, 2: 300_000}
 
 
-def test_waiting_readers_are_served_one_message_each(pair: Pair) -> None:
-    near, far = pair
-    readers = [Task(near.recv, 1).until_asleep() for _ in range(4)]
-    far.sendall(b"abcd")
-    assert sorted(reader.result() for reader in readers) == [b"a", b"b", b"c", b"d"]
-
-
-def test_the_end_wakes_every_waiting_reader(pair: Pair) -> None:
-    near, far = pair
-    readers = [Task(near.recv, 1).until_asleep() for _ in range(4)]
-    far.close()
-    assert [reader.result() for reader in readers] == [b""] * 4
-
-
-def test_sending_while_another_thread_waits_to_receive(pair: Pair) -> None:
-    near, far = pair
-    waiting = Task(near.recv, 100).until_asleep()
-    data = payload(1 << 20)
-    reader = Task(read_exactly, far, len(data))
-    near.sendall(data)
-    assert reader.result() == data
-    assert waiting.is_alive()
-    far.sendall(b"answer")
-    assert waiting.result() == b"answer"
-
-
-def test_receiving_while_another_thread_waits_to_send(pair: Pair) -> None:
-    near, far = pair
-    data = payload(16 << 20)
-    waiting = Task(near.sendall, data).until_asleep()
-    far.sendall(b"meanwhile")
-    assert near.recv(100) == b"meanwhile"
-    assert waiting.is_alive()
-    assert read_exactly(far, len(data)) == data
-    waiting.result()
-
-
-def test_one_end_talks_to_itself_through_the_other(pair: Pair) -> None:
-    near, far = pair
-
-    def echo() -> None:
-        while chunk := far.recv(10_000):
-            far.sendall(chunk)
-
-    echoing = Task(echo)
-    data = payload(4 << 20)
-    reader = Task(read_exactly, near, len(data))
-    send_in_pieces(near, data, 5000)
-    assert reader.result() == data
-    expected = ["ring" if KINDS[pair.kind].moves else "tcp"] * 2
-
-    def is_on_its_path() -> bool:
-        near.sendall(b"more")
-        assert read_exactly(near, 4) == b"more"
-        return [path_of(sock) for sock in pair] == expected
-
-    until(is_on_its_path, f"both ends are on {expected[0]}")
-    near.shutdown(socket.SHUT_WR)
-    echoing.result()
-
-
 def test_closing_does_not_wake_a_waiting_receive(pair: Pair) -> None:
     near, far = pair
     waiting = Task(near.recv, 100).until_asleep()
@@ -150,16 +85,6 @@ def test_closing_does_not_wake_a_waiting_receive(pair: Pair) -> None:
     far.sendall(b"late, but delivered")
     assert waiting.result() == b"late, but delivered"
     assert far.recv(1) == b""
-
-
-def test_calls_after_a_close_in_another_thread(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(b"unread")
-    Task(near.close).result()
-    with raises_errno(errno.EBADF):
-        near.recv(1)
-    with raises_errno(errno.EBADF):
-        near.send(b"x")
 
 
 def test_threads_take_turns_through_the_connection(pair: Pair) -> None:

@@ -64,16 +64,6 @@ def test_from_the_start(pair: Pair, client_context: ssl.SSLContext, server_conte
         server.shutdown(socket.SHUT_WR)
 
 
-def test_handshake_later(pair: Pair, client_context: ssl.SSLContext, server_context: ssl.SSLContext) -> None:
-    client = client_context.wrap_socket(pair.near, server_hostname="localhost", do_handshake_on_connect=False)
-    server = server_context.wrap_socket(pair.far, server_side=True, do_handshake_on_connect=False)
-    with client, server:
-        shaking = Task(server.do_handshake)
-        client.do_handshake()
-        shaking.result()
-        exercise(client, server)
-
-
 def test_starttls_in_mid_stream(pair: Pair, client_context: ssl.SSLContext, server_context: ssl.SSLContext) -> None:
     near, far = pair
     for _ in range(10):
@@ -127,15 +117,6 @@ def test_back_to_plain_text(pair: Pair, client_context: ssl.SSLContext, server_c
         exercise(plain_client, plain_server)
         plain_client.shutdown(socket.SHUT_WR)
         assert plain_server.recv(1) == b""
-
-
-def test_and_wrapped_again(pair: Pair, client_context: ssl.SSLContext, server_context: ssl.SSLContext) -> None:
-    client, server = wrap(pair, client_context, server_context)
-    unwrapping = Task(server.unwrap)
-    again = Pair(client.unwrap(), unwrapping.result(), pair.kind)
-    client, server = wrap(again, client_context, server_context)
-    with client, server:
-        exercise(client, server)
 
 
 def patiently(sock: ssl.SSLSocket, call: Callable[[], object]) -> object:

@@ -3,7 +3,6 @@
 import contextlib
 import select
 import socket
-import threading
 
 import pytest
 from pairs import SECONDS, Pair, Task, make_pair, path_of, read_exactly, socket_class
@@ -113,64 +112,6 @@ def test_a_poller_hears_of_data_behind_an_urgent_byte(pair: Pair) -> None:
             got += pair.far.recv(1)
         assert got == b"gh"
         assert poll.poll(0) == []
-        pair.far.setblocking(True)
-        answer(pair)
-        pair.far.setblocking(False)
-
-
-def test_urgent_bytes_one_behind_the_other(pair: Pair) -> None:
-    """Only the last one is urgent, whatever was read of the ones before; ordinary data is read, all of it, and is
-    announced."""
-    poll = polled(pair.far)
-    for number in range(ROUNDS):
-        for data in b"ab", b"cd", b"ef":
-            pair.near.sendall(data)
-            pair.near.send(b"!", socket.MSG_OOB)
-        wait_for_urgent(pair.far)
-        pair.near.sendall(b".")
-        got = b""
-        while not got.endswith(b"."):
-            assert poll.poll(SECONDS * 1000), (number, got)
-            got += pair.far.recv(1)
-        assert got.replace(b"!", b"") == b"abcdef."
-        assert poll.poll(0) == []
-        answer(pair)
-
-
-def test_it_can_be_read_apart_behind_much_data(pair: Pair) -> None:
-    """As long as nobody has read past it."""
-    pair.far.fileno()
-    for _ in range(3):
-        for _ in range(30):
-            pair.near.sendall(b"x")
-        pair.near.send(b"!", socket.MSG_OOB)
-        for _ in range(30):
-            pair.near.sendall(b"y")
-        wait_for_urgent(pair.far)
-        assert read_exactly(pair.far, 29) == b"x" * 29
-        assert pair.far.recv(1, socket.MSG_OOB) == b"!"
-        assert read_exactly(pair.far, 31) == b"x" + b"y" * 30
-        answer(pair)
-
-
-def test_data_just_behind_an_urgent_byte_is_announced(pair: Pair) -> None:
-    """Also if it comes while the reader still takes what came before."""
-    pair.far.setblocking(False)
-    poll = polled(pair.far)
-    for number in range(60):
-        sender = threading.Timer(number / 20000, pair.near.sendall, [b"cd"])
-        pair.near.sendall(b"ab")
-        pair.near.send(b"!", socket.MSG_OOB)
-        wait_for_urgent(pair.far)
-        sender.start()
-        got = b""
-        while len(got) < 4:
-            assert poll.poll(SECONDS * 1000), (number, got)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    got += pair.far.recv(3)
-        assert got == b"abcd"
-        sender.join()
         pair.far.setblocking(True)
         answer(pair)
         pair.far.setblocking(False)

@@ -48,20 +48,6 @@ def test_data_wakes_a_poll(pair: Pair) -> None:
         assert poll_mask(near) == POLLOUT
 
 
-def test_data_wakes_select_and_epoll(pair: Pair) -> None:
-    near, far = pair
-    with select.epoll() as epoll:
-        epoll.register(near, EPOLLIN)
-        for wait_for_news in (
-            lambda: news(epoll),
-            lambda: "IN" if select.select([near], [], [], SECONDS)[0] else "none",
-        ):
-            waiting = Task(wait_for_news).until_asleep()
-            far.sendall(b"data")
-            assert waiting.result() == "IN"
-            assert near.recv(100) == b"data"
-
-
 def test_room_wakes_a_poll(pair: Pair) -> None:
     near, far = pair
     for _ in range(2):
@@ -80,13 +66,6 @@ def test_the_peers_going_wakes_a_poll(pair: Pair) -> None:
     waiting = Task(wait, near, 0).until_asleep()
     far.close()
     assert waiting.result() == names_of(POLLERR | POLLHUP)
-
-
-def test_the_own_shutdown_wakes_a_poll(pair: Pair) -> None:
-    near, _ = pair
-    waiting = Task(wait, near, POLLIN).until_asleep()
-    near.shutdown(socket.SHUT_RD)
-    assert waiting.result() == "IN"
 
 
 def test_sending_does_not_look_like_receiving(pair: Pair) -> None:
@@ -164,19 +143,6 @@ def test_a_registration_made_with_data_waiting(pair: Pair) -> None:
         assert news(epoll) == news(epoll) == "IN"
         assert near.recv(100) == b"waiting"
         assert nothing_new(epoll)
-
-
-def test_changing_what_is_asked_for(pair: Pair) -> None:
-    near, far = pair
-    with select.epoll() as epoll:
-        epoll.register(near, EPOLLOUT)
-        assert news(epoll) == "OUT"
-        epoll.modify(near, EPOLLIN)
-        assert nothing_new(epoll)
-        far.sendall(b"data")
-        assert news(epoll) == "IN"
-        epoll.modify(near, EPOLLIN | EPOLLOUT)
-        assert news(epoll) == "IN|OUT"
 
 
 def test_edge_triggered_tells_once(pair: Pair) -> None:

@@ -13,12 +13,11 @@ import pytest
 
 from bench.process import RunFailed
 from papers.catalogue import FIGURES, PAPERS, chosen
-from papers.datacutter.guarantees import bound, latency_at_rate, rate_at_latency
+from papers.datacutter.guarantees import latency_at_rate, rate_at_latency
 from papers.documents import read_medians, summary, write_medians
 from papers.figures import Line, Plan
 from papers.measure import measure
 from papers.page import page
-from papers.wsdlite import crossing
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_ONC_RPC = sys.version_info >= (3, 13)  # sunrpc needs xdrlib, which left the standard library
@@ -47,14 +46,6 @@ def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_pat
             shown = medians[figure.full_name]["panels"][panel.key]
             assert shown, panel.key
             assert all(figure > 0 for by_x in shown.values() for taken in by_x.values() for figure in taken), panel.key
-
-
-def test_names_choose_papers_and_figures():
-    assert chosen([]) == FIGURES
-    twice = chosen(["sovia-fig7", "sovia-fig6a", "sovia-fig7"])
-    assert [figure.full_name for figure in twice] == ["sovia-fig7", "sovia-fig6a"]
-    with pytest.raises(ValueError, match="no figure sovia-fig99"):
-        chosen(["sovia-fig99"])
 
 
 def test_the_page_and_the_pictures_belong_to_the_medians_beside_them():
@@ -116,14 +107,6 @@ def test_the_page_tells(name, samples, problems, parts):
     assert [part for part in parts if part not in text] == []
 
 
-def test_a_headline_tells_the_best_ratio():
-    figure = chosen(["wsdlite-fig4-7"])[0]
-    best = attrs.evolve(figure, versus=tuple(attrs.evolve(versus, everywhere=False) for versus in figure.versus))
-    papers = [attrs.evolve(PAPERS[-1], figures=(best,))]
-    document = summary(figure, PER_CPU, "a machine", {})
-    assert "| 1 | 4.00 (at 64) | 0.90 to 4.00 |" in page(papers, {figure.full_name: document})
-
-
 def test_guarantees():
     """Kernel TCP meets a latency of 100 us with small blocks only; fastsock with large ones, if it may choose. Each
     line has the hardest guarantee that it can keep, too."""
@@ -144,25 +127,6 @@ def test_guarantees():
     assert table["fastsock with DR"]["200"] == [100e-6]
     samples["kernel TCP"]["1024"] = at(10.0, 123.0)
     assert rate_at_latency(samples)["kernel TCP"]["123"] == [10.0]
-
-
-def test_a_path_that_costs_nothing_leaves_the_user_time():
-    taken = [{"user": 0.01, "system": 0.02}, {"user": 0.01, "system": 0.04}]
-    assert "same block size: 4.0 at 1024." in bound({"kernel TCP": {"1024": taken}})
-    assert bound({"kernel TCP": {"1024": [{"updates": 1.0}]}}) == ""
-
-
-def test_prototype_says_where_a_single_copy_is_ahead():
-    samples = {
-        "ring: two pipelined copies, 2 CPUs": {x: rate("bytes_per_second", 10.0) for x in ("4096", "65536")},
-        "kernel: one copy (process_vm_writev), 2 CPUs": {
-            "4096": rate("bytes_per_second", 5.0),
-            "65536": rate("bytes_per_second", 15.0),
-        },
-    }
-    text = crossing(samples)
-    assert "2 CPUs: kernel: one copy (process_vm_writev) is ahead of the ring at 65536 bytes; at best 1.50x" in text
-    assert "2 CPUs: lent buffer: one copy is nowhere ahead of the ring" in text
 
 
 def test_a_line_that_fails_has_no_figures_and_does_not_stop_the_others():
