@@ -21,23 +21,33 @@ DEADLINE = 110
 
 
 
+def done(*words: object, given: str | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command that has ended; it is `given` this on its stdin."""
+    return subprocess.run(
+        [str(word) for word in words], input=given, env={**os.environ, **variables}, capture_output=True, text=True,
+        timeout=DEADLINE, check=False,
+    )  # fmt: skip
+
+
+def ended_well(*words: object, given: str | None = None, **variables: str) -> str:
+    """What such a command has printed that has nothing to complain about."""
+    ended = done(*words, given=given, **variables)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    return ended.stdout
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With its assertions."""
     folder = tmp_path_factory.mktemp("core")
-    command = [CORE / "compile", folder, "-O1", "-U_FORTIFY_SOURCE", "-Werror"]
-    asserts = {**os.environ, "FASTSOCK_DEBUG": "1"}
-    done = subprocess.run(command, env=asserts, capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert ended_well(CORE / "compile", folder, "-O1", "-U_FORTIFY_SOURCE", "-Werror", FASTSOCK_DEBUG="1") == ""
     return folder / "libfastsock.a"
 
 
 def build(name: str, library: Path, folder: Path, *flags: str) -> Path:
     """A program of tests/native."""
-    subprocess.run(
-        [*COMPILER, *FLAGS, *flags, "-O1", "-g", "-U_FORTIFY_SOURCE", str(NATIVE / f"{name}.c"), str(library),
-         "-pthread", "-o", str(folder / name)],
-        check=True, timeout=DEADLINE,
-    )  # fmt: skip
+    flags = (*FLAGS, *flags, "-O1", "-g", "-U_FORTIFY_SOURCE")
+    ended_well(*COMPILER, *flags, NATIVE / f"{name}.c", library, "-pthread", "-o", folder / name)
     return folder / name
 
 
@@ -45,11 +55,7 @@ def test_each_header_stands_alone() -> None:
     """So that an include says what a file needs, and their order says nothing."""
     for header in sorted(CORE.rglob("*.h")):
         line = f'#include "{header.relative_to(CORE)}"\n'
-        done = subprocess.run(
-            [*COMPILER, *FLAGS, "-fsyntax-only", "-xc", "-"],
-            input=line, capture_output=True, text=True, timeout=DEADLINE, check=False,
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, ""), header
+        ended_well(*COMPILER, *FLAGS, "-fsyntax-only", "-xc", "-", given=line)
 
 
 @pytest.mark.parametrize("standard", ["c11", "gnu11"])
@@ -57,13 +63,10 @@ def test_each_header_stands_alone() -> None:
 def test_the_public_header_goes_with_what_else_a_program_includes(other: str, standard: str) -> None:
     """In either order. (Two of them exclude each other, so the public header has neither.)"""
     ours, theirs = '#include "fastsock.h"\n', f"#include <{other}>\n"
+    flags = (*FLAGS, f"-I{CORE}/include", f"-std={standard}", "-fsyntax-only")
     for lines in (ours + theirs, theirs + ours):
-        done = subprocess.run(
-            [*COMPILER, *FLAGS, f"-I{CORE}/include", f"-std={standard}", "-fsyntax-only", "-xc", "-"],
-            input=lines + "int main(void) { return fs_pid_space() == fs_own_pid_space; }\n",
-            capture_output=True, text=True, timeout=DEADLINE, check=False,
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, ""), lines
+        program = lines + "int main(void) { return fs_pid_space() == fs_own_pid_space; }\n"
+        ended_well(*COMPILER, *flags, "-xc", "-", given=program)
 
 
 TURNS = """
@@ -120,15 +123,13 @@ def shipped_flags() -> list[list[str]]:
 
 
 def compiled(statements: str, flags: list[str]) -> subprocess.CompletedProcess[str]:
-    command = [*COMPILER, *flags, f"-I{CORE}", "-fsyntax-only", "-xc", "-"]
-    program = TURNS % statements
-    return subprocess.run(command, input=program, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    return done(*COMPILER, *flags, f"-I{CORE}", "-fsyntax-only", "-xc", "-", given=TURNS % statements)
 
 
 @pytest.mark.parametrize("flags", shipped_flags(), ids=["extension", "library"])
 def test_what_has_the_right_turn_compiles(flags: list[str]) -> None:
-    done = compiled("\n".join(NEED_A_TURN), [*flags, "-Werror"])
-    assert (done.returncode, done.stderr) == (0, "")
+    found = compiled("\n".join(NEED_A_TURN), [*flags, "-Werror"])
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("statement", NEED_A_TURN, ids=lambda statement: re.search(r"fs_\w+", statement)[0])
@@ -136,40 +137,46 @@ def test_what_has_the_wrong_turn_does_not_compile(statement: str) -> None:
     wrong = TURN.sub(lambda turn: turn[0].replace(turn[1], OTHERS[turn[1]]), statement)
     assert wrong != statement
     for flags in shipped_flags():
-        done = compiled(wrong, flags)
-        assert done.returncode != 0, wrong
-        assert re.search(r"incompatible[- ]pointer[- ]type", done.stderr), done.stderr
+        found = compiled(wrong, flags)
+        assert found.returncode != 0, wrong
+        assert re.search(r"incompatible[- ]pointer[- ]type", found.stderr), found.stderr
 
 
 def test_an_event_of_the_other_direction_does_not_compile() -> None:
     assert compiled("fs_change_sending(sender, FS_EV_HOLD);", FLAGS).returncode == 0
-    done = compiled("fs_change_sending(sender, FS_EV_COLLECT);", FLAGS)
-    assert done.returncode != 0
-    assert "enum-conversion" in done.stderr
+    found = compiled("fs_change_sending(sender, FS_EV_COLLECT);", FLAGS)
+    assert found.returncode != 0
+    assert "enum-conversion" in found.stderr
 
 
 def test_the_library_needs_the_c_library_alone(library: Path, tmp_path: Path) -> None:
     """All of it is linked into a program that calls nothing."""
-    whole = ["-Wl,--whole-archive", str(library), "-Wl,--no-whole-archive", "-pthread"]
-    done = subprocess.run(
-        [*COMPILER, "-xc", "-", "-xnone", *whole, "-o", str(tmp_path / "program")],
-        input="int main(void) { return 0; }", capture_output=True, text=True, timeout=DEADLINE, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert subprocess.run([tmp_path / "program"], timeout=DEADLINE, check=False).returncode == 0
+    whole = ["-Wl,--whole-archive", library, "-Wl,--no-whole-archive", "-pthread"]
+    program = "int main(void) { return 0; }"
+    ended_well(*COMPILER, "-xc", "-", "-xnone", *whole, "-o", tmp_path / "program", given=program)
+    ended_well(tmp_path / "program")
 
 
-def test_a_program_in_c_drives_connections(library: Path, tmp_path: Path) -> None:
-    source = ROOT / "tests/native/front.c"
-    includes = [f"-I{CORE}/include", f"-I{CORE}"]
-    program = tmp_path / "front"
-    subprocess.run(
-        [*COMPILER, *FLAGS, "-O1", "-g", *includes, str(source), str(library), "-pthread", "-o", str(program)],
-        check=True, timeout=DEADLINE,
-    )  # fmt: skip
-    done = subprocess.run([program, "1"], capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"[1-9]\d* rounds: [1-9]\d* bytes on the ring", done.stdout)
+PROGRAMS = {
+    **dict.fromkeys(("connection", "failures", "life", "search", "sets", "strangers"), (
+        "3", r"(rounds|runs), [1-9]\d* (bytes|failures|calls)",
+    )),
+    **dict.fromkeys(("crashes", "killed"), ("2", r"rounds, [1-9]\d* killed")),
+    "front": ("1", r"rounds: [1-9]\d* bytes on the ring"),
+    "acks": ("1", r"rounds, [1-9]\d* ACKs"),
+    "bells": ("0", "rounds"),
+    "moments": ("0", r"rounds, [1-9]\d* moments"),
+    "copies": ("0", "copies"),
+}  # fmt: skip
+"""Programs of tests/native (each says at its head what it is about), for how many seconds, and what they tell."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Path) -> None:
+    seconds, told = PROGRAMS[name]
+    program = build(name, library, tmp_path, f"-I{CORE}/include")
+    said = ended_well(program, *([seconds] if name != "copies" else []))
+    assert re.search(rf"^[1-9]\d* {told}", said, re.MULTILINE), said
 
 
 # ---- calls of the system -------------------------------------------------------------------------------------
@@ -185,11 +192,8 @@ HARMLESS = re.compile(
 
 def names_in(objects: Path, which: str) -> dict[str, set[str]]:
     """Of each object file in an archive, the names that it defines or that it needs."""
-    done = subprocess.run(
-        ["nm", "-P", "-A", which, str(objects)], capture_output=True, text=True, check=True, timeout=DEADLINE
-    )
     found: dict[str, set[str]] = defaultdict(set)
-    for file, name in re.findall(r"^.*\[(.*)\]: (\S+)", done.stdout, re.MULTILINE):
+    for file, name in re.findall(r"^.*\[(.*)\]: (\S+)", ended_well("nm", "-P", "-A", which, objects), re.MULTILINE):
         found[file].add(name)
     return found
 
@@ -217,22 +221,10 @@ def test_a_call_past_the_table_is_found(library: Path, tmp_path: Path) -> None:
         "int64_t stray(int fd, void *into) { return fs_now() + recv(fd, into, 1, 0) + fs_system.close(fd); }\n"
         "void *strayed(void) { return malloc((size_t)getpid()); }\n"
     )
-    subprocess.run(
-        [*COMPILER, *FLAGS, "-c", str(source), "-o", str(tmp_path / "stray.o")], check=True, timeout=DEADLINE
-    )
+    ended_well(*COMPILER, *FLAGS, "-c", source, "-o", tmp_path / "stray.o")
     objects.write_bytes(library.read_bytes())
-    subprocess.run(["ar", "rs", str(objects), str(tmp_path / "stray.o")], check=True, timeout=DEADLINE)
+    ended_well("ar", "rs", objects, tmp_path / "stray.o")
     assert calls_past_the_table(objects) == {"stray.o": {"recv", "malloc"}}
-
-
-@pytest.mark.parametrize("name", ["connection", "failures", "life", "search", "sets", "strangers"])
-def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Path) -> None:
-    """Connections whose ends move, leave, fork, close and die under load; how long one lives; calls of the system
-    that fail, while connections live and while they look for each other; and those that a stranger makes block."""
-    program = build(name, library, tmp_path)
-    done = subprocess.run([program, "3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert re.search(r"^[1-9]\d* (rounds|runs), [1-9]\d* (bytes|failures|calls)", done.stdout, re.MULTILINE)
 
 
 LAST_CALL = "    CALL(long, sysconf, -1, (int what), (what))\n"
@@ -250,17 +242,13 @@ def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
         table.read_text().replace(LAST_CALL, f"{LAST_CALL[:-1]} \\\n    CALL(int, fsync, -1, (int fd), (fd))\n")
     )
     leave.write_text(leave.read_text().replace(closes, closes.replace("fs_system.close(fd);", "")))
-    subprocess.run([core / "compile", tmp_path / "built", "-O0"], check=True, timeout=DEADLINE)
+    ended_well(core / "compile", tmp_path / "built", "-O0")
 
     def fails(folder: Path, built: Path, *arguments: str) -> tuple[int, str]:
         flags = [*FLAGS[:-1], f"-I{folder}", "-O1", "-U_FORTIFY_SOURCE", "-pthread"]
-        subprocess.run(
-            [*COMPILER, *flags, str(NATIVE / "failures.c"), str(built), "-o", str(program)],
-            check=True,
-            timeout=DEADLINE,
-        )
-        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=DEADLINE, check=False)
-        return done.returncode, done.stdout + done.stderr
+        ended_well(*COMPILER, *flags, NATIVE / "failures.c", built, "-o", program)
+        found = done(program, *arguments)
+        return found.returncode, found.stdout + found.stderr
 
     def round_of(folder: Path, name: str) -> str:
         """The first such call of the program in the variant that leaves, with its first error."""
@@ -276,24 +264,15 @@ def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
     assert "the scenario never calls fsync" in said
 
 
-def test_copies_into_and_out_of_the_ring(library: Path, tmp_path: Path) -> None:
-    program = build("copies", library, tmp_path)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert re.search(r"^[1-9]\d* copies", done.stdout, re.MULTILINE)
-
-
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="there are no copies but memcpy's")
 @pytest.mark.parametrize("level", ["-O2", "-O3"])
 def test_the_copy_in_vectors_is_none_of_memcpy(level: str, tmp_path: Path) -> None:
     """A compiler that sees a loop which copies may call memcpy."""
     compiled = tmp_path / "copy.o"
-    subprocess.run(
-        [*COMPILER, *FLAGS, level, "-c", str(CORE / "base/copy.c"), "-o", str(compiled)], check=True, timeout=DEADLINE
-    )
-    done = subprocess.run(["nm", "-P", compiled], capture_output=True, text=True, check=True, timeout=DEADLINE)
-    assert re.search(r"^fs_copy_in_vectors T", done.stdout, re.MULTILINE)
-    assert not re.search(r"mem(cpy|move)", done.stdout)
+    ended_well(*COMPILER, *FLAGS, level, "-c", CORE / "base/copy.c", "-o", compiled)
+    names = ended_well("nm", "-P", compiled)
+    assert re.search(r"^fs_copy_in_vectors T", names, re.MULTILINE)
+    assert not re.search(r"mem(cpy|move)", names)
 
 
 def test_payload_is_copied_by_fs_copy_alone() -> None:
@@ -310,40 +289,8 @@ def test_payload_is_copied_by_fs_copy_alone() -> None:
     assert [copy for copy in lengths if not re.fullmatch(r"\d+|sizeof .*|count\)", copy[2])] == []
 
 
-def test_a_sender_with_a_limit_gets_each_ack_alone(library: Path, tmp_path: Path) -> None:
-    """Also where the receiver's side posts at the same time, with the ACK in its descriptor."""
-    program = build("acks", library, tmp_path)
-    done = subprocess.run([program, "1"], capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert re.search(r"^[1-9]\d* rounds, [1-9]\d* ACKs", done.stdout, re.MULTILINE)
-
-
 def test_an_ack_that_is_late_is_found(library: Path, tmp_path: Path) -> None:
-    """The test above passes on what it does not see."""
-    program = build("acks", library, tmp_path, "-DNO_LIMIT")
-    done = subprocess.run([program, "0"], capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert done.returncode == 1
-    assert "the sender has posted 1, all was taken, and it is told of 0" in done.stderr
-
-
-def test_who_sleeps_on_a_bell_hears_of_everything(library: Path, tmp_path: Path) -> None:
-    program = build("bells", library, tmp_path)
-    done = subprocess.run([program, "0"], capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert re.search(r"^[1-9]\d* rounds", done.stdout, re.MULTILINE)
-
-
-def test_what_comes_between_two_steps_of_a_call(library: Path, tmp_path: Path) -> None:
-    program = build("moments", library, tmp_path)
-    done = subprocess.run([program, "0"], capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert re.search(r"^[1-9]\d* rounds, [1-9]\d* moments", done.stdout, re.MULTILINE)
-
-
-@pytest.mark.parametrize("name", ["crashes", "killed"])
-def test_whoever_is_killed_in_the_middle_of_a_turn_is_mended(name: str, library: Path, tmp_path: Path) -> None:
-    """At each store of the ring, with and without limits to its buffers; and at calls of the system."""
-    program = build(name, library, tmp_path)
-    done = subprocess.run([program, "2"], capture_output=True, text=True, timeout=DEADLINE, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert re.search(r"^[1-9]\d* rounds, [1-9]\d* killed", done.stdout, re.MULTILINE)
+    """The program passes on what it does not see."""
+    found = done(build("acks", library, tmp_path, "-DNO_LIMIT"), "0")
+    assert found.returncode == 1
+    assert "the sender has posted 1, all was taken, and it is told of 0" in found.stderr

@@ -167,19 +167,6 @@ static void *receive_stream(void *argument) {
     return NULL;
 }
 
-/* Two ends of a TCP connection over the loopback. */
-static void connect_ends(int fds[2]) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    check(listener >= 0 && bind(listener, (struct sockaddr *)&address, size) == 0 && listen(listener, 1) == 0 &&
-              getsockname(listener, (struct sockaddr *)&address, &size) == 0 &&
-              connect(fds[0], (struct sockaddr *)&address, size) == 0 && (fds[1] = accept(listener, NULL, NULL)) >= 0,
-          "a connection: %m");
-    close(listener);
-}
-
 static struct fs_counters run_round(uint64_t *random) {
     static const uint32_t windows[] = {1, 2, 4, 32}, chunks[] = {1024, 4096, FS_CHUNK_MAX};
     uint32_t window = windows[below(random, 4)], chunk = chunks[below(random, 3)];
@@ -188,7 +175,7 @@ static struct fs_counters run_round(uint64_t *random) {
     struct fs_counters totals = {0};
     int fds[2];
     format_region(&map, window, chunk);
-    connect_ends(fds);
+    connect_pair(fds);
     fs_poll_ns = below(random, 2) * 20000;
     fs_front.keeps_apart = (int)below(random, 2);
     take_front();
@@ -237,7 +224,7 @@ static void break_pipe(void) {
     int fds[2];
     signal(SIGPIPE, count_signal);
     format_region(&map, 4, 1024);
-    connect_ends(fds);
+    connect_pair(fds);
     take_front();
     check(fs_open_connection(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
     drop_front();
@@ -272,7 +259,7 @@ static void sleep_late(int attaches) {
     char byte;
     int fds[2];
     format_region(&map, 4, 1024);
-    connect_ends(fds);
+    connect_pair(fds);
     take_front();
     check(fs_open_connection(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
     drop_front();

@@ -7,6 +7,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -182,6 +183,24 @@ static inline int open_descriptors(void) {
     while (readdir(all)) count++;
     closedir(all);
     return count;
+}
+
+/* Two ends of a TCP connection on the loopback interface. */
+static inline void connect_pair(int fds[2]) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, came;
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    check(listener >= 0 && bind(listener, (struct sockaddr *)&address, size) == 0 && listen(listener, 8) == 0 &&
+          getsockname(listener, (struct sockaddr *)&address, &size) == 0, "listening: %m");
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    check(fds[0] >= 0 && connect(fds[0], (struct sockaddr *)&address, size) == 0, "connecting: %m");
+    check(getsockname(fds[0], (struct sockaddr *)&address, &size) == 0, "getsockname: %m");
+    for (;; close(fds[1])) { /* until it is our own end that has come, and not a stranger */
+        fds[1] = accept4(listener, (struct sockaddr *)&came, &size, SOCK_CLOEXEC);
+        check(fds[1] >= 0, "accepting: %m");
+        if (came.sin_port == address.sin_port) break;
+    }
+    close(listener);
 }
 
 #endif

@@ -34,8 +34,7 @@ struct number {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field)}
 
 const struct number layout[] = {
-    CONSTANT(FS_VERSION), CONSTANT(FS_OOB), CONSTANT(FS_FIN), CONSTANT(FS_RESET), CONSTANT(FS_BACK), CONSTANT(FS_ASLEEP),
-    CONSTANT(FS_WAITS), CONSTANT(FS_HURRY), CONSTANT(FS_EDGES),
+    CONSTANT(FS_VERSION), CONSTANT(FS_OOB), CONSTANT(FS_FIN), CONSTANT(FS_RESET), CONSTANT(FS_BACK),
     SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor),
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
     FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_half, acked), FIELD(fs_half, fin),
@@ -112,21 +111,12 @@ void end_acknowledge(struct end *end) { fs_acknowledge(&end->vi, &end->own.recei
 int end_take_credits(struct end *end) { return fs_take_credits(&end->vi, &end->own.sender); }
 void end_seal(struct end *end) { fs_seal(&end->vi, &end->own.sender); }
 void end_limit(struct end *end, uint32_t send_limit) { end->own.sender.send_limit = send_limit; }
-void end_oob_inline(struct end *end, int is_inline) { end->vi.oob_inline = is_inline; }
 int end_waiting(struct end *end) { return fs_waiting(&end->vi); }
 int end_readable(struct end *end) { return fs_readable(&end->vi); }
 int end_writable(struct end *end) { return fs_writable(&end->vi, &end->own.sender); }
-int end_left_unread(struct end *end) { return fs_left_unread(&end->vi); }
 size_t end_available(struct end *end, size_t enough) { return fs_available(&end->vi, enough); }
-int end_arm_receiver(struct end *end) { return fs_arm_receiver(&end->vi, FS_ASLEEP); }
-void end_disarm_receiver(struct end *end) { fs_disarm_receiver(&end->vi, FS_ASLEEP); }
-int end_wakes_receiver(struct end *end) { return (int)fs_wakes_receiver(&end->vi, &end->own.sender); }
-int end_arm_sender(struct end *end, uint32_t how) { return fs_arm_sender(&end->vi, &end->own.sender, how); }
-uint32_t end_answer_sender(struct end *end) { return fs_answer_sender(&end->vi, &end->own.receiver, 0); }
 int end_count_ring(struct end *end) { return fs_count_ring(&end->vi, &end->own.sender); }
-void end_count_plug(struct end *end, uint32_t bytes) { fs_count_plug(&end->vi, &end->own.sender, bytes); }
 uint32_t end_hush(struct end *end) { return fs_hush(&end->vi, &end->own.receiver); }
-uint32_t end_peer_doorbell(struct end *end) { return fs_peer_doorbell(&end->vi); }
 
 const char *end_violation(struct end *end) { return end->vi.violation; }
 int end_oob_byte(struct end *end) { return end->own.receiver.oob_waiting ? end->own.receiver.oob_byte : -1; }
@@ -143,7 +133,6 @@ static struct fs_lock *lock_of(struct fs_side *side, int sends) { return sends ?
 
 int turn_try(struct fs_side *side, int sends) { return fs_try_lock(lock_of(side, sends), (uint32_t)getpid()); }
 void turn_end(struct fs_side *side, int sends) { fs_unlock(lock_of(side, sends)); }
-void turn_keep(struct fs_side *side, int sends) { fs_keep(lock_of(side, sends)); }
 uint32_t turn_word(struct fs_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
 
 /* Doorbell bytes that the side counted as rung, and for which the kernel had no room at that time. In the turn to send. */
