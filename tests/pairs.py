@@ -76,6 +76,14 @@ def socket_class(facade: bool) -> type[socket.socket]:
     return importlib.import_module("fastsock").socket if facade else KernelSocket
 
 
+def listening(facade: bool = True, backlog: int = 8) -> socket.socket:
+    """A socket of fastsock's or of the stdlib's that listens at a free port."""
+    sock = socket_class(facade)()
+    sock.bind(("127.0.0.1", 0))
+    sock.listen(backlog)
+    return sock
+
+
 def configured(kind: str) -> contextlib.AbstractContextManager[Any]:
     """The settings of a kind, restored on leaving; nothing at all for the kernel's own pair."""
     settings = KINDS[kind].settings

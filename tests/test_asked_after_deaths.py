@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from pairs import eventually, poll_mask, read_exactly
+from pairs import eventually, listening, poll_mask, read_exactly
 from processes import Program, running
 
 import fastsock
@@ -37,14 +37,16 @@ HOLDS = """
 
 @contextlib.contextmanager
 def held(children: str) -> Iterator[tuple[socket.socket, Program]]:
-    with fastsock.configure(move_after=0, meeting_ms=2000), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        with running(HOLDS, listener.getsockname()[1], children) as program, listener.accept()[0] as sock:
-            assert sock.recv(1) == b"."
-            sock.sendall(b".")
-            assert program.line() == "ring"
-            yield sock, program
+    with (
+        fastsock.configure(move_after=0, meeting_ms=2000),
+        listening() as listener,
+        running(HOLDS, listener.getsockname()[1], children) as program,
+        listener.accept()[0] as sock,
+    ):
+        assert sock.recv(1) == b"."
+        sock.sendall(b".")
+        assert program.line() == "ring"
+        yield sock, program
 
 
 SENT = {"one": b"childparent", "two": b"childotherparent"}

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import pairs
 import pytest
 from aio.kit import LOOPS, UNTOUCHED
-from pairs import SECONDS, Pair, Task, poll_mask, read_exactly, read_to_eof, until
+from pairs import SECONDS, Pair, Task, fill, listening, make_pair, poll_mask, read_exactly, read_to_eof, until
 from processes import Program, running, settle
 
 import fastsock
@@ -285,13 +285,15 @@ ON_A_LOOP = """
 @contextlib.contextmanager
 def peer_on_ring(program: str = PEER, does: str = "") -> Iterator[tuple[socket.socket, Program]]:
     """Our end, and the program at the other one."""
-    with fastsock.configure(move_after=0), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        with running(program, listener.getsockname()[1], does) as peer, listener.accept()[0] as sock:
-            settle(sock)
-            assert peer.line() == "ring"
-            yield sock, peer
+    with (
+        fastsock.configure(move_after=0),
+        listening() as listener,
+        running(program, listener.getsockname()[1], does) as peer,
+        listener.accept()[0] as sock,
+    ):
+        settle(sock)
+        assert peer.line() == "ring"
+        yield sock, peer
 
 
 GONE = pytest.raises((ConnectionResetError, BrokenPipeError))
@@ -333,3 +335,14 @@ def test_a_blocked_sender_hears_of_a_half_closed_peers_death_and_waits_while_it_
         peer.kill()
         with GONE:
             sending.result()
+
+
+def test_a_pause_of_the_reader_is_no_reason() -> None:
+    """A reader that comes back in time finds the stream on the ring."""
+    with make_pair("ring") as pair:
+        near, far = pair
+        size = fill(near)
+        sender = Task(near.sendall, b"x").until_asleep()
+        assert len(read_exactly(far, size + 1)) == size + 1
+        sender.result()
+        assert fastsock.path_of(near) == fastsock.path_of(far) == fastsock.Path("ring", "both directions")

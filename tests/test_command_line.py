@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from pairs import deadline, until
+from pairs import until
 from processes import running
 from test_seen_from_outside import PAIR
 
@@ -39,10 +39,7 @@ ENABLED = "import fastsock; print(fastsock.is_patched())"
 QUICK = ["bench", "--seconds", "0.1"]
 
 
-@pytest.fixture(autouse=True)
-def bounded():
-    with deadline(55):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 def environment(variables):

@@ -3,18 +3,13 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 from crowd import report_of, running, scaled, serving
-from pairs import SECONDS, deadline
+from pairs import SECONDS
 from processes import running as running_with_pairs
 
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(50):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 OTHERS = """

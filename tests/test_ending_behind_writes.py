@@ -5,7 +5,7 @@ Behind a clean end of stream, whichever way the program ends, and whatever carri
 from __future__ import annotations
 
 import pytest
-from pairs import KernelSocket, deadline, payload, read_to_eof
+from pairs import deadline, listening, payload, read_to_eof
 from processes import running, settle
 
 import fastsock
@@ -99,10 +99,7 @@ CASES += [(kind, "kill", 2_000_000, piece) for kind in ("asyncio", "blocking") f
 @pytest.mark.parametrize("path", ["tcp", "ring"])
 @pytest.mark.parametrize(("kind", "end", "size", "piece"), CASES)
 def test_what_was_taken_arrives(kind: str, end: str, size: int, piece: int, path: str) -> None:
-    kind_of_socket = fastsock.socket if path == "ring" else KernelSocket
-    with deadline(60), fastsock.configure(move_after=0), kind_of_socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with deadline(60), fastsock.configure(move_after=0), listening(path == "ring") as listener:
         port = listener.getsockname()[1]
         with running(WRITER, kind, path, end, size, piece, port) as writer:
             sock, _ = listener.accept()

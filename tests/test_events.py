@@ -8,16 +8,12 @@ import sys
 
 import pytest
 from hostile import events
-from pairs import Task, deadline, make_pair, read_exactly
+from pairs import Task, listening, make_pair, read_exactly
 
 import fastsock
 from fastsock import config
 
-
-@pytest.fixture(autouse=True)
-def bounded():
-    with deadline(30):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 def test_paths_are_told_to_who_asks_for_them(caplog):
@@ -37,9 +33,7 @@ def test_a_handler_that_logs_over_a_socket_sends_its_records_and_no_others():
     level, settings = root.level, config.active()
     fastsock.patch(move_after=0, meeting_ms=10_000)
     try:
-        with fastsock.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(1)
+        with listening() as listener:
             handler = logging.handlers.SocketHandler(*listener.getsockname())
             root.addHandler(handler)
             root.setLevel(logging.DEBUG)
@@ -87,28 +81,21 @@ print(*({"logging", "structlog", "asyncio", "ssl"} & (set(sys.modules) - before)
     assert ended.stdout.strip() == ""
 
 
-def test_an_event_without_a_descriptor_to_import_the_logger_with():
-    """It is what tells that descriptors have run out, from within a call that must not fail for it."""
-    program = """if True:
-        import os, resource
-        from fastsock import observability
-        lowest = os.dup(0)
-        os.close(lowest)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, lowest))
-        observability.event(observability.WARNING, "fastsock.stays_on_ring", fd=7)
-    """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
-    assert ended.stderr.startswith("fastsock.stays_on_ring {'fd': 7} (not logged: ")
+NO_LOGGER = {
+    "no descriptor": """
+lowest = os.dup(0)
+os.close(lowest)
+resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, lowest))
+""",
+    "modules out of reach": "sys.path.clear(); sys.path_importer_cache.clear()\n",
+}
 
 
-def test_an_event_of_a_program_that_does_not_find_its_modules_any_more():
-    """It has given up its user or its root directory since."""
-    program = """if True:
-        import sys
-        from fastsock import observability
-        sys.path.clear()
-        sys.path_importer_cache.clear()
-        observability.event(observability.WARNING, "fastsock.stays_on_ring", fd=7)
-    """
+@pytest.mark.parametrize("why", NO_LOGGER)
+def test_an_event_of_a_program_that_cannot_import_the_logger(why):
+    """It may be what tells that descriptors have run out, from within a call that must not fail for it; or the program
+    has given up its user or its root directory since."""
+    program = f"import os, resource, sys\nfrom fastsock import observability\n{NO_LOGGER[why]}"
+    program += "observability.event(observability.WARNING, 'fastsock.stays_on_ring', fd=7)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert ended.stderr.startswith("fastsock.stays_on_ring {'fd': 7} (not logged: ")

@@ -1,6 +1,5 @@
 """Bad input at the rendezvous: a peer that breaks the protocol loses its connection, and nothing else is touched."""
 
-import contextlib
 import fcntl
 import os
 import socket
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from hostile import (
-    FIN,
     SEALS,
     Peer,
     Region,
@@ -155,19 +153,6 @@ def test_bad_hello_resets_its_connection(lie, healthy, caplog):
     until(lambda: holdings() == before, "nothing is left behind")  # some of it is closed by threads of their own
 
 
-def test_region_that_lies_about_slots_and_arena_is_measured_by_its_window(healthy, caplog):
-    with hostile() as peer:
-        peer.knock()
-        memfd = peer.make_region()
-        peer.region["slots"] = peer.region["arena"] = 0xFFFFFFFF
-        hello(peer, memfd)
-        until(peer.victim_consents, "the victim consents")
-        peer.move()
-        peer.post()
-        assert peer.victim.recv(4) == b"ring"
-        assert not violations(caplog)
-
-
 @pytest.mark.parametrize("field", ["magic", "version", "window", "chunk"])
 def test_region_spoilt_between_the_answer_and_the_move(publishes, field, healthy, caplog):
     before = holdings_at_rest()
@@ -202,27 +187,6 @@ def test_descriptors_with_an_empty_hello_are_closed(healthy):
         assert reader.result() == b""
         os.close(gate[0])
         until(lambda: open_descriptors() <= before, "the visitor's own descriptor is closed behind those that it sent")
-
-
-def test_descriptors_with_a_hello_for_an_old_region_are_closed(healthy):
-    with hostile() as peer:
-        peer.meet()
-        peer.move()
-        peer.consent()
-        region_id, old = peer.id, peer.region
-        peer.region.set(peer.side, "fin", FIN)
-        peer.wake()
-        assert peer.victim.recv(1) == b""
-        peer.victim.close()  # parks its mapping
-        with contextlib.closing(Peer(False, window=peer.window, chunk=peer.chunk)) as again:
-            again.knock()
-            exit_, entry = os.pipe()
-            again.id, again.region = region_id, None
-            again.say_hello([entry], reuse=1, size=old.size)
-            os.close(entry)
-            reader = Task(os.read, exit_, 1)
-            assert reader.result() == b""
-            os.close(exit_)
 
 
 # ---- silent and absent peers

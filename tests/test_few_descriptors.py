@@ -37,9 +37,7 @@ STAYS = fastsock.Path("tcp", "out of memory or descriptors")
 SERVER = """
     import resource
     limit, count = int(sys.argv[1]), int(sys.argv[2])
-    listener = fastsock.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(count)
+    listener = listening(backlog=count)
     listener.settimeout(SECONDS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     waits, sockets = select.epoll(), {}
@@ -157,9 +155,7 @@ MOVES_ONE = """
     import resource
     limit = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    listener = fastsock.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(1)
+    listener = listening()
     near = connect(listener.getsockname()[1])
     far = listener.accept()[0]
     with fastsock.configure(move_after=0):

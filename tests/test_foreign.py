@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from pairs import SECONDS, Task, make_pair, payload, read_exactly, read_to_eof
+from pairs import SECONDS, Task, listening, payload, read_exactly
 from processes import running
 
 import fastsock
@@ -69,26 +69,9 @@ def test_both_kinds_of_client_at_once() -> None:
         assert [task.result() for task in tasks] == [("ring", "ring"), ("tcp", "tcp")] * 4
 
 
-def test_no_byte_of_ours_in_a_plain_peers_stream() -> None:
-    """Whatever the facade does on its side, a raw reader sees what was sent and nothing else."""
-    with make_pair("kernel-facade") as (ours, plain):
-        sent = b""
-        for number in range(500):
-            piece = payload(number % 37 + 1, number)
-            ours.sendall(piece)
-            ours.fileno()
-            plain.sendall(b"x")
-            assert ours.recv(1) == b"x"
-            sent += piece
-        ours.shutdown(socket.SHUT_WR)
-        assert read_to_eof(plain) == sent
-
-
 def test_fastsock_client_of_a_c_peer_that_takes_the_descriptor() -> None:
     """The accepted descriptor is given to a process that knows nothing of fastsock."""
-    with fastsock.configure(move_after=0), fastsock.socket() as listener, fastsock.socket() as near:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
+    with fastsock.configure(move_after=0), listening() as listener, fastsock.socket() as near:
         near.connect(listener.getsockname())
         with listener.accept()[0] as far, subprocess.Popen(["cat"], stdin=far.fileno(), stdout=far.fileno()) as cat:
             far.close()

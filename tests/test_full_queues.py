@@ -90,9 +90,7 @@ WITHOUT_PAGES = """
 
 
 SENDS_AT_ONCE = """
-    with fastsock.configure(meeting_ms=2000), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with fastsock.configure(meeting_ms=2000), listening() as listener:
         say(listener.getsockname()[1])
         sock, _ = listener.accept()
         sock.settimeout(SECONDS)
@@ -154,9 +152,7 @@ INHERITED = """
                 self.transport.write(data) if data == b"move" else got.set_result(data)
         await asyncio.get_running_loop().connect_accepted_socket(Echo, sock)
         say((await got).decode())
-    with fastsock.configure(poll_us=0, move_after=0), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with fastsock.configure(poll_us=0, move_after=0), listening() as listener:
         say(listener.getsockname()[1])
         sock, _ = listener.accept()
         sock.settimeout(0.3)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pairs import KernelSocket, bind_beside, deadline, make_pair, number_of, payload, read_exactly
+from pairs import KernelSocket, bind_beside, deadline, listening, make_pair, number_of, payload, read_exactly
 from steps import STEPS
 
 import fastsock
@@ -72,9 +72,7 @@ def test_handed_out_at_every_step_at_both_ends(kind: str, below: bool, way: str)
         for at_near in range(len(STEPS)):
             for at_far in range(len(STEPS)):
                 with contextlib.ExitStack() as stack:
-                    listener = stack.enter_context(cls())
-                    listener.bind(("127.0.0.1", 0))
-                    listener.listen()
+                    listener = stack.enter_context(listening(cls is not KernelSocket))
                     sock = stack.enter_context(cls())
                     bind_beside(sock, listener.getsockname()[1], below)
                     sock.connect(listener.getsockname())

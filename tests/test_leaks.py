@@ -26,9 +26,7 @@ def report_line():
     numbers = open_descriptors(), mapped_regions(), resident(), connector.memory_used()
     return " ".join(map(str, numbers)).encode()
 
-listener = fastsock.socket()
-listener.bind(("127.0.0.1", 0))
-listener.listen(64)
+listener = listening(backlog=64)
 say(listener.getsockname()[1])
 while True:
     sock, _ = listener.accept()

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 import pytest
-from pairs import SECONDS, KernelSocket, Task, payload, reset, until
-from processes import running
+from pairs import SECONDS, KernelSocket, Task, listening, payload, reset, until
 
 KEY = b"key"
 SETTINGS = {
@@ -205,39 +204,6 @@ def test_how_it_looks(pair: Both) -> None:
     assert (type(near).__name__, type(near).__qualname__) == ("Connection", "Connection")
 
 
-SERVER = """
-    from multiprocessing.managers import BaseManager
-    fastsock.patch()
-    class Manager(BaseManager):
-        pass
-    held = {}
-    Manager.register("table", callable=lambda: held, exposed=["get", "update", "__len__"])
-    server = Manager(("127.0.0.1", 0), b"key").get_server()
-    say(server.address[1])
-    server.serve_forever()
-"""
-
-
-def test_a_manager_is_called_over_the_ring() -> None:
-    client = """
-    from multiprocessing.managers import BaseManager
-    fastsock.patch()
-    class Manager(BaseManager):
-        pass
-    Manager.register("table")
-    manager = Manager(("127.0.0.1", int(sys.argv[1])), b"key")
-    manager.connect()
-    table = manager.table()
-    for number in range(200):
-        table.update({number: number})
-        assert table.get(number) == number
-    say(f"{len(table)} {fastsock.path_of(table._tls.connection).path}")
-    """
-    with running(SERVER) as server, running(client, server.line()) as program:
-        assert program.line() == "200 ring"
-        assert program.wait() == 0
-
-
 def test_a_handler_runs_in_a_poll_and_what_it_raises_leaves_it(pair: Both) -> None:
     """Also what looks like an answer of the poll, or like an error of the connection."""
     near, far = pair
@@ -273,9 +239,7 @@ def test_a_reset_that_a_poll_has_found_is_told(exchanges: int) -> None:
 
     fastsock.patch()
     try:
-        with KernelSocket() as listener:  # a peer without fastsock: the connection looks for it in vain
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
+        with listening(False) as listener:
             accepted = Task(listener.accept)
             with multiprocessing.connection.Client(listener.getsockname()) as near, accepted.result()[0] as far:
                 for _ in range(exchanges):

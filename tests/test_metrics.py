@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from pairs import deadline, make_pair
+from pairs import make_pair
 from processes import FASTSOCK, Server, command
 
 import fastsock
@@ -15,10 +15,7 @@ ROOT = Path(__file__).parent.parent
 LEFT_OUT = ("fallback_reasons", "connections_tcp", "poll_ns", "poll_unpaid_ns")  # in other units, or in a sum
 
 
-@pytest.fixture(autouse=True)
-def bounded():
-    with deadline(40):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 def distinct() -> fastsock.Stats:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from counting import counter
-from pairs import number_of
+from pairs import listening, number_of
 from processes import ended
 
 import fastsock
@@ -58,9 +58,7 @@ def opened() -> Iterator[contextlib.ExitStack]:
 
 def connection(opened: contextlib.ExitStack) -> tuple[fastsock.socket, fastsock.socket]:
     """Both ends in this process, of which nobody has asked anything."""
-    listener = opened.enter_context(fastsock.socket())
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
+    listener = opened.enter_context(listening())
     client = opened.enter_context(fastsock.socket())
     client.connect(listener.getsockname())
     server, _ = listener.accept()
@@ -115,9 +113,7 @@ def test_a_number_that_c_code_has_closed_is_the_connection_that_has_it_now(opene
 
 
 def test_a_new_connection_does_not_take_up_what_had_its_number_before(opened: contextlib.ExitStack) -> None:
-    listener = opened.enter_context(fastsock.socket())
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
+    listener = opened.enter_context(listening())
     gone = fastsock.socket()
     gone.connect(listener.getsockname())
     number = number_of(gone)

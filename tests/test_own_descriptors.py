@@ -64,9 +64,7 @@ def test_a_file_that_takes_the_number_of_an_eventfd_is_left_alone(how: str) -> N
     CLOSES = {how!r}
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     fastsock.configure(poll_us=0).__enter__()
-    listener = fastsock.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
+    listener = listening()
     say(listener.getsockname()[1])
     sock = listener.accept()[0]
     settle(sock, leads=False)

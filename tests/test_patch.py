@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 from hostile import events
-from pairs import SECONDS, KernelSocket, deadline, move, path_of, payload, read_exactly, until
+from pairs import SECONDS, KernelSocket, deadline, listening, move, path_of, payload, read_exactly, until
 from processes import running
 
 import fastsock
@@ -145,9 +145,7 @@ def test_methods_captured_before(patched):
 
 
 def test_late_patch_leaves_existing_sockets():
-    with KernelSocket() as early:
-        early.bind(("127.0.0.1", 0))
-        early.listen(1)
+    with listening(False) as early:
         fastsock.patch(move_after=0)
         with socket.create_connection(early.getsockname()) as near, early.accept()[0] as far:
             assert type(near) is fastsock.socket

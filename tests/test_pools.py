@@ -10,9 +10,7 @@ from processes import connect, running, settle
 import fastsock
 
 SERVER = """
-with fastsock.socket() as listener:
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(1)
+with listening() as listener:
     say(listener.getsockname()[1])
     sock, _ = listener.accept()
     settle(sock, leads=False)

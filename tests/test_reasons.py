@@ -9,28 +9,26 @@ from collections.abc import Iterator
 import pytest
 from differential.processes import Gate, forked
 from hostile import Peer, drop_parked, hostile, mapped_regions
-from pairs import SECONDS, KernelSocket, Pair, deadline, path_of, read_exactly, until
+from pairs import SECONDS, KernelSocket, Pair, listening, path_of, read_exactly, until
 from processes import connect, running
 
 import fastsock
 from fastsock import Path, addresses, rendezvous
 from fastsock._native import connector, vi
 
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(50):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 @contextlib.contextmanager
 def pair_of(**settings: object) -> Iterator[Pair]:
     """Two fastsock sockets under settings, on kernel TCP so far."""
-    with fastsock.configure(**settings), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
-            yield Pair(near, far, "midstream")
+    with (
+        fastsock.configure(**settings),
+        listening() as listener,
+        connect(listener.getsockname()[1]) as near,
+        listener.accept()[0] as far,
+    ):
+        yield Pair(near, far, "midstream")
 
 
 def exchange(pair: Pair, rounds: int = 40) -> None:
@@ -98,9 +96,7 @@ def test_a_descriptor_that_may_be_polled_moves_if_wanted(settings):
 
 def test_short_sessions_look_for_their_peer_later():
     """Those with one service: a move does not pay there. One that lives longer moves all the same."""
-    with fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
+    with listening() as listener:
 
         @contextlib.contextmanager
         def session() -> Iterator[Pair]:
@@ -203,6 +199,18 @@ def test_memory_cap_of_the_one_who_makes_the_region():
     with pair_of(move_after=0, memory_cap=0) as pair:
         exchange(pair)
         assert "memory cap reached" in reasons(pair)
+
+
+def test_memory_cap_of_the_one_who_is_sent_the_region():
+    with hostile() as peer, fastsock.configure(memory_cap=0):
+        peer.knock()
+        memfd = peer.make_region()
+        peer.say_hello([memfd])
+        for _ in range(20):
+            peer.chat()
+            time.sleep(0.001)
+        assert peer.region["wakeup"] == 0 or not peer.victim._endpoint.attached
+        assert fastsock.path_of(peer.victim).path == "tcp"
 
 
 def test_memory_cap_counts_what_is_in_memory():
@@ -313,9 +321,7 @@ def test_accept_queue_is_bounded_by_the_backlog():
     """Regions that no connection has taken yet: 128 of them, or the backlog if that is more."""
     source = """
     from hostile import Peer
-    listeners = fastsock.socket()
-    listeners.bind(("127.0.0.1", 0))
-    listeners.listen(140)
+    listeners = listening(backlog=140)
     answers = []
     with fastsock.configure(move_after=0):
         peers = []

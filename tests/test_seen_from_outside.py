@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from pairs import KernelSocket, deadline, make_pair, state_of, until
+from pairs import KernelSocket, make_pair, state_of, until
 from processes import running
 
 from fastsock.rendezvous import REASONS, Reason
@@ -18,9 +18,7 @@ from fastsock.tools import looking
 CORE = Path(__file__).parent.parent / "core"
 
 PAIR = """
-    listener = fastsock.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
+    listener = listening()
     near = fastsock.socket()
     near.connect(listener.getsockname())
     far, _ = listener.accept()
@@ -37,9 +35,7 @@ IDLE = """
     with make_pair("ring"):
         pass  # from then on there is a connection thread
     fastsock.patch(move_after=1000)
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
+    listener = listening()
     near = socket.socket()
     near.connect(listener.getsockname())
     far, _ = listener.accept()
@@ -48,10 +44,7 @@ IDLE = """
 """
 
 
-@pytest.fixture(autouse=True)
-def bounded():
-    with deadline(40):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 def seen(pid: int) -> looking.Process:
@@ -120,9 +113,7 @@ def test_more_connections_than_one_answer_and_one_page_of_the_roll_hold(soft_lim
         with make_pair("ring"):
             pass  # from then on there is a connection thread
         fastsock.patch(move_after=100)
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(100)
+        listener = listening(backlog=100)
         kept = []
         for _ in range(600):
             near = socket.socket()
@@ -151,6 +142,21 @@ def test_more_connections_than_one_answer_and_one_page_of_the_roll_hold(soft_lim
         program.line()
         connections = seen(program.pid).connections
         assert len({connection.inode for connection in connections}) == len(connections) == 800
+
+
+def test_forty_moved_connections_take_more_than_one_answer(soft_limit_raised):
+    source = """
+        import contextlib
+        with contextlib.ExitStack() as kept:
+            for _ in range(20):
+                kept.enter_context(make_pair("ring"))
+            say("all are on the ring")
+            told()
+    """
+    with running(source) as program:
+        program.line()
+        process = seen(program.pid)
+    assert len([each for each in process.connections if each.credits is not None]) == 40
 
 
 @pytest.fixture

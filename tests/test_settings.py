@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 from hostile import drop_parked
-from pairs import Pair, Task, deadline, make_pair, read_exactly, until
+from pairs import Pair, Task, deadline, listening, make_pair, read_exactly, until
 from processes import connect
 
 import fastsock
@@ -213,6 +213,16 @@ def one_way(pair: Pair, count: int) -> None:
         assert pair.far.recv(1) == b"x"
 
 
+def test_delayed_acknowledgement():
+    for settings, expected in (
+        ({"delayed_ack": 0}, 160), ({"ack_threshold": 1}, 160), ({}, 10), ({"ack_threshold": 4}, 40),
+    ):  # fmt: skip
+        with counted(poll_us=0, **settings) as (pair, since):
+            one_way(pair, 160)
+            assert abs(since()["acks_alone"] - expected) <= 2, settings
+            assert since()["acks_piggybacked"] <= 1  # of the move itself
+
+
 def test_piggybacked_acknowledgement():
     with counted() as (pair, since):
         for _ in range(100):
@@ -276,40 +286,45 @@ def test_polling():
 @pytest.mark.parametrize("move_after", [0, 5, 20])
 def test_move_after(move_after):
     """It never moves before that many operations at each end, and does soon afterwards."""
-    with fastsock.configure(move_after=move_after), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+    with (
+        fastsock.configure(move_after=move_after),
+        listening() as listener,
+        connect(listener.getsockname()[1]) as near,
+        listener.accept()[0] as far,
+    ):
 
-            def round_trip() -> bool:
-                one_way(Pair(near, far, ""), 1)
-                one_way(Pair(far, near, ""), 1)
-                return fastsock.path_of(near).path == "ring"
+        def round_trip() -> bool:
+            one_way(Pair(near, far, ""), 1)
+            one_way(Pair(far, near, ""), 1)
+            return fastsock.path_of(near).path == "ring"
 
-            for _ in range(move_after // 2):
-                assert not round_trip()
-            until(round_trip, "it has moved")
+        for _ in range(move_after // 2):
+            assert not round_trip()
+        until(round_trip, "it has moved")
 
 
 def test_meeting_ms():
     """The only operation of each end is on the ring: each waits for the other to join."""
-    with fastsock.configure(move_after=0, meeting_ms=10_000), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
-            received = Task(far.recv, 10)
-            near.sendall(b"first byte")
-            assert received.result() == b"first byte"
-            assert fastsock.path_of(near) == fastsock.Path("ring", "sending")
-            assert fastsock.path_of(far) == fastsock.Path("ring", "receiving")
+    with (
+        fastsock.configure(move_after=0, meeting_ms=10_000),
+        listening() as listener,
+        connect(listener.getsockname()[1]) as near,
+        listener.accept()[0] as far,
+    ):
+        received = Task(far.recv, 10)
+        near.sendall(b"first byte")
+        assert received.result() == b"first byte"
+        assert fastsock.path_of(near) == fastsock.Path("ring", "sending")
+        assert fastsock.path_of(far) == fastsock.Path("ring", "receiving")
 
 
 def test_meeting_ms_is_no_longer_than_it_says():
-    with fastsock.configure(move_after=0, meeting_ms=100), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
-        with connect(listener.getsockname()[1]) as near:
-            began = time.monotonic()
-            for _ in range(1000):
-                near.sendall(b"nobody has accepted")
-            assert 0.1 < time.monotonic() - began < 5
+    with (
+        fastsock.configure(move_after=0, meeting_ms=100),
+        listening() as listener,
+        connect(listener.getsockname()[1]) as near,
+    ):
+        began = time.monotonic()
+        for _ in range(1000):
+            near.sendall(b"nobody has accepted")
+        assert 0.1 < time.monotonic() - began < 5

@@ -1,9 +1,7 @@
 """The documentation site builds without a warning, and its links lead somewhere."""
 
 import importlib.util
-import json
 import re
-import statistics
 import sys
 from pathlib import Path
 
@@ -82,34 +80,6 @@ def test_pictures_are_there_and_have_words_for_those_who_do_not_see_them():
             found.append(target)
             assert (file.parent / target).is_file(), f"{file.name}: {target}"
     assert {"docs/latency.svg", "docs/throughput.svg", "byte.svg"} <= set(found)
-
-
-def test_the_pictures_show_the_figures_beside_them():
-    """The last lines of a picture tell what its figures were taken on: ./dev bench pictures writes both."""
-    taken_on = json.loads((ROOT / "docs/curves.json").read_text())["machine"]
-    for name in ("latency.svg", "throughput.svg"):
-        picture = (ROOT / "docs" / name).read_text()
-        assert taken_on["kernel"] in picture
-        assert taken_on["python"] in picture
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
-def test_the_caption_of_the_pictures_has_their_figures(page):
-    """They are from another machine than the tables: the caption says so, and how far they differ."""
-    curves = json.loads((ROOT / "docs/curves.json").read_text())["curves"]
-
-    def middle(panel, path, size):
-        return statistics.median(curves[panel][path][str(size)])
-
-    near, far = (middle("latency", path, 4) for path in ("fastsock ring", "kernel TCP"))
-    ring, kernel = (middle("bandwidth", path, 65536) for path in ("fastsock ring", "kernel TCP"))
-    text = " ".join((ROOT / page).read_text().split())
-    for said in (
-        f"The ring takes {near * 1e6:.1f} us", f"kernel TCP takes {far * 1e6:.0f} us there",
-        f"{far / near:.0f} times less in the picture", f"kernel TCP carries {kernel / 1e9:.1f} GB/s there",
-        f"the ring {ring / 1e9:.0f} and", f"{ring / kernel:.1f} times as much",
-    ):  # fmt: skip
-        assert said in text, said
 
 
 def test_attributes_of_the_api_page_have_their_own_words():

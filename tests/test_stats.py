@@ -3,16 +3,12 @@
 import attrs
 import pytest
 from hostile import hostile
-from pairs import KernelSocket, Task, deadline, make_pair, payload, read_exactly
+from pairs import KernelSocket, Task, make_pair, payload, read_exactly
 
 import fastsock
 from fastsock import Path, Stats
 
-
-@pytest.fixture(autouse=True)
-def bounded():
-    with deadline(40):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 class Since:

@@ -3,21 +3,16 @@
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
 
 import pytest
 from hostile import HELLO, MAGIC, VERSION
-from pairs import KernelSocket, deadline, until
+from pairs import KernelSocket, until
 from processes import Program, running
-from strangers import BAITS, SENDERS, answers, asked_at, await_answer, send_bait, send_several, stopped, stranger
+from strangers import BAITS, LOOK, SENDERS, answers, asked_at, await_answer, send_bait, send_several, stopped, stranger
 
 from fastsock.tools import looking
 
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(60):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 HELLO_OF_A_STRANGER = HELLO.pack(MAGIC, VERSION, 0, 4096, b"x" * 16)
@@ -104,6 +99,34 @@ def test_a_flood_holds_a_bounded_number_of_threads(sender: str) -> None:
             assert program.line() == "ring"
         await_answer(name)
         until(lambda: (threads_of(program), descriptors_of(program)) == before, "all is given back")
+
+
+def test_what_lies_behind_a_flood_is_answered_though_a_fork_came_meanwhile() -> None:
+    """The next connection thread knows that something is left, which the kernel does not tell a second time."""
+    with running(ASKED) as program, contextlib.ExitStack() as stack:
+        assert program.line() == "moved"
+        name = asked_at(program)
+
+        def ask_often(far: list[socket.socket]) -> None:
+            with KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+                to.connect(name)
+                send_several(to, b"hello", AT_ONCE - 1, far)
+            for _ in range(3):
+                ask(name, "lingers", far)
+
+        asker = stack.enter_context(KernelSocket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        asker.bind("")
+        asker.settimeout(30)
+        with contextlib.ExitStack() as held:
+            before = threads_of(program)
+            with stopped(program):
+                held.enter_context(stranger("same user", ask_often))
+            until(lambda: threads_of(program) == before + AT_ONCE, "all threads are held")
+            asker.sendto(LOOK, name)
+            program.tell()
+            assert program.line() == "forked"
+            assert program.line() == "ring"
+        assert asker.recv(10000)[8:16] == LOOK[8:16]
 
 
 NAMED = FORKS + """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 import sys
 from collections import defaultdict
@@ -14,7 +13,7 @@ from circles import circles
 from processes import ended
 
 import fastsock
-from fastsock import _native, config
+from fastsock import _native
 
 ROOT = Path(fastsock.__file__).parent
 NATIVE = ROOT / "_native"
@@ -379,29 +378,6 @@ def test_stubs_say_what_the_native_modules_are(tmp_path: Path) -> None:
     found = [line for line in done.stdout.splitlines() if not any(why in line for why in STUBTEST_BESIDE_THE_POINT)]
     assert (found, done.stderr) == ([], "")
     assert done.returncode in (0, 1)
-
-
-# ---- what a reader finds -------------------------------------------------------------------------------------
-
-
-def setting_docstrings() -> dict[str, str]:
-    """The string that follows each field of Settings, as editors and the documentation show it."""
-    tree = ast.parse(Path(config.__file__).read_text())
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
-    found = {}
-    for field, after in itertools.pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            found[ast.unparse(field.target)] = str(after.value.value)
-    return found
-
-
-@pytest.mark.parametrize("name", vars(config.Settings()))
-def test_every_setting_has_words_and_a_variable(name: str) -> None:
-    assert setting_docstrings().get(name)
-    variable = f"FASTSOCK_{name.upper()}"
-    with pytest.raises(fastsock.SettingError, match=variable) as caught:
-        config.from_environment(environ={variable: "no such value"})
-    assert caught.value.setting == name
 
 
 # ---- locks -------------------------------------------------------------------------------------------------

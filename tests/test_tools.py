@@ -6,17 +6,13 @@ import re
 import sys
 
 import pytest
-from pairs import deadline, until
+from pairs import until
 from processes import ended, running
 from test_seen_from_outside import IDLE, PAIR
 
 from fastsock.tools import checks, looking, quickbench, ss, top
 
-
-@pytest.fixture(autouse=True)
-def bounded():
-    with deadline(50):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 def run(*words, **variables):

@@ -4,10 +4,8 @@ import contextlib
 import ctypes
 import fcntl
 import os
-import signal
 import socket
 import struct
-from collections.abc import Iterator
 
 import pytest
 from hostile import (
@@ -21,16 +19,12 @@ from hostile import (
     hostile,
     violations,
 )
-from pairs import SECONDS, KernelSocket, deadline, until
+from pairs import SECONDS, KernelSocket, listening, until
 
 import fastsock
 from fastsock import addresses
 
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(40):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 def test_name_held_by_somebody_else_leaves_kernel_tcp():
@@ -69,32 +63,36 @@ def test_visitor_of_another_user_is_not_answered(caplog):
         assert not violations(caplog)
 
 
+@LATER_IN_3_12
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_name_held_by_another_user_is_not_believed():
-    with hostile(publishes=True) as peer, KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as holder:
+@pytest.mark.parametrize("trust", ["user", "any"])
+def test_another_user_may_hold_a_name_but_gets_nothing_there(trust: str) -> None:
+    """The seeker sends its hello, with the connection, only to the user that the other end belongs to."""
+    with fastsock.configure(trust=trust), hostile(publishes=True) as peer:
         exit_, entry = os.pipe()
 
         def hold() -> None:
-            holder.bind(peer.name)
-            holder.listen(1)
-            os.write(entry, b"!")
-            signal.pause()
+            with KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as holder:
+                holder.bind(peer.name)
+                holder.listen(1)
+                os.write(entry, b"!")
+                visitor = holder.accept()[0]
+                visitor.settimeout(20)
+                os.write(entry, visitor.recv(100) or b"nothing")
 
         pid = as_nobody(hold)
         assert os.read(exit_, 1) == b"!"
+
+        def decided() -> bool:
+            peer.chat()
+            return fastsock.path_of(peer.victim) == fastsock.Path("tcp", "peer belongs to another user")
+
+        until(decided, "the victim sees whose name it is")
+        peer.chat()
+        os.waitpid(pid, 0)
+        assert os.read(exit_, 100) == b"nothing"
         os.close(exit_)
         os.close(entry)
-        try:
-
-            def decided() -> bool:
-                peer.chat()
-                return fastsock.path_of(peer.victim) == fastsock.Path("tcp", "peer belongs to another user")
-
-            until(decided, "the victim sees whose name it is")
-            peer.chat()
-        finally:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
 
 
 # ---- a hello is bound to the connection ------------------------------------------------------------------------
@@ -111,9 +109,7 @@ def strangers_proof(kind: str, peer: Peer, stack: contextlib.ExitStack) -> socke
         return proof
     proof = stack.enter_context(KernelSocket())
     if kind == "a connection of its own":
-        listener = stack.enter_context(KernelSocket())
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
+        listener = stack.enter_context(listening(False))
         proof.connect(listener.getsockname())
     return proof
 
@@ -209,37 +205,6 @@ def test_any_user_may_come_but_for_its_own_connection_only(caplog: pytest.LogCap
         peer.post()
         assert peer.victim.recv(4) == b"ring"
         assert not violations(caplog)
-
-
-@LATER_IN_3_12
-def test_any_user_may_hold_a_name_but_gets_nothing_there() -> None:
-    """trust="any": the seeker sends its hello, with the connection, only to the user that the other end belongs to."""
-    if os.geteuid():
-        pytest.skip("only root becomes another user")
-    with fastsock.configure(trust="any"), hostile(publishes=True) as peer:
-        exit_, entry = os.pipe()
-
-        def hold() -> None:
-            with KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as holder:
-                holder.bind(peer.name)
-                holder.listen(1)
-                os.write(entry, b"!")
-                visitor = holder.accept()[0]
-                visitor.settimeout(20)
-                os.write(entry, visitor.recv(100) or b"nothing")
-
-        pid = as_nobody(hold)
-        assert os.read(exit_, 1) == b"!"
-
-        def decided() -> bool:
-            peer.chat()
-            return fastsock.path_of(peer.victim) == fastsock.Path("tcp", "peer belongs to another user")
-
-        until(decided, "the victim sees whose name it is")
-        os.waitpid(pid, 0)
-        assert os.read(exit_, 100) == b"nothing"
-        os.close(exit_)
-        os.close(entry)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])

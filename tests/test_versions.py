@@ -29,7 +29,7 @@ from hostile import (
     on_ring,
     violations,
 )
-from pairs import KernelSocket, Task, deadline, make_pair, read_exactly, until
+from pairs import KernelSocket, Task, deadline, listening, make_pair, read_exactly, until
 
 import fastsock
 from fastsock import rendezvous
@@ -184,9 +184,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_two_processes(seeks: str, publishes: str, programs: dict[str, Path]) -> None:
     """The same versions move, and different ones stay; both lose no byte. Which versions they are is compiled in."""
     name = f"fastsock/test/{os.urandom(8).hex()}"
-    with KernelSocket() as listener, KernelSocket() as near:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
+    with listening(False) as listener, KernelSocket() as near:
         near.connect(listener.getsockname())
         with listener.accept()[0] as far:
             running = [

@@ -20,6 +20,7 @@ from pairs import (
     KernelSocket,
     Pair,
     Task,
+    listening,
     path_of,
     pattern,
     payload,
@@ -36,9 +37,7 @@ pytestmark = pytest.mark.usefixtures("bounded")
 @contextlib.contextmanager
 def other_process(body: Callable[[socket.socket], object]) -> Iterator[tuple[socket.socket, int]]:
     """A connection on the ring whose far end is in a forked process, which runs `body` on it."""
-    with fastsock.configure(move_after=0), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with fastsock.configure(move_after=0), listening() as listener:
 
         def far_end() -> None:
             with fastsock.socket() as far:
@@ -179,9 +178,7 @@ def test_a_bridge_of_a_program_that_ends() -> None:
             pass
         subprocess.Popen(["cat"], stdin=near, stdout=near)
     """
-    with fastsock.configure(move_after=0), fastsock.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with fastsock.configure(move_after=0), listening() as listener:
         program = subprocess.Popen(
             [sys.executable, "-c", script, str(listener.getsockname()[1])], stdout=subprocess.PIPE
         )

@@ -5,7 +5,6 @@ import array
 import contextlib
 import fcntl
 import os
-import random
 import re
 import select
 import signal
@@ -93,35 +92,6 @@ def test_urgent_bytes_in_line_behind_the_way_out_are_all_read(pair: Pair, expose
             raw.send(bytes([byte]), socket.MSG_OOB)
         raw.sendall(b"rest")
     assert read_to_eof(far) == b"abcrest"
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_urgent_bytes_in_a_stream_whose_sender_leaves(pair: Pair, seed: int) -> None:
-    """The urgent bytes are anywhere, before and behind the end of the ring."""
-    chance = random.Random(seed)
-    near, far = pair
-    expose(far, seed % 2 == 0)
-    stream = payload(300_000, seed)
-    leaves = chance.randrange(len(stream))
-
-    def send() -> None:
-        sock, at = near, 0
-        while at < len(stream):
-            if sock is near and at >= leaves:
-                sock = KernelSocket(fileno=near.detach())
-            if chance.random() < 0.1:
-                sock.send(b"!", socket.MSG_OOB)
-            piece = stream[at : at + chance.choice((1, 60, 5000))]
-            sock.sendall(piece)
-            at += len(piece)
-        sock.close()
-
-    sending = Task(send)
-    got = read_to_eof(far)
-    sending.result()
-    # (An urgent byte that a later one follows before it is read is an ordinary one, on TCP.)
-    assert len(got) - got.count(b"!") == len(stream) - stream.count(b"!")
-    assert got.replace(b"!", b"") == stream.replace(b"!", b"")
 
 
 # ---- a bridge -------------------------------------------------------------------------------------------------

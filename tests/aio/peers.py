@@ -25,9 +25,7 @@ if role == "connect":
     sock = cls()
     sock.connect(("127.0.0.1", port))
 else:
-    listener = cls()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
+    listener = listening(cls is not KernelSocket)
     say(listener.getsockname()[1])
     sock = listener.accept()[0]
 for line in sys.stdin:

@@ -7,7 +7,6 @@ import socket
 
 import pytest
 from pairs import SECONDS, KernelSocket, payload, read_exactly
-from processes import running
 
 import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
@@ -44,38 +43,6 @@ async def test_a_client_that_sends_all_before_it_reads(world: World) -> None:
     writer.close()
     await writer.wait_closed()
     server.close()
-
-
-SERVER = """
-import asyncio
-from aio.test_backlogs import World, echo
-
-async def main():
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    say(server.sockets[0].getsockname()[1])
-    await asyncio.get_running_loop().run_in_executor(None, told)
-
-World(sys.argv[1], "ring").new_loop().run_until_complete(main())
-"""
-
-
-CLIENT = f"""
-with fastsock.socket() as sock:
-    sock.settimeout(SECONDS)
-    sock.connect(("127.0.0.1", int(sys.argv[1])))
-    while fastsock.path_of(sock).path != "ring":
-        sock.sendall(b"move")
-        assert sock.recv(4) == b"move"
-    sock.sendall(payload({MUCH}))
-    assert read_exactly(sock, {MUCH}) == payload({MUCH})
-say("all")
-"""
-
-
-def test_a_blocking_client_of_a_loop_in_another_process(loop_kind: str) -> None:
-    with running(SERVER, loop_kind) as server, running(CLIENT, server.line()) as client:
-        assert client.line() == "all"
-        server.tell()
 
 
 @pytest.mark.parametrize("path", ["kernel", "ring"])

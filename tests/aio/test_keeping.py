@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hostile import BACK, LEFT, RETURNING, Peer, on_ring
-from pairs import Task, deadline, payload, read_exactly, until
+from pairs import Task, payload, read_exactly, until
 
 from aio.kit import LOOPS, Recorder, World
 
@@ -16,10 +15,7 @@ PART = 1_234
 """Of what lies unread, sent once more."""
 
 
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(40):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 @pytest.fixture(params=LOOPS)

@@ -110,6 +110,24 @@ async def test_what_is_ready_comes_before_data_sent_earlier_in_the_turn(world: W
 # ---- the number of the socket
 
 
+@everywhere
+async def test_data_comes_behind_what_its_receiver_has_left_for_the_loop(world: World) -> None:
+    """A protocol that answers and leaves a task: the task runs before the protocol is called again."""
+    log: list[str] = []
+    near, far = await world.pair()
+
+    def answer(protocol: Any) -> None:
+        log.append("data")
+        world.loop.call_soon(log.append, "left")
+        protocol.transport.write(b"r")
+
+    far.on("data", answer)
+    near.on("data", lambda protocol: protocol.transport.write(b"q") if len(log) < 400 else None)
+    near.transport.write(b"q")
+    await world.until(lambda: len(log) >= 400)
+    assert log[:400] == ["data", "left"] * 200
+
+
 async def echo(world: World, near: Recorder, far: Recorder, size: int) -> None:
     data = payload(size)
     for sender, receiver in ((near, far), (far, near)):

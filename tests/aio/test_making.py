@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
 
 
@@ -87,6 +86,21 @@ async def test_a_socket_that_was_used_before(world: World) -> None:
     assert far.error is None
 
 
+@everywhere
+async def test_arguments_that_do_not_fit(world: World) -> None:
+    connect = world.loop.create_connection
+    with pytest.raises(ValueError, match="host"):
+        await connect(Recorder)
+    with pytest.raises(ValueError, match="server_hostname"):
+        await connect(Recorder, HOST, 1, server_hostname="x")
+    with pytest.raises(ValueError, match="ssl"):
+        await connect(Recorder, HOST, 1, ssl_handshake_timeout=1)
+    with world.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, pytest.raises(ValueError, match="Stream"):
+        await connect(Recorder, sock=sock)
+    with world.socket() as sock, pytest.raises(ValueError, match="host"):
+        await connect(Recorder, HOST, 1, sock=sock)
+
+
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's socket
 @everywhere
 async def test_a_factory_that_fails(world: World) -> None:
@@ -152,30 +166,27 @@ async def test_wait_closed_waits_for_the_connections(world: World) -> None:
 # ---- loops ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-def test_run(loop: str) -> None:
-    async def main() -> str:
-        running = asyncio.get_running_loop()
-        assert isinstance(running, type(fastsock_loop(loop)).__mro__[1])
-        return "result"
-
-    assert fastsock.run(main(), loop=loop) == "result"
-
-
-def fastsock_loop(kind: str) -> Any:
-    loop = fastsock.new_event_loop(kind)
-    loop.close()
-    return loop
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.14 has deprecated policies
-@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-def test_policy(loop: str) -> None:
-    made = fastsock.EventLoopPolicy(loop).new_event_loop()
-    try:
-        assert type(made) is type(fastsock_loop(loop))
-    finally:
-        made.close()
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python 3.13")
+@pytest.mark.parametrize("loop_kind", ["asyncio"])
+@pytest.mark.parametrize("how", ["close_clients", "abort_clients"])
+@everywhere
+async def test_a_server_ends_its_clients(world: World, how: str) -> None:
+    acceptor = Acceptor()
+    server = await world.server(acceptor)
+    near = [(await world.loop.create_connection(Recorder, HOST, world.port(server)))[1] for _ in range(3)]
+    await accepted(world, acceptor, 3)
+    peers = {protocol.transport.get_extra_info("peername"): protocol for protocol in acceptor.made}
+    for protocol in near:
+        await talk(world, protocol, peers[protocol.transport.get_extra_info("sockname")])
+    for protocol in acceptor.made:
+        protocol.transport.write(b"last")
+    server.close()
+    getattr(server, how)()
+    await asyncio.wait_for(server.wait_closed(), 5)
+    await world.until(lambda: all(protocol.lost for protocol in [*near, *acceptor.made]))
+    if how == "close_clients":
+        assert [bytes(protocol.data) for protocol in near] == [b"last"] * 3
+    assert {type(protocol.error) for protocol in acceptor.made} == {type(None)}
 
 
 def test_nothing_deprecated_but_for_the_policy() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pairs import SECONDS, payload
+from pairs import SECONDS, Task, payload, reset
 
 from aio.kit import HOST, Buffered, Recorder, World, everywhere
 
@@ -117,6 +117,29 @@ async def test_an_exception_ends_the_connection(world: World, kind: Any, event: 
         assert [event for event in far.events if event != "get"] == ["made", "lost"]
 
 
+@everywhere
+async def test_an_exception_in_connection_lost(world: World) -> None:
+    near, far = await world.pair()
+    far.on("lost", fail)
+    near.transport.close()
+    await world.until(lambda: far.lost and near.lost)
+    await world.quiet(0.001)
+    (problem,) = world.take_problems()
+    assert isinstance(problem["exception"], ZeroDivisionError)
+
+
+@everywhere
+async def test_an_os_error_ends_the_connection_without_a_report(world: World) -> None:
+    def fail_like_the_network(_: Any) -> None:
+        raise ConnectionResetError
+
+    near, far = await world.pair()
+    far.on("data", fail_like_the_network)
+    near.transport.write(b"data")
+    await world.until(lambda: far.lost and near.lost)
+    assert isinstance(far.error, ConnectionResetError)
+
+
 @PROTOCOLS
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_a_loop_that_was_interrupted_can_be_run_again(
@@ -169,6 +192,40 @@ def test_a_loop_that_was_interrupted_can_be_run_again(
 
 
 # ---- context -------------------------------------------------------------------------------------------------
+
+@everywhere
+async def test_write_eof_succeeds_however_fast_the_peer_answers_with_a_reset(world: World) -> None:
+    """On uvloop as well, which shuts down behind its callbacks: the kernel's shutdown fails then, since the peer hears
+    of the end in the ring, but what the protocol is told is the reset."""
+
+    def answer(sock: Any) -> bytes:
+        said: bytes = sock.recv(1)
+        reset(sock)
+        return said
+
+    for _ in range(40 if world.loop_kind == "asyncio" else 10):
+        protocol = Recorder()
+        server = await world.server(lambda protocol=protocol: protocol)
+        with world.socket() as sock:
+            await world.loop.run_in_executor(None, sock.connect, (HOST, world.port(server)))
+            await world.until(lambda protocol=protocol: protocol.transport)
+            for _ in range(20 if world.path != "ring" else 1000):
+                sock.sendall(b"ping")
+                assert await world.received(protocol, 4) == b"ping"
+                protocol.transport.write(b"pong")
+                assert await world.loop.run_in_executor(None, sock.recv, 100) == b"pong"
+                if world.path == "ring" and world.on_ring(protocol):
+                    break
+            peer = Task(answer, sock)
+            assert peer.blocks()
+            protocol.transport.write_eof()
+            if world.loop_kind == "uvloop":
+                peer.join(0.1)  # before the loop goes on, where the peer hears of it in the ring
+            assert await world.loop.run_in_executor(None, peer.result) == b""
+            await world.until(lambda protocol=protocol: protocol.lost)
+            assert type(protocol.error) is ConnectionResetError
+        server.close()
+
 
 where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="nowhere")
 

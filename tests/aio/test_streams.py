@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from pairs import payload
 
 import fastsock
@@ -72,21 +71,3 @@ async def test_a_long_stream_with_a_slow_reader(world: World) -> None:
     assert received == data
     assert most < 65536 + 2 * 50_000
     await end(near[1], far[1])
-
-
-@everywhere
-async def test_a_reset_is_an_error_for_reader_and_writer(world: World) -> None:
-    near, far = await streams(world)
-    await on_ring(world, near, far)
-    far[1].transport.pause_reading()
-    near[1].write(b"never read")
-    await world.quiet()
-    far[1].transport.abort()
-    with pytest.raises(ConnectionResetError):
-        await near[0].read()
-    with pytest.raises(ConnectionResetError):
-        await near[1].drain()
-    near[1].close()
-    with pytest.raises(ConnectionResetError):
-        await near[1].wait_closed()
-    await end(far[1])

@@ -183,6 +183,31 @@ async def test_a_failed_write_closes_at_once(world: World) -> None:
 
 
 @everywhere
+async def test_close_ends_reading(world: World) -> None:
+    near, far = await world.pair()
+
+    def close(protocol: Any) -> None:
+        protocol.transport.close()
+
+    far.on("data", close)
+    near.transport.write(payload(4 * MIB))
+    await world.until(lambda: far.lost and near.lost)
+    assert far.pieces == 1
+    assert far.events == ["made", "lost"]
+    assert far.error is None
+    assert near.events.count("lost") == 1
+
+
+@everywhere
+async def test_connection_lost_is_never_called_from_within_close(world: World) -> None:
+    near, far = await world.pair()
+    for protocol, end in ((near, near.transport.close), (far, far.transport.abort)):
+        end()
+        assert protocol.events == ["made"]
+    await world.until(lambda: near.lost and far.lost)
+
+
+@everywhere
 async def test_close_with_unread_bytes_resets_the_peer(world: World) -> None:
     near, far = await world.pair()
     far.transport.pause_reading()

@@ -4,13 +4,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from pairs import Pair, deadline, make_pair, read_exactly, read_to_eof, until
+from pairs import Pair, make_pair, read_exactly, read_to_eof, until
 
-
-@pytest.fixture(autouse=True)
-def bounded() -> Iterator[None]:
-    with deadline(40):
-        yield
+pytestmark = pytest.mark.usefixtures("bounded")
 
 
 @pytest.fixture(params=["kernel", "ring", "midstream"])

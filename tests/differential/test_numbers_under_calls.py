@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from pairs import KINDS, Pair, Task, make_pair, payload, read_exactly, read_to_eof, reset, socket_class
+from pairs import KINDS, Pair, Task, listening, make_pair, payload, read_exactly, read_to_eof, reset, socket_class
 
 pytestmark = pytest.mark.usefixtures("patched")
 
@@ -93,9 +93,7 @@ def test_calls_of_two_threads_hear_of_their_peers_end(kind: str, how: Callable[[
 @HOW
 def test_a_blocked_accept_takes_a_visitor_of_its_own_listener(kind: str, how: Callable[[Pair, Pair], None]) -> None:
     near_facade = KINDS[kind].near_facade
-    with socket_class(near_facade)() as listener, make_pair(kind) as other, socket_class(near_facade)() as visitor:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
+    with listening(near_facade) as listener, make_pair(kind) as other, socket_class(near_facade)() as visitor:
         address = listener.getsockname()
         accepting = Task(listener.accept).until_asleep()
         how(Pair(listener, visitor, kind), other)
@@ -109,9 +107,8 @@ def test_a_blocked_accept_takes_a_visitor_of_its_own_listener(kind: str, how: Ca
 
 @HOW
 def test_a_connect_under_way_does_not_touch_who_has_its_number(kind: str, how: Callable[[Pair, Pair], None]) -> None:
-    with socket.socket() as listener, socket.socket() as first, socket_class(KINDS[kind].near_facade)() as near:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
+    facade = KINDS[kind].near_facade
+    with listening(facade, 0) as listener, socket.socket() as first, socket_class(facade)() as near:
         first.connect(listener.getsockname())  # there is no room for another one
         connecting = Task(near.connect, listener.getsockname()).until_asleep()
         with make_pair(kind) as other:
@@ -124,9 +121,8 @@ def test_a_connect_under_way_does_not_touch_who_has_its_number(kind: str, how: C
 
 
 def test_a_connect_whose_number_is_closed_says_nothing_of_it(kind: str) -> None:
-    with socket.socket() as listener, socket.socket() as first, socket_class(KINDS[kind].near_facade)() as near:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
+    facade = KINDS[kind].near_facade
+    with listening(facade, 0) as listener, socket.socket() as first, socket_class(facade)() as near:
         first.connect(listener.getsockname())
         connecting = Task(near.connect, listener.getsockname()).until_asleep()
         os.close(near.fileno())

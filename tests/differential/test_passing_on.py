@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pairs import KINDS, SECONDS, KernelSocket, Pair, Task, make_pair, payload, read_exactly, read_to_eof
+from pairs import KINDS, SECONDS, KernelSocket, Pair, Task, listening, make_pair, payload, read_exactly, read_to_eof
 
-from differential.processes import configured, forked, socket_class
+from differential.processes import configured, forked
 
 SMALL, LARGE = 1_000, 300_000
 
@@ -291,20 +291,6 @@ def test_both_numbers_go_on(pair: Pair, copy: Callable[[socket.socket], int]) ->
                 assert read_exactly(far, 6) == b"%6d" % turn
 
 
-def test_a_received_descriptor_is_an_ordinary_socket(pair: Pair) -> None:
-    near, far = pair
-    far.sendall(b"unread")
-    with type(near)(fileno=sent_as_fd(near)) as received:
-        near.close()
-        assert received.getpeername() == far.getsockname()
-        assert received.getsockname() == far.getpeername()
-        assert read_exactly(received, 6) == b"unread"
-        for turn in range(100):
-            for sender, receiver in ((far, received), (received, far)):
-                sender.sendall(b"%6d" % turn)
-                assert read_exactly(receiver, 6) == b"%6d" % turn
-
-
 def dump_now(file: "int | socket.socket") -> None:
     faulthandler.dump_traceback(file, all_threads=False)
 
@@ -369,9 +355,7 @@ def test_standard_streams_of_a_program(kind: str, how: str) -> None:
         for line in sys.stdin:
             print(line.strip()[::-1], flush=True)
     """
-    with configured(kind), socket_class(KINDS[kind].far_facade)() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with configured(kind), listening(KINDS[kind].far_facade) as listener:
         command = [sys.executable, "-c", script, str(listener.getsockname()[1]), kind, how]
         with ends_well(subprocess.Popen(command)), listener.accept()[0] as far:
             while read_exactly(far, 4) == b"ping":

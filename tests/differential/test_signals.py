@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from pairs import SECONDS, Pair, Task, payload, read_exactly, when_main_sleeps
+from pairs import Pair, Task, payload, read_exactly, when_main_sleeps
 
 
 class Interrupt(Exception):
@@ -33,28 +33,6 @@ def raise_interrupt() -> None:
     raise Interrupt
 
 
-def interrupt_then(handled: threading.Event, function: Callable[..., object], *args: object) -> Task:
-    """Once the main thread sleeps: signals it, and calls ``function`` after its handler ran."""
-
-    def act() -> None:
-        signal_main()
-        assert handled.wait(SECONDS), "the handler did not run"
-        function(*args)
-
-    return when_main_sleeps(act)
-
-
-@pytest.mark.parametrize("timeout", [None, 20])
-def test_a_receive_resumes(pair: Pair, timeout: float | None) -> None:
-    near, far = pair
-    near.settimeout(timeout)
-    handled = threading.Event()
-    with handler(handled.set):
-        helper = interrupt_then(handled, far.sendall, b"after the signal")
-        assert near.recv(100) == b"after the signal"
-        helper.result()
-
-
 def test_the_handler_may_use_the_connection(pair: Pair) -> None:
     near, far = pair
     echo = Task(lambda: far.sendall(read_exactly(far, 13)))
@@ -63,21 +41,6 @@ def test_the_handler_may_use_the_connection(pair: Pair) -> None:
         assert read_exactly(near, 13) == b"sent from it;"
         helper.result()
     echo.result()
-
-
-@pytest.mark.parametrize("timeout", [None, 20])
-def test_a_handler_that_raises_interrupts_a_receive(pair: Pair, timeout: float | None) -> None:
-    near, far = pair
-    near.settimeout(timeout)
-    with handler(raise_interrupt):
-        helper = when_main_sleeps(signal_main)
-        with pytest.raises(Interrupt):
-            near.recv(100)
-        helper.result()
-    far.sendall(b"unharmed")
-    assert near.recv(100) == b"unharmed"
-    near.sendall(b"both ways")
-    assert far.recv(100) == b"both ways"
 
 
 def test_control_c_interrupts_a_receive(pair: Pair) -> None:

@@ -15,6 +15,7 @@ from pairs import (
     poll_mask,
     read_exactly,
     read_to_eof,
+    until,
 )
 
 WRITERS = 4
@@ -73,6 +74,15 @@ def test_both_directions_with_two_threads_on_each_side(pair: Pair) -> None:
         for reader in readers:
             received.update(reader.result())
         assert received == {1: 300_000, 2: 300_000}
+
+
+def test_waiting_readers_get_a_byte_each_and_then_the_end(pair: Pair) -> None:
+    near, far = pair
+    readers = [Task(near.recv, 1).until_asleep() for _ in range(6)]
+    far.sendall(b"abcd")
+    until(lambda: sum(reader.is_alive() for reader in readers) == 2, "four of them have one")
+    far.close()
+    assert sorted(reader.result() for reader in readers) == [b"", b"", b"a", b"b", b"c", b"d"]
 
 
 def test_closing_does_not_wake_a_waiting_receive(pair: Pair) -> None:

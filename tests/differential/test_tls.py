@@ -163,20 +163,6 @@ def test_non_blocking(pair: Pair, client_context: ssl.SSLContext, server_context
         assert received == payload(SIZE)
 
 
-def test_want_write(pair: Pair, client_context: ssl.SSLContext, server_context: ssl.SSLContext) -> None:
-    client, server = wrap(pair, client_context, server_context)
-    with client, server:
-        client.setblocking(False)
-        sent = 0
-        full = False
-        while not full:
-            try:
-                sent += client.send(bytes(16_384))
-            except ssl.SSLWantWriteError:
-                full = True
-        assert read_exactly(server, sent) == bytes(sent)
-
-
 class Counting(ssl.SSLSocket):
     """A class of the program's own."""
 

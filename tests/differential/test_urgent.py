@@ -5,7 +5,7 @@ import select
 import socket
 
 import pytest
-from pairs import SECONDS, Pair, Task, make_pair, path_of, read_exactly, socket_class
+from pairs import SECONDS, Pair, Task, listening, make_pair, path_of, read_exactly, socket_class
 
 import fastsock
 
@@ -54,9 +54,7 @@ def test_where_it_is_read(pair: Pair, how: str) -> None:
 def test_readiness_of_a_number_that_is_handed_out_behind_an_urgent_byte(on_ring: bool, urgent: int) -> None:
     """Nothing was received before, and what the urgent bytes are counted by makes nothing readable."""
     settings = fastsock.configure(move_after=0, meeting_ms=2000) if on_ring else contextlib.nullcontext()
-    with settings, socket_class(on_ring)() as listener, socket_class(on_ring)() as near:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
+    with settings, listening(on_ring) as listener, socket_class(on_ring)() as near:
         near.connect(listener.getsockname())
         with listener.accept()[0] as far:
             sends = Task(lambda: near.sendall(b"ab"))

@@ -6,12 +6,10 @@ import selectors
 import socket
 from select import EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, POLLERR, POLLHUP, POLLIN, POLLOUT
 
-import pytest
 from pairs import (
     SECONDS,
     Pair,
     Task,
-    eventually,
     fill,
     make_pair,
     names_of,
@@ -207,19 +205,3 @@ def test_oneshot_is_silent_until_armed_again(pair: Pair) -> None:
             assert read_exactly(near, 8) == b"datamore"
             epoll.modify(near, EPOLLIN | EPOLLONESHOT)
             assert nothing_new(epoll)
-
-
-@pytest.mark.parametrize("end", ["connected", "accepted"])
-def test_a_liveness_check_finds_an_idle_connection_alive(pair: Pair, end: str) -> None:
-    sock, peer = pair if end == "connected" else reversed(tuple(pair))
-    for _ in range(50):
-        sock.sendall(b"request")
-        assert peer.recv(100) == b"request"
-        peer.sendall(b"answer")
-        assert sock.recv(100) == b"answer"
-        assert not select.select([sock], [], [], 0)[0], "a pool would throw this connection away"
-        with pytest.raises(BlockingIOError):
-            sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    peer.close()
-    eventually(lambda: len(select.select([sock], [], [], 0)[0]), 1)
-    assert sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
