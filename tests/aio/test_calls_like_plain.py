@@ -317,6 +317,7 @@ def after_the_loop(world: World) -> dict[str, str]:
         warnings.simplefilter("ignore", ResourceWarning)
         outcomes = {name: attempt(call, world.run(make())) for name, call in calls_in(world.loop_kind, closed).items()}
         world.loop = None
+        world.take_problems()  # whose tracebacks hold transports
         gc.collect()
     return outcomes
 
