@@ -262,6 +262,7 @@ async def observe(world: World, state: Callable[..., Awaitable[str]], call: Call
     if not far.lost:
         far.transport.close()
     await world.until(lambda: far.lost)
+    world._closers.clear()  # which would keep all that each connection was sent
     told = sorted(type(problem.get("exception")).__name__ for problem in world.take_problems())
     flow = [event for event in near.events if event not in ("pause", "resume")]
     return (
