@@ -289,3 +289,31 @@ def test_seekers_leave_numbers_for_names(limited: int) -> None:
             assert fastsock.path_of(near) == fastsock.Path("tcp", "looking for the peer")
         with make_pair("ring") as pair:
             assert [path_of(sock) for sock in pair] == ["ring", "ring"]
+
+
+@pytest.mark.parametrize("call", ["accept", "dup", "socket"])
+def test_a_call_that_finds_no_number_gets_one_of_a_meetings(limited: int, call: str) -> None:
+    """A connection looks for its peer, and keeps a socket for that between two operations, however long that is. The
+    program takes all other numbers, and then one more."""
+    with contextlib.ExitStack() as opened, KernelSocket() as listener, fastsock.configure(move_after=0):
+        bind_beside(listener, 32768, below=True)
+        listener.listen(1)
+        near = opened.enter_context(fastsock.socket())
+        bind_beside(near, 32768, below=False)  # the larger port looks for the name
+        near.connect(listener.getsockname())
+        far = opened.enter_context(listener.accept()[0])
+        server = opened.enter_context(fastsock.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(8)
+        for _ in range(8):
+            opened.enter_context(KernelSocket()).connect(server.getsockname())
+        calls: dict[str, Callable[[], socket.socket]] = {
+            "accept": lambda: server.accept()[0], "dup": server.dup, "socket": fastsock.socket
+        }  # fmt: skip
+        for _ in range(3):
+            far.sendall(b"x")
+            assert near.recv(1) == b"x"
+        with all_taken():
+            while (path := fastsock.path_of(near)) == fastsock.Path("tcp", "looking for the peer"):
+                opened.enter_context(calls[call]())  # (a thread may have given back a number of an earlier test)
+        assert path == STAYS

@@ -262,6 +262,7 @@ async def observe(world: World, state: Callable[..., Awaitable[str]], call: Call
     if not far.lost:
         far.transport.close()
     await world.until(lambda: far.lost)
+    world._closers.clear()  # which would keep all that each connection was sent
     told = sorted(type(problem.get("exception")).__name__ for problem in world.take_problems())
     flow = [event for event in near.events if event not in ("pause", "resume")]
     return (
@@ -317,6 +318,7 @@ def after_the_loop(world: World) -> dict[str, str]:
         warnings.simplefilter("ignore", ResourceWarning)
         outcomes = {name: attempt(call, world.run(make())) for name, call in calls_in(world.loop_kind, closed).items()}
         world.loop = None
+        world.take_problems()  # whose tracebacks hold transports
         gc.collect()
     return outcomes
 

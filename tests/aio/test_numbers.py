@@ -125,7 +125,7 @@ async def test_every_step_is_walked(world: World, below: bool) -> None:
         return
     walk = Walk(world, below, None)
     seen: set[int] = set()
-    for _ in range(20):
+    while not seen >= {1, 2, 5}:  # (the time of the test bounds it)
         sides = [Side(len(STEPS), "fileno", inside) for inside in (False, True)]
         await walk.connect(*sides)
         number = 0
@@ -136,7 +136,6 @@ async def test_every_step_is_walked(world: World, below: bool) -> None:
         for side in sides:
             seen |= side.seen
             side.end()
-    assert seen >= {1, 2, 5}
 
 
 SERVER = """

@@ -89,12 +89,12 @@ static void run_connection(int number) {
     step("connection %d begins", number);
     for (int s = 0; s < 2; s++) begin(s, fds[s], name);
     step("connection %d searches", number);
-    double until = seconds_now() + PATIENCE;
+    /* (A name waits for time to pass; who seeks waits for operations, of which it has thousands where nobody is found. Should this never
+     * end, the run's alarm says so.) */
     while (!is_decided(0) || !is_decided(1)) {
         operate(0);
         operate(1);
-        if (is_decided(0) != is_decided(1) || courses[0].operations % 64 == 0) usleep(50);
-        if (seconds_now() > until) violate("nothing is decided");
+        if (is_decided(0) || courses[0].operations % 1024 == 0) usleep(50);
     }
     for (int s = 0; s < 2; s++) {
         int attached = fs_load_relaxed(&ends[s].open) && fs_is_attached(&ends[s].c);

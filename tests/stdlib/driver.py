@@ -10,6 +10,7 @@ runs in the throw-away environment, where spawned children of multiprocessing im
 import collections
 import faulthandler
 import fnmatch
+import gc
 import importlib
 import json
 import os
@@ -124,7 +125,9 @@ def main():
             raise
         record.write(f"test.{module_name}", outcome="absent")
     else:
-        chosen(suite, pattern, record.known).run(record)
+        tests = chosen(suite, pattern, record.known)
+        gc.freeze()  # many tests of asyncio collect garbage a hundred times, and need not look at all of its modules
+        tests.run(record)
     record.write("", outcome="done")
     record.output.close()
 
