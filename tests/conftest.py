@@ -76,7 +76,7 @@ def bounded() -> Iterator[None]:
 
 @pytest.fixture
 def without_spare_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """With them the ring takes as much as TCP, and nobody has to go on in the kernel."""
+    """Of rings whose limit is the window's."""
     import fastsock  # only where it is needed: see pairs
 
     monkeypatch.setenv("FASTSOCK_COMBINE_WHEN_FULL", "0")

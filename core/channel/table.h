@@ -100,13 +100,6 @@ int fs_release_all_parked(void);
 
 /* ---- the connection thread's part ------------------------------------------------------------------------- */
 
-/* The next connection on the ring that `takes` says, under the table lock; NULL: there is none. It does not end before
- * fs_forget_asked. Both take the lock. `left`: how many are to be looked at yet, FS_ALL_ON_RING at first. (From the last one on:
- * who leaves the table meanwhile gives its place to the last one, which has been looked at.) */
-enum { FS_ALL_ON_RING = 1 << 30 };
-struct fs_connection *fs_hold_next(struct fs_answerer *answerer, int *left, int (*takes)(struct fs_asked *));
-void fs_forget_asked(struct fs_answerer *answerer);
-
 /* Withdraws names that nobody claimed. Milliseconds until the next one is due, -1: none. Takes the table lock. */
 int fs_next_deadline(void);
 

@@ -181,6 +181,13 @@ int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t len
         return part;
     }
     part = length > 1 ? post_and_ring(c, sender, data, length - 1, 0) : post_urgent(c, sender, data);
+    if (part == 0) {
+        /* There is no credit, and the peer may read on only when it is told of the urgent byte: that follows in the kernel. */
+        fs_go_back_sending(c, sender, 0);
+        part = fs_send_in_kernel(c, sender, data, length, flags | MSG_OOB);
+        if (!fs_end_turn_to_send(c, sender)) part = FS_VIOLATED;
+        return part;
+    }
     if (!fs_end_turn_to_send(c, sender)) part = -1;
     return part > 0 ? part : part == 0 ? -EAGAIN : FS_VIOLATED;
 }

@@ -152,7 +152,6 @@ struct fs_half {
     fs_word32 bell;                    /* counts wakeups: threads of the receiving side sleep on this word */
     /* receiver's own line: written with every descriptor, so that it must not be one the sender looks at */
     _Alignas(FS_LINE) fs_word32 seen; /* descriptors consumed, ever, without the delay of the ACK */
-    fs_word32 within;                 /* bytes taken of the last one in a spare part that was read in pieces */
 };
 _Static_assert(sizeof(struct fs_half) == 3 * FS_LINE, "three lines, each with one usual writer");
 FS_STANDS_AT(fs_half, fin, 0);
@@ -174,7 +173,6 @@ FS_STANDS_AT(fs_half, limit, 84);
 FS_STANDS_AT(fs_half, settled, 88);
 FS_STANDS_AT(fs_half, bell, 92);
 FS_STANDS_AT(fs_half, seen, 128);
-FS_STANDS_AT(fs_half, within, 132);
 
 /* Packet WAKEUP: the publisher's answer in the meeting line. (A refusal is said on the meeting's socket.) */
 enum fs_wakeup { FS_UNANSWERED = 0, FS_TAKEN = 1 };

@@ -9,7 +9,6 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 
-from fastsock._native.channel cimport fs_look_after
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
@@ -346,12 +345,10 @@ cdef inline Py_ssize_t stride(Endpoint endpoint, Py_ssize_t length, int flags, b
 
 
 cdef bint plug_if_full(Endpoint endpoint) noexcept:
-    """At the end of a send that does not wait: whether the ring is full. A program that polls for room is looked after then."""
+    """At the end of a send that does not wait: whether the ring is full."""
     cdef bint full
     with nogil:
         full = fs_plug_if_full(&endpoint.c)
-    if full and fs_is_exposed(&endpoint.c):
-        fs_look_after(&endpoint.c)
     return full
 
 

@@ -12,7 +12,6 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-#include "channel/relieving.h"
 #include "channel/requests.h"
 #include "channel/sets.h"
 #include "channel/thread.h"
