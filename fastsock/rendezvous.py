@@ -85,13 +85,13 @@ def _tell_of_unknown() -> None:
 def _apply(settings: config.Settings) -> None:
     _tell_of_unknown()
     set_poll_budget(settings.poll_us)
-    set_beginning(settings.enabled, settings.move_after, settings.meeting_ms)
+    set_beginning(settings.enabled, settings.move_after, settings._meeting_ms)
     set_terms(
-        settings.window,
+        max(settings.window, 2 if settings._combine_when_full else 1),  # (the last descriptor is left to a spare part)
         settings.chunk_size,
-        settings.ack_threshold if settings.delayed_ack else 1,
+        settings.ack_threshold if settings._delayed_ack else 1,
         settings.combine_limit if settings.combine else 0,
-        settings.combine_when_full,
+        settings._combine_when_full,
         settings.memory_cap,
         SEEK_SECONDS,
         settings.trust == "any",

@@ -170,7 +170,7 @@ def test_more_connections_than_one_answer_and_one_page_of_the_roll_hold(soft_lim
 def test_forty_moved_connections_take_more_than_one_answer(soft_limit_raised):
     source = """
         import resource
-        fastsock.patch(move_after=0, meeting_ms=500)
+        fastsock.patch(move_after=0, _meeting_ms=500)
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         listener.listen(100)
