@@ -200,7 +200,7 @@ def leave(endpoint: Endpoint) -> bool:
         decide(endpoint, Reason.DETACHED)
     if endpoint.leave():
         if endpoint.broken:
-            report_violation(endpoint, "the connection could not leave the ring whole")
+            report_violation(endpoint, endpoint.wrong)
         elif endpoint.bridge_process:
             event(INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge_process)
         return True
@@ -209,8 +209,11 @@ def leave(endpoint: Endpoint) -> bool:
 
 
 def report_violation(endpoint: Endpoint, what: str) -> None:
-    """The ring of a connection is broken, by the peer or by this side: `what` says how. The caller resets it."""
-    event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
+    """The ring of a connection is broken: `what` says how. The caller resets it."""
+    if endpoint.own_fault:
+        event(WARNING, "fastsock.fault", fd=endpoint.fd, fault=what)
+    else:
+        event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
 
 
 def path_from(standing: tuple[bool, bool, bool, str]) -> Path:

@@ -41,6 +41,13 @@ def build(name: str, library: Path, folder: Path, *flags: str) -> Path:
     return folder / name
 
 
+def test_an_event_that_cannot_be_is_reported_in_release_builds_too(tmp_path: Path) -> None:
+    sources = [NATIVE / "forbidden.c", CORE / "connection/state.c", CORE / "base/front.c"]
+    subprocess.run([*COMPILER, *FLAGS, "-O1", *sources, "-o", tmp_path / "forbidden"], check=True, timeout=DEADLINE)
+    said = subprocess.run([tmp_path / "forbidden"], capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    assert said == "0 1 1 a fault of fastsock: the event OUT, which cannot be in this state\n"
+
+
 def test_each_header_stands_alone() -> None:
     """So that an include says what a file needs, and their order says nothing."""
     for header in sorted(CORE.rglob("*.h")):

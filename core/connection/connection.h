@@ -92,6 +92,7 @@ struct fs_connection {
     struct fs_watch watch;
     uint32_t receive_looked, send_looked; /* what of `watch.told` a receiver and a sender have looked after, in their turns */
     uint32_t receive_late; /* what a receiver has looked at, and not seen the end of: a byte stood in front that could not be taken */
+    int own_fault; /* vi.violation is this side's: say a process was killed in a step, or descriptors ran out */
     unsigned int unacknowledged_sends;
     int64_t last_look;
     int64_t held_since;

@@ -204,7 +204,7 @@ void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
     fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY, 1); /* a doorbell byte waits for no ACK */
     /* SYNC: switch - pairs with fs_take_kernel. */
     fs_store_sc(&c->vi.tx->switch_at, sent + 1);
-    fs_change_sending(sender, FS_EV_SEND_SWITCHED);
+    fs_change_sending(c, sender, FS_EV_SEND_SWITCHED);
 }
 
 /* SO_RCVBUF or SO_SNDBUF was set in the middle. In both turns. */

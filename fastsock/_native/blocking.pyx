@@ -187,7 +187,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
             if got == 0:
                 return filled
             if got == -EAGAIN and patience.timeout != 0 and not (slept and fs_timeout_option(&endpoint.c, FS_RECEIVE) >= 0):
-                if not undecided(endpoint) and not filled:
+                if not may_be_on_ring(endpoint) and not filled:
                     with nogil:
                         fs_spin(&endpoint.c, FS_RECEIVE)
                     fs_store_relaxed(&endpoint.c.spun, 0)
@@ -254,7 +254,7 @@ cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) exce
                 fs_note_error(&endpoint.c, <uint32_t>-got)
             if got != -EAGAIN:
                 return True
-            if not undecided(endpoint):
+            if not may_be_on_ring(endpoint):
                 return USE_KERNEL
             if not wait(endpoint, caller, FS_RECEIVE, &patience, &heard):
                 return False
