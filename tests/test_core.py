@@ -102,9 +102,9 @@ NEED_A_TURN = [
     "fs_ring(c, sender, FS_ASLEEP);",
     "fs_switch_sending(c, both.sender);",
     "fs_take_doorbell_bytes(c, both.receiver);",
-    "fs_change_sending(sender, FS_EV_HOLD);",
-    "fs_change_receiving(receiver, FS_EV_COLLECT);",
-    "fs_change_leaving(leaver, FS_EV_OUT);",
+    "fs_change_sending(c, sender, FS_EV_HOLD);",
+    "fs_change_receiving(c, receiver, FS_EV_COLLECT);",
+    "fs_change_leaving(c, leaver, FS_EV_OUT);",
     "fs_leave_ring(c, leaver, parcel);",
     "fs_go_out(c, leaver);",
     "sender = fs_lock_sending(c);",
@@ -149,8 +149,8 @@ def test_what_has_the_wrong_turn_does_not_compile(statement: str) -> None:
 
 
 def test_an_event_of_the_other_direction_does_not_compile() -> None:
-    assert compiled("fs_change_sending(sender, FS_EV_HOLD);", FLAGS).returncode == 0
-    done = compiled("fs_change_sending(sender, FS_EV_COLLECT);", FLAGS)
+    assert compiled("fs_change_sending(c, sender, FS_EV_HOLD);", FLAGS).returncode == 0
+    done = compiled("fs_change_sending(c, sender, FS_EV_COLLECT);", FLAGS)
     assert done.returncode != 0
     assert "enum-conversion" in done.stderr
 

@@ -249,12 +249,9 @@ def core_graph() -> dict[str, set[str]]:
 
 
 TANGLED = {
-    frozenset(f"channel/{name}" for name in (
-        "asking", "dropping", "meetings", "requests", "seen", "sets", "table", "thread",
-    )),
+    frozenset(f"channel/{name}" for name in ("requests", "sets", "thread")),
     frozenset(f"connection/{name}" for name in (
-        "hear", "leave", "leavers_peer", "lifeline", "mend", "receive", "ringing", "seat", "send", "turns",
-        "wait",
+        "hear", "leave", "leavers_peer", "lifeline", "mend", "receive", "ringing", "send", "turns",
     )),
 }  # fmt: skip
 """Files of the core that need each other. This list only shrinks."""

@@ -5,10 +5,10 @@
 
 #include <pthread.h>
 
-#include "channel/asking.h"
+#include "channel/arrival.h"
 #include "channel/identity.h"
-#include "channel/meetings.h"
 #include "connection/connection.h"
+#include "wire/request.h"
 
 enum {
     FS_BACKLOG = 128,   /* of the accept queue, before a listener asked for more */

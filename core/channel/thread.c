@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/front.h"
+#include "channel/asking.h"
 #include "channel/dropping.h"
 #include "channel/names.h"
 #include "channel/requests.h"

@@ -20,13 +20,13 @@
  * caller decides. */
 #include "connection/leave.h"
 
-#include "wire/request.h"
 #include "connection/hear.h"
 #include "connection/leavers_peer.h"
 #include "connection/lifeline.h"
 #include "connection/mend.h"
 #include "connection/receive.h"
 #include "connection/ringing.h"
+#include "connection/seat.h"
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "transport/tcp.h"
@@ -105,10 +105,6 @@ void fs_go_back_receiving(struct fs_connection *c, struct fs_receiver *receiver)
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------- */
-
-int fs_ask_peer(struct fs_connection *c, int parcel) {
-    return fs_ask_side(c->vi.region, c->region_id, 1 - c->vi.side, parcel);
-}
 
 /* Until it is known where the ring's stream ends: at BACK, FIN or with the peer's death. 0 if the peer does not
  * say so in time. */

@@ -5,7 +5,6 @@
  * leaver gets again. Never: asking anybody, or receiving. */
 #include "connection/leavers_peer.h"
 
-#include "connection/leave.h"
 #include "connection/lifeline.h"
 #include "connection/ringing.h"
 #include "connection/send.h"

@@ -4,7 +4,6 @@
  * for room with the turn, or takes bytes of the peer (hear.c). */
 #include "connection/ringing.h"
 
-#include "connection/leave.h"
 #include "connection/seat.h"
 #include "connection/send.h"
 #include "connection/state.h"

@@ -12,7 +12,6 @@
 #include "connection/ringing.h"
 #include "connection/state.h"
 #include "connection/turns.h"
-#include "connection/wait.h"
 #include "transport/options.h"
 #include "transport/tcp.h"
 
@@ -122,6 +121,11 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     if (c->vi.violation) done = FS_VIOLATED;
     if (!fs_end_turn_to_send(c, sender)) done = FS_VIOLATED;
     return done || !length ? done : -EAGAIN;
+}
+
+void fs_note_processor(struct fs_connection *c) {
+    uint32_t here = (uint32_t)sched_getcpu() + 1;
+    if (fs_load_relaxed(&c->vi.tx->processor) != here) fs_store_relaxed(&c->vi.tx->processor, here);
 }
 
 int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length, int flags) {

@@ -12,6 +12,7 @@
 #include "connection/lifeline.h"
 #include "connection/receive.h"
 #include "connection/ringing.h"
+#include "connection/send.h"
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "transport/tcp.h"
@@ -65,11 +66,6 @@ int fs_on_this_host(struct fs_connection *c) {
         fs_store_relaxed(&c->locality, where);
     }
     return where == FS_HERE;
-}
-
-void fs_note_processor(struct fs_connection *c) {
-    uint32_t here = (uint32_t)sched_getcpu() + 1;
-    if (fs_load_relaxed(&c->vi.tx->processor) != here) fs_store_relaxed(&c->vi.tx->processor, here);
 }
 
 /* ---- polling ------------------------------------------------------------------------------------------------ */

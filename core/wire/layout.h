@@ -111,6 +111,7 @@ enum fs_credit_wait {
 /* Packet FIN: type | position. Needs no credit, so that close never waits for a reader. */
 #define FS_FIN (UINT64_C(1) << 32)
 #define FS_BACK (UINT64_C(3) << 32)  /* the way out: the stream goes on in the kernel's */
+#define FS_FIN_KIND (~(uint64_t)0xffffffff) /* of a FIN: the rest is its place */
 #define FS_RESET (UINT64_C(2) << 32) /* FIN of a socket closed with data unread: the reader gets ECONNRESET */
 
 /* Consent of the receiver. */
