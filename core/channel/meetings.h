@@ -34,13 +34,13 @@ int fs_publish(const char *name, size_t length, int fd, const struct fs_tcp_iden
  * and there is no hint any more. FS_MEETING_EXPIRED: unclaimed. */
 enum fs_meeting_state fs_arrived(uint64_t handle, fs_word32 **arrival, struct fs_arrival *came);
 
-/* Takes a name back, and refuses a VI that was not yet taken. Bytes unmapped of regions that had been parked. */
-size_t fs_withdraw(uint64_t handle, fs_word32 **arrival);
+/* Takes a name back, and refuses a VI that was not yet taken. */
+void fs_withdraw(uint64_t handle, fs_word32 **arrival);
 
-/* The publisher's side of the region cache: keeps a finished connection's mapping for the next one. What it displaces is unmapped: its size, 0 if nothing. */
-size_t fs_park(void *memory, size_t size, const unsigned char id[16]);
+/* The publisher's side of the region cache: keeps a finished connection's mapping for the next one. What it displaces is unmapped. */
+void fs_park(void *memory, size_t size, const unsigned char id[16]);
 
-/* Unmaps what the cache holds. The bytes given back. */
-size_t fs_drop_parked(void);
+/* Unmaps what the cache holds. Whether there was anything. */
+int fs_drop_parked(void);
 
 #endif

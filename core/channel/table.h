@@ -59,7 +59,6 @@ struct fs_table {
     int64_t wakes_at, last_expires;
     struct fs_parked_region parked[FS_PARKED];
     int parked_next;
-    size_t freed_quietly; /* bytes that the connection thread unmapped; the cap hears of them with the next ones */
     int queued;           /* FS_MEETING_ARRIVED entries: the accept queue */
     /* Settings. Relaxed: the thread may hear of a change with the next visitor. */
     fs_word32 backlog;    /* the queue's bound, from listen(), if that is more than FS_BACKLOG */
@@ -95,7 +94,7 @@ static inline void fs_unlock_table(void) { pthread_mutex_unlock(&fs_table.lock);
 /* A name is to be found no longer: its sockets are closed. Under the table lock. */
 void fs_close_meeting(struct fs_meeting *meeting);
 
-/* Unmaps what the cache holds, and counts it in `freed_quietly`. Whether there was anything. Under the table lock. */
+/* Unmaps what the cache holds. Whether there was anything. Under the table lock. */
 int fs_release_all_parked(void);
 
 /* ---- the connection thread's part ------------------------------------------------------------------------- */
@@ -110,7 +109,7 @@ int fs_greet_all(void); /* the same at all names */
 
 /* ---- a fork ------------------------------------------------------------------------------------------------ */
 
-/* In the child: what the parent published is the parent's. Bytes of parked regions that were unmapped. */
-size_t fs_forget_names_after_fork(void);
+/* In the child: what the parent published is the parent's. */
+void fs_forget_names_after_fork(void);
 
 #endif

@@ -301,12 +301,12 @@ void fs_wake_loops(void) {
     fs_unlock_table();
 }
 
-size_t fs_leave_channel_to_parent(void) {
+void fs_leave_channel_to_parent(void) {
     forks = 0;
-    if (!in_use) return 0; /* (Each page that the child writes is copied first.) */
+    if (!in_use) return; /* (Each page that the child writes is copied first.) */
     thread_state = NO_THREAD;
     thread_wanted = 0;
-    size_t freed = fs_forget_names_after_fork();
+    fs_forget_names_after_fork();
     if (epoll >= 0) fs_system.close(epoll);
     if (poke_fd >= 0) fs_system.close(poke_fd);
     if (ask_fd >= 0) fs_system.close(ask_fd);
@@ -316,5 +316,4 @@ size_t fs_leave_channel_to_parent(void) {
     fs_table.on_ring_count = 0;
     fs_store_relaxed(&watch_turn, 0);
     fs_forget_watching();
-    return freed;
 }
