@@ -30,7 +30,7 @@ def be_watched(connections: int) -> None:
     """Has so many connections. Says how many ends are on the ring, then with each line its processor time."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    fastsock.patch(move_after=0, meeting_ms=500)
+    fastsock.patch(move_after=0, _meeting_ms=500)
     kept = []
     with socket.create_server(("127.0.0.1", 0), backlog=connections) as listener:
         for _ in range(connections):

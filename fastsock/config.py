@@ -101,7 +101,8 @@ def _setting(default: Any, convert: Callable[[Any, str], Any], low: int | None =
 class Settings:
     """All settings. Each is a keyword argument of `patch` and `configure`, and a variable `FASTSOCK_<NAME>`.
 
-    A value out of range raises `SettingError`, which names the setting, the value and the range.
+    A value out of range raises `SettingError`, which names the setting, the value and the range. Names that begin with
+    an underscore are not for programs: papers measure with them what a mechanism is worth, and tests move at once.
     """
 
     enabled: bool = _setting(True, _flag)
@@ -120,7 +121,7 @@ class Settings:
     may wait for it. Each burst of data then costs the same system calls as on kernel TCP, so nothing is gained. With
     `move_after` 0 such connections move too."""
 
-    meeting_ms: int = _setting(0, _number, 0, 10_000)
+    _meeting_ms: int = _setting(0, _number, 0, 10_000)
     """For tests. Milliseconds that the operations of one connection may wait, all together, for the other end to join
     it on the ring; 0: never wait. With `move_after` 0, short connections then move too, at their first byte."""
 
@@ -130,7 +131,7 @@ class Settings:
     ack_threshold: int = _setting(16, _number, 1, 1023)
     """t: consumed descriptors after which the receiver acknowledges, less than `window` or 1 (SOVIA, section 3.2)."""
 
-    delayed_ack: bool = _setting(True, _flag)
+    _delayed_ack: bool = _setting(True, _flag)
     """False: every consumed descriptor is acknowledged at once."""
 
     chunk_size: int = _setting(32768, _number, 1024, 32768)
@@ -142,7 +143,7 @@ class Settings:
     combine_limit: int = _setting(2048, _number, 1, 32768)
     """Largest send that is combined, bytes (SOVIA, section 3.2)."""
 
-    combine_when_full: bool = _setting(True, _flag)
+    _combine_when_full: bool = _setting(True, _flag)
     """Whether the last quarter of the window combines small sends in any case. False, for measurements: `combine` and
     TCP_NODELAY decide there too, no spare part is used, and a burst of `window` sends blocks until the peer reads."""
 
@@ -168,7 +169,7 @@ class Settings:
 
     def __init__(self, **values: Any) -> None:
         for name in values.keys() - _SETTINGS.keys():
-            raise TypeError(f"no setting {name!r}; there are {', '.join(_SETTINGS)}")
+            raise TypeError(f"no setting {name!r}; there are {', '.join(_public())}")
         self.__dict__.update({name: it.read(name, values.get(name, it.default)) for name, it in _SETTINGS.items()})
         if self.ack_threshold >= max(self.window, 2):
             allowed = f"1 to {self.window - 1} (less than window)" if self.window > 1 else "1 (with a window of 1)"
@@ -212,6 +213,10 @@ class Settings:
 _SETTINGS: dict[str, _Setting] = {name: it for name, it in vars(Settings).items() if isinstance(it, _Setting)}
 
 
+def _public() -> list[str]:
+    return [name for name in _SETTINGS if not name.startswith("_")]
+
+
 def from_environment(overrides: Mapping[str, Any] = {}, environ: Mapping[str, str] | None = None) -> Settings:
     """Settings from FASTSOCK_* variables, with `overrides` on top. A variable that is empty counts as not set.
 
@@ -233,7 +238,7 @@ def origins(overrides: Collection[str] = (), environ: Mapping[str, str] | None =
     """Where each setting that `from_environment` makes comes from: "argument", its variable's name, or "default"."""
     environ = os.environ if environ is None else environ
     found = {}
-    for name in _SETTINGS:
+    for name in _public():
         variable = _variable(name)
         found[name] = "argument" if name in overrides else variable if _is_set(variable, environ) else "default"
     return found
@@ -246,7 +251,7 @@ def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     names = sorted(
         name for name in environ if name.startswith(PREFIX) and name not in known | OTHERS and _is_set(name, environ)
     )
-    return {name: _nearest(name, known) for name in names}
+    return {name: _nearest(name, set(map(_variable, _public()))) for name in names}
 
 
 def _nearest(name: str, known: Collection[str]) -> str:

@@ -85,13 +85,13 @@ def _tell_of_unknown() -> None:
 def _apply(settings: config.Settings) -> None:
     _tell_of_unknown()
     set_poll_budget(settings.poll_us)
-    set_beginning(settings.enabled, settings.move_after, settings.meeting_ms)
+    set_beginning(settings.enabled, settings.move_after, settings._meeting_ms)
     set_terms(
-        settings.window,
+        max(settings.window, 2 if settings._combine_when_full else 1),  # (the last descriptor is left to a spare part)
         settings.chunk_size,
-        settings.ack_threshold if settings.delayed_ack else 1,
+        settings.ack_threshold if settings._delayed_ack else 1,
         settings.combine_limit if settings.combine else 0,
-        settings.combine_when_full,
+        settings._combine_when_full,
         settings.memory_cap,
         SEEK_SECONDS,
         settings.trust == "any",
@@ -200,7 +200,7 @@ def leave(endpoint: Endpoint) -> bool:
         decide(endpoint, Reason.DETACHED)
     if endpoint.leave():
         if endpoint.broken:
-            report_violation(endpoint, "the connection could not leave the ring whole")
+            report_violation(endpoint, endpoint.wrong)
         elif endpoint.bridge_process:
             event(INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge_process)
         return True
@@ -209,8 +209,11 @@ def leave(endpoint: Endpoint) -> bool:
 
 
 def report_violation(endpoint: Endpoint, what: str) -> None:
-    """The ring of a connection is broken, by the peer or by this side: `what` says how. The caller resets it."""
-    event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
+    """The ring of a connection is broken: `what` says how. The caller resets it."""
+    if endpoint.own_fault:
+        event(WARNING, "fastsock.fault", fd=endpoint.fd, fault=what)
+    else:
+        event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
 
 
 def path_from(standing: tuple[bool, bool, bool, str]) -> Path:

@@ -26,6 +26,7 @@ KEPT = {
     "fastsock.declined",
     "fastsock.out_of_reach",
     "fastsock.violation",
+    "fastsock.fault",
     "fastsock.bridge",
     "fastsock.stays_on_ring",
     "fastsock.rendezvous_failed",

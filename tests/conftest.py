@@ -76,11 +76,11 @@ def bounded() -> Iterator[None]:
 
 @pytest.fixture
 def without_spare_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """With them the ring takes as much as TCP, and nobody has to go on in the kernel."""
+    """Of rings whose limit is the window's."""
     import fastsock  # only where it is needed: see pairs
 
-    monkeypatch.setenv("FASTSOCK_COMBINE_WHEN_FULL", "0")
-    with fastsock.configure(combine_when_full=False):
+    monkeypatch.setenv("FASTSOCK__COMBINE_WHEN_FULL", "0")
+    with fastsock.configure(_combine_when_full=False):
         yield
 
 

@@ -16,7 +16,7 @@ import fastsock
 pytestmark = pytest.mark.usefixtures("bounded")
 
 HOLDS = """
-    fastsock.patch(move_after=0, meeting_ms=2000)
+    fastsock.patch(move_after=0, _meeting_ms=2000)
     sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
     sock.sendall(b".")
     assert sock.recv(1) == b"."
@@ -38,7 +38,7 @@ HOLDS = """
 @contextlib.contextmanager
 def held(children: str) -> Iterator[tuple[socket.socket, Program]]:
     with (
-        fastsock.configure(move_after=0, meeting_ms=2000),
+        fastsock.configure(move_after=0, _meeting_ms=2000),
         listening() as listener,
         running(HOLDS, listener.getsockname()[1], children) as program,
         listener.accept()[0] as sock,

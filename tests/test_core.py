@@ -58,6 +58,13 @@ def build(name: str, library: Path, folder: Path, *flags: str) -> Path:
     return folder / name
 
 
+def test_an_event_that_cannot_be_is_reported_in_release_builds_too(tmp_path: Path) -> None:
+    sources = [NATIVE / "forbidden.c", CORE / "connection/state.c", CORE / "base/front.c"]
+    subprocess.run([*COMPILER, *FLAGS, "-O1", *sources, "-o", tmp_path / "forbidden"], check=True, timeout=DEADLINE)
+    said = subprocess.run([tmp_path / "forbidden"], capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    assert said == "0 1 1 a fault of fastsock: the event OUT, which cannot be in this state\n"
+
+
 def test_each_header_stands_alone() -> None:
     """So that an include says what a file needs, and their order says nothing."""
     for header in sorted(CORE.rglob("*.h")):
@@ -105,9 +112,9 @@ NEED_A_TURN = [
     "fs_ring(c, sender, FS_ASLEEP);",
     "fs_switch_sending(c, both.sender);",
     "fs_take_doorbell_bytes(c, both.receiver);",
-    "fs_change_sending(sender, FS_EV_HOLD);",
-    "fs_change_receiving(receiver, FS_EV_COLLECT);",
-    "fs_change_leaving(leaver, FS_EV_OUT);",
+    "fs_change_sending(c, sender, FS_EV_HOLD);",
+    "fs_change_receiving(c, receiver, FS_EV_COLLECT);",
+    "fs_change_leaving(c, leaver, FS_EV_OUT);",
     "fs_leave_ring(c, leaver, parcel);",
     "fs_go_out(c, leaver);",
     "sender = fs_lock_sending(c);",
@@ -150,8 +157,8 @@ def test_what_has_the_wrong_turn_does_not_compile(statement: str) -> None:
 
 
 def test_an_event_of_the_other_direction_does_not_compile() -> None:
-    assert compiled("fs_change_sending(sender, FS_EV_HOLD);", FLAGS).returncode == 0
-    found = compiled("fs_change_sending(sender, FS_EV_COLLECT);", FLAGS)
+    assert compiled("fs_change_sending(c, sender, FS_EV_HOLD);", FLAGS).returncode == 0
+    found = compiled("fs_change_sending(c, sender, FS_EV_COLLECT);", FLAGS)
     assert found.returncode != 0
     assert "enum-conversion" in found.stderr
 

@@ -31,7 +31,7 @@ def test_a_handler_that_logs_over_a_socket_sends_its_records_and_no_others():
     wait in another thread for the lock."""
     root, own = logging.getLogger(), logging.getLogger("program")
     level, settings = root.level, config.active()
-    fastsock.patch(move_after=0, meeting_ms=10_000)
+    fastsock.patch(move_after=0, _meeting_ms=10_000)
     try:
         with listening() as listener:
             handler = logging.handlers.SocketHandler(*listener.getsockname())

@@ -90,7 +90,7 @@ WITHOUT_PAGES = """
 
 
 SENDS_AT_ONCE = """
-    with fastsock.configure(meeting_ms=2000), listening() as listener:
+    with fastsock.configure(_meeting_ms=2000), listening() as listener:
         say(listener.getsockname()[1])
         sock, _ = listener.accept()
         sock.settimeout(SECONDS)
@@ -104,7 +104,8 @@ SENDS_AT_ONCE = """
 @pytest.mark.parametrize("said", OTHERS)
 def test_a_number_that_is_handed_out_becomes_readable(said: str) -> None:
     """What waits in the ring was posted without a doorbell byte, and the peer is asked for one."""
-    with running(SENDS_AT_ONCE) as server, fastsock.configure(move_after=0, meeting_ms=2000), fastsock.socket() as sock:
+    at_once = fastsock.configure(move_after=0, _meeting_ms=2000)
+    with running(SENDS_AT_ONCE) as server, at_once, fastsock.socket() as sock:
         sock.settimeout(SECONDS)
         sock.connect(("127.0.0.1", int(server.line())))
         sock.sendall(b".")

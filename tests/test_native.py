@@ -330,7 +330,7 @@ def test_a_post_that_finds_no_room_is_not_called_writable(chunk: int) -> None:
 def test_room_before_the_end_of_the_arena_within_a_buffer_limit() -> None:
     """The rest of the arena is too short for the payload, and the limit leaves even less."""
     near, far = Region(window=64, chunk=4096).ends(ack_threshold=1)
-    near.limit(1)  # and the other buffer's default: 131,073 bytes
+    near.limit(1)  # and the other buffer's default: 196,609 bytes
     sizes = [4032] + 62 * [4096] + [1600]
     for number, size in enumerate(sizes):
         # (The first one comes earlier: in front of it the near part of the arena was left out, which counts meanwhile.)
@@ -368,8 +368,8 @@ def test_a_reader_that_stops_anywhere_leaves_a_spare_part(read: int, size: int) 
 
 def test_no_spare_part_is_used_within_a_buffer_limit() -> None:
     near, _ = Region(window=32, chunk=32768).ends()
-    near.limit(1)  # and the other buffer's default: 131,073 bytes
-    assert fill(near) <= 131_073
+    near.limit(1)  # and the other buffer's default: 196,609 bytes
+    assert fill(near) <= 196_609
 
 
 def test_a_payload_lies_in_one_part_of_its_arena() -> None:

@@ -14,7 +14,7 @@ import fastsock
 
 @pytest.fixture(params=["plain", "patched"], autouse=True)
 def put_back(request: pytest.FixtureRequest) -> Iterator[None]:
-    with fastsock.configure(move_after=0, meeting_ms=20):
+    with fastsock.configure(move_after=0, _meeting_ms=20):
         if request.param == "patched":
             fastsock.patch()
         try:

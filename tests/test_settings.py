@@ -23,14 +23,14 @@ VALUES: dict[str, tuple[Any, str]] = {
     "poll_us": (7, "7"),
     "move_after": (3, "3"),
     "move_polled": (True, "1"),
-    "meeting_ms": (5, "5"),
+    "_meeting_ms": (5, "5"),
     "window": (64, "64"),
     "ack_threshold": (5, "5"),
-    "delayed_ack": (False, "off"),
+    "_delayed_ack": (False, "off"),
     "chunk_size": (4096, "4096"),
     "combine": (False, "no"),
     "combine_limit": (100, "100"),
-    "combine_when_full": (False, "0"),
+    "_combine_when_full": (False, "0"),
     "trust": ("any", "any"),
     "ports_allowed": (((80, 80), (8000, 8100)), "80,8000-8100"),
     "ports_excluded": (((22, 22),), " 22 "),
@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[Any, str]] = {
 RANGES = {
     "poll_us": (0, 1_000_000),
     "move_after": (0, 1_000_000),
-    "meeting_ms": (0, 10_000),
+    "_meeting_ms": (0, 10_000),
     "window": (1, 1024),
     "ack_threshold": (1, 1023),
     "chunk_size": (1024, 32768),
@@ -184,7 +184,7 @@ def test_combining():
 
 def test_last_quarter_of_the_window_combines_unless_that_is_off_too():
     """With 8 descriptors and nothing read, the first 6 sends take one each; the others share the last two, or wait."""
-    for settings, combined in (({}, True), ({"combine_when_full": 0}, False)):
+    for settings, combined in (({}, True), ({"_combine_when_full": 0}, False)):
         with counted(window=8, ack_threshold=1, combine=0, **settings) as (pair, since):
             pair.near.setblocking(False)
             sent = 0
@@ -215,7 +215,7 @@ def one_way(pair: Pair, count: int) -> None:
 
 def test_delayed_acknowledgement():
     for settings, expected in (
-        ({"delayed_ack": 0}, 160), ({"ack_threshold": 1}, 160), ({}, 10), ({"ack_threshold": 4}, 40),
+        ({"_delayed_ack": 0}, 160), ({"ack_threshold": 1}, 160), ({}, 10), ({"ack_threshold": 4}, 40),
     ):  # fmt: skip
         with counted(poll_us=0, **settings) as (pair, since):
             one_way(pair, 160)
@@ -235,7 +235,7 @@ def test_piggybacked_acknowledgement():
 
 @pytest.mark.parametrize(("window", "chunk"), [(1, 1024), (2, 1024), (5, 2048), (32, 32768)])
 def test_window_and_chunk_bound_what_lies_unread(window, chunk):
-    with counted(window=window, chunk_size=chunk, ack_threshold=1, combine_when_full=False) as (pair, since):
+    with counted(window=window, chunk_size=chunk, ack_threshold=1, _combine_when_full=False) as (pair, since):
         pair.near.setblocking(False)
         sent = 0
         with contextlib.suppress(BlockingIOError):
@@ -306,7 +306,7 @@ def test_move_after(move_after):
 def test_meeting_ms():
     """The only operation of each end is on the ring: each waits for the other to join."""
     with (
-        fastsock.configure(move_after=0, meeting_ms=10_000),
+        fastsock.configure(move_after=0, _meeting_ms=10_000),
         listening() as listener,
         connect(listener.getsockname()[1]) as near,
         listener.accept()[0] as far,
@@ -320,7 +320,7 @@ def test_meeting_ms():
 
 def test_meeting_ms_is_no_longer_than_it_says():
     with (
-        fastsock.configure(move_after=0, meeting_ms=100),
+        fastsock.configure(move_after=0, _meeting_ms=100),
         listening() as listener,
         connect(listener.getsockname()[1]) as near,
     ):

@@ -7,7 +7,7 @@
 #include <netinet/in.h>
 
 #include "base/share.h"
-#include "channel/meetings.h"
+#include "channel/identity.h"
 #include "channel/names.h"
 #include "channel/threads.h"
 #include "wire/layout.h"

@@ -3,6 +3,7 @@
 #define FASTSOCK_IDENTITY_H
 
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include "base/system.h"
 
@@ -67,5 +68,10 @@ static inline int fs_is_other_end(const struct fs_tcp_identity *own, int fd) {
            memcmp(&own->here, &other.there, sizeof own->here) == 0 &&
            memcmp(&own->there, &other.here, sizeof own->there) == 0;
 }
+
+int fs_trusts_any(void); /* the setting `trust` (meetings.h) */
+
+/* Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root. */
+static inline int fs_is_trusted(uint32_t user) { return user == 0 || user == geteuid(); }
 
 #endif

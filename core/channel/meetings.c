@@ -7,6 +7,7 @@
 #include "base/front.h"
 #include "channel/dropping.h"
 #include "channel/names.h"
+#include "channel/regions.h"
 #include "channel/table.h"
 #include "channel/thread.h"
 #include "waiter/bell.h"
@@ -119,17 +120,10 @@ enum fs_meeting_state fs_arrived(uint64_t handle, fs_word32 **arrival, struct fs
 /* Unmaps a region that came and was not taken. */
 static void refuse_arrival(const struct fs_arrival *came) {
     fs_system.munmap(came->memory, came->size);
+    if (came->reused) fs_count_parked(came->size, -1);
 }
 
-/* Under the table lock. */
-static size_t take_freed_quietly(void) {
-    size_t freed = fs_table.freed_quietly;
-    fs_table.freed_quietly = 0;
-    return freed;
-}
-
-size_t fs_withdraw(uint64_t handle, fs_word32 **arrival) {
-    size_t freed = 0;
+void fs_withdraw(uint64_t handle, fs_word32 **arrival) {
     fs_take_table();
     *arrival = NULL;
     struct fs_meeting *m = meeting_of(handle);
@@ -138,13 +132,10 @@ size_t fs_withdraw(uint64_t handle, fs_word32 **arrival) {
         if (fs_load_relaxed(&m->state) == FS_MEETING_ARRIVED) {
             fs_table.queued--;
             refuse_arrival(&m->came);
-            freed = m->came.reused ? fs_size_without_spares(m->came.size) : 0;
         }
         fs_store_relaxed(&m->state, FS_MEETING_FREE);
     }
-    freed += take_freed_quietly();
     fs_unlock_table();
-    return freed;
 }
 
 void fs_close_meeting(struct fs_meeting *m) {
@@ -180,11 +171,13 @@ int fs_next_deadline(void) {
 
 /* Gives a parked region back to the system. */
 static void release_parked(struct fs_parked_region *region) {
-    if (region->memory) fs_system.munmap(region->memory, region->size);
+    if (!region->memory) return;
+    fs_system.munmap(region->memory, region->size);
     region->memory = NULL;
+    fs_count_parked(region->size, -1);
 }
 
-size_t fs_park(void *memory, size_t size, const unsigned char id[16]) {
+void fs_park(void *memory, size_t size, const unsigned char id[16]) {
     fs_take_table();
     struct fs_parked_region *place = &fs_table.parked[fs_table.parked_next];
     struct fs_parked_region old = *place;
@@ -192,11 +185,9 @@ size_t fs_park(void *memory, size_t size, const unsigned char id[16]) {
     place->size = size;
     memcpy(place->id, id, 16);
     fs_table.parked_next = (fs_table.parked_next + 1) % FS_PARKED;
-    size_t freed = take_freed_quietly();
     fs_unlock_table();
-    if (old.memory) freed += fs_size_without_spares(old.size);
+    fs_count_parked(size, 1);
     release_parked(&old);
-    return freed;
 }
 
 int fs_release_all_parked(void) {
@@ -205,24 +196,22 @@ int fs_release_all_parked(void) {
         struct fs_parked_region *region = &fs_table.parked[i];
         if (region->memory) {
             any_parked = 1;
-            fs_table.freed_quietly += fs_size_without_spares(region->size);
             release_parked(region);
         }
     }
     return any_parked;
 }
 
-size_t fs_drop_parked(void) {
+int fs_drop_parked(void) {
     fs_take_table();
-    fs_release_all_parked();
-    size_t freed = take_freed_quietly();
+    int any = fs_release_all_parked();
     fs_unlock_table();
-    return freed;
+    return any;
 }
 
 /* ---- a fork ------------------------------------------------------------------------------------------------ */
 
-size_t fs_forget_names_after_fork(void) {
+void fs_forget_names_after_fork(void) {
     /* Another thread of the parent may have waited for the lock. The table under it is whole: see fs_take_table. */
     pthread_mutex_init(&fs_table.lock, NULL);
     fs_table.frozen = 0;
@@ -238,5 +227,5 @@ size_t fs_forget_names_after_fork(void) {
         fs_store_relaxed(&m->state, FS_MEETING_FREE);
     }
     fs_table.queued = fs_table.used = 0;
-    return fs_drop_parked();
+    fs_drop_parked();
 }

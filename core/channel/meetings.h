@@ -10,36 +10,13 @@
 #include <unistd.h>
 #include <stdint.h>
 
+#include "channel/arrival.h"
 #include "channel/identity.h"
 
 #include "base/atomics.h"
 
-enum fs_meeting_state {
-    FS_MEETING_FREE = 0,
-    FS_MEETING_WAITING = 1, /* nothing has come of it yet: what a connection's operations look for */
-    FS_MEETING_ARRIVED = 2,
-    FS_MEETING_FAILED = 3,
-    FS_MEETING_EXPIRED = 4,
-    FS_MEETING_SHORT = 5,   /* somebody came, and there were no descriptors to be had for it */
-    FS_MEETING_OTHER_VERSION = 6, /* the peer came, and speaks another version */
-};
-
-/* The VI that came through a name, and is the caller's from then on. */
-struct fs_arrival {
-    void *memory; /* FS_MEETING_ARRIVED: the region, mapped */
-    size_t size;
-    int reused;   /* its region was parked here */
-    pid_t peer;   /* the process that came; 0: of another PID namespace */
-    unsigned char id[16];
-    const char *failure; /* FS_MEETING_FAILED: what was wrong */
-};
-
 /* Whom the connection thread answers: processes of this user and root, or those of any user. */
 void fs_set_trust(int any_user);
-int fs_trusts_any(void);
-
-/* Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root. */
-static inline int fs_is_trusted(uint32_t user) { return user == 0 || user == geteuid(); }
 
 /* The bound of the accept queue: the largest backlog any listener asked for. */
 void fs_set_backlog(int length);
@@ -57,13 +34,13 @@ int fs_publish(const char *name, size_t length, int fd, const struct fs_tcp_iden
  * and there is no hint any more. FS_MEETING_EXPIRED: unclaimed. */
 enum fs_meeting_state fs_arrived(uint64_t handle, fs_word32 **arrival, struct fs_arrival *came);
 
-/* Takes a name back, and refuses a VI that was not yet taken. Bytes unmapped of regions that had been parked. */
-size_t fs_withdraw(uint64_t handle, fs_word32 **arrival);
+/* Takes a name back, and refuses a VI that was not yet taken. */
+void fs_withdraw(uint64_t handle, fs_word32 **arrival);
 
-/* The publisher's side of the region cache: keeps a finished connection's mapping for the next one. What it displaces is unmapped: its size, 0 if nothing. */
-size_t fs_park(void *memory, size_t size, const unsigned char id[16]);
+/* The publisher's side of the region cache: keeps a finished connection's mapping for the next one. What it displaces is unmapped. */
+void fs_park(void *memory, size_t size, const unsigned char id[16]);
 
-/* Unmaps what the cache holds. The bytes given back. */
-size_t fs_drop_parked(void);
+/* Unmaps what the cache holds. Whether there was anything. */
+int fs_drop_parked(void);
 
 #endif

@@ -6,6 +6,28 @@
 
 #include "ring/ring.h"
 
+static fs_word64 mapped, used; /* relaxed: sums, and nothing follows from them but the next connection's path */
+
+size_t fs_memory_mapped(void) { return fs_load_relaxed(&mapped); }
+
+size_t fs_memory_used(void) { return fs_load_relaxed(&used); }
+
+static void add(fs_word64 *sum, uint64_t more) {
+    uint64_t before;
+    do before = fs_load_relaxed(sum);
+    while (!fs_swap_if64(sum, before, before + more));
+}
+
+void fs_count_memory(int64_t more_mapped, int64_t more_used) {
+    if (more_mapped) add(&mapped, (uint64_t)more_mapped);
+    if (more_used) add(&used, (uint64_t)more_used);
+}
+
+void fs_count_parked(size_t size, int sign) {
+    int64_t bytes = (int64_t)fs_size_without_spares(size) * sign;
+    fs_count_memory(bytes, bytes);
+}
+
 enum { KEPT_WARM = 16384 }; /* bytes at the start of the arenas that a parked region keeps */
 
 int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory) {

@@ -18,6 +18,20 @@ static inline int64_t fs_file_size(int fd) {
     return fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
+/* ---- the account of held memory: of this process, whoever maps a region or gives one back ------------------ */
+
+/* Bytes of the regions that are mapped, without their spare parts; and those of them that count against the cap. */
+size_t fs_memory_mapped(void);
+size_t fs_memory_used(void);
+
+/* So much more of either; or less. */
+void fs_count_memory(int64_t mapped, int64_t used);
+
+/* A region that the publisher has parked counts whole: it is parked (1), or is no more (-1). */
+void fs_count_parked(size_t size, int sign);
+
+/* ---- one region ------------------------------------------------------------------------------------------- */
+
 /* A new sealed region of fs_region_size(window, chunk) bytes: its memfd, and where it is mapped; both are the caller's.
  * Or -errno; -ENOMEM without address space, too. */
 int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory);

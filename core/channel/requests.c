@@ -4,6 +4,8 @@
  * is the connection's, nor one to a user whom this process does not trust. */
 #include "channel/requests.h"
 
+#include <limits.h>
+
 #include "channel/sets.h"
 #include "channel/table.h"
 #include "channel/thread.h"
@@ -87,7 +89,7 @@ void fs_ignore_asks(struct fs_connection *c) {
     }
 }
 
-/* The connection does not end before fs_forget_asked. Under the table lock. */
+/* The connection does not end before forget_asked. Under the table lock. */
 static struct fs_connection *hold_asked(struct fs_answerer *answerer, struct fs_connection *c) {
     answerer->connection = c;
     answerer->next = fs_table.answering;
@@ -109,7 +111,7 @@ static struct fs_connection *find_asked(struct fs_answerer *answerer, const unsi
     return found;
 }
 
-void fs_forget_asked(struct fs_answerer *answerer) {
+static void forget_asked(struct fs_answerer *answerer) {
     fs_lock_table();
     struct fs_answerer **at = &fs_table.answering;
     while (*at != answerer) at = &(*at)->next;
@@ -140,7 +142,9 @@ static int answer_asked(struct fs_connection *c, int patience) {
     return 0;
 }
 
-struct fs_connection *fs_hold_next(struct fs_answerer *answerer, int *left, int (*takes)(struct fs_asked *)) {
+/* The next connection on the ring that `takes` says, held; NULL: there is none. `left`: how many are to be looked at yet, at first no
+ * fewer than there are. (From the last one on: who leaves the table meanwhile gives its place to the last one, which has been looked at.) */
+static struct fs_connection *hold_next(struct fs_answerer *answerer, int *left, int (*takes)(struct fs_asked *)) {
     struct fs_connection *c = NULL;
     fs_lock_table();
     *left = FS_MIN(*left, fs_table.on_ring_count);
@@ -165,10 +169,10 @@ static int may_be_due(struct fs_asked *asked) {
 static int answer_unasked(int all) {
     struct fs_answerer answerer;
     struct fs_connection *c;
-    int due = 0, left = FS_ALL_ON_RING;
-    while ((c = fs_hold_next(&answerer, &left, all ? may_be_due : is_due))) {
+    int due = 0, left = INT_MAX;
+    while ((c = hold_next(&answerer, &left, all ? may_be_due : is_due))) {
         due |= !answer_asked(c, 0);
-        fs_forget_asked(&answerer);
+        forget_asked(&answerer);
     }
     return due;
 }
@@ -204,7 +208,7 @@ int fs_answer_requests(int ask_fd) {
         if (c) {
             if (brought[0] >= 0) fs_put_back(c, brought[0]);
             else due |= !answer_asked(c, FS_PATIENCE);
-            fs_forget_asked(&answerer);
+            forget_asked(&answerer);
         }
         for (int i = 0; i < 2; i++)
             if (brought[i] >= 0) fs_drop_descriptor(brought[i], fs_is_trusted(user));

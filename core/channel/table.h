@@ -5,10 +5,10 @@
 
 #include <pthread.h>
 
-#include "channel/asking.h"
+#include "channel/arrival.h"
 #include "channel/identity.h"
-#include "channel/meetings.h"
 #include "connection/connection.h"
+#include "wire/request.h"
 
 enum {
     FS_BACKLOG = 128,   /* of the accept queue, before a listener asked for more */
@@ -59,7 +59,6 @@ struct fs_table {
     int64_t wakes_at, last_expires;
     struct fs_parked_region parked[FS_PARKED];
     int parked_next;
-    size_t freed_quietly; /* bytes that the connection thread unmapped; the cap hears of them with the next ones */
     int queued;           /* FS_MEETING_ARRIVED entries: the accept queue */
     /* Settings. Relaxed: the thread may hear of a change with the next visitor. */
     fs_word32 backlog;    /* the queue's bound, from listen(), if that is more than FS_BACKLOG */
@@ -95,17 +94,10 @@ static inline void fs_unlock_table(void) { pthread_mutex_unlock(&fs_table.lock);
 /* A name is to be found no longer: its sockets are closed. Under the table lock. */
 void fs_close_meeting(struct fs_meeting *meeting);
 
-/* Unmaps what the cache holds, and counts it in `freed_quietly`. Whether there was anything. Under the table lock. */
+/* Unmaps what the cache holds. Whether there was anything. Under the table lock. */
 int fs_release_all_parked(void);
 
 /* ---- the connection thread's part ------------------------------------------------------------------------- */
-
-/* The next connection on the ring that `takes` says, under the table lock; NULL: there is none. It does not end before
- * fs_forget_asked. Both take the lock. `left`: how many are to be looked at yet, FS_ALL_ON_RING at first. (From the last one on:
- * who leaves the table meanwhile gives its place to the last one, which has been looked at.) */
-enum { FS_ALL_ON_RING = 1 << 30 };
-struct fs_connection *fs_hold_next(struct fs_answerer *answerer, int *left, int (*takes)(struct fs_asked *));
-void fs_forget_asked(struct fs_answerer *answerer);
 
 /* Withdraws names that nobody claimed. Milliseconds until the next one is due, -1: none. Takes the table lock. */
 int fs_next_deadline(void);
@@ -117,7 +109,7 @@ int fs_greet_all(void); /* the same at all names */
 
 /* ---- a fork ------------------------------------------------------------------------------------------------ */
 
-/* In the child: what the parent published is the parent's. Bytes of parked regions that were unmapped. */
-size_t fs_forget_names_after_fork(void);
+/* In the child: what the parent published is the parent's. */
+void fs_forget_names_after_fork(void);
 
 #endif

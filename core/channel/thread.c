@@ -1,16 +1,15 @@
 /* The connection thread. It runs without the front end's lock from birth to death and touches none of its objects.
  *
  * Responsible for: when the thread runs and when it does not, around forks and when the program closes its descriptors;
- * what it waits on. Never: what is answered (visitors.c, requests.c, seen.c), or whose sender is looked after
- * (relieving.c). */
+ * what it waits on. Never: what is answered (visitors.c, requests.c, seen.c). */
 #include "channel/thread.h"
 
 #include <stdio.h>
 
 #include "base/front.h"
+#include "channel/asking.h"
 #include "channel/dropping.h"
 #include "channel/names.h"
-#include "channel/relieving.h"
 #include "channel/requests.h"
 #include "channel/table.h"
 #include "channel/threads.h"
@@ -130,16 +129,13 @@ static int make_descriptors(void) {
 
 /* ---- the thread itself ------------------------------------------------------------------------------------- */
 
-/* The shorter of two waits, in milliseconds; -1: without end. */
-static int sooner(int one, int other) { return one < 0 ? other : other < 0 ? one : FS_MIN(one, other); }
-
 static void *connection_thread(void *nothing) {
     struct epoll_event events[EVENTS];
-    int64_t relief_due = 0;
     uint32_t turn = fs_load_relaxed(&thread_turn), watching = fs_load_relaxed(&watch_turn);
     int left = (int)fs_load_relaxed(&left_behind); /* something lies there that could not be dropped (dropping.h), or answered */
     while (turn == fs_load_relaxed(&thread_turn)) { /* (Else the number may be its successor's, and it would take an event away.) */
-        int wait = sooner(sooner(fs_next_deadline(), fs_until_relief(&relief_due)), left ? AGAIN_AFTER : -1);
+        int wait = fs_next_deadline();
+        if (left && (wait < 0 || wait > AGAIN_AFTER)) wait = AGAIN_AFTER;
         int n = fs_system.epoll_wait(epoll, events, EVENTS, wait);
         if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&thread_turn)) break;
         if (left && (fs_can_drop() || !n)) left = fs_answer_again(ask_fd) | fs_greet_all();
@@ -149,7 +145,6 @@ static void *connection_thread(void *nothing) {
             if ((uint32_t)what == ASK) left |= fs_answer_requests(ask_fd);
             else if (!fs_note_event(what, events[i].events)) left |= fs_greet(what);
         }
-        fs_relieve_due(&relief_due);
         if (fs_load_relaxed(&thread_stops)) {
             fs_store_relaxed(&left_behind, (uint32_t)left);
             return NULL;
@@ -306,12 +301,12 @@ void fs_wake_loops(void) {
     fs_unlock_table();
 }
 
-size_t fs_leave_channel_to_parent(void) {
+void fs_leave_channel_to_parent(void) {
     forks = 0;
-    if (!in_use) return 0; /* (Each page that the child writes is copied first.) */
+    if (!in_use) return; /* (Each page that the child writes is copied first.) */
     thread_state = NO_THREAD;
     thread_wanted = 0;
-    size_t freed = fs_forget_names_after_fork();
+    fs_forget_names_after_fork();
     if (epoll >= 0) fs_system.close(epoll);
     if (poke_fd >= 0) fs_system.close(poke_fd);
     if (ask_fd >= 0) fs_system.close(ask_fd);
@@ -321,5 +316,4 @@ size_t fs_leave_channel_to_parent(void) {
     fs_table.on_ring_count = 0;
     fs_store_relaxed(&watch_turn, 0);
     fs_forget_watching();
-    return freed;
 }

@@ -37,9 +37,8 @@ int fs_start_thread_again(void);
  * thread now, and whose program may make no call. */
 void fs_wake_loops(void);
 
-/* In the child: what the parent published is the parent's, and so is its epoll. Bytes of parked regions that were
- * unmapped. */
-size_t fs_leave_channel_to_parent(void);
+/* In the child: what the parent published is the parent's, and so is its epoll. */
+void fs_leave_channel_to_parent(void);
 
 /* Bytes that nobody guesses. 0 or -errno. Blocks while the system is starting and has none yet: it lets go of the front
  * end's lock. */

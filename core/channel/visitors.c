@@ -3,6 +3,7 @@
  * Responsible for: checking who asks, and the region that comes with a hello; the VI in the accept queue, or the
  * refusal. Runs in the connection thread, without the front end's lock. Never: waits for a visitor, nor believes one.
  * Nothing that a visitor sent is received, asked or closed under the table lock, as each of these may block. */
+#include "channel/asking.h"
 #include "channel/dropping.h"
 #include "channel/names.h"
 #include "channel/regions.h"

@@ -261,7 +261,7 @@ static int deaf(struct fs_connection *c) {
  * whole stream. (The mark without a leaver says so: fs_beside_collector.) */
 static void dissolve(struct fs_connection *c) {
     struct fs_receiver *receiver = fs_lock_receiving(c);
-    fs_change_receiving(receiver, FS_EV_COLLECT);
+    fs_change_receiving(c, receiver, FS_EV_COLLECT);
     fs_end_turn_to_receive(c, receiver);
     fs_say_gone(c);
     if (fs_is_shared(c)) {
@@ -417,7 +417,7 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_leaver *leaver, struc
         /* Until the leaver is done nobody else receives, and the bridge waits: a thread that received beside it would
          * get what comes behind the bytes that the bridge has taken. */
         struct fs_receiver *receiver = fs_lock_receiving(c);
-        fs_change_receiving(receiver, FS_EV_COLLECT);
+        fs_change_receiving(c, receiver, FS_EV_COLLECT);
         fs_end_turn_to_receive(c, receiver);
         void *given = fs_let_go();
         pid = fork_bridge(c, parcel, ends[1], buffers);

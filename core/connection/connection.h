@@ -92,11 +92,8 @@ struct fs_connection {
     struct fs_watch watch;
     uint32_t receive_looked, send_looked; /* what of `watch.told` a receiver and a sender have looked after, in their turns */
     uint32_t receive_late; /* what a receiver has looked at, and not seen the end of: a byte stood in front that could not be taken */
+    int own_fault; /* vi.violation is this side's: say a process was killed in a step, or descriptors ran out */
     unsigned int unacknowledged_sends;
-    int64_t starved_since; /* a sender of this process waits without a credit, since then, 0: never; and */
-    uint32_t starved_at;   /* how far the peer had read; */
-    int starved_in_call;   /* 0: it sends without waiting, since then */
-    fs_word32 starves;     /* perhaps it waits so in no call: the connection thread looks (fs_look_after) */
     int64_t last_look;
     int64_t held_since;
 };

@@ -20,13 +20,13 @@
  * caller decides. */
 #include "connection/leave.h"
 
-#include "wire/request.h"
 #include "connection/hear.h"
 #include "connection/leavers_peer.h"
 #include "connection/lifeline.h"
 #include "connection/mend.h"
 #include "connection/receive.h"
 #include "connection/ringing.h"
+#include "connection/seat.h"
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "transport/tcp.h"
@@ -98,17 +98,13 @@ void fs_settle_in_turn(struct fs_connection *c, struct fs_receiver *receiver) {
 }
 
 void fs_go_back_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
-    fs_change_receiving(receiver, FS_EV_RECEIVE_BACK);
+    fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
     fs_free_receive_buffer(c);
     fs_hear_all(c, receiver); /* what is owed then is taken before the next receive */
     fs_settle_in_turn(c, receiver);
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------- */
-
-int fs_ask_peer(struct fs_connection *c, int parcel) {
-    return fs_ask_side(c->vi.region, c->region_id, 1 - c->vi.side, parcel);
-}
 
 /* Until it is known where the ring's stream ends: at BACK, FIN or with the peer's death. 0 if the peer does not
  * say so in time. */
@@ -152,6 +148,11 @@ static void prepare_parcel(struct fs_connection *c, struct fs_parcel *parcel) {
     }
 }
 
+static enum fs_outcome too_much(struct fs_connection *c) {
+    c->vi.violation = "more of the stream than it told of";
+    return FS_DISSOLVED;
+}
+
 /* Puts `count` bytes behind what is in the parcel. 0 if it does not take them. */
 static int keep(struct fs_parcel *parcel, const char *bytes, int64_t count) {
     int64_t done = 0;
@@ -181,7 +182,7 @@ static enum fs_outcome collect(struct fs_connection *c, struct fs_parcel *parcel
         fs_unlock_receiving(receiver);
         if (got == FS_VIOLATED) return FS_DISSOLVED;
         if (got > 0) {
-            if (!keep(parcel, piece, got)) return FS_DISSOLVED; /* more than the peer has told of */
+            if (!keep(parcel, piece, got)) return too_much(c);
         } else if (got == -EAGAIN && fs_now() <= deadline) {
             fs_nap();
         } else if (got != FS_MOVED_ON) {
@@ -193,11 +194,12 @@ static enum fs_outcome collect(struct fs_connection *c, struct fs_parcel *parcel
         more = fs_waiting(&c->vi) || fs_load_relaxed(&receiver->taken);
         got = more ? fs_take(&c->vi, receiver, piece, PIECE, FS_CONSUME) : 0;
         fs_unlock_receiving(receiver);
-        if (got < 0 || (got > 0 && !keep(parcel, piece, got))) return FS_DISSOLVED;
+        if (got < 0) return FS_DISSOLVED;
+        if (got > 0 && !keep(parcel, piece, got)) return too_much(c);
     }
     receiver = fs_lock_receiving(c);
     more = fs_end(&c->vi, receiver) != 1;
-    if (more) fs_change_receiving(receiver, FS_EV_RECEIVE_BACK);
+    if (more) fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
     fs_unlock_receiving(receiver);
     if (!more) return FS_DISSOLVED;
     return take_doorbells(c, deadline) ? FS_IN_KERNEL : FS_NEEDS_BRIDGE;
@@ -229,7 +231,7 @@ static enum fs_outcome give_back(struct fs_connection *c, struct fs_parcel *parc
         fs_nap();
     }
     parcel->returned = told - 1;
-    if (parcel->returned > parcel->size) return FS_DISSOLVED;
+    if (parcel->returned > parcel->size) return too_much(c);
     return parcel->returned == parcel->size ? FS_IN_KERNEL : FS_NEEDS_BRIDGE;
 }
 
@@ -282,7 +284,7 @@ void fs_end_leaving(struct fs_connection *c, struct fs_leaver *leaver, int whole
     if (whole && fs_load_relaxed(&fs_side_of_leaver(leaver)->moved) & FS_COLLECTING) {
         int turn;
         struct fs_receiver *receiver = fs_lock_receiving_of(leaver, &turn);
-        fs_change_receiving(receiver, FS_EV_COLLECTED);
+        fs_change_receiving(c, receiver, FS_EV_COLLECTED);
         fs_give_up(&receiver->lock, turn);
     }
     fs_unkeep(&leaver->lock);
@@ -318,7 +320,7 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
     }
     if (!attached || !told) {
         /* A peer that has not attached finds LEFT when it does, and has never moved. */
-        if (!attached) fs_change_receiving(receiver, FS_EV_RECEIVE_BACK);
+        if (!attached) fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
         fs_unlock_receiving(receiver);
         settle_with_peer(c);
         return attached ? FS_NEEDS_BRIDGE : FS_IN_KERNEL;
@@ -338,7 +340,7 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
         settle_with_peer(c);
         return FS_NEEDS_BRIDGE;
     }
-    fs_change_receiving(receiver, FS_EV_COLLECT);
+    fs_change_receiving(c, receiver, FS_EV_COLLECT);
     fs_unlock_receiving(receiver);
     enum fs_outcome outcome = collect(c, parcel, piece, fs_now() + FS_ANSWER_TIME);
     trim(parcel);
@@ -351,8 +353,8 @@ static enum fs_outcome take_back(struct fs_connection *c, struct fs_parcel *parc
  * in the turn to send, in which others look whether the side is held or out: none of them finds it between, and holds it. */
 void fs_go_out(struct fs_connection *c, struct fs_leaver *leaver) {
     struct fs_sender *sender = fs_lock_sending(c);
-    fs_change_sending(sender, FS_EV_RELEASE);
-    fs_change_leaving(leaver, FS_EV_OUT);
+    fs_change_sending(c, sender, FS_EV_RELEASE);
+    fs_change_leaving(c, leaver, FS_EV_OUT);
     fs_end_turn_to_send(c, sender);
 }
 

@@ -10,13 +10,6 @@ enum fs_outcome { /* how fs_leave_ring ends */
     FS_DISSOLVED = 3, /* a violation of the peer's, or what cannot be mended at this side */
 };
 
-enum {
-    FS_PARCEL_MAX = 1 << 26, /* bytes that a peer is willing to send again */
-};
-#define FS_ANSWER_TIME ((int64_t)1000000000) /* ns that the peer's connection thread gets for an answer */
-
-#define FS_FIN_KIND (~(uint64_t)0xffffffff) /* of a FIN: the rest is its place */
-
 /* What the leaver took out of the ring and the kernel's queue. */
 struct fs_parcel {
     int fd;            /* memfd, -1: nothing */
@@ -57,9 +50,6 @@ void fs_go_back_receiving(struct fs_connection *c, struct fs_receiver *receiver)
 void fs_settle_in_turn(struct fs_connection *c, struct fs_receiver *receiver);
 
 void fs_press(struct fs_connection *c); /* asks the held peer again and again to go on. With no lock */
-
-/* Sends a request to the peer's connection thread, with a parcel if `parcel` is not negative. 0 or -errno. */
-int fs_ask_peer(struct fs_connection *c, int parcel);
 
 /* What a receive gets while another holder collects: -EAGAIN. FS_VIOLATED if that one was killed or has failed: then the stream
  * has a hole. In the turn to receive, without which nobody stops collecting. */

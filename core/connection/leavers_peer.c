@@ -5,7 +5,6 @@
  * leaver gets again. Never: asking anybody, or receiving. */
 #include "connection/leavers_peer.h"
 
-#include "connection/leave.h"
 #include "connection/lifeline.h"
 #include "connection/ringing.h"
 #include "connection/send.h"
@@ -28,7 +27,7 @@ static int64_t parcel_size(int fd) {
 void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int held) {
     if (fs_moved(c) & FS_SENDING_BACK) return;
     fs_begin_sending_step(sender);
-    fs_change_sending(sender, held && !sender->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
+    fs_change_sending(c, sender, held && !sender->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
     if (!sender->fin_sent) {
         /* A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its
          * descriptor later finds nobody here whom it could ask for one. Before BACK: a peer that reads up to it
@@ -64,7 +63,7 @@ int fs_goes_on_in_kernel(struct fs_connection *c, struct fs_sender *sender) {
     if (!fs_say_too_late(c, 0)) return 1;
     /* (Not fin_sent, which BACK has set. After a FIN nothing more is sent.) */
     if (fs_load_sc(&c->vi.tx->settled) == FS_UNSETTLED && (fs_load_sc(&c->vi.tx->fin) & FS_FIN_KIND) != FS_FIN)
-        fs_change_sending(sender, FS_EV_HOLD);
+        fs_change_sending(c, sender, FS_EV_HOLD);
     return !fs_held(c, sender);
 }
 
@@ -82,7 +81,7 @@ int fs_held(struct fs_connection *c, struct fs_sender *sender) {
         if (!fs_leaver_ended(c) && fs_now() - c->held_since < HELD_TIME) return 1;
         fs_say_refused(c);
     }
-    fs_change_sending(sender, FS_EV_RELEASE);
+    fs_change_sending(c, sender, FS_EV_RELEASE);
     return 0;
 }
 
@@ -109,7 +108,7 @@ void fs_put_back(struct fs_connection *c, int parcel) {
             fs_say_returning(c)) {
             int64_t sent = fs_send_in_kernel(c, sender, bytes, (size_t)size, MSG_NOSIGNAL);
             fs_say_returned(c, (uint32_t)(sent > 0 ? sent : 0));
-            fs_change_sending(sender, FS_EV_RELEASE);
+            fs_change_sending(c, sender, FS_EV_RELEASE);
             fs_tell_pollers(c, sender);
         }
         fs_end_sending_step(sender);

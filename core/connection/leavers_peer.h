@@ -5,6 +5,9 @@
 
 #include "connection/connection.h"
 
+enum { FS_PARCEL_MAX = 1 << 26 };            /* bytes that a peer is willing to send again */
+#define FS_ANSWER_TIME ((int64_t)1000000000) /* ns that its connection thread gets for an answer */
+
 /* From here on our bytes go through the kernel again: at once, or once it is settled (`held`). */
 void fs_go_back_sending(struct fs_connection *c, struct fs_sender *sender, int held);
 

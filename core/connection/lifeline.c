@@ -15,7 +15,6 @@
 #include "connection/lifeline.h"
 
 #include "connection/hear.h"
-#include "connection/leave.h"
 #include "connection/receive.h"
 #include "connection/ringing.h"
 #include "connection/state.h"

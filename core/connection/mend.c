@@ -32,11 +32,15 @@
 #include "ring/mending.h"
 #include "transport/tcp.h"
 
-void fs_break_off(struct fs_connection *c, const char *why) {
-    c->vi.violation = why;
+static void dissolve(struct fs_connection *c) {
     fs_note_lost(c);
     fs_reset_connection(fs_fd(c));
     fs_wake_own(c);
+}
+
+void fs_break_off(struct fs_connection *c, const char *why) {
+    fs_note_fault(c, why);
+    dissolve(c);
 }
 
 void fs_mend_sending(struct fs_connection *c, struct fs_sender *sender) {
@@ -49,12 +53,12 @@ void fs_mend_sending(struct fs_connection *c, struct fs_sender *sender) {
         return;
     }
     if (fs_mend_sender(&c->vi, sender) == FS_VIOLATION) {
-        fs_break_off(c, c->vi.violation);
+        dissolve(c); /* by the peer's fault */
         return;
     }
     uint64_t switch_at = fs_load_sc(&c->vi.tx->switch_at);
     if (switch_at) {
-        fs_change_sending(sender, FS_EV_SEND_SWITCHED);
+        fs_change_sending(c, sender, FS_EV_SEND_SWITCHED);
         if (!(fs_moved(c) & FS_SENDING_BACK) && fs_tcp_bytes(fs_fd(c), &state, &sent, &received)) {
             uint32_t rung = fs_load_relaxed(&c->vi.tx->rung);
             int32_t more = (int32_t)((uint32_t)(sent - (switch_at - 1)) - rung);

@@ -9,7 +9,7 @@
 void fs_mend_sending(struct fs_connection *c, struct fs_sender *sender);
 void fs_mend_receiving(struct fs_connection *c, struct fs_receiver *receiver);
 
-/* The stream has a hole that cannot be mended: the next call says so (FS_VIOLATED), the peer gets a RST. */
+/* The stream has a hole that cannot be mended, by a fault of this side: the next call says so (FS_VIOLATED), the peer gets a RST. */
 void fs_break_off(struct fs_connection *c, const char *why);
 
 #endif

@@ -6,8 +6,8 @@
 #include "connection/move.h"
 
 #include "connection/hear.h"
-#include "connection/leave.h"
 #include "connection/ringing.h"
+#include "connection/seat.h"
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "registry/memory.h"

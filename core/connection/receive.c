@@ -135,7 +135,7 @@ static void tell_of_switch(struct fs_connection *c) {
 
 /* The kernel's part of the stream has been read. */
 static void move_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
-    fs_change_receiving(receiver, FS_EV_RECEIVE_SWITCHED);
+    fs_change_receiving(c, receiver, FS_EV_RECEIVE_SWITCHED);
     fs_hold_receive_buffer(c);
 }
 

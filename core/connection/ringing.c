@@ -4,8 +4,6 @@
  * for room with the turn, or takes bytes of the peer (hear.c). */
 #include "connection/ringing.h"
 
-#include "connection/leave.h"
-#include "connection/relief.h"
 #include "connection/seat.h"
 #include "connection/send.h"
 #include "connection/state.h"
@@ -234,9 +232,8 @@ int fs_plug_if_full(struct fs_connection *c) {
     struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
     if (!sender) return 1;
     if (fs_sends_on_ring(c) && !fs_is_lost(c) && !fs_writable(&c->vi, sender)) {
-        /* (Here too: a program that only tries again and again is in no wait.) */
-        full = !fs_relieve_between_calls(c, sender);
-        if (full && fs_is_exposed(c)) {
+        full = 1;
+        if (fs_is_exposed(c)) {
             full = fs_begin_plug(&c->vi, sender) && plug(c, sender);
             fs_end_ringing(&c->vi, sender);
         }

@@ -45,9 +45,8 @@ int fs_end_turn_to_send(struct fs_connection *c, struct fs_sender *sender);
  * there. */
 int fs_await_room(struct fs_connection *c);
 
-/* At the end of a send that does not wait. 1 if the ring is full. POLLOUT of an exposed descriptor is false then, and the
- * caller sees to it that somebody looks after the sender (fs_relieve_alone). 0: there is room, in the ring or in the
- * kernel. Takes the turn. */
+/* At the end of a send that does not wait. 1 if the ring is full. POLLOUT of an exposed descriptor is false then. 0: there
+ * is room, in the ring or in the kernel. Takes the turn. */
 int fs_plug_if_full(struct fs_connection *c);
 
 #endif

@@ -4,10 +4,14 @@
  * have which page (channel/sets.c). */
 #include "connection/seat.h"
 
-#include "connection/leave.h"
 #include "connection/state.h"
+#include "wire/request.h"
 
 enum { TRIES = 20 }; /* to find room in the queue of the peer's connection thread */
+
+int fs_ask_peer(struct fs_connection *c, int parcel) {
+    return fs_ask_side(c->vi.region, c->region_id, 1 - c->vi.side, parcel);
+}
 
 /* By its page and eventfd, if this process has them. Otherwise the peer's connection thread is asked to: it has not got them yet, or
  * there was no room for them, or the program has closed our number. A queue that is full is emptied soon, and who empties it looks

@@ -28,4 +28,7 @@ static inline uint32_t fs_seat_of(const struct fs_connection *c) {
 /* The region says which set is to be told, before anybody is told that one sleeps (fs_arm_for_loop). Attached. */
 void fs_say_seat(struct fs_connection *c);
 
+/* Sends a request to the peer's connection thread, with a parcel if `parcel` is not negative. 0 or -errno. */
+int fs_ask_peer(struct fs_connection *c, int parcel);
+
 #endif

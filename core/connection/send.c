@@ -12,7 +12,6 @@
 #include "connection/ringing.h"
 #include "connection/state.h"
 #include "connection/turns.h"
-#include "connection/wait.h"
 #include "transport/options.h"
 #include "transport/tcp.h"
 
@@ -124,6 +123,11 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     return done || !length ? done : -EAGAIN;
 }
 
+void fs_note_processor(struct fs_connection *c) {
+    uint32_t here = (uint32_t)sched_getcpu() + 1;
+    if (fs_load_relaxed(&c->vi.tx->processor) != here) fs_store_relaxed(&c->vi.tx->processor, here);
+}
+
 int64_t fs_kernel_send(struct fs_connection *c, const char *data, size_t length, int flags) {
     int64_t part = fs_system.send(fs_fd(c), data, length, (flags & ~FS_POLLS_FIRST) | MSG_DONTWAIT);
     return part >= 0 ? part : -errno;
@@ -181,6 +185,13 @@ int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t len
         return part;
     }
     part = length > 1 ? post_and_ring(c, sender, data, length - 1, 0) : post_urgent(c, sender, data);
+    if (part == 0) {
+        /* There is no credit, and the peer may read on only when it is told of the urgent byte: that follows in the kernel. */
+        fs_go_back_sending(c, sender, 0);
+        part = fs_send_in_kernel(c, sender, data, length, flags | MSG_OOB);
+        if (!fs_end_turn_to_send(c, sender)) part = FS_VIOLATED;
+        return part;
+    }
     if (!fs_end_turn_to_send(c, sender)) part = -1;
     return part > 0 ? part : part == 0 ? -EAGAIN : FS_VIOLATED;
 }
@@ -197,7 +208,7 @@ void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
     fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY, 1); /* a doorbell byte waits for no ACK */
     /* SYNC: switch - pairs with fs_take_kernel. */
     fs_store_sc(&c->vi.tx->switch_at, sent + 1);
-    fs_change_sending(sender, FS_EV_SEND_SWITCHED);
+    fs_change_sending(c, sender, FS_EV_SEND_SWITCHED);
 }
 
 /* SO_RCVBUF or SO_SNDBUF was set in the middle. In both turns. */

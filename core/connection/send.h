@@ -37,4 +37,6 @@ int fs_answer_ask(struct fs_connection *c, int patience);
 /* Whether the peer may have asked without our hearing of it. Needs no turn. */
 int fs_may_have_asked(struct fs_connection *c);
 
+void fs_note_processor(struct fs_connection *c); /* tells the peer where we run: polling for somebody who needs this processor cannot pay */
+
 #endif

@@ -14,7 +14,8 @@
  *     COLLECT and COLLECTED mark a leaver's time between, OUT its end.
  *
  * `from` names the bits that have to be there, `never` those that cannot be. An event that finds what it brings is no change: two
- * processes of a side may have seen the same thing. Debug builds (FS_DEBUG) assert the rest.
+ * processes of a side may have seen the same thing. Any other is a fault of ours, and ends the connection (fs_note_fault); debug builds
+ * (FS_DEBUG) stop at it.
  *
  * How long this process's end lives is another word (enum fs_life). Its steps stand below, one function each. */
 #include "connection/state.h"
@@ -40,27 +41,39 @@ static const struct fs_transition table[FS_EVENTS] = {
                                                         FS_SENDING_HELD,                          FS_OUT,                              0},
 };
 
-static void change(struct fs_side *own, unsigned int event) {
+#define FORBIDDEN(event) [FS_EV_##event] = "a fault of fastsock: the event " #event ", which cannot be in this state"
+static const char *const forbidden[FS_EVENTS] = {
+    FORBIDDEN(SEND_SWITCHED), FORBIDDEN(SEND_BACK), FORBIDDEN(SEND_BACK_HELD), FORBIDDEN(HOLD), FORBIDDEN(RELEASE),
+    FORBIDDEN(RECEIVE_SWITCHED), FORBIDDEN(RECEIVE_BACK), FORBIDDEN(COLLECT), FORBIDDEN(COLLECTED), FORBIDDEN(OUT),
+};
+
+static void change(struct fs_connection *c, struct fs_side *own, unsigned int event) {
     const struct fs_transition *t = &table[event];
-#ifdef FS_DEBUG
     uint32_t before = fs_load_sc(&own->moved);
-    if ((before & t->brings) != t->brings || before & t->takes) { /* else: no change */
-        assert((before & t->from) == t->from);
-        assert(!(before & t->never));
-    }
+    int changes = (before & t->brings) != t->brings || before & t->takes;
+    if (changes && ((before & t->from) != t->from || before & t->never)) {
+#ifdef FS_DEBUG
+        assert(!"an event that the table forbids");
 #endif
+        fs_note_fault(c, forbidden[event]);
+        return;
+    }
     /* SYNC: moved - pairs with fs_receives_on_ring, fs_sends_on_ring and fs_is_collecting. */
     if (t->takes) fs_and_sc(&own->moved, ~t->takes);
     if (t->brings) fs_or_sc(&own->moved, t->brings);
 }
 
-void fs_change_sending(struct fs_sender *sender, enum fs_sending_event event) { change(fs_side_of_sender(sender), event); }
-
-void fs_change_receiving(struct fs_receiver *receiver, enum fs_receiving_event event) {
-    change(fs_side_of_receiver(receiver), event);
+void fs_change_sending(struct fs_connection *c, struct fs_sender *sender, enum fs_sending_event event) {
+    change(c, fs_side_of_sender(sender), event);
 }
 
-void fs_change_leaving(struct fs_leaver *leaver, enum fs_leaving_event event) { change(fs_side_of_leaver(leaver), event); }
+void fs_change_receiving(struct fs_connection *c, struct fs_receiver *receiver, enum fs_receiving_event event) {
+    change(c, fs_side_of_receiver(receiver), event);
+}
+
+void fs_change_leaving(struct fs_connection *c, struct fs_leaver *leaver, enum fs_leaving_event event) {
+    change(c, fs_side_of_leaver(leaver), event);
+}
 
 /* ---- how long this process's end lives ---------------------------------------------------------------------
  *
@@ -176,6 +189,12 @@ void fs_note_broken(struct fs_connection *c) {
 }
 
 void fs_note_lost(struct fs_connection *c) { fs_store_relaxed(&c->is.lost, 1); }
+
+void fs_note_fault(struct fs_connection *c, const char *why) {
+    c->vi.violation = why;
+    c->own_fault = 1;
+    fs_note_lost(c);
+}
 
 void fs_note_death_told(struct fs_connection *c) { fs_store_relaxed(&c->is.death_told, 1); }
 

@@ -160,10 +160,11 @@ enum fs_leaving_event {
     FS_EVENTS
 };
 
-/* An event of the directions of the side whose turn it is. */
-void fs_change_sending(struct fs_sender *sender, enum fs_sending_event event);
-void fs_change_receiving(struct fs_receiver *receiver, enum fs_receiving_event event);
-void fs_change_leaving(struct fs_leaver *leaver, enum fs_leaving_event event);
+/* An event of the directions of the side whose turn it is. One that the table forbids is a fault of ours: it changes nothing, and the
+ * connection is lost (fs_note_fault). */
+void fs_change_sending(struct fs_connection *c, struct fs_sender *sender, enum fs_sending_event event);
+void fs_change_receiving(struct fs_connection *c, struct fs_receiver *receiver, enum fs_receiving_event event);
+void fs_change_leaving(struct fs_connection *c, struct fs_leaver *leaver, enum fs_leaving_event event);
 
 /* ---- what changes it: this process's end ------------------------------------------------------------------ */
 
@@ -171,6 +172,8 @@ void fs_note_attached(struct fs_connection *c);  /* `vi` is there. Sequentially 
 void fs_note_detached(struct fs_connection *c);  /* a bridge has taken the region, or its memory is given back */
 void fs_note_exposed(struct fs_connection *c);   /* the descriptor's number was handed out. Sequentially consistent, for fs_attach */
 void fs_note_driven(struct fs_connection *c);    /* a loop's transport drives it; so nobody polls the descriptor */
+void fs_note_fault(struct fs_connection *c, const char *why); /* this side has lost the stream: the next call says so (FS_VIOLATED), and
+                                                               * the connection is reset, by no fault of the peer's */
 void fs_note_broken(struct fs_connection *c);    /* the program has been told of a violation; so the peer is lost */
 void fs_note_lost(struct fs_connection *c);      /* nobody reads any more what is sent into the ring */
 void fs_note_death_told(struct fs_connection *c);

@@ -11,8 +11,8 @@
 #include "connection/hear.h"
 #include "connection/lifeline.h"
 #include "connection/receive.h"
-#include "connection/relief.h"
 #include "connection/ringing.h"
+#include "connection/send.h"
 #include "connection/state.h"
 #include "connection/turns.h"
 #include "transport/tcp.h"
@@ -27,6 +27,7 @@
 #define COLLECTING_INTERVAL ((int64_t)100000000) /* looks at whether the holder that takes what lies unread lives */
 #define UNWATCHED_INTERVAL ((int64_t)20000000)   /* looks of a sleeper whose kernel connection nobody watches */
 #define DEAF_INTERVAL ((int64_t)2000000)         /* looks of a sleeper that nothing wakes */
+#define SPENDS_AFTER ((int64_t)50000000)         /* a sender sleeps for credits before it takes a spare part */
 #define BEHIND_INTERVAL ((int64_t)20000000)      /* looks of a receiver for whom something lies in the ring, behind bytes of the kernel
                                                   * that have not come: an urgent one makes no descriptor readable */
 
@@ -65,11 +66,6 @@ int fs_on_this_host(struct fs_connection *c) {
         fs_store_relaxed(&c->locality, where);
     }
     return where == FS_HERE;
-}
-
-void fs_note_processor(struct fs_connection *c) {
-    uint32_t here = (uint32_t)sched_getcpu() + 1;
-    if (fs_load_relaxed(&c->vi.tx->processor) != here) fs_store_relaxed(&c->vi.tx->processor, here);
 }
 
 /* ---- polling ------------------------------------------------------------------------------------------------ */
@@ -287,16 +283,13 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
         s->ready = news; /* whether the leaver has ended, its next attempt sees */
         look_after(s, PROBE_INTERVAL);
     } else {
-        s->ready = fs_may_spend(&c->vi, sender) || fs_arm_sender(&c->vi, sender, FS_WAITS) || fs_is_gone(c);
-        sender->spends = FS_SPENDS_NOW; /* before it sleeps again */
+        /* (A spare part is cold for the receiver: one that reads on, if slowly, gives credits before.) */
+        int spends = sender->spends == FS_SPENDS_NOW;
+        s->ready = (fs_arm_sender(&c->vi, sender, FS_WAITS) && (spends || fs_has_credit(&c->vi, sender))) || fs_is_gone(c);
+        if (!spends && fs_may_spend(&c->vi, sender)) look_after(s, s->rest < 0 ? SPENDS_AFTER : FS_MIN(SPENDS_AFTER, s->rest / 2));
         if (!s->ready && news) { /* (With credits nobody looks, and what was told stays to be looked after.) */
             c->send_looked = told;
             s->ready = look_after_peer(c, sender, half_closed);
-        }
-        if (!s->ready) {
-            int64_t look = fs_relieve(c, sender, fs_peer_credit_wait(&c->vi), s->rest);
-            if (look) look_after(s, look);
-            else s->ready = 1;
         }
         if (!watched) look_after(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
         if (!s->ready && half_closed) look_after(s, probe_interval(c));
@@ -307,6 +300,7 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
     if (woken || !s->looks || waits) return woken;
     sender = fs_take_turn_to_send(c, FS_PATIENCE);
     if (sender) { /* (else with the next look) */
+        sender->spends = FS_SPENDS_NOW; /* until credits come */
         look_after_peer(c, sender, half_closed);
         fs_end_turn_to_send(c, sender);
     }

@@ -11,7 +11,6 @@ int fs_spin(struct fs_connection *c, int what);
  * signal ended the sleep. `news`: of numbers; NULL where no other thread can change one. */
 int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_news *news);
 
-void fs_note_processor(struct fs_connection *c); /* tells the peer where we run: polling for somebody who needs this processor cannot pay */
 
 /* A connection on the ring learns for itself; those on the kernel, which may be short, from each other. */
 struct fs_habit *fs_habits(struct fs_connection *c);

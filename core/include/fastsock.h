@@ -101,8 +101,7 @@
  *
  *     fs_expose(c) before anybody else gets the descriptor's number to poll it. A loop that drives the connection and
  *     keeps its number to itself says fs_drive_by_loop instead (drive.h).
- *     fs_plug_if_full(c) where a send that does not wait finds the ring full. If that says so of an exposed descriptor:
- *     fs_look_after(c), or fs_relieve_alone every FS_STUCK by a thread of its own.
+ *     fs_plug_if_full(c) where a send that does not wait finds the ring full.
  *     fs_leave_ring(c, ..) before anybody else reads or writes the descriptor, or inherits it by an exec.
  *     In a forked child: fs_own_pid, fs_forget_blocks_after_fork, fs_forget_news, and fs_inherit for each connection. A
  *     child that shall not hold the connection says so as every holder does: fs_let_go_of.
@@ -118,7 +117,6 @@
 #include "channel/asking.h"            /* requests of the peer, and to it */
 #include "channel/identity.h"          /* this process as others name it, and whom it believes */
 #include "channel/meetings.h"          /* where seekers come */
-#include "channel/relieving.h"         /* senders that the connection thread looks after */
 #include "channel/requests.h"          /* requests that came */
 #include "channel/seen.h"              /* connections as they are seen from outside */
 #include "channel/sets.h"              /* fs_seat, fs_tend */

@@ -12,7 +12,6 @@
 #include "channel/thread.h"
 #include "connection/seat.h"
 
-static size_t mapped, used; /* bytes of regions, without spare parts; and those that count against the cap */
 static int64_t cap = INT64_MAX;
 static struct fs_kit *all; /* a circle; the one that is to be looked at next. NULL: there is none */
 
@@ -22,8 +21,6 @@ static struct fs_kit *parked[FS_PARKED_BY_SEEKER + 1]; /* the oldest first */
 static int parked_count;
 
 /* ---- the cap ---------------------------------------------------------------------------------------------- */
-
-size_t fs_memory_used(void) { return used; }
 
 void fs_set_memory_cap(int64_t bytes) { cap = bytes; }
 
@@ -40,29 +37,29 @@ static size_t committed(const struct fs_kit *kit) {
 }
 
 static void count(struct fs_kit *kit, size_t bytes) {
-    used += bytes - kit->counted;
+    fs_count_memory(0, (int64_t)bytes - (int64_t)kit->counted);
     kit->counted = bytes;
 }
 
 /* A region counts whole, but for its spare parts, until it is looked at. That is done only where all that is mapped would be too much: the kits in turn, as
  * many as it takes to make room, and a few in any case, since what was looked at may have grown. */
 static int is_too_much(size_t size) {
-    if ((int64_t)(mapped + size) <= cap) return 0;
+    if ((int64_t)(fs_memory_mapped() + size) <= cap) return 0;
     struct fs_kit *first = all;
     for (int looks = 0; all && looks < LOOKS_MOST; looks++) {
-        if (looks >= LOOKS_LEAST && (int64_t)(used + size) <= cap) break;
+        if (looks >= LOOKS_LEAST && (int64_t)(fs_memory_used() + size) <= cap) break;
         if (all->memory) count(all, committed(all));
         all = all->next;
         if (all == first) break;
     }
-    return (int64_t)(used + size) > cap;
+    return (int64_t)(fs_memory_used() + size) > cap;
 }
 
 /* Counts a kit, which is in the circle from then on. 0, or FS_CAP_REACHED. */
 static int take_memory(struct fs_kit *kit) {
     size_t size = fs_size_without_spares(kit->size);
     if (is_too_much(size)) return FS_CAP_REACHED;
-    mapped += size;
+    fs_count_memory((int64_t)size, 0);
     count(kit, size);
     kit->next = all ? all : kit; /* the last one that is looked at */
     kit->previous = all ? all->previous : kit;
@@ -79,16 +76,8 @@ static void leave_memory(struct fs_kit *kit) {
     kit->previous->next = kit->next;
     kit->next = kit->previous = NULL;
     count(kit, 0);
-    mapped -= fs_size_without_spares(kit->size);
+    fs_count_memory(-(int64_t)fs_size_without_spares(kit->size), 0);
 }
-
-/* Regions that the publisher has parked count whole. */
-static void count_parked(size_t more, size_t less) {
-    mapped = mapped + more - FS_MIN(less, mapped + more);
-    used = used + more - FS_MIN(less, used + more);
-}
-
-static void give_back_memory(size_t size) { count_parked(0, size); }
 
 /* ---- one kit ---------------------------------------------------------------------------------------------- */
 
@@ -136,7 +125,7 @@ int fs_arrived_kit(const struct fs_arrival *came, struct fs_kit **made) {
     struct fs_kit *first = kit ? kit : &lost;
     *first = (struct fs_kit){.memory = came->memory, .size = came->size, .side = 1, .peer = came->peer};
     memcpy(first->id, came->id, sizeof first->id);
-    if (came->reused) give_back_memory(fs_size_without_spares(came->size)); /* one that was parked is counted already */
+    if (came->reused) fs_count_parked(came->size, -1); /* one that was parked is counted already */
     int failed = kit ? take_memory(kit) : -ENOMEM;
     if (failed) {
         unmap(first);
@@ -219,7 +208,7 @@ void fs_release_kit(struct fs_kit *kit, int recyclable) {
         return;
     }
     leave_memory(kit);
-    count_parked(fs_size_without_spares(kit->size), fs_park(kit->memory, kit->size, kit->id));
+    fs_park(kit->memory, kit->size, kit->id);
     fs_system.free(kit);
 }
 
@@ -248,14 +237,10 @@ static int drop_parked_by_seeker(void) {
 }
 
 int fs_drop_kits(void) {
-    size_t freed = fs_drop_parked();
-    give_back_memory(freed);
-    return drop_parked_by_seeker() || freed;
+    return drop_parked_by_seeker() | fs_drop_parked();
 }
 
 void fs_leave_kits_to_parent(void) {
-    give_back_memory(fs_leave_channel_to_parent());
+    fs_leave_channel_to_parent();
     drop_parked_by_seeker();
 }
-
-void fs_withdraw_name(uint64_t handle, fs_word32 **arrival) { give_back_memory(fs_withdraw(handle, arrival)); }

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "channel/meetings.h"
+#include "channel/regions.h"
 #include "connection/connection.h"
 #include "connection/move.h"
 
@@ -30,9 +31,8 @@ struct fs_kit {
 
 /* ---- the cap ---------------------------------------------------------------------------------------------- */
 
-/* Bytes of regions that count: all that is mapped, as long as that is below the cap. Beyond it, of a region the pages that were in
+/* What counts (fs_memory_used): all that is mapped, as long as that is below the cap. Beyond it, of a region the pages that were in
  * memory when it was last looked at. (A region that was parked or has just come counts whole.) */
-size_t fs_memory_used(void);
 void fs_set_memory_cap(int64_t bytes);
 
 /* ---- one kit ---------------------------------------------------------------------------------------------- */
@@ -85,8 +85,5 @@ int fs_drop_kits(void);
 
 /* In a forked child: what the parent has published and parked is the parent's. */
 void fs_leave_kits_to_parent(void);
-
-/* A name is taken back (fs_withdraw), with what that unmapped. */
-void fs_withdraw_name(uint64_t handle, fs_word32 **arrival);
 
 #endif

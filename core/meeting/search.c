@@ -72,7 +72,7 @@ static void give_up_meeting(struct fs_search *s) {
 
 /* Gives back all that a search has, which its course has forgotten. */
 static void withdraw(struct fs_course *course, struct fs_search *s) {
-    if (s->published) fs_withdraw_name(s->handle, &course->arrival);
+    if (s->published) fs_withdraw(s->handle, &course->arrival);
     give_up_meeting(s);
     fs_system.free(s);
 }

@@ -48,9 +48,9 @@ static inline uint32_t fs_wakes_receiver(struct fs_vi *vi, struct fs_sender *sen
 static inline int fs_has_credit(struct fs_vi *vi, struct fs_sender *sender) {
     if (fs_take_credits(vi, sender) < 0) return 1; /* the next post reports it */
     if (!fs_in_flight(sender)) return 1;
-    if (fs_in_flight(sender) >= vi->window) return 0;
-    uint64_t head = sender->head;
     uint32_t at;
+    if (fs_in_flight(sender) + fs_free_spares(vi, sender, &at) >= vi->window) return 0;
+    uint64_t head = sender->head;
     int room = fs_reserve(vi, sender, vi->chunk, &at) > 0; /* the most demanding one, tried and taken back */
     sender->head = head;
     return room;
@@ -58,7 +58,8 @@ static inline int fs_has_credit(struct fs_vi *vi, struct fs_sender *sender) {
 
 /* Whether a spare part would take what is sent now. */
 static inline int fs_may_spend(const struct fs_vi *vi, const struct fs_sender *sender) {
-    return fs_spare_is_open(vi, sender) || (fs_in_flight(sender) < vi->window && fs_free_spare(vi, sender));
+    uint32_t at;
+    return fs_spare_is_open(vi, sender) || (fs_in_flight(sender) < vi->window && fs_free_spares(vi, sender, &at));
 }
 
 /* Whether a send of any size would get something into the ring now. */

@@ -8,7 +8,7 @@
 
 /* Unread bytes that TCP would hold with these socket buffer sizes, 0: nobody set any. */
 static inline uint32_t fs_limit(uint32_t send_buffer, uint32_t receive_buffer) {
-    const uint32_t unset = 131072; /* tcp_rmem's usual default */
+    const uint32_t unset = 196608; /* what the kernel takes more, with tcp_rmem's usual default */
     if (!send_buffer && !receive_buffer) return 0;
     uint64_t sum = (uint64_t)(send_buffer ? send_buffer : unset) + (receive_buffer ? receive_buffer : unset);
     return sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
@@ -82,13 +82,17 @@ static inline uint32_t fs_spare_room(const struct fs_vi *vi, const struct fs_sen
     return beyond < FS_SPARE ? beyond : FS_SPARE;
 }
 
-/* The place of a spare part that may be used now; 0 if there is none. Where the last quarter of the window combines nothing (for
- * measurements), neither does a spare part. */
-static inline uint32_t fs_free_spare(const struct fs_vi *vi, const struct fs_sender *sender) {
+/* Spare parts that may be used now, and the place of one. Where the last quarter of the window combines nothing (for measurements), no
+ * spare part is used either. */
+static inline uint32_t fs_free_spares(const struct fs_vi *vi, const struct fs_sender *sender, uint32_t *at) {
+    uint32_t count = 0;
     if (vi->combine_from > vi->window || !fs_in_flight(sender) || !fs_spare_room(vi, sender)) return 0;
-    for (uint32_t i = 0; i < FS_SPARES; i++)
-        if (sender->spares[i] - 1 - fs_own32(&sender->credited) >= fs_in_flight(sender)) return vi->arena + i * FS_SPARE;
-    return 0;
+    for (uint32_t i = 0; i < FS_SPARES; i++) {
+        if (sender->spares[i] - 1 - fs_own32(&sender->credited) < fs_in_flight(sender)) continue;
+        *at = vi->arena + i * FS_SPARE;
+        count += 1;
+    }
+    return count;
 }
 
 /* Reserves up to `want` contiguous arena bytes at the head, from `*at` on. The number granted, 0 if there is no room. */
@@ -229,12 +233,11 @@ static inline int64_t fs_post(struct fs_vi *vi, struct fs_sender *sender, const 
     uint32_t state = FS_INLINED;
     int open = combine && fs_in_flight(sender);
     if (part > FS_INLINE || open) {
-        /* The last descriptor of the window, or the one that the arena has no room for, takes what comes. */
-        int last = fs_in_flight(sender) + 1 == vi->window;
-        uint32_t at = 0, granted = 0, spends = type == FS_DATA && sender->spends != FS_SPENDS_LATER;
-        if (last && spends) granted = at = fs_free_spare(vi, sender);
-        if (!granted) granted = fs_reserve(vi, sender, part, &at);
-        if (!granted && spends) granted = at = fs_free_spare(vi, sender);
+        /* The last descriptors of the window are left to the spare parts, as is one that the arena has no room for. Each takes what
+         * comes. */
+        uint32_t at = 0, spare_at = 0, spares = type == FS_DATA ? fs_free_spares(vi, sender, &spare_at) : 0;
+        uint32_t granted = fs_in_flight(sender) + spares < vi->window ? fs_reserve(vi, sender, part, &at) : 0;
+        if (!granted && spares && sender->spends != FS_SPENDS_LATER) granted = at = spare_at;
         if (!granted) return 0;
         int spare = fs_is_spare(vi, at);
         uint32_t most = spare ? fs_spare_room(vi, sender) : granted;

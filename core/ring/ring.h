@@ -31,8 +31,8 @@
  * other direction reads without the turn is an atomic word, and the field says so. The two lie on cache lines of their own:
  * a thread that sends and one that receives do not slow each other down. */
 
-/* A sender that waits in its call and polls for credits leaves the spare parts alone meanwhile: what lies far behind is cold for the
- * receiver. It takes them before it sleeps. */
+/* A sender that waits in its call leaves the spare parts alone at first: what lies far behind is cold for the receiver. It takes them
+ * when it has slept for a while and no credit has come. */
 enum fs_spends { FS_SPENDS = 0, FS_SPENDS_LATER = 1, FS_SPENDS_NOW = 2 /* until credits come, and then later again */ };
 
 /* Of the one that has the turn to send. */

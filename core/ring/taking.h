@@ -157,7 +157,6 @@ static inline int64_t fs_take(struct fs_vi *vi, struct fs_receiver *receiver, ch
     if (how != FS_PEEK) {
         fs_in_order();
         fs_store_relaxed(&receiver->taken, taken);
-        if (taken && receiver->begun_length > vi->chunk) fs_store_relaxed(&vi->rx->within, taken);
         fs_count(&vi->count.bytes_received, got);
     }
     return (int64_t)got;

@@ -111,6 +111,7 @@ enum fs_credit_wait {
 /* Packet FIN: type | position. Needs no credit, so that close never waits for a reader. */
 #define FS_FIN (UINT64_C(1) << 32)
 #define FS_BACK (UINT64_C(3) << 32)  /* the way out: the stream goes on in the kernel's */
+#define FS_FIN_KIND (~(uint64_t)0xffffffff) /* of a FIN: the rest is its place */
 #define FS_RESET (UINT64_C(2) << 32) /* FIN of a socket closed with data unread: the reader gets ECONNRESET */
 
 /* Consent of the receiver. */
@@ -152,7 +153,6 @@ struct fs_half {
     fs_word32 bell;                    /* counts wakeups: threads of the receiving side sleep on this word */
     /* receiver's own line: written with every descriptor, so that it must not be one the sender looks at */
     _Alignas(FS_LINE) fs_word32 seen; /* descriptors consumed, ever, without the delay of the ACK */
-    fs_word32 within;                 /* bytes taken of the last one in a spare part that was read in pieces */
 };
 _Static_assert(sizeof(struct fs_half) == 3 * FS_LINE, "three lines, each with one usual writer");
 FS_STANDS_AT(fs_half, fin, 0);
@@ -174,7 +174,6 @@ FS_STANDS_AT(fs_half, limit, 84);
 FS_STANDS_AT(fs_half, settled, 88);
 FS_STANDS_AT(fs_half, bell, 92);
 FS_STANDS_AT(fs_half, seen, 128);
-FS_STANDS_AT(fs_half, within, 132);
 
 /* Packet WAKEUP: the publisher's answer in the meeting line. (A refusal is said on the meeting's socket.) */
 enum fs_wakeup { FS_UNANSWERED = 0, FS_TAKEN = 1 };

@@ -26,7 +26,8 @@ cdef Py_ssize_t transmit_file(Endpoint endpoint, object caller, int64_t timeout,
 cdef bytes gathered(object buffers)
 
 
-cdef inline bint undecided(Endpoint endpoint):
+cdef inline bint may_be_on_ring(Endpoint endpoint):
+    """True if bytes may come by the ring, or the path is not decided yet."""
     return fs_is_attached(&endpoint.c) or is_undecided(endpoint)
 
 

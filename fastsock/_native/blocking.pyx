@@ -9,7 +9,6 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 
-from fastsock._native.channel cimport fs_look_after
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
@@ -188,7 +187,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
             if got == 0:
                 return filled
             if got == -EAGAIN and patience.timeout != 0 and not (slept and fs_timeout_option(&endpoint.c, FS_RECEIVE) >= 0):
-                if not undecided(endpoint) and not filled:
+                if not may_be_on_ring(endpoint) and not filled:
                     with nogil:
                         fs_spin(&endpoint.c, FS_RECEIVE)
                     fs_store_relaxed(&endpoint.c.spun, 0)
@@ -255,7 +254,7 @@ cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) exce
                 fs_note_error(&endpoint.c, <uint32_t>-got)
             if got != -EAGAIN:
                 return True
-            if not undecided(endpoint):
+            if not may_be_on_ring(endpoint):
                 return USE_KERNEL
             if not wait(endpoint, caller, FS_RECEIVE, &patience, &heard):
                 return False
@@ -346,12 +345,10 @@ cdef inline Py_ssize_t stride(Endpoint endpoint, Py_ssize_t length, int flags, b
 
 
 cdef bint plug_if_full(Endpoint endpoint) noexcept:
-    """At the end of a send that does not wait: whether the ring is full. A program that polls for room is looked after then."""
+    """At the end of a send that does not wait: whether the ring is full."""
     cdef bint full
     with nogil:
         full = fs_plug_if_full(&endpoint.c)
-    if full and fs_is_exposed(&endpoint.c):
-        fs_look_after(&endpoint.c)
     return full
 
 

@@ -14,7 +14,7 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.sockets cimport endpoint_of, facade, timeout_of
 from fastsock._native.blocking cimport (
-    SEND, SEND_ALL, USE_KERNEL, gathered, has_to_tell, receive, receive_bytes, receive_scattered, transmit_buffer, transmit_file, undecided,
+    SEND, SEND_ALL, USE_KERNEL, gathered, has_to_tell, may_be_on_ring, receive, receive_bytes, receive_scattered, transmit_buffer, transmit_file,
     writable_views,
 )
 
@@ -50,7 +50,7 @@ cdef inline bint ours(Endpoint endpoint, int flags):
     """Whether this receive is driven here and not by the stdlib's call."""
     if endpoint is None or flags & (MSG_OOB | MSG_ERRQUEUE):
         return False
-    return undecided(endpoint) or has_to_tell(endpoint) or fs_polls(&endpoint.c)
+    return may_be_on_ring(endpoint) or has_to_tell(endpoint) or fs_polls(&endpoint.c)
 
 
 cdef inline bint asks(Endpoint endpoint, object size, object flags, Py_ssize_t *room, int *bits):
@@ -169,7 +169,7 @@ cdef inline bint sends_ours(Endpoint endpoint, int flags):
         return False
     if flags & MSG_OOB:
         return fs_is_attached(&endpoint.c)
-    return undecided(endpoint) or has_to_tell(endpoint)
+    return may_be_on_ring(endpoint) or has_to_tell(endpoint)
 
 
 cdef inline bint gives(Endpoint endpoint, object flags, int *bits):

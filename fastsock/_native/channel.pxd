@@ -34,10 +34,6 @@ cdef extern from "channel/thread.h" nogil:
     void fs_wake_loops()
 
 
-cdef extern from "channel/relieving.h" nogil:
-    void fs_look_after(fs_connection *)
-
-
 cdef extern from "channel/requests.h" nogil:
     void fs_ask_for_byte(void *memory, int side, const unsigned char *id)
 

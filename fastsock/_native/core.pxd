@@ -93,6 +93,7 @@ cdef extern from "connection/connection.h" nogil:
         int64_t send_timeout
         uint32_t receive_limit
         uint32_t send_limit
+        int own_fault
         fs_vi vi
         fs_word32 recv_sleepers
         fs_word32 send_sleepers
@@ -135,6 +136,7 @@ cdef extern from "connection/state.h" nogil:
 
     void fs_note_detached(fs_connection *)
     void fs_note_broken(fs_connection *)
+    void fs_note_fault(fs_connection *, const char *why)
     void fs_note_error(fs_connection *, uint32_t error)
 
 

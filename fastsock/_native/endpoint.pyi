@@ -58,6 +58,7 @@ class Endpoint(Standing):
     def wake_own(self) -> None:
         """After a shutdown: threads that sleep in a call on this connection look again."""
     def reset(self) -> str:
-        """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
+        """The ring is broken: dissolves the connection (the peer gets a RST) and returns what was wrong; `own_fault` says at which
+        side."""
     def serve_listener(self) -> None:
         """This endpoint only polls for connections."""

@@ -233,12 +233,12 @@ cdef class Endpoint(Standing):
         fs_wake_own(&self.c)
 
     def reset(self):
-        """A violation: dissolves the connection (the peer gets a RST) and returns what was wrong."""
-        cdef const char *violation = self.c.vi.violation
+        """The ring is broken: dissolves the connection (the peer gets a RST) and returns what was wrong; `own_fault` says at which
+        side."""
         fs_note_broken(&self.c)
         fs_reset_connection(fs_fd(&self.c))
         fs_wake_own(&self.c)
-        return (<bytes>violation).decode() if violation != NULL else "unknown violation"
+        return self.wrong
 
     # ---- forks -------------------------------------------------------------------------------------------
 
@@ -402,10 +402,13 @@ cdef bint leave_ring(Endpoint self) except -1:
             else:
                 outcome = FS_DISSOLVED  # without the parcel the stream would have a hole
         if outcome == FS_DISSOLVED:
+            if self.c.vi.violation == NULL:
+                fs_note_fault(&self.c, b"the connection could not leave the ring whole")
             self.reset()
     except BaseException:
         if parcel.size:
             outcome = FS_DISSOLVED  # what was taken is lost: nobody is given what follows for the whole stream
+            fs_note_fault(&self.c, b"what lay unread was lost on the way to the kernel")
             self.reset()
         raise
     finally:

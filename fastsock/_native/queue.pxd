@@ -38,8 +38,6 @@ cdef class CompletionQueue:
     cdef bint closed
     cdef set watched        # transports with a backlog whose lifeline has ended: nothing would tell of the peer's death
     cdef object probe_timer
-    cdef set stuck          # transports with a backlog that the event set has: it does not tell of a peer that never reads
-    cdef object relief_timer
     cdef fs_habit habit
     cdef int64_t writes     # on the ring, ever: tells whether a protocol answered from its callback
     cdef int64_t quiet_since  # monotonic ns; 0: something came with the last sweep

@@ -27,8 +27,6 @@ class CompletionQueue:
         """The loop is about to be closed: its connections end with their transports."""
     def wake(self) -> None:
         """The loop's callback for the event set's descriptor: somebody has told it."""
-    def relieve(self) -> None:
-        """The queue's timer, while a backlog waits for credits: after a time the transport goes on in the kernel."""
     def probe(self) -> None:
         """The queue's timer, while there is something to watch."""
     def turn(self) -> None:

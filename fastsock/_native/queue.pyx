@@ -37,7 +37,6 @@ cdef enum:  # nanoseconds
     COOL = 1_000_000     # after which a quiet connection among busy ones is armed and left to the event set
 
 
-cdef double RELIEF = 0.05  # seconds between two looks at transports whose backlog waits for a peer that does not read (relief.h)
 cdef double PROBE = 0.5  # seconds between two questions whether a half-closed peer, whose end is no news, is still there
 
 
@@ -112,7 +111,6 @@ cdef class CompletionQueue:
         self.seen = []
         self.begun = set()
         self.watched = set()
-        self.stuck = set()
         fs_take_up_polling(&self.habit)
 
     def __dealloc__(self):
@@ -168,7 +166,6 @@ cdef class CompletionQueue:
     cdef void forget(self, Driven transport) noexcept:
         """The transport's endpoint is about to end."""
         self.watched.discard(transport)
-        self.stuck.discard(transport)
         self.cool(transport)
         if transport.endpoint is not None and self.set != NULL:
             fs_leave_seat(&transport.endpoint.c, self.set)
@@ -202,36 +199,19 @@ cdef class CompletionQueue:
         for transport in list(self.begun):
             transport.end_endpoint()
         self.closed = True
-        for timer in (self.probe_timer, self.relief_timer):
-            if timer is not None:
-                timer.cancel()
+        if self.probe_timer is not None:
+            self.probe_timer.cancel()
         if self.set != NULL:
             self.loop.remove_reader(self.set.epoll)
             fs_end_set(self.set)
             self.set = NULL
-
-    # ---- peers that do not read --------------------------------------------------------------------------
 
     cdef bint leave_to_set(self, Driven transport) except -1:
         """Arms the transport, unless something is there already: whether it is left to the event set."""
         if transport.arm():
             return False
         self.cool(transport)
-        if transport.backlog_size:
-            self.stuck.add(transport)
-            if self.relief_timer is None:
-                self.relief_timer = self.loop.call_later(RELIEF, self.relieve, context=self.context)
         return True
-
-    def relieve(self):
-        """The queue's timer, while a backlog waits for credits: after a time the transport goes on in the kernel."""
-        cdef Driven transport
-        cdef set stuck = self.stuck
-        self.stuck = set()
-        self.relief_timer = None
-        for transport in stuck:
-            if transport.backlog_size and not transport.hot and not self.leave_to_set(transport):
-                self.heat(transport)
 
     # ---- half-closed peers -------------------------------------------------------------------------------
 

@@ -31,7 +31,13 @@ class Standing:
         """Whether an event loop's transport drives it: nobody else reads, writes or polls the descriptor."""
     @property
     def broken(self) -> bool:
-        """Whether it was reset after a violation."""
+        """Whether it was reset, as its ring was broken."""
+    @property
+    def wrong(self) -> str:
+        """What has broken the ring; "": nothing."""
+    @property
+    def own_fault(self) -> bool:
+        """Whether this side has broken it, and not the peer."""
     @property
     def left(self) -> bool:
         """Whether somebody else reads and writes the descriptor by now."""

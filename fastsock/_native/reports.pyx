@@ -49,6 +49,14 @@ cdef class Standing:
         return fs_is_broken(&self.c)
 
     @property
+    def wrong(self):
+        return (<bytes>self.c.vi.violation).decode() if self.c.vi.violation != NULL else ""
+
+    @property
+    def own_fault(self):
+        return self.c.own_fault != 0
+
+    @property
     def left(self):
         return fs_is_out(&self.c)
 

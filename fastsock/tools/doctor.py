@@ -283,7 +283,8 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
 EVENTS = {
     "fastsock.declined": "fastsock gave way, and everything stayed on kernel TCP",
     "fastsock.out_of_reach": "imported from socket before the patch, so out of reach",
-    "fastsock.violation": "a connection was reset, as its ring was broken",
+    "fastsock.violation": "a connection was reset, as its peer broke the protocol",
+    "fastsock.fault": "a connection was reset by a fault of this side",
     "fastsock.bridge": "a connection went back to the kernel over a bridge process, which is slow",
     "fastsock.stays_on_ring": "a connection could not go back to the kernel",
     "fastsock.rendezvous_failed": "a move could not be made",
@@ -294,9 +295,9 @@ EVENTS = {
 EVENT_ADVICE = {
     "fastsock.declined": "take the other's monkey patching out of the program, or leave it on kernel TCP",
     "fastsock.out_of_reach": "start the program by fastsock run, or call patch() before these imports",
-    "fastsock.violation": (
-        "if a process of this side was killed or had no descriptors left, see to that; else run the same version of "
-        "fastsock at both ends; if they do, please report it"
+    "fastsock.violation": "run the same version of fastsock at both ends; if they do, please report it",
+    "fastsock.fault": (
+        "if a process of this side was killed or had no descriptors left, see to that; else please report it"
     ),
     "fastsock.stays_on_ring": "raise the limits on descriptors (ulimit -n) and processes (ulimit -u)",
     "fastsock.no_connection_thread": "raise the limit on processes and threads (ulimit -u; TasksMax, --pids-limit)",

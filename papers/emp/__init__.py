@@ -47,7 +47,7 @@ FIG6 = Figure(
     xlabel="message size, bytes",
     xs=SIZES,
     lines=(
-        Line("data streaming, every descriptor acknowledged", roles(lambda: free({"delayed_ack": False}), pingpong)),
+        Line("data streaming, every descriptor acknowledged", roles(lambda: free({"_delayed_ack": False}), pingpong)),
         Line("data streaming, delayed ACKs (default)", roles(free, pingpong)),
         Line("message sockets, fastsock", roles(lambda: free(expect=None), messages)),
         Line("message sockets, kernel TCP", roles(apart, messages)),
@@ -74,7 +74,7 @@ FIG6 = Figure(
 
 def by_credits(delayed: bool) -> Start:
     def ends(credits: Any) -> tuple[Setup, Setup]:
-        return free({"window": credits, "ack_threshold": max(1, credits // 2), "delayed_ack": delayed})
+        return free({"window": credits, "ack_threshold": max(1, credits // 2), "_delayed_ack": delayed})
 
     def finish(sample: Sample) -> Sample:
         received = sample["server_stats_messages_received"]

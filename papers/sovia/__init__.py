@@ -15,9 +15,9 @@ SIZES = {"full": (4, 16, 64, 256, 1024, 4096, 16384, 32768), "quick": (4, 64, 10
 STREAMED = {"full": (4, 16, 64, 256, 1024, 2048, 4096, 16384, 32768), "quick": (16, 256, 2048, 32768), "least": (64,)}
 ARGUMENTS = {"full": (0, 512, 1024, 2048, 4096), "quick": (0, 1024, 4096), "least": (0,)}
 
-UNCOMBINED = {"combine": False, "combine_when_full": False}
+UNCOMBINED = {"combine": False, "_combine_when_full": False}
 SINGLE = {**UNCOMBINED, "window": 1, "ack_threshold": 1}
-FLOWCTRL = {**UNCOMBINED, "delayed_ack": False}
+FLOWCTRL = {**UNCOMBINED, "_delayed_ack": False}
 
 
 def combined_pingpong(size: Any) -> dict[str, Any]:

@@ -11,8 +11,6 @@ from pairs import SECONDS, KernelSocket, payload, read_exactly
 import fastsock
 from aio.kit import HOST, Recorder, World, everywhere
 
-pytestmark = pytest.mark.usefixtures("without_spare_parts")
-
 MUCH = 4_000_000
 """Bytes: more than both directions of the ring and the buffers of streams hold, less than TCP's do."""
 

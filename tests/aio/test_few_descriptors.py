@@ -38,7 +38,7 @@ async def main():
     say(fastsock.path_of(writer).path)
     writer.close()
 
-fastsock.patch(move_after=0, meeting_ms=1000)
+fastsock.patch(move_after=0, _meeting_ms=1000)
 asyncio.SelectorEventLoop(selectors.SelectSelector()).run_until_complete(main())
 """
 

@@ -250,7 +250,7 @@ async def check(world: World, state: Any, call: Any) -> None:
     far = case.far
     calling = asyncio.ensure_future(call(case))
     if state not in (free, resumed):
-        await world.quiet(0.06)  # a peer that does not read for so long goes back to the kernel
+        await world.quiet(0.06)
     far.transport.resume_reading()
     await calling
     case.write(7)

@@ -62,7 +62,7 @@ def test_owed_bytes_come_before_what_the_loops_transport_writes(loop_kind: str, 
         assert library().side_owed(side) == 0
         transport.abort()
 
-    with fastsock.configure(combine_when_full=False), on_ring(False) as peer:
+    with fastsock.configure(_combine_when_full=False), on_ring(False) as peer:
         side = side_of(peer.victim)
         with choked(peer) as raw:
             peer.region.set(1 - peer.side, "doorbell", 0)

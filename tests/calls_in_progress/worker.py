@@ -69,7 +69,7 @@ def main() -> None:
         import fastsock
 
         # Without spare parts a direction is full at about a megabyte, as the limits of script.py want it.
-        fastsock.patch(move_after=1_000_000 if path == "tcp" else 0, combine_when_full=False)
+        fastsock.patch(move_after=1_000_000 if path == "tcp" else 0, _combine_when_full=False)
     play_in_processes(path, [c for c in combinations if c.in_processes], quiet)
     plain = [c for c in combinations if not c.in_processes]
     for start in range(0, len(plain), BATCH):

@@ -39,7 +39,7 @@ def options(words: list[str]) -> argparse.Namespace:
     add("--clients", type=int, default=6, help="client processes (default 6)")
     add("--lanes", type=int, default=3, help="connections of a client at a time (default 3)")
     add("--pace", type=float, default=1.0, help="seconds between two faults, on average (default 1)")
-    add("--eager", action="store_true", help="move_after=0 and meeting_ms=20 in all processes")
+    add("--eager", action="store_true", help="move_after=0 and _meeting_ms=20 in all processes")
     add("--default", action="store_true", help="default settings in all processes (neither: drawn for each process)")
     add("--programs", type=names, default=[], metavar="NAME,...", help="only these: KIND or KIND/PROGRAM")
     add("--kinds", type=pair, metavar="CLIENT,SERVER", help="only this pairing of kinds")

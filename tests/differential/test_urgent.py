@@ -53,7 +53,7 @@ def test_where_it_is_read(pair: Pair, how: str) -> None:
 @pytest.mark.parametrize("on_ring", [False, True], ids=["kernel", "ring"])
 def test_readiness_of_a_number_that_is_handed_out_behind_an_urgent_byte(on_ring: bool, urgent: int) -> None:
     """Nothing was received before, and what the urgent bytes are counted by makes nothing readable."""
-    settings = fastsock.configure(move_after=0, meeting_ms=2000) if on_ring else contextlib.nullcontext()
+    settings = fastsock.configure(move_after=0, _meeting_ms=2000) if on_ring else contextlib.nullcontext()
     with settings, listening(on_ring) as listener, socket_class(on_ring)() as near:
         near.connect(listener.getsockname())
         with listener.accept()[0] as far:

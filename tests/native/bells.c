@@ -276,37 +276,6 @@ static void die_behind_credits(void) {
     close_ends();
 }
 
-/* Both wait for credits, and nobody reads: a sender goes on in the kernel, and its bytes come behind what it posted. */
-static void wait_for_each_other(void) {
-    static char bytes[1 << 20], into[1 << 20];
-    struct fs_call call;
-    int64_t got, sent = 0, received = 0;
-    open_ends();
-    move_ends();
-    struct fs_connection *c = &ends[0].c;
-    check(begin_call(&ends[0], &call), "a call begins");
-    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i % 251);
-    while ((got = fs_try_send(c, bytes + sent % 251, sizeof bytes / 2, MSG_NOSIGNAL)) > 0) sent += got;
-    check(fs_sleep(c, FS_SEND, fs_now() + 1000000, NULL) == 0 && fs_sends_on_ring(c), "it is full");
-    fs_or_sc(&c->vi.rx->credit_wait, FS_WAITS); /* as a thread of the peer does that sleeps for credits */
-    int64_t until = fs_now() + 5000000000;
-    while (fs_sends_on_ring(c)) check(fs_sleep(c, FS_SEND, until, NULL) == 1 && fs_now() < until, "it stays on the ring");
-    check(fs_receives_on_ring(c), "the other direction has left too");
-    int64_t posted = sent;
-    while ((got = fs_try_send(c, bytes + sent % 251, sizeof bytes / 2, MSG_NOSIGNAL)) > 0) sent += got;
-    check(got == -EAGAIN && sent > posted, "the kernel takes nothing: %" PRId64, got);
-    while (received < sent && (got = fs_try_receive(&ends[1].c, into, sizeof into, 0, FS_FINAL)) != 0) {
-        check(got > 0 || got == -EAGAIN, "receiving: %" PRId64, got);
-        for (int64_t i = 0; i < got; i++) check(into[i] == (char)((received + i) % 251), "a wrong byte");
-        received += FS_MAX(got, 0);
-    }
-    check(received == sent, "%" PRId64 " of %" PRId64 " bytes", received, sent);
-    check(fs_try_send(&ends[1].c, "x", 1, MSG_NOSIGNAL) == 1 && fs_sends_on_ring(&ends[1].c), "the peer has left the ring");
-    check(fs_try_receive(c, into, 1, 0, FS_FINAL) == 1, "receiving by the ring");
-    end_call(&ends[0], &call);
-    close_ends();
-}
-
 /* The peer is killed in a post, behind a doorbell byte that it had counted: what is looked at first is the byte. */
 static void die_behind_byte(void) {
     char into[CHUNK];
@@ -405,7 +374,6 @@ int main(int count, char **arguments) {
         kill_behind_half_close();
         move_sleeper_away();
         die_behind_credits();
-        wait_for_each_other();
         die_behind_byte();
         fork_often();
         fork_beside_idle();

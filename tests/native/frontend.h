@@ -11,7 +11,6 @@
 #include <sched.h>
 #include <sys/wait.h>
 
-#include "channel/relieving.h"
 #include "channel/requests.h"
 #include "channel/sets.h"
 #include "channel/thread.h"

@@ -38,7 +38,6 @@ const struct number layout[] = {
     SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor),
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
     FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_half, acked), FIELD(fs_half, fin),
-    FIELD(fs_half, within),
     FIELD(fs_descriptor, commit), FIELD(fs_descriptor, ack), FIELD(fs_descriptor, offset),
     {NULL, 0},
 };

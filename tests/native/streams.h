@@ -262,9 +262,6 @@ static void await_room(struct worker *me) {
     double until = seconds_now() + PATIENCE;
     if (fs_load_relaxed(&exposed[e->side]) && one_in(&me->random, 2)) {
         if (!fs_plug_if_full(&e->c)) return; /* credits came meanwhile */
-        enter(e);
-        fs_look_after(&e->c);
-        leave();
         do {
             struct pollfd polled = {e->number, POLLOUT, 0};
             if (poll(&polled, 1, 100) > 0 || !fs_load_sc(&e->open)) return;

@@ -6,8 +6,8 @@ from pathlib import Path
 
 MODES: dict[str, dict[str, object]] = {
     "normal": {},
-    "eager": {"move_after": 0, "meeting_ms": 20},
-    "eager-nopoll": {"move_after": 0, "meeting_ms": 20, "poll_us": 0},
+    "eager": {"move_after": 0, "_meeting_ms": 20},
+    "eager-nopoll": {"move_after": 0, "_meeting_ms": 20, "poll_us": 0},
 }
 """Settings by mode. Eager moves every eligible connection at its first byte, so that the ring is what is tested."""
 
