@@ -141,7 +141,9 @@
 #include "connection/turns.h"          /* fs_await_both */
 #include "connection/wait.h"           /* fs_spin, fs_sleep */
 #include "meeting/course.h"            /* how far the search of a connection is */
+#include "meeting/endpoint.h"          /* how an endpoint ends and leaves */
 #include "meeting/kits.h"              /* regions, made ahead */
+#include "meeting/policy.h"            /* whether a connection may look for its peer, and by which name */
 #include "meeting/search.h"            /* how two ends find each other, and the regions of this process */
 #include "meeting/sessions.h"          /* what sessions of a service are like */
 #include "registry/forks.h"            /* a child is counted in by the fork itself */

@@ -51,6 +51,32 @@ static const char *const names[FS_COURSE_STATES] = {
     [FS_ANSWER_LATER] = "answer later",
 };
 
+/* (fastsock/rendezvous.py has them too, for its readers; a test compares.) */
+static const char *const reasons[FS_REASONS] = {
+    [FS_REASON_NONE] = "",
+    [FS_REASON_FEW] = "too few operations",
+    [FS_REASON_SEEKING] = "looking for the peer",
+    [FS_REASON_EXCLUDED] = "address or port excluded",
+    [FS_REASON_REMOTE] = "peer on another host",
+    [FS_REASON_PEER] = "peer does not use fastsock",
+    [FS_REASON_UNTRUSTED] = "peer belongs to another user",
+    [FS_REASON_NAME] = "name held by somebody else",
+    [FS_REASON_REFUSED] = "peer refused",
+    [FS_REASON_OPTION] = "socket option",
+    [FS_REASON_POLLED] = "descriptor may be polled",
+    [FS_REASON_DETACHED] = "descriptor detached",
+    [FS_REASON_BACK] = "taken back to the kernel, or not moved yet",
+    [FS_REASON_OVERRIDDEN] = "class with data calls of its own",
+    [FS_REASON_HANDED_OUT] = "descriptor handed out",
+    [FS_REASON_FORKED] = "shared with another process",
+    [FS_REASON_MEMORY_CAP] = "memory cap reached",
+    [FS_REASON_RESOURCES] = "out of memory or descriptors",
+    [FS_REASON_ENDING] = "ended before it could move",
+    [FS_REASON_VIOLATION] = "peer broke the protocol",
+    [FS_REASON_VERSION] = "peer speaks another version of the protocol",
+    [FS_REASON_UNPAID] = "moves have not paid here",
+};
+
 struct fs_paths fs_paths;
 
 int fs_proceed(struct fs_course *course, enum fs_course_event event) {
@@ -61,6 +87,8 @@ int fs_proceed(struct fs_course *course, enum fs_course_event event) {
 }
 
 const char *fs_course_name(int state) { return names[state]; }
+
+const char *fs_reason_text(int reason) { return reasons[reason]; }
 
 void fs_note_reason(struct fs_course *course, struct fs_connection *c, enum fs_reason reason) {
     course->reason = (int)reason;

@@ -75,6 +75,8 @@ const char *fs_course_name(int state);
 
 /* ---- reasons ---------------------------------------------------------------------------------------------- */
 
+const char *fs_reason_text(int reason); /* of enum fs_reason, for people */
+
 /* Connections of this process by the path that they are or were on to their end, and by the reason. Each counts as
  * opened with FS_REASON_FEW or FS_REASON_UNPAID, or with another one. */
 struct fs_paths {

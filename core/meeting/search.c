@@ -55,6 +55,8 @@ void fs_put_terms(const struct fs_terms *given) {
     fs_set_trust(given->trusts_any);
 }
 
+int fs_moves_polled(void) { return terms.moves_polled; }
+
 /* ---- its end ------------------------------------------------------------------------------------------------ */
 
 static void close_control(struct fs_search *s) {

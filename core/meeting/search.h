@@ -24,6 +24,7 @@ struct fs_terms {
     int waits;          /* operations may wait for the other end: they take steps where nothing is known to have happened */
 };
 void fs_put_terms(const struct fs_terms *terms);
+int fs_moves_polled(void); /* the setting `moves_polled` */
 
 /* What has come of a step, for the front end to tell and to act on. */
 enum fs_came_of_it {
