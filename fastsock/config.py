@@ -22,8 +22,13 @@ RUN, STATS, REPORT = f"{PREFIX}RUN", f"{PREFIX}RUN_STATS", f"{PREFIX}RUN_REPORT"
 """Set by `fastsock run` and `fastsock doctor` for the programs that they start: see `fastsock._boot`."""
 TOLD = f"{PREFIX}RUN_TOLD"
 """Set where the command line has warned of variables that are no settings, so that no process below it does again."""
-OTHERS = {RUN, STATS, REPORT, TOLD, f"{PREFIX}DEBUG"}
+SETTINGS, LIBRARY_STATS = f"{PREFIX}RUN_SETTINGS", f"{PREFIX}RUN_LIBRARY_STATS"
+"""Set by `fastsock run` for programs that are not Python: see `fastsock.launch`."""
+OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, f"{PREFIX}DEBUG"}
 """Variables that are known and are no settings. DEBUG is for who builds fastsock."""
+
+SEEK_SECONDS = 2.0
+"""How long a name is looked up for before the peer counts as foreign, and an answer is waited for."""
 
 PortRange = tuple[int, int]
 

@@ -67,9 +67,6 @@ FOREIGN = "no connection of fastsock's"
 REASONS: tuple[str, ...] = tuple(getattr(Reason, name) for name in sorted(NUMBERS, key=NUMBERS.__getitem__))
 """By their numbers, from 1 on, which `fastsock ss` is told."""
 
-SEEK_SECONDS = 2.0  # that a name is looked up for before the peer counts as foreign, and an answer is waited for
-
-
 _told_of_unknown: set[str] = set()
 
 
@@ -93,7 +90,7 @@ def _apply(settings: config.Settings) -> None:
         settings.combine_limit if settings.combine else 0,
         settings.combine_when_full,
         settings.memory_cap,
-        SEEK_SECONDS,
+        config.SEEK_SECONDS,
         settings.trust == "any",
         _moves_polled(settings),
     )

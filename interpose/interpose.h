@@ -12,8 +12,9 @@
 #ifndef FASTSOCK_INTERPOSE_H
 #define FASTSOCK_INTERPOSE_H
 
+#include "names.h" /* first */
+
 #include "include/fastsock.h"
-#include "names.h"
 #include "ready/ready.h"
 
 #pragma GCC visibility push(hidden) /* what this library shows is what the C library shows (exports.map) */
@@ -222,5 +223,7 @@ void ip_read_settings(void);
 void ip_write_statistics(void);
 
 #pragma GCC visibility pop
+
+#pragma GCC visibility push(default) /* the functions that follow in a file which includes this one */
 
 #endif

@@ -10,6 +10,13 @@
 
 #include "base/system.h"
 
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* on every architecture, Linux 5.9 */
+#endif
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441 /* Linux 5.11 */
+#endif
+
 /* Until the look-up each entry is one of these. */
 #define FS_EARLY(type, name, parameters, arguments) \
     static type early_##name parameters { \
@@ -37,6 +44,16 @@ static void missing_closefrom(int first) {
     for (int fd = (int)sysconf(_SC_OPEN_MAX); fd-- > first;) real.close(fd);
 }
 
+/* (A kernel that has it not counts in milliseconds.) */
+static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    long got = fs_call_kernel(SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, _NSIG / 8});
+    if (got >= 0) return (int)got;
+    errno = (int)-got;
+    if (errno != ENOSYS) return -1;
+    int64_t rest = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
+    return real.epoll_pwait(epoll, events, most, (int)FS_MIN(rest, (int64_t)INT32_MAX), mask);
+}
+
 static int plain_fcntl(int fd, int what, long argument) { return real.fcntl(fd, what, (void *)argument); }
 
 /* The core's functions of the same names (core/base/system.h) are the C library's and not ours. */
@@ -48,6 +65,7 @@ static void tell_core(void) {
 #undef FS_SAME
     fs_system.fcntl = plain_fcntl;
     fs_system.close_range = missing_close_range;
+    fs_system.epoll_pwait2 = missing_epoll_pwait2;
 }
 
 void fs_look_names_up(void) {
@@ -61,6 +79,7 @@ void fs_look_names_up(void) {
     FS_ENTRY_POINTS(FS_LOOK_UP)
 #undef FS_LOOK_UP
     if (real.close_range == early_close_range) real.close_range = missing_close_range;
+    if (real.epoll_pwait2 == early_epoll_pwait2) real.epoll_pwait2 = missing_epoll_pwait2;
     if (real.closefrom == early_closefrom) real.closefrom = missing_closefrom;
     tell_core();
 }

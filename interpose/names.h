@@ -9,6 +9,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#undef _FORTIFY_SOURCE /* its headers define some of these functions themselves */
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>

@@ -61,7 +61,7 @@ LAYERS = (
     {""},  # the package itself
     {"advice", "tools"},
     {"tools.columns", "tools.looking"},
-    {"reporting"},
+    {"launch", "reporting"},
     {"_boot"},
     {"tools.checks", "tools.peers"},
     {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},
