@@ -28,6 +28,8 @@ SOURCES = sorted(
 )
 CORE = Path(__file__).parent.parent / "core"
 CORE_SOURCES = sorted(CORE.rglob("*.[ch]"))
+INTERPOSE = CORE.parent / "interpose"
+INTERPOSE_SOURCES = sorted(INTERPOSE.rglob("*.[ch]"))
 LONGEST = 500
 """Lines of a source file, at most: a longer one is two things."""
 TOO_LONG = {NATIVE / "queue.pyx", NATIVE / "vi.pyx"}
@@ -165,7 +167,7 @@ def test_the_finder_knows_every_module_of_the_shared_object() -> None:
 # ---- the native part -----------------------------------------------------------------------------------------
 
 LABEL = re.compile(r"SYNC: (?P<label>[a-z][a-z ]*?) - ")
-NATIVE_SOURCES = [*CORE_SOURCES, *(path for path in SOURCES if path.suffix in (".pxd", ".pyx"))]
+NATIVE_SOURCES = [*CORE_SOURCES, *INTERPOSE_SOURCES, *(path for path in SOURCES if path.suffix in (".pxd", ".pyx"))]
 
 
 def test_every_sync_label_stands_at_both_ends() -> None:
@@ -197,7 +199,7 @@ def test_each_acquire_and_release_has_a_label() -> None:
 
 
 def test_no_source_file_is_too_long() -> None:
-    sources = [*SOURCES, *CORE_SOURCES]
+    sources = [*SOURCES, *CORE_SOURCES, *INTERPOSE_SOURCES]
     assert {path for path in sources if len(path.read_text().splitlines()) > LONGEST} == TOO_LONG
 
 
@@ -304,11 +306,11 @@ SKIN = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pyx")]
 STATE = r"[>.]moved\b", r"(?:->|\.)(?:is|stands)\.\w+", r"\b[rt]x(?:->|\.)(?:ready|settled|returned)\b"
 OWNED: dict[str, tuple[list[Path], str, set[Path]]] = {
     "atomics": (
-        [*SOURCES, *CORE_SOURCES],
+        [*SOURCES, *CORE_SOURCES, *INTERPOSE_SOURCES],
         r"stdatomic|__atomic|__sync_|memory_order|\b_?[Aa]tomic_\w+|_Atomic\b",
         {CORE / "base/atomics.h"},
     ),
-    "Python": (CORE_SOURCES, r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", set()),
+    "Python": ([*CORE_SOURCES, *INTERPOSE_SOURCES], r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", set()),
     "how a connection stands": (
         NATIVE_SOURCES,
         "|".join(map(writes, (*STATE, r"[>.]sending_step\b"))) + rf"|{WRITING}[^;\n]*\bFS_(?:SHUT|GONE)\b",
