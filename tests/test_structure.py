@@ -210,6 +210,7 @@ ROOMS = (
     {"registry", "transport", "waiter"},
     {"connection"},
     {"channel"},
+    {"ready"},
     {"meeting"},
     {"include"},
 )
