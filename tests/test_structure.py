@@ -212,6 +212,7 @@ ROOMS = (
     {"registry", "transport", "waiter"},
     {"connection"},
     {"channel"},
+    {"ready"},
     {"meeting"},
     {"include"},
 )

@@ -140,7 +140,7 @@ static void *connection_thread(void *nothing) {
     int left = (int)fs_load_relaxed(&left_behind); /* something lies there that could not be dropped (dropping.h), or answered */
     while (turn == fs_load_relaxed(&thread_turn)) { /* (Else the number may be its successor's, and it would take an event away.) */
         int wait = sooner(sooner(fs_next_deadline(), fs_until_relief(&relief_due)), left ? AGAIN_AFTER : -1);
-        int n = fs_system.epoll_wait(epoll, events, EVENTS, wait);
+        int n = fs_epoll_wait(epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
         if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&thread_turn)) break;
         if (left && (fs_can_drop() || !n)) left = fs_answer_again(ask_fd) | fs_greet_all();
         for (int i = 0; i < n; i++) {

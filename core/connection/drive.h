@@ -66,7 +66,7 @@ int fs_probe_driven_peer(struct fs_connection *c);
 
 /* The loop goes to sleep, and its event set is to wake it: for what there is to receive, for credits, or for both. 1 if something
  * is there already, or the way to the kernel is open for what waits for credits (relief.h): to find that the loop comes back every
- * FS_STUCK while it `sends`. Takes the turns that it needs. (fs_disarm_receiver says that the loop is awake.) */
+ * FS_STUCK while it `sends`. 1 too if a turn is a stopped process's. Takes the turns that it needs. (fs_disarm_receiver says that the loop is awake.) */
 int fs_arm_for_loop(struct fs_connection *c, int receives, int sends);
 
 #endif
