@@ -1,5 +1,5 @@
-"""Builds the native part: core/ with the Cython modules on it as one shared object, and with interpose/ on it as libfastsock.so, which
-programs that are not Python get by LD_PRELOAD. The rest is in pyproject.toml.
+"""Builds the native part: core/ with the Cython modules on it as one shared object, and with interpose/ on it as
+libfastsock.so, which programs that are not Python get by LD_PRELOAD. The rest is in pyproject.toml.
 
 FASTSOCK_DEBUG=1 builds with the core's assertions. `build_ext --inplace` needs --force to see that it has changed.
 """
@@ -23,7 +23,8 @@ CPUS = len(os.sched_getaffinity(0))
 MODULES = sorted(glob("fastsock/_native/*.pyx"))
 CORE = sorted(glob("core/**/*.c", recursive=True))
 INTERPOSE = sorted(glob("interpose/*.c"))
-READ = [*glob("core/**/*.h", recursive=True), *glob("fastsock/_native/*.p*"), *glob("interpose/*.[hm]*")]  # a change in any rebuilds everything
+HEADERS = [*glob("core/**/*.h", recursive=True), *glob("interpose/*.h"), "interpose/exports.map"]
+READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
 # Hidden: functions of the core call each other directly, and nobody else's library can come between.
 # A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function", "-fvisibility=hidden"]
@@ -47,7 +48,8 @@ class BuildInParallel(build_ext):
         def compile_files(sources: list[str], **options: object) -> list[str]:
             with ThreadPoolExecutor(CPUS) as pool:
                 fresh = [source for source in sources if source not in compiled]
-                compiled.update(zip(fresh, pool.map(lambda source: compile_in_turn([source], **options), fresh)))
+                objects = pool.map(lambda source: compile_in_turn([source], **options), fresh)
+                compiled.update(zip(fresh, objects, strict=True))
                 return [name for source in sources for name in compiled[source]]
 
         self.compiler.compile = compile_files

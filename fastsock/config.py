@@ -31,6 +31,8 @@ SEEK_SECONDS = 2.0
 """How long a name is looked up for before the peer counts as foreign, and an answer is waited for."""
 
 PortRange = tuple[int, int]
+MAPPED = bytes(10) + b"\xff\xff"
+"""Before the four bytes of an IPv4 address, as IPv6 has it."""
 
 
 def _number(text: Any, name: str) -> int:
@@ -195,22 +197,29 @@ class Settings:
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
-    def permits(self, addresses: tuple[Any, Any], ports: tuple[int, int]) -> bool:
-        """Whether a connection with these two addresses (ipaddress objects) and ports may move."""
-        if not (self.ports_allowed or self.ports_excluded or self.addresses_allowed or self.addresses_excluded):
-            return True
+    def limits(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """The settings of ports and addresses as the core has them (core/meeting/policy.h): arrays of port ranges and
+        of networks. A network of IPv4 stands in ::ffff:0:0/96."""
+        import struct
 
-        def any_port(ranges: tuple[PortRange, ...]) -> bool:
-            return any(low <= port <= high for low, high in ranges for port in ports)
+        def ports(ranges: tuple[PortRange, ...]) -> bytes:
+            return b"".join(struct.pack("=HH", low, high) for low, high in ranges)
 
-        def any_address(networks: tuple[Network, ...]) -> bool:
-            return any(address in network for network in networks for address in addresses)
+        def networks(found: tuple[Network, ...]) -> bytes:
+            return b"".join(
+                struct.pack(
+                    "=16si",
+                    (b"" if network.version == 6 else MAPPED) + network.network_address.packed,
+                    network.prefixlen + (96 if network.version == 4 else 0),
+                )
+                for network in found
+            )
 
-        return not (
-            (self.ports_allowed and not any_port(self.ports_allowed))
-            or any_port(self.ports_excluded)
-            or (self.addresses_allowed and not any_address(self.addresses_allowed))
-            or any_address(self.addresses_excluded)
+        return (
+            ports(self.ports_allowed),
+            ports(self.ports_excluded),
+            networks(self.addresses_allowed),
+            networks(self.addresses_excluded),
         )
 
 

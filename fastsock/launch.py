@@ -1,7 +1,7 @@
-"""How a program that is not Python comes up under fastsock: the library that it gets by LD_PRELOAD, and who cannot be served.
+"""How a program that is not Python comes up under fastsock: the library that it gets by LD_PRELOAD; who is not served.
 
-The library (interpose/) reads no settings of its own: `environment` hands it all of them, checked, in one variable. In a Python process
-below `fastsock run` it does nothing, as the package serves that one.
+The library (interpose/) reads no settings of its own: `environment` hands it all of them, checked, in one variable. In
+a Python process below `fastsock run` it does nothing, as the package serves that one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Program:
 
 
 def find(name: str) -> Program | None:
-    """The program of this name: a file, or a command on the PATH. None where `python NAME` is meant: a script without an interpreter of
-    its own, a folder or zip file, an option, or nothing that there is."""
+    """The program of this name: a file, or a command on the PATH. None where `python NAME` is meant: a script without
+    an interpreter of its own, a folder or zip file, an option, or nothing that there is."""
     if name.startswith("-"):
         return None
     here = os.path.exists(name)
@@ -92,8 +92,8 @@ def _attributes(path: str) -> list[str]:
 
 
 def _elf(file: BinaryIO) -> tuple[bytes, set[bytes]]:
-    """The loader that an ELF program asks for, empty if it asks for none; and the names of its sections (elf(5)). Raises ValueError for a
-    program of another kind of processor."""
+    """The loader that an ELF program asks for, empty if it asks for none; and the names of its sections (elf(5)).
+    Raises ValueError for a program of another kind of processor."""
 
     def part(at: int, size: int) -> bytes:
         file.seek(at)
@@ -124,7 +124,7 @@ def _elf(file: BinaryIO) -> tuple[bytes, set[bytes]]:
 
 
 def environment(inherited: Mapping[str, str], settings: Settings, stats: str | None) -> dict[str, str]:
-    """The environment in which a program and all that it starts get the library. `stats`: the file for the program's statistics.
+    """The environment in which a program and all that it starts get the library. `stats`: the file for its statistics.
 
     Raises RuntimeError where there is no library, or where LD_PRELOAD cannot name it."""
     if not os.path.exists(LIBRARY):
@@ -139,19 +139,16 @@ def environment(inherited: Mapping[str, str], settings: Settings, stats: str | N
 
 
 def _text_of(settings: Settings) -> str:
-    """All settings as the library reads them (interpose/settings.c): "name=number ...", lists with commas and without spaces."""
-    from ipaddress import IPv6Address
+    """All settings as the library reads them (interpose/settings.c): "name=number ...", lists with commas."""
+    import struct
 
-    def networks(name: str) -> str:
-        found = []
-        for network in getattr(settings, name):
-            four = network.version == 4
-            first = int(network.network_address) | (0xFFFF << 32 if four else 0)
-            found.append(f"{IPv6Address(first).packed.hex()}/{network.prefixlen + (96 if four else 0)}")
-        return ",".join(found)
+    ports_allowed, ports_excluded, addresses_allowed, addresses_excluded = settings.limits()
 
-    def ports(name: str) -> str:
-        return ",".join(f"{low}-{high}" for low, high in getattr(settings, name))
+    def ports(array: bytes) -> str:
+        return ",".join(f"{low}-{high}" for low, high in struct.iter_unpack("=HH", array))
+
+    def networks(array: bytes) -> str:
+        return ",".join(f"{packed.hex()}/{bits}" for packed, bits in struct.iter_unpack("=16si", array))
 
     values = {
         **{name: int(getattr(settings, name)) for name in ("enabled", "poll_us", "move_after", "meeting_ms", "window")},
@@ -160,8 +157,10 @@ def _text_of(settings: Settings) -> str:
         "combine_limit": settings.combine_limit if settings.combine else 0,
         "patience_ms": int(SEEK_SECONDS * 1000),
         "trusts_any": int(settings.trust == "any"),
-        **{name: ports(name) for name in ("ports_allowed", "ports_excluded")},
-        **{name: networks(name) for name in ("addresses_allowed", "addresses_excluded")},
+        "ports_allowed": ports(ports_allowed),
+        "ports_excluded": ports(ports_excluded),
+        "addresses_allowed": networks(addresses_allowed),
+        "addresses_excluded": networks(addresses_excluded),
     }
     return " ".join(f"{name}={value}" for name, value in values.items())
 

@@ -122,7 +122,6 @@ static void step(struct ip_socket *s) {
     }
     struct fs_watcher watcher = {before_attach, not_attached, s};
     fs_take_step(&s->course, &s->c, &watcher, &upshot);
-    if (upshot.what == FS_DOUBTED) fs_judge_doubt(&s->course, &s->c, fs_is_owner_of_other_end(&s->c, upshot.user), &upshot);
     if (upshot.what == FS_MOVED_NOW) fs_poller_after_attach(&s->pollable, 1);
 }
 
@@ -176,6 +175,7 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
 static void conclude(struct ip_socket *s) {
     note_session(s);
     ip_say_goodbye(s);
+    if (fs_others_have(&s->c)) fs_abandon_number(&s->c); /* it is closed now */
 }
 
 void ip_say_goodbye(struct ip_socket *s) { fs_say_goodbye(&s->course, &s->c, &ip_totals); }

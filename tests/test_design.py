@@ -18,7 +18,8 @@ NATIVE = sorted(
     for path in (ROOT / room).rglob(f"*.{end}")
 )
 SOURCE = {path: path.read_text() for path in NATIVE}
-ROOMS = [ROOT / name for name in ("bench", "core", "docs", "examples", "fastsock", "interpose", "models", "papers", "tests")]
+FOLDERS = ("bench", "core", "docs", "examples", "fastsock", "interpose", "models", "papers", "tests")
+ROOMS = [ROOT / name for name in FOLDERS]
 PATHS = [path.relative_to(ROOT).as_posix() for room in ROOMS for path in (room, *room.rglob("*"))]
 PYTHON = [path.read_text() for path in (ROOT / "fastsock").rglob("*.py")]
 MODELS = {path.stem for path in (ROOT / "models").glob("*.pml")}

@@ -1,4 +1,4 @@
-"""The front end at the C library's calls: programs in C do the same under the library, on the ring, as on plain kernel TCP."""
+"""The front end at the C library's calls: programs in C do the same under the library as on plain kernel TCP."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def shown() -> set[str]:
 
 
 def test_the_library_shows_functions_of_the_c_library_alone() -> None:
-    listed = set(re.findall(r"(\w+);", (INTERPOSE / "exports.map").read_text().partition("global:")[2].partition("local:")[0]))
+    exports = (INTERPOSE / "exports.map").read_text()
+    listed = set(re.findall(r"(\w+);", exports.partition("global:")[2].partition("local:")[0]))
     assert shown() == listed
     libc = subprocess.run(
         [COMPILER, "-print-file-name=libc.so.6"], capture_output=True, text=True, check=True, timeout=60
@@ -95,7 +96,8 @@ def test_every_function_of_the_table_stands_in_its_place() -> None:
 
 def test_the_core_calls_the_c_library_and_not_ours() -> None:
     """What of the core's table the library stands in front of is set to the C library's own."""
-    calls = set(re.findall(r"^    (?:CALL|RAW)\([\w *]+, (\w+),", (ROOT / "core/base/system.h").read_text(), re.MULTILINE))
+    table = (ROOT / "core/base/system.h").read_text()
+    calls = set(re.findall(r"^    (?:CALL|RAW)\([\w *]+, (\w+),", table, re.MULTILINE))
     given = set(re.findall(r"FS_SAME\((\w+)\)|fs_system\.(\w+) =", (INTERPOSE / "names.c").read_text()))
     assert len(calls) > 50
     assert calls & shown() <= {name for names in given for name in names}
@@ -154,7 +156,8 @@ def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_a_program() -> None:
-    settings = config.Settings(ports_allowed="80,90-99", addresses_excluded="10.0.0.0/8,fd00::/8", trust="any", combine=False)
+    excluded = "10.0.0.0/8,fd00::/8"
+    settings = config.Settings(ports_allowed="80,90-99", addresses_excluded=excluded, trust="any", combine=False)
     made = launch.environment({"LD_PRELOAD": f"other.so {launch.LIBRARY}"}, settings, None)
     assert made["LD_PRELOAD"] == f"{launch.LIBRARY}:other.so"
     said = dict(word.split("=") for word in made[config.SETTINGS].split())

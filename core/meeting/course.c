@@ -2,8 +2,8 @@
  *
  * Responsible for: what follows what. Never: what is done about it (search.c).
  *
- *     connecting -> few operations <-> starting -> to publish -> published -----------> attaching -> decided (the ring)
- *                                              \-> looking (-> doubting) -> awaiting -/
+ *     connecting -> few operations -> starting -> to publish -> published -----------> attaching -> decided (the ring)
+ *                                              \-> looking -> awaiting -/
  *
  * From everywhere FS_CE_STAY leads to decided: kernel TCP, or the end. What has to be done for a connection that is on the ring
  * after a fork leads back there too. */
@@ -18,20 +18,18 @@ static const unsigned char table[FS_COURSE_EVENTS][FS_COURSE_STATES] = {
     [FS_CE_CONNECTED] = {[FS_CONNECTING] = TO(FS_DECIDED)},
     [FS_CE_OPEN] = {[FS_DECIDED] = TO(FS_FEW_OPERATIONS)},
     [FS_CE_START] = {[FS_FEW_OPERATIONS] = TO(FS_STARTING)},
-    [FS_CE_PUT_OFF] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS)},
     [FS_CE_PUBLISH] = {[FS_STARTING] = TO(FS_TO_PUBLISH)},
     [FS_CE_SEEK] = {[FS_STARTING] = TO(FS_LOOKING)},
     [FS_CE_NAMED] = {[FS_TO_PUBLISH] = TO(FS_PUBLISHED)},
-    [FS_CE_DOUBT] = {[FS_LOOKING] = TO(FS_DOUBTING)},
-    [FS_CE_HELLO] = {[FS_LOOKING] = TO(FS_AWAITING), [FS_DOUBTING] = TO(FS_AWAITING)},
-    [FS_CE_AGAIN] = {[FS_LOOKING] = TO(FS_LOOKING), [FS_DOUBTING] = TO(FS_LOOKING), [FS_AWAITING] = TO(FS_LOOKING)},
+    [FS_CE_HELLO] = {[FS_LOOKING] = TO(FS_AWAITING)},
+    [FS_CE_AGAIN] = {[FS_LOOKING] = TO(FS_LOOKING), [FS_AWAITING] = TO(FS_LOOKING)},
     [FS_CE_CAME] = {[FS_PUBLISHED] = TO(FS_ATTACHING), [FS_AWAITING] = TO(FS_ATTACHING)},
     [FS_CE_MOVED] = {[FS_ATTACHING] = TO(FS_DECIDED)},
     [FS_CE_STAY] = {[0 ... FS_COURSE_STATES - 1] = TO(FS_DECIDED)},
     [FS_CE_FORK] = {[FS_DECIDED] = TO(FS_THREAD_LATER)},
     [FS_CE_ANSWERED] = {[FS_THREAD_LATER] = TO(FS_DECIDED), [FS_ANSWER_LATER] = TO(FS_DECIDED)},
     /* (A thread that was at it is not in the child. The role stays: a name that was published is published again.) */
-    [FS_CE_CHILD] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS), [FS_PUBLISHED] = TO(FS_TO_PUBLISH), [FS_DOUBTING] = TO(FS_LOOKING),
+    [FS_CE_CHILD] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS), [FS_PUBLISHED] = TO(FS_TO_PUBLISH),
                      [FS_AWAITING] = TO(FS_LOOKING)},
     [FS_CE_INHERIT] = {[0 ... FS_COURSE_STATES - 1] = TO(FS_ANSWER_LATER)},
 };
@@ -44,7 +42,6 @@ static const char *const names[FS_COURSE_STATES] = {
     [FS_TO_PUBLISH] = "to publish",
     [FS_PUBLISHED] = "published",
     [FS_LOOKING] = "looking",
-    [FS_DOUBTING] = "doubting",
     [FS_AWAITING] = "awaiting",
     [FS_ATTACHING] = "attaching",
     [FS_THREAD_LATER] = "thread later",

@@ -27,7 +27,6 @@ void fs_say_goodbye(struct fs_course *course, struct fs_connection *c, struct fs
     fs_end_search(course);
     if (course->kit) fs_end_answers(course->kit);
     fs_let_go_of(c, totals);
-    if (fs_others_have(c)) fs_abandon_number(c); /* its owner closes it now */
 }
 
 void fs_release(struct fs_course *course, struct fs_connection *c) {

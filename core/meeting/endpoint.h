@@ -11,7 +11,8 @@
  * (fs_say_goodbye), ends its call, and then closes `fd`. 0: the caller ends its call, as always. */
 int fs_close_last_number(struct fs_connection *c, int fd);
 
-/* The connection has ended, and the caller was told so. It says its last, and nobody answers for it any more. Adds its counters to `totals`. */
+/* The connection has ended, and the caller was told so. It says its last, and nobody answers for it any more. Adds its counters to `totals`.
+ * fs_abandon_number follows, if others have it (fs_others_have). */
 void fs_say_goodbye(struct fs_course *course, struct fs_connection *c, struct fs_counters *totals);
 
 /* Gives back its memory. For who was told FS_RELEASE, not inside. */

@@ -133,8 +133,3 @@ enum fs_came_of_it fs_start_search(struct fs_course *course, struct fs_connectio
     fs_stay(course, c, reason);
     return FS_STAYS;
 }
-
-int fs_is_owner_of_other_end(struct fs_connection *c, uint32_t user) {
-    uint32_t owner;
-    return fs_owner_of_peer(fs_fd(c), &owner) && owner == user;
-}

@@ -40,7 +40,4 @@ int fs_name_meeting(const struct fs_tcp_identity *ends, char *name);
  * FS_STAYS or FS_GOES_ON; `*failed` is -errno where resources were missing, else 0. FS_GOES_ON too where another thread is at it. */
 enum fs_came_of_it fs_start_search(struct fs_course *course, struct fs_connection *c, int *failed);
 
-/* Returns true if the other end of the connection is a socket of this user, as the kernel tells it. */
-int fs_is_owner_of_other_end(struct fs_connection *c, uint32_t user);
-
 #endif

@@ -186,7 +186,7 @@ int fs_owner_of_peer(int fd, uint32_t *user) {
     if (diag < 0) return 0;
     int found = ask_diag(&d, diag, &told);
     fs_system.close(diag);
-    if (found <= 0 || told.idiag_state != FS_TCP_ESTABLISHED || !told.idiag_inode) return 0;
+    if (found <= 0 || told.idiag_state != FS_TCP_ESTABLISHED) return 0;
     *user = told.idiag_uid;
     return 1;
 }

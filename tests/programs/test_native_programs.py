@@ -1,11 +1,10 @@
-"""Servers and clients that are not Python, as they are: the same answers under `fastsock run` as without, and on the ring."""
+"""Servers and clients that are not Python, as they are: the same answers under `fastsock run`, and on the ring."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +28,7 @@ SESSIONS = {
 def redis(way: str, folder: Path) -> Iterator[tuple[Server, int]]:
     port = port_for_later()
     stats = folder / f"{way}.json"
-    words = [*(RUN if way == FASTSOCK else ()), *(("--stats", str(stats)) if way == FASTSOCK else ()), *REDIS, str(port)]
+    words = [*((*RUN, "--stats", str(stats)) if way == FASTSOCK else ()), *REDIS, str(port)]
     with Server(words, cwd=folder, stats=stats) as server:
         server.listens(port)
         yield server, port
@@ -59,12 +58,12 @@ def test_redis_answers_the_same(tmp_path: Path) -> None:
         assert texts == first, way
 
 
-@pytest.mark.parametrize("more", [(), ("-P", "16"), ("-d", "100000"), ("--threads", "2"), ("-k", "0")], ids=lambda more: " ".join(more))
+@pytest.mark.parametrize("more", [(), ("-P", "16"), ("-d", "100000"), ("--threads", "2"), ("-k", "0")], ids=" ".join)
 def test_redis_benchmark_ends_well(more: tuple[str, ...], tmp_path: Path) -> None:
     tests = ("get", "set", "lpush", "mset")
     with redis(FASTSOCK, tmp_path) as (server, port):
         words = ["redis-benchmark", "-p", str(port), "-t", ",".join(tests), "-n", "4000", "-c", "20", "-q", *more]
-        done = subprocess.run([*RUN, "--stats", str(tmp_path / "c.json"), *words], capture_output=True, text=True, timeout=120, check=True)
+        done = ended([*RUN, "--stats", tmp_path / "c.json", *words])
         lines = re.findall(r"^(?:.*\r)*(\w+).*: [\d.]+ requests per second", done.stdout, re.MULTILINE)
         assert len(lines) == len(tests)
         assert "rror" not in done.stdout + done.stderr
