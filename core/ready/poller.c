@@ -5,7 +5,7 @@
 #include <sys/random.h>
 
 #include "channel/sets.h"
-#include "ready/poller.h"
+#include "ready/common.h"
 
 uint64_t fs_poller_base;
 struct fs_poller_host fs_poller_host;
@@ -213,7 +213,7 @@ void fs_end_poller(struct fs_poller *p) {
         if (locked) fs_drop_member(p->slots[i]);
         fs_unlock_poller(p);
         if (locked) {
-            fs_seat_pollable(it);
+            if (it->attached) fs_seat_pollable(it);
             pthread_mutex_unlock(&it->lock);
         }
         if (it && !locked) sched_yield();
@@ -230,13 +230,16 @@ void fs_poller_after_fork(struct fs_poller *p) {
     pthread_mutex_init(&p->lock, NULL); /* (its holder may be a thread that is not here) */
     p->sleepers = 0;
     p->inherited = 1;
+    p->common = p->busy = 0;
     p->set = NULL;
+    fs_forget_common();
     for (uint32_t i = 1; i < p->used; i++) {
         struct fs_member *m = p->slots[i];
         if (!m->in_use || !m->it) continue;
         pthread_mutex_init(&m->it->lock, NULL);
-        if (m->it->home == p) m->it->home = NULL;
-        m->seated = 0;
+        if (fs_load_relaxed(&m->it->home) == p) fs_store_relaxed(&m->it->home, NULL);
+        m->seated = FS_NO_SEAT;
+        m->it->common = 0;
         fs_note_untold(m, m->it->attached);
     }
 }

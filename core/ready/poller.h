@@ -16,6 +16,8 @@ enum {
     FS_PARKED = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
 };
 
+enum fs_seated { FS_NO_SEAT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what tells of the ring: the poller's set, or the common one */
+
 /* A member that is left to the event set, and looked at now and then all the same. */
 enum fs_late_looks {
     FS_ON_TIME = 0,
@@ -39,8 +41,8 @@ struct fs_member {
     int fd;             /* -1: the number was closed, and the socket goes on */
     int in_use, hot;    /* hot: in the list */
     int parked;         /* it is asked for its level, and the kernel tells of changes alone */
-    int seated;         /* the poller's event set tells of the ring, */
-    int untold;         /* or nobody does: it is looked at again and again */
+    int seated;         /* enum fs_seated */
+    int untold;         /* nobody tells of the ring: it is looked at again and again */
     int enabled;        /* 0: a single shot that was told */
     uint32_t endings;   /* FS_ENDINGS that it was told of */
     int edge;           /* something has come since it was looked at: an edge-triggered one is told */
@@ -61,6 +63,8 @@ struct fs_poller {
     uint32_t hot, parked, untold, late, shared; /* members: in the list; parked; of these, untold ones, those that are late, and FS_SHARED */
     uint32_t foreign;     /* members that are descriptors of the kernel's */
     int sleepers;         /* threads that sleep here */
+    int busy;             /* a thread's: it is in poll */
+    int common;           /* the common set wakes it too */
     int exposed;          /* somebody polls the instance's number */
     int inherited;        /* by a fork */
     int64_t asked;        /* when the kernel was asked, monotonic ns, */

@@ -29,7 +29,8 @@
  * An inner epoll instance, whose data are the same question one level down, would not answer it: its own registration in the program's
  * instance has data too.
  *
- * Locks: one for each poller, and one for each pollable. Order: the pollable's, then the poller's. None is held across a sleep, a turn of a
+ * Locks: one for each poller, one for each pollable, and one for the event set of connections that several pollers have. Order: the pollable's, the
+ * poller's, the set's. None is held across a sleep, a turn of a
  * connection, or a look at one. None is taken by fs_is_poller_data. They are not for signal handlers: the front end puts the program's
  * handlers off while a thread is in a function of this file, but for the time between `before_sleep` and `after_sleep`.
  *
@@ -54,7 +55,8 @@ struct fs_pollable {
     pthread_mutex_t lock;
     fs_pointer_to(struct fs_member) members;
     fs_pointer_to(struct fs_connection) c; /* NULL: not a connection yet, or not any more */
-    struct fs_poller *home;                /* whose event set tells of the ring; NULL: none */
+    fs_pointer_to(struct fs_poller) home;  /* whose event set tells of the ring; NULL: no poller's */
+    int common;                            /* the event set that several pollers share does */
     int attached;                          /* it is on the ring, or about to go there */
 };
 

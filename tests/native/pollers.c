@@ -12,7 +12,7 @@ static struct pair {
     struct end ends[2];
     struct fs_pollable its[2];
 } pairs[PAIRS];
-static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the front end */
 static int instance;
 static struct fs_poller *poller;
 
@@ -24,7 +24,7 @@ static void open_pair(struct pair *p) {
     void *memory = make_region(8, 1024, &size);
     connect_pair(fds);
     for (int s = 0; s < 2; s++) {
-        p->ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s};
+        p->ends[s] = (struct end){.lock = &lock, .memory = memory, .size = size, .side = s};
         check(open_end(&p->ends[s], fds[s]) == 0, "opening");
         memset(&p->its[s], 0, sizeof p->its[s]);
         fs_poller_connected(&p->its[s], &p->ends[s].c);
@@ -441,6 +441,58 @@ static void several_pollers(void) {
     finish();
 }
 
+static pthread_barrier_t together;
+static struct fs_poller *both[2];
+
+static void *wait_among_others(void *argument) {
+    int which = (int)(uintptr_t)argument;
+    struct fs_poller *mine = which == 2 ? new_poller(-1) : both[which];
+    for (int n = 0; n < 100; n++) {
+        struct pollfd waits[2] = {{pairs[0].ends[1].number, POLLIN, 0}, {pairs[1].ends[1].number, POLLIN, 0}};
+        struct fs_pollable *its[2] = {&pairs[0].its[1], &pairs[1].its[1]};
+        struct fs_call calls[2];
+        if (which < 2) {
+            check(told_of(mine, (uint64_t)which, FOREVER) == EPOLLIN, "not told");
+        } else {
+            for (int i = 0; i < 2; i++) check(begin_call(&pairs[i].ends[1], &calls[i]), "it has ended");
+            check(fs_poller_poll(mine, waits, its, 2, FOREVER, NULL) == 1, "not told");
+            for (int i = 2; i-- > 0;) end_call(&pairs[i].ends[1], &calls[i]);
+        }
+        check(mine->untold == 0, "nobody tells");
+        pthread_barrier_wait(&together); /* all were told: it is taken, */
+        pthread_barrier_wait(&together); /* and the next one comes */
+    }
+    if (which == 2) fs_end_poller(mine);
+    return NULL;
+}
+
+static void several_that_sleep(void) {
+    pthread_t threads[3];
+    char byte;
+    begin();
+    int second = epoll_create1(EPOLL_CLOEXEC);
+    both[0] = poller;
+    both[1] = new_poller(second);
+    pthread_barrier_init(&together, NULL, 4);
+    for (int i = 0; i < 2; i++) open_pair(&pairs[i]);
+    for (int i = 0; i < 2; i++) control(both[i], EPOLL_CTL_ADD, &pairs[0], 1, EPOLLIN, (uint64_t)i);
+    move_pair(&pairs[0]);
+    move_pair(&pairs[1]);
+    for (int i = 0; i < 3; i++) check(pthread_create(&threads[i], NULL, wait_among_others, (void *)(uintptr_t)i) == 0, "a thread");
+    for (int n = 0; n < 100; n++) {
+        usleep(n % 4 ? 300 : 20000);
+        check(transmit(&pairs[0], 0, "a", 1) == 1, "sending");
+        pthread_barrier_wait(&together);
+        check(receive(&pairs[0], 1, &byte, 1) == 1, "receiving");
+        pthread_barrier_wait(&together);
+    }
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    fs_end_poller(both[1]);
+    close(second);
+    for (int i = 0; i < 2; i++) close_pair(&pairs[i]);
+    finish();
+}
+
 /* ---- signals --------------------------------------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t handled;
@@ -496,7 +548,7 @@ static const struct {
 } tests[] = {
     TEST(move_while_epoll_waits), TEST(move_while_poll_waits), TEST(single_shot_that_moves), TEST(leave_while_waiting),
     TEST(storm_of_levels), TEST(storm_of_edges), TEST(storm_of_single_shots), TEST(storm_of_single_edges),
-    TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(signals),
+    TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(several_that_sleep), TEST(signals),
 };
 
 int main(int count, char **arguments) {
