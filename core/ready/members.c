@@ -117,6 +117,7 @@ int fs_seat_pollable(struct fs_pollable *it) {
 static int register_member(struct fs_member *m, int op) {
     uint32_t events = m->parked ? (uint32_t)FS_PARKED | (m->kernel_room ? EPOLLOUT : 0u) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
     struct epoll_event event = {.events = events, .data.u64 = fs_poller_data(m->slot, m->generation)};
+    m->tag = (uint16_t)fs_poller_tag;
     if (m->poller->epoll < 0 || m->fd < 0) return 0;
     return fs_system.epoll_ctl(m->poller->epoll, op, m->fd, &event) < 0 ? -errno : 0;
 }
@@ -160,7 +161,7 @@ static int pass(struct fs_poller *p, int op, int fd, const struct epoll_event *e
 /* A descriptor of the kernel's: only one whose data lie in our range is a member. */
 static int control_foreign(struct fs_poller *p, int op, int fd, const struct epoll_event *event) {
     struct fs_member *m = p->foreign ? fs_find_member(p, NULL, fd) : NULL;
-    int failed, clashes = op != EPOLL_CTL_DEL && fs_is_poller_data(event->data.u64) && !p->inherited;
+    int failed, clashes = op != EPOLL_CTL_DEL && fs_is_poller_data(event->data.u64);
     if (!clashes) {
         failed = pass(p, op, fd, event);
         if (!failed && m) fs_free_member(m); /* (a new one of this number, or another one's by now) */
@@ -214,7 +215,7 @@ static int control(struct fs_poller *p, int op, int fd, struct fs_pollable *it, 
     struct fs_member *m = fs_find_member(p, it, fd);
     if (op != EPOLL_CTL_DEL && is_bad(op, m, event->events)) return -EINVAL;
     if (op == EPOLL_CTL_ADD && m) return -EEXIST;
-    if (op == EPOLL_CTL_DEL || p->inherited) {
+    if (op == EPOLL_CTL_DEL) {
         int failed = pass(p, op, fd, event);
         if (m && !failed) fs_drop_member(m);
         return failed;
@@ -318,8 +319,10 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         if (!last && m->fd != fd) continue;
         fs_lock_poller(p);
         if (last || p->epoll < 0) {
-            /* (A forked child may have the socket open, and the kernel would tell of it here for ever.) */
-            if (p->epoll >= 0 && m->fd == fd) pass(p, EPOLL_CTL_DEL, fd, NULL);
+            /* (Another process may have the socket, and the kernel would tell of it here for ever. It may use the instance too: what tells
+             * of changes alone stays, and so does what a parent registered.) */
+            int others = m->tag != fs_poller_tag || (m->parked && c && fs_is_shared(c));
+            if (p->epoll >= 0 && m->fd == fd && !others) pass(p, EPOLL_CTL_DEL, fd, NULL);
             fs_drop_member(m);
         } else {
             m->kernel_room = 1; /* (what it is told of can be changed no more) */
@@ -334,6 +337,14 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         it->attached = 0;
     }
     pthread_mutex_unlock(&it->lock);
+}
+
+void fs_poller_forked(struct fs_poller *p) {
+    fs_lock_poller(p);
+    for (uint32_t i = 1; i < p->used && p->parked; i++)
+        if (p->slots[i]->in_use) fs_heat_member(p->slots[i], 0);
+    fs_wake_waiters(p);
+    fs_unlock_poller(p);
 }
 
 void fs_poller_expose(struct fs_poller *p) {

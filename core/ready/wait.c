@@ -204,6 +204,10 @@ static void pass_on(struct wait *w) {
 int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {
     struct wait w = {.p = p, .told = {.events = events, .max = max}, .mask = mask, .budget = -1};
     if (max <= 0) return -EINVAL;
+    if (p->reseats) {
+        p->reseats = 0; /* (a forked child has one thread) */
+        fs_visit_members(p, NULL);
+    }
     w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     fs_lock_poller(p);

@@ -493,6 +493,56 @@ static void several_that_sleep(void) {
     finish();
 }
 
+/* ---- forks ---------------------------------------------------------------------------------------------------------------- */
+
+static int count_child(int by) {
+    for (int s = 0; s < 2; s++)
+        if (fs_load_sc(&pairs[0].ends[s].open)) fs_add_sc(&fs_own(&pairs[0].ends[s].c)->holders, (uint32_t)by);
+    return 2;
+}
+
+/* The instance was made before the fork, and both processes wait on it: what comes is told to both. The child closes what it has, and the
+ * parent is told still. */
+static void forked(void) {
+    int status;
+    char bytes[4];
+    for (int moves = 0; moves < 2; moves++) {
+        begin();
+        open_pair(&pairs[0]);
+        control(poller, EPOLL_CTL_ADD, &pairs[0], 1, EPOLLIN, 5);
+        if (moves) move_pair(&pairs[0]);
+        pid_t child = fork_holder();
+        if (!child) {
+            for (int s = 0; s < 2; s++) fs_inherit(&pairs[0].ends[s].c);
+            pairs[0].ends[0].asked = pairs[0].ends[1].asked = 0;
+            fs_poller_after_fork(poller);
+            check(told_of(poller, 5, FOREVER) == EPOLLIN, "the child is not told");
+            open_pair(&pairs[1]); /* one that only the child has */
+            control(poller, EPOLL_CTL_ADD, &pairs[1], 1, EPOLLIN | EPOLLONESHOT, 6);
+            move_pair(&pairs[1]);
+            check(transmit(&pairs[1], 0, "b", 1) == 1, "sending");
+            struct epoll_event got[2];
+            uint64_t told = 0;
+            for (double until = seconds_now() + PATIENCE; told != 0x60; ) {
+                int n = fs_poller_wait(poller, got, 2, 1000000, NULL);
+                for (int i = 0; i < n; i++) told |= got[i].data.u64 == 6 ? 0x60 : 0;
+                check(seconds_now() < until, "the child is not told of its own");
+            }
+            close_pair(&pairs[1]);
+            for (int s = 0; s < 2; s++) close_side(&pairs[0], s);
+            fs_end_poller(poller);
+            end_at_once(0);
+        }
+        fs_poller_forked(poller);
+        check(transmit(&pairs[0], 0, "a", 1) == 1 && told_of(poller, 5, FOREVER) == EPOLLIN, "not told");
+        check(waitpid(child, &status, 0) == child && status == 0, "the child: %x", status);
+        check(told_of(poller, 5, FOREVER) == EPOLLIN && receive(&pairs[0], 1, bytes, 4) == 1, "not told behind the child's end");
+        check(told_of(poller, 5, 0) == 0 && transmit(&pairs[0], 0, "c", 1) == 1 && told_of(poller, 5, FOREVER) == EPOLLIN, "not told");
+        close_pair(&pairs[0]);
+        finish();
+    }
+}
+
 /* ---- signals --------------------------------------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t handled;
@@ -548,12 +598,13 @@ static const struct {
 } tests[] = {
     TEST(move_while_epoll_waits), TEST(move_while_poll_waits), TEST(single_shot_that_moves), TEST(leave_while_waiting),
     TEST(storm_of_levels), TEST(storm_of_edges), TEST(storm_of_single_shots), TEST(storm_of_single_edges),
-    TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(several_that_sleep), TEST(signals),
+    TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(several_that_sleep), TEST(forked), TEST(signals),
 };
 
 int main(int count, char **arguments) {
     signal(SIGPIPE, SIG_IGN);
     become_front_end();
+    fs_watch_forks(count_child);
     fs_begin_pollers();
     fs_poller_host.end_call = end_call_of;
     int runs = 0;
