@@ -13,6 +13,7 @@
 #include "channel/sets.h"
 #include "connection/ready.h"
 #include "connection/state.h"
+#include "ready/common.h"
 #include "ready/level.h"
 
 enum { BATCH = 32 };
@@ -61,7 +62,8 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
         }
     }
     if (!fs_begin(c, &claim->call)) return 0;
-    if (arms && m->seated && fs_is_attached(c)) fs_seat(p->set, c);
+    if (arms && m->seated == FS_OWN_SET && fs_is_attached(c)) fs_seat(p->set, c);
+    if (arms && m->seated == FS_COMMON_SET && fs_is_attached(c)) fs_say_common_seat(c);
     claim->m = m;
     claim->level = (struct fs_level){.c = c, .wanted = wanted, .asks = m->asks};
     claim->events = m->events;
@@ -84,7 +86,6 @@ static void look(struct claim *claim) {
     /* (Told until it is drained: the peer need not tell of more.) */
     if (claim->arms && l->found & FS_IN && !(claim->events & EPOLLET) && fs_is_attached(l->c))
         fs_disarm_receiver(&l->c->vi, FS_SET_ASLEEP);
-    fs_end_poller_call(l->c, &claim->call);
 }
 
 /* With the lock again. */
@@ -125,6 +126,7 @@ void fs_look_at_members(struct fs_poller *p, struct fs_told *told, enum fs_purpo
         if (!n) continue;
         fs_unlock_poller(p);
         for (int i = 0; i < n; i++) look(&claims[i]);
+        for (int i = n; i-- > 0;) fs_end_poller_call(claims[i].level.c, &claims[i].call); /* (the last one begun first) */
         fs_lock_poller(p);
         for (int i = 0; i < n; i++) settle(&claims[i], told, purpose, now);
     }

@@ -4,80 +4,111 @@
  * waits (wait.c). */
 #include "connection/seat.h"
 #include "connection/state.h"
-#include "ready/poller.h"
+#include "ready/common.h"
 
 /* ---- seats ------------------------------------------------------------------------------------------------------------------ */
 
-/* The members in `p` hang together, and the set's hints are at the first one. */
+/* The members in `p` hang together, and hints of its set are at the first one. */
 static void chain(struct fs_pollable *it, struct fs_poller *p, struct fs_connection *c) {
     struct fs_member *first = NULL;
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
         if (m->poller != p) continue;
         m->sibling = first;
         first = m;
-        m->seated = it->home == p;
+        m->seated = fs_load_relaxed(&it->home) == p ? FS_OWN_SET : it->common ? FS_COMMON_SET : FS_NO_SEAT;
         fs_note_untold(m, it->attached && !m->seated);
     }
-    if (it->home == p) fs_put_member(p->set, fs_seat_of(c), first);
+    if (fs_load_relaxed(&it->home) == p) fs_put_member(p->set, fs_seat_of(c), first);
+}
+
+static void chain_all(struct fs_pollable *it, struct fs_connection *c) {
+    for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
+        fs_lock_poller(m->poller);
+        chain(it, m->poller, c);
+        fs_unlock_poller(m->poller);
+    }
 }
 
 void fs_drop_member(struct fs_member *m) {
     struct fs_poller *p = m->poller;
     struct fs_pollable *it = m->it;
     fs_free_member(m);
-    if (it && it->home == p) chain(it, p, fs_load_relaxed(&it->c));
+    if (it && fs_load_relaxed(&it->home) == p) chain(it, p, fs_load_relaxed(&it->c));
 }
 
 static void leave_seat(struct fs_pollable *it, struct fs_connection *c) {
-    struct fs_poller *home = it->home;
-    it->home = NULL;
+    struct fs_poller *home = fs_load_relaxed(&it->home);
+    if (it->common) fs_leave_common_seat(c);
+    it->common = 0;
     if (!home) return;
     fs_lock_poller(home);
+    fs_store_relaxed(&it->home, NULL);
     fs_leave_seat(c, home->set);
     chain(it, home, c);
     fs_unlock_poller(home);
 }
 
-/* Whether the poller may go without: a thread's, which is in no call. */
-static int gives_way(struct fs_poller *p) {
-    fs_lock_poller(p);
-    int idle = p->epoll < 0 && !p->sleepers;
-    fs_unlock_poller(p);
-    return idle;
-}
-
-/* A place in the set of `p`: 0 or -errno. */
+/* A place in the set of `p`, or, without, in the common one. 0 or -errno. */
 static int take_seat(struct fs_pollable *it, struct fs_poller *p, struct fs_connection *c) {
-    int failed;
+    int failed = 0;
+    for (struct fs_member *m = fs_load_relaxed(&it->members); m && !p && !failed; m = m->next) {
+        fs_lock_poller(m->poller);
+        failed = fs_join_common(m->poller);
+        fs_unlock_poller(m->poller);
+    }
+    if (!p && !failed) failed = fs_take_common_seat(it, c);
+    if (!p) {
+        it->common = !failed;
+        return failed;
+    }
     fs_lock_poller(p);
     struct fs_set *set = fs_set_of_poller(p, &failed);
     if (set) failed = fs_take_seat(c, set);
-    if (!failed) {
-        it->home = p;
-        chain(it, p, c);
-    }
+    if (!failed) fs_store_relaxed(&it->home, p);
     fs_unlock_poller(p);
     return failed;
 }
 
+/* A poller of the connection's that waits for it, or may; a thread that is in no call of poll goes without. `*several`: there are others.
+ * `*alone`: no other one has a member at all. `*at_home`: the one has that has the seat. */
+static struct fs_poller *who_waits(struct fs_pollable *it, int *several, int *alone, int *at_home) {
+    struct fs_poller *one = NULL, *any = NULL;
+    *several = *at_home = 0;
+    *alone = 1;
+    for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
+        struct fs_poller *p = m->poller;
+        if (any && any != p) *alone = 0;
+        any = p;
+        *at_home |= p == fs_load_relaxed(&it->home);
+        fs_lock_poller(p);
+        int waits = p->epoll >= 0 || p->busy;
+        fs_unlock_poller(p);
+        if (!waits) continue;
+        if (one && one != p) *several = 1;
+        one = p;
+    }
+    return one;
+}
+
 int fs_seat_pollable(struct fs_pollable *it) {
     struct fs_connection *c = fs_load_relaxed(&it->c);
-    struct fs_member *first = fs_load_relaxed(&it->members), *at_home = NULL, *instance = NULL;
-    int failed = 0;
-    for (struct fs_member *m = first; m; m = m->next) {
-        if (m->poller == it->home) at_home = m;
-        if (m->poller->epoll >= 0) instance = m;
+    int several, alone, at_home, failed = 0;
+    struct fs_poller *one = who_waits(it, &several, &alone, &at_home);
+    /* (A common seat is kept while there are several: who polls now and then would move it to and fro.) */
+    int stays = it->common ? !alone : fs_load_relaxed(&it->home) && at_home && !several && (!one || one == fs_load_relaxed(&it->home));
+    if (!stays) {
+        leave_seat(it, c);
+        if (several) failed = take_seat(it, NULL, c);
+        if (one && (failed || !several)) failed = take_seat(it, one, c);
+    } else if (it->common) {
+        for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
+            fs_lock_poller(m->poller);
+            fs_join_common(m->poller);
+            fs_unlock_poller(m->poller);
+        }
     }
-    if (it->home && (!at_home || (instance && at_home->poller->epoll < 0 && gives_way(it->home)))) leave_seat(it, c);
-    if (!it->home && instance) failed = take_seat(it, instance->poller, c);
-    for (struct fs_member *m = first; m && !it->home; m = m->next) failed = take_seat(it, m->poller, c);
-    if (!it->home) return failed;
-    for (struct fs_member *m = first; m; m = m->next) { /* those that have come */
-        fs_lock_poller(m->poller);
-        chain(it, m->poller, c);
-        fs_unlock_poller(m->poller);
-    }
-    return 0;
+    chain_all(it, c);
+    return failed;
 }
 
 /* ---- the kernel's registrations -------------------------------------------------------------------------------------------- */
@@ -86,6 +117,7 @@ int fs_seat_pollable(struct fs_pollable *it) {
 static int register_member(struct fs_member *m, int op) {
     uint32_t events = m->parked ? (uint32_t)FS_PARKED | (m->kernel_room ? EPOLLOUT : 0u) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
     struct epoll_event event = {.events = events, .data.u64 = fs_poller_data(m->slot, m->generation)};
+    m->tag = (uint16_t)fs_poller_tag;
     if (m->poller->epoll < 0 || m->fd < 0) return 0;
     return fs_system.epoll_ctl(m->poller->epoll, op, m->fd, &event) < 0 ? -errno : 0;
 }
@@ -129,7 +161,7 @@ static int pass(struct fs_poller *p, int op, int fd, const struct epoll_event *e
 /* A descriptor of the kernel's: only one whose data lie in our range is a member. */
 static int control_foreign(struct fs_poller *p, int op, int fd, const struct epoll_event *event) {
     struct fs_member *m = p->foreign ? fs_find_member(p, NULL, fd) : NULL;
-    int failed, clashes = op != EPOLL_CTL_DEL && fs_is_poller_data(event->data.u64) && !p->inherited;
+    int failed, clashes = op != EPOLL_CTL_DEL && fs_is_poller_data(event->data.u64);
     if (!clashes) {
         failed = pass(p, op, fd, event);
         if (!failed && m) fs_free_member(m); /* (a new one of this number, or another one's by now) */
@@ -183,7 +215,7 @@ static int control(struct fs_poller *p, int op, int fd, struct fs_pollable *it, 
     struct fs_member *m = fs_find_member(p, it, fd);
     if (op != EPOLL_CTL_DEL && is_bad(op, m, event->events)) return -EINVAL;
     if (op == EPOLL_CTL_ADD && m) return -EEXIST;
-    if (op == EPOLL_CTL_DEL || p->inherited) {
+    if (op == EPOLL_CTL_DEL) {
         int failed = pass(p, op, fd, event);
         if (m && !failed) fs_drop_member(m);
         return failed;
@@ -287,8 +319,10 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         if (!last && m->fd != fd) continue;
         fs_lock_poller(p);
         if (last || p->epoll < 0) {
-            /* (A forked child may have the socket open, and the kernel would tell of it here for ever.) */
-            if (p->epoll >= 0 && m->fd == fd) pass(p, EPOLL_CTL_DEL, fd, NULL);
+            /* (Another process may have the socket, and the kernel would tell of it here for ever. It may use the instance too: what tells
+             * of changes alone stays, and so does what a parent registered.) */
+            int others = m->tag != fs_poller_tag || (m->parked && c && fs_is_shared(c));
+            if (p->epoll >= 0 && m->fd == fd && !others) pass(p, EPOLL_CTL_DEL, fd, NULL);
             fs_drop_member(m);
         } else {
             m->kernel_room = 1; /* (what it is told of can be changed no more) */
@@ -298,11 +332,19 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         fs_unlock_poller(p);
     }
     if (last) {
-        if (it->home) leave_seat(it, c);
+        leave_seat(it, c);
         fs_store_relaxed(&it->c, NULL);
         it->attached = 0;
     }
     pthread_mutex_unlock(&it->lock);
+}
+
+void fs_poller_forked(struct fs_poller *p) {
+    fs_lock_poller(p);
+    for (uint32_t i = 1; i < p->used && p->parked; i++)
+        if (p->slots[i]->in_use) fs_heat_member(p->slots[i], 0);
+    fs_wake_waiters(p);
+    fs_unlock_poller(p);
 }
 
 void fs_poller_expose(struct fs_poller *p) {
@@ -311,4 +353,5 @@ void fs_poller_expose(struct fs_poller *p) {
     p->exposed = 1;
     if (p->parked && fs_set_of_poller(p, &failed)) fs_rouse(p->set); /* the next wait arms */
     fs_unlock_poller(p);
+    fs_leave_common_asleep();
 }

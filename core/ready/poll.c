@@ -9,6 +9,7 @@
 #include "connection/ready.h"
 #include "connection/state.h"
 #include "connection/wait.h"
+#include "ready/common.h"
 #include "ready/level.h"
 #include "ready/look.h"
 
@@ -29,7 +30,7 @@ struct polling {
     nfds_t count;
     const sigset_t *mask;
     int64_t began, now, deadline, budget, cap;
-    int polled, uncertain, vain;
+    int polled, uncertain, vain, common;
 };
 
 /* The connection of a descriptor, if it is on the ring. */
@@ -52,7 +53,7 @@ static int join(struct fs_poller *p, struct fs_pollable *it, int fd) {
         failed = m ? 0 : -ENOMEM;
     }
     /* (Without a seat it is looked at now and then.) */
-    if (m && it->attached && it->home != p) fs_seat_pollable(it);
+    if (m && it->attached && !m->seated) fs_seat_pollable(it);
     pthread_mutex_unlock(&it->lock);
     return failed;
 }
@@ -99,16 +100,16 @@ static int ask_kernel(struct polling *w, int64_t nanoseconds) {
     return interrupted ? -EINTR : error;
 }
 
-static void note_sleeper(struct fs_poller *p, int sleeps) {
+static void note(struct fs_poller *p, int *what, int value) {
     fs_lock_poller(p);
-    p->sleepers = sleeps;
+    *what = value;
     fs_unlock_poller(p);
 }
 
 /* Says that the thread sleeps, and then looks: a connection that moves behind the look finds the sleeper. True if something may be there. */
 static int arm_all(struct polling *w) {
     int there = 0;
-    note_sleeper(w->p, 1);
+    note(w->p, &w->p->sleepers, 1);
     w->cap = w->p->set ? -1 : UNTOLD;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
@@ -116,7 +117,8 @@ static int arm_all(struct polling *w) {
         struct fs_level l = {.c = c, .wanted = (unsigned short)w->fds[i].events};
         if (!c) continue;
         fs_lock_poller(w->p);
-        if (w->its[i]->home == w->p) fs_seat(w->p->set, c);
+        if (fs_load_relaxed(&w->its[i]->home) == w->p) fs_seat(w->p->set, c); /* (that changes with this lock only) */
+        else if (w->p->common) fs_say_common_seat(c);
         fs_unlock_poller(w->p);
         there |= fs_arm_level(&l, &late);
         if (late && w->cap < 0) w->cap = LATE;
@@ -125,14 +127,18 @@ static int arm_all(struct polling *w) {
     fs_lock_poller(w->p);
     if (w->p->untold) w->cap = UNTOLD;
     there |= w->p->set && fs_fall_asleep(w->p->set);
+    w->common = w->p->common;
     fs_unlock_poller(w->p);
+    if (w->common) fs_sleep_on_common();
     return there;
 }
 
 static void wake_up(struct polling *w) {
     struct fs_poller *p = w->p;
+    if (w->common) fs_rise_from_common();
+    w->common = 0;
     if (!p->set) {
-        note_sleeper(p, 0);
+        note(p, &p->sleepers, 0);
         return;
     }
     fs_lock_poller(p);
@@ -244,11 +250,12 @@ int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *
     struct polling w = {.p = p, .fds = fds, .kernel = p->kernel, .its = its, .count = count, .mask = mask, .budget = -1, .cap = -1};
     w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
-    for (nfds_t i = 0; i < count; i++) {
-        int failed = its[i] ? join(p, its[i], fds[i].fd) : 0;
-        if (failed) return failed;
-    }
-    return wait_for_events(&w, timeout);
+    int failed = 0;
+    note(p, &p->busy, 1);
+    for (nfds_t i = 0; i < count && !failed; i++) failed = its[i] ? join(p, its[i], fds[i].fd) : 0;
+    if (!failed) failed = wait_for_events(&w, timeout);
+    note(p, &p->busy, 0);
+    return failed;
 }
 
 /* ---- select ---------------------------------------------------------------------------------------------------------------- */

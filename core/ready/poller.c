@@ -5,15 +5,16 @@
 #include <sys/random.h>
 
 #include "channel/sets.h"
-#include "ready/poller.h"
+#include "ready/common.h"
 
 uint64_t fs_poller_base;
+uint32_t fs_poller_tag;
 struct fs_poller_host fs_poller_host;
 struct fs_counters fs_poller_totals;
 
 /* ---- whose data ------------------------------------------------------------------------------------------------------- */
 
-enum { RANGE_BITS = FS_SLOT_BITS + FS_GENERATION_BITS };
+enum { RANGE_BITS = FS_TAG_BITS + FS_SLOT_BITS + FS_GENERATION_BITS };
 
 /* The highest bit is clear and the next one is set: no pointer, and no small number, positive or negative, is like that. */
 void fs_begin_pollers(void) {
@@ -29,7 +30,8 @@ int fs_is_poller_data(uint64_t data) { return fs_poller_base && data >> RANGE_BI
 struct fs_member *fs_member_of_data(struct fs_poller *p, uint64_t data) {
     uint32_t slot = (uint32_t)(data >> FS_GENERATION_BITS) & ((1u << FS_SLOT_BITS) - 1);
     struct fs_member *m = slot && slot < p->used ? p->slots[slot] : NULL;
-    return m && m->in_use && m->generation == (uint16_t)data ? m : NULL;
+    uint32_t tag = (uint32_t)(data >> (FS_SLOT_BITS + FS_GENERATION_BITS)) & ((1u << FS_TAG_BITS) - 1);
+    return m && m->in_use && m->generation == (uint16_t)data && m->tag == tag ? m : NULL;
 }
 
 /* ---- pollers ------------------------------------------------------------------------------------------------------------ */
@@ -46,8 +48,8 @@ struct fs_poller *fs_new_poller(int epoll, int *failed) {
 }
 
 struct fs_set *fs_set_of_poller(struct fs_poller *p, int *failed) {
-    *failed = p->inherited ? -EBADF : 0;
-    if (p->set || *failed) return p->set;
+    *failed = 0;
+    if (p->set) return p->set;
     p->set = p->epoll < 0 ? fs_new_set(failed) : fs_new_set_in(p->epoll, fs_poller_data(FS_SET_SLOT, 0), failed);
     /* (Who sleeps already is woken by the first post.) */
     if (p->set && p->sleepers) fs_fall_asleep(p->set);
@@ -133,7 +135,7 @@ static struct fs_member *new_slot(struct fs_poller *p) {
 struct fs_member *fs_new_member(struct fs_poller *p, struct fs_pollable *it, int fd, uint32_t events, uint64_t data) {
     struct fs_member *m = new_slot(p);
     if (!m) return NULL;
-    *m = (struct fs_member){.it = it, .poller = p, .slot = m->slot, .generation = (uint16_t)(m->generation + 1), .version = m->version + 1,
+    *m = (struct fs_member){.it = it, .poller = p, .slot = m->slot, .generation = (uint16_t)(m->generation + 1), .tag = (uint16_t)fs_poller_tag, .version = m->version + 1,
                             .fd = fd, .events = events, .data = data, .in_use = 1, .enabled = 1};
     if (it) {
         m->next = fs_load_relaxed(&it->members);
@@ -204,21 +206,27 @@ void fs_free_member(struct fs_member *m) {
 
 /* ---- the end, and forks ----------------------------------------------------------------------------------------------------------- */
 
-void fs_end_poller(struct fs_poller *p) {
-    for (uint32_t i = 1; i < p->used;) {
+void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *)) {
+    for (uint32_t i = 1;;) {
         fs_lock_poller(p);
+        if (i >= p->used) break;
         /* (Somebody may close the socket meanwhile. While it is a member it stays, and its lock comes first.) */
         struct fs_pollable *it = p->slots[i]->in_use ? p->slots[i]->it : NULL;
         int locked = it && pthread_mutex_trylock(&it->lock) == 0;
-        if (locked) fs_drop_member(p->slots[i]);
+        if (locked && what) what(p->slots[i]);
         fs_unlock_poller(p);
         if (locked) {
-            fs_seat_pollable(it);
+            if (it->attached) fs_seat_pollable(it);
             pthread_mutex_unlock(&it->lock);
         }
         if (it && !locked) sched_yield();
         else i++;
     }
+    fs_unlock_poller(p);
+}
+
+void fs_end_poller(struct fs_poller *p) {
+    fs_visit_members(p, fs_drop_member);
     if (p->set) fs_end_set(p->set);
     for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);
     fs_system.free(p->slots);
@@ -227,16 +235,22 @@ void fs_end_poller(struct fs_poller *p) {
 }
 
 void fs_poller_after_fork(struct fs_poller *p) {
+    static uint32_t tagged; /* the process that has its tag */
+    if (tagged != fs_own_pid) fs_poller_tag = (fs_poller_tag + 1 + fs_own_pid % ((1u << FS_TAG_BITS) - 1)) % (1u << FS_TAG_BITS);
+    tagged = fs_own_pid;
     pthread_mutex_init(&p->lock, NULL); /* (its holder may be a thread that is not here) */
     p->sleepers = 0;
-    p->inherited = 1;
+    p->common = p->busy = 0;
     p->set = NULL;
+    p->reseats = 1;
+    fs_forget_common();
     for (uint32_t i = 1; i < p->used; i++) {
         struct fs_member *m = p->slots[i];
         if (!m->in_use || !m->it) continue;
         pthread_mutex_init(&m->it->lock, NULL);
-        if (m->it->home == p) m->it->home = NULL;
-        m->seated = 0;
+        if (fs_load_relaxed(&m->it->home) == p) fs_store_relaxed(&m->it->home, NULL);
+        m->seated = FS_NO_SEAT;
+        m->it->common = 0;
         fs_note_untold(m, m->it->attached);
     }
 }

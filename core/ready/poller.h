@@ -7,7 +7,8 @@
 
 enum {
     FS_GENERATION_BITS = 16, /* of data: how often the slot was registered */
-    FS_SLOT_BITS = 22,       /* of data: which slot */
+    FS_SLOT_BITS = 22,       /* of data: which slot, */
+    FS_TAG_BITS = 10,        /* and which process registered it */
     FS_SET_SLOT = 0,         /* the event set's */
     FS_IN = EPOLLIN | EPOLLRDNORM,
     FS_OUT_ROOM = EPOLLOUT | EPOLLWRNORM,
@@ -15,6 +16,8 @@ enum {
     FS_FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE),
     FS_PARKED = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
 };
+
+enum fs_seated { FS_NO_SEAT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what tells of the ring: the poller's set, or the common one */
 
 /* A member that is left to the event set, and looked at now and then all the same. */
 enum fs_late_looks {
@@ -36,11 +39,12 @@ struct fs_member {
     uint32_t next_free; /* of a free slot: the next one; 0: none */
     uint32_t version;   /* changes with all that makes an earlier look worthless */
     uint16_t generation;
+    uint16_t tag;       /* of the process that registered it */
     int fd;             /* -1: the number was closed, and the socket goes on */
     int in_use, hot;    /* hot: in the list */
     int parked;         /* it is asked for its level, and the kernel tells of changes alone */
-    int seated;         /* the poller's event set tells of the ring, */
-    int untold;         /* or nobody does: it is looked at again and again */
+    int seated;         /* enum fs_seated */
+    int untold;         /* nobody tells of the ring: it is looked at again and again */
     int enabled;        /* 0: a single shot that was told */
     uint32_t endings;   /* FS_ENDINGS that it was told of */
     int edge;           /* something has come since it was looked at: an edge-triggered one is told */
@@ -61,8 +65,10 @@ struct fs_poller {
     uint32_t hot, parked, untold, late, shared; /* members: in the list; parked; of these, untold ones, those that are late, and FS_SHARED */
     uint32_t foreign;     /* members that are descriptors of the kernel's */
     int sleepers;         /* threads that sleep here */
+    int busy;             /* a thread's: it is in poll */
+    int reseats;          /* in a forked child: no member has its seat yet */
+    int common;           /* the common set wakes it too */
     int exposed;          /* somebody polls the instance's number */
-    int inherited;        /* by a fork */
     int64_t asked;        /* when the kernel was asked, monotonic ns, */
     int answers;          /* and how often memory alone has answered since */
     uint32_t processor;   /* 1 + the one on which the peer of the last member that was told ran; 0: unknown */
@@ -72,9 +78,10 @@ struct fs_poller {
 };
 
 extern uint64_t fs_poller_base; /* the beginning of our range of data */
+extern uint32_t fs_poller_tag;  /* this process's, among forked ones */
 
 static inline uint64_t fs_poller_data(uint32_t slot, uint16_t generation) {
-    return fs_poller_base | (uint64_t)slot << FS_GENERATION_BITS | generation;
+    return fs_poller_base | (uint64_t)fs_poller_tag << (FS_SLOT_BITS + FS_GENERATION_BITS) | (uint64_t)slot << FS_GENERATION_BITS | generation;
 }
 
 static inline void fs_lock_poller(struct fs_poller *p) { pthread_mutex_lock(&p->lock); }
@@ -124,5 +131,10 @@ void fs_park_member(struct fs_member *m);
 
 /* Members have come or gone: sees to it that the set of one of the pollers tells of the connection. 0, or -errno: none does. */
 int fs_seat_pollable(struct fs_pollable *it);
+
+/* ---- with no lock ------------------------------------------------------------------------------------------------------ */
+
+/* For each member that is a socket: `what`, with both locks; then the seat. */
+void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *));
 
 #endif

@@ -14,22 +14,24 @@
  * there: edge-triggered, for everything, with a mask that is never changed. So neither a change of what is wanted nor re-arming a single
  * shot costs a system call.
  *
- * Whose event is it? epoll_wait returns 64 bits of data and no descriptor. The data of our registrations lie in a range of 2^38 values whose
+ * Whose event is it? epoll_wait returns 64 bits of data and no descriptor. The data of our registrations lie in a range of 2^48 values whose
  * start is drawn at random for the process (fs_begin_pollers). Three things keep them apart from the program's:
  *
  *   1. Every registration passes fs_poller_ctl or fs_is_poller_data. One whose data lie in our range is never given to the kernel as it is:
  *      it becomes a member with data of ours, and the program's data stand in our table. So no comparison is by chance, whatever data a
  *      program takes, be they copied from /proc.
  *   2. A registration that passes nobody (a system call past the C library, an instance that existed before this library was loaded) has data
- *      that were chosen without knowing the range. It lies there by chance with a probability of 2^-24, and never if they
- *      are a pointer, or a small number.
+ *      that were chosen without knowing the range. It lies there by chance with a probability of 2^-14 if they are a
+ *      hash, and never if they are a pointer or a small number.
  *   3. An event in our range is looked up in the poller's table: a slot that nobody has, or that was given to another member since (a generation
- *      is part of the data), is an event of a registration of ours that has gone, and is dropped.
+ *      is part of the data), is an event of a registration of ours that has gone, and is dropped. So is one of a parent's or a child's that uses the
+ *      same instance (a tag of the process is part of the data).
  *
  * An inner epoll instance, whose data are the same question one level down, would not answer it: its own registration in the program's
  * instance has data too.
  *
- * Locks: one for each poller, and one for each pollable. Order: the pollable's, then the poller's. None is held across a sleep, a turn of a
+ * Locks: one for each poller, one for each pollable, and one for the event set of connections that several pollers have. Order: the pollable's, the
+ * poller's, the set's. None is held across a sleep, a turn of a
  * connection, or a look at one. None is taken by fs_is_poller_data. They are not for signal handlers: the front end puts the program's
  * handlers off while a thread is in a function of this file, but for the time between `before_sleep` and `after_sleep`.
  *
@@ -54,7 +56,8 @@ struct fs_pollable {
     pthread_mutex_t lock;
     fs_pointer_to(struct fs_member) members;
     fs_pointer_to(struct fs_connection) c; /* NULL: not a connection yet, or not any more */
-    struct fs_poller *home;                /* whose event set tells of the ring; NULL: none */
+    fs_pointer_to(struct fs_poller) home;  /* whose event set tells of the ring; NULL: no poller's */
+    int common;                            /* the event set that several pollers share does */
     int attached;                          /* it is on the ring, or about to go there */
 };
 
@@ -101,9 +104,12 @@ int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int
  * program's waits too. (It may be readable when nothing is ready any more.) */
 void fs_poller_expose(struct fs_poller *p);
 
-/* In a forked child, for each poller, before any other call on it. The kernel's instance is the parent's as well, so members are no longer served
- * from memory: the connections among them have to leave the ring (fs_poller_after_leave) before the child waits here. */
+/* In a forked child, for each poller, before any other call on it, and with fs_own_pid set. What the parent had registered stays registered as long
+ * as it has the sockets, whatever the child closes. What both wait for is told to both, some 20 ms late. */
 void fs_poller_after_fork(struct fs_poller *p);
+
+/* In the parent, once the child is counted as a holder (registry/forks.h): what was armed is looked at again, as the child may take a wakeup. */
+void fs_poller_forked(struct fs_poller *p);
 
 /* ---- poll and select ------------------------------------------------------------------------------------------------ */
 

@@ -8,6 +8,7 @@
 #include "connection/ready.h"
 #include "connection/state.h"
 #include "connection/wait.h"
+#include "ready/common.h"
 #include "ready/look.h"
 
 enum { VAIN = 4, SPUN = 64, ANSWERS = 16 };
@@ -108,7 +109,7 @@ static int polls(struct wait *w) {
     return 1;
 }
 
-/* Sleeps, unless something may be there. 0, or -errno. */
+/* Sleeps in the instance, unless something may be there. With the lock, which it lets go of. 0, or -errno. */
 static int sleep_in_kernel(struct wait *w) {
     struct fs_poller *p = w->p;
     int64_t rest = w->deadline < 0 ? -1 : FS_MAX(w->deadline - w->now, 0), cap = -1;
@@ -130,9 +131,9 @@ static int sleep_in_kernel(struct wait *w) {
     if (failed || w->told.count) return failed;
     w->uncertain = 0;
     if (w->now - slept > UNCERTAIN) w->vain = 0;
-    if (p->set && fs_is_hinted(p->set)) {
+    if (p->hot || (p->set && fs_is_hinted(p->set))) {
         fs_learn(&p->habit, &fs_poller_totals, w->began, w->polled, 0);
-    } else if (!w->told.changed && rest && ++w->vain > VAIN) {
+    } else if (rest && ++w->vain > VAIN) {
         fs_unlock_poller(p);
         fs_nap(); /* somebody wakes us for nothing, again and again */
         fs_lock_poller(p);
@@ -140,11 +141,29 @@ static int sleep_in_kernel(struct wait *w) {
     return 0;
 }
 
+/* The same, and the common set is told too. */
+static int sleep_beside_common(struct wait *w) {
+    struct fs_poller *p = w->p;
+    fs_unlock_poller(p);
+    fs_sleep_on_common();
+    fs_lock_poller(p);
+    int failed = sleep_in_kernel(w);
+    fs_unlock_poller(p);
+    fs_rise_from_common();
+    fs_lock_poller(p);
+    return failed;
+}
+
 /* With the lock. 0 or -errno; `told` says the rest. */
 static int wait_for_events(struct wait *w, int64_t timeout) {
     struct fs_poller *p = w->p;
     int failed = 0, over = timeout == 0;
     for (;;) {
+        if (p->common) {
+            fs_unlock_poller(p);
+            fs_take_common_hints();
+            fs_lock_poller(p);
+        }
         fs_take_poller_hints(p);
         if (p->hot) fs_look_at_members(p, &w->told, FS_TELL);
         if (w->told.count) {
@@ -160,7 +179,7 @@ static int wait_for_events(struct wait *w, int64_t timeout) {
             fs_look_at_members(p, &w->told, FS_TELL);
             return 0;
         }
-        if (!polls(w)) failed = sleep_in_kernel(w);
+        if (!polls(w)) failed = p->common ? sleep_beside_common(w) : sleep_in_kernel(w);
         if (failed || w->told.count) return failed;
         over = w->deadline >= 0 && w->now >= w->deadline;
     }
@@ -185,6 +204,10 @@ static void pass_on(struct wait *w) {
 int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {
     struct wait w = {.p = p, .told = {.events = events, .max = max}, .mask = mask, .budget = -1};
     if (max <= 0) return -EINVAL;
+    if (p->reseats) {
+        p->reseats = 0; /* (a forked child has one thread) */
+        fs_visit_members(p, NULL);
+    }
     w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     fs_lock_poller(p);

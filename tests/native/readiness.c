@@ -78,6 +78,15 @@ static int64_t transmit(int side, const char *from, size_t count) {
     return sent;
 }
 
+static int64_t transmit_urgent(void) {
+    struct fs_call call;
+    if (path == KERNEL) return send(fds[0], "!", 1, MSG_OOB);
+    MUST(begin_call(&ends[0], &call), "it has ended");
+    int64_t sent = fs_try_send_urgent(&ends[0].c, "!", 1, MSG_NOSIGNAL);
+    end_call(&ends[0], &call);
+    return sent;
+}
+
 static void exchange(int from) {
     char byte;
     check(transmit(from, "x", 1) == 1 && fs_sends_on_ring(&ends[from].c), "side %d does not move", from);
@@ -295,6 +304,8 @@ static void step(const char *text) {
     case 'w': MUST(transmit(1, bytes, (size_t)count) == count, "sending"); break;
     case 'f': fill(1); break;
     case 'd': drain_all(0); break;
+    case 'o': MUST(transmit_urgent() == 1, "sending an urgent byte"); break;
+    case 'u': MUST(recv(number_of(1), bytes, 1, MSG_OOB) == 1, "the urgent byte: %m"); break;
     case 'h': shut(0, SHUT_WR); break;
     case 'H': shut(1, SHUT_WR); break;
     case 'S': shut(1, SHUT_RD); break;
@@ -313,7 +324,8 @@ static void step(const char *text) {
 /* ---- the table --------------------------------------------------------------------------------------------------------------- */
 
 /* +~- add, modify, delete; ? what a wait tells at once; s r the peer sends, this end takes so many bytes; e z x a receive finds nothing, the end,
- * a reset; w f this end sends, sends until nothing goes; d the peer takes all; h c k the peer shuts its sending, closes, resets; H S this end shuts
+ * a reset; w f this end sends, sends until nothing goes; d the peer takes all; o the
+ * peer sends an urgent byte, u it is taken; h c k the peer shuts its sending, closes, resets; H S this end shuts
  * sending, receiving; !+x=22 what fails, and how. */
 static const struct row {
     const char *name, *script;
@@ -348,6 +360,9 @@ static const struct row {
     {"a single edge", "+It1 s1 ?I s1 ? ~It1 ?I ? r2 ~It1 ? s1 ?I ?"},
     {"exclusive", "+Ix ? s1 ?I ?I r1 ? !~I=22 - +I !~Ix=22 ~I ?"},
     {"exclusive with flags that do not go with it", "!+IRx=22 !+I1x=22 +Ixt s1 ?I ? s1 ?I ?"},
+    {"urgent", "+IP ? o ?P ?P s1 ?IP u ?I r1 ?"},
+    {"urgent behind bytes", "+IP s2 o ?IP r2 ?P u ?"},
+    {"an edge of an urgent byte", "+IPt o ?P ? s1 ?IP ?"},
     {"closed", "+I s1 ?I"},
 };
 
