@@ -1,4 +1,5 @@
-"""Builds the native part, core/ with the Cython modules on it, as one shared object. The rest is in pyproject.toml.
+"""Builds the native part: core/ with the Cython modules on it as one shared object, and with interpose/ on it as
+libfastsock.so, which programs that are not Python get by LD_PRELOAD. The rest is in pyproject.toml.
 
 FASTSOCK_DEBUG=1 builds with the core's assertions. `build_ext --inplace` needs --force to see that it has changed.
 """
@@ -21,7 +22,9 @@ from setuptools.command.build_ext import build_ext
 CPUS = len(os.sched_getaffinity(0))
 MODULES = sorted(glob("fastsock/_native/*.pyx"))
 CORE = sorted(glob("core/**/*.c", recursive=True))
-READ = [*glob("core/**/*.h", recursive=True), *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
+INTERPOSE = sorted(glob("interpose/*.c"))
+HEADERS = [*glob("core/**/*.h", recursive=True), *glob("interpose/*.h"), "interpose/exports.map"]
+READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
 # Hidden: functions of the core call each other directly, and nobody else's library can come between.
 # A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function", "-fvisibility=hidden"]
@@ -32,19 +35,30 @@ DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 LINES = [] if "-g" in os.environ.get("CFLAGS", "") or os.environ.get("FASTSOCK_DEBUG") == "1" else ["-g1"]
 
 
+LIBRARY = "libfastsock"
+
+
 class BuildInParallel(build_ext):
-    """There is one extension, and the compiler would take its files one after the other."""
+    """The compiler would take the files of an extension one after the other, and those of the core once for each."""
 
     def build_extensions(self) -> None:
         compile_in_turn = self.compiler.compile
+        compiled: dict[str, list[str]] = {}
 
         def compile_files(sources: list[str], **options: object) -> list[str]:
             with ThreadPoolExecutor(CPUS) as pool:
-                objects = pool.map(lambda source: compile_in_turn([source], **options), sources)
-                return [name for names in objects for name in names]
+                fresh = [source for source in sources if source not in compiled]
+                objects = pool.map(lambda source: compile_in_turn([source], **options), fresh)
+                compiled.update(zip(fresh, objects, strict=True))
+                return [name for source in sources for name in compiled[source]]
 
         self.compiler.compile = compile_files
         super().build_extensions()
+
+    def get_ext_filename(self, name: str) -> str:
+        """The library is no module of Python's, and is named as a library."""
+        parts = name.split(".")
+        return os.path.join(*parts) + ".so" if parts[-1] == LIBRARY else super().get_ext_filename(name)
 
 
 def native() -> Extension:
@@ -64,4 +78,17 @@ def native() -> Extension:
     )
 
 
-setup(ext_modules=[native()], cmdclass={"build_ext": BuildInParallel})
+def library() -> Extension:
+    """What the library shows is what the C library shows: interpose/exports.map."""
+    return Extension(
+        f"fastsock.{LIBRARY}",
+        INTERPOSE + CORE,
+        include_dirs=["core", "interpose"],
+        depends=READ,
+        extra_compile_args=FLAGS + LINES + (DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else []),
+        extra_link_args=["-Wl,--version-script=interpose/exports.map", "-Wl,-z,now", f"-Wl,-soname,{LIBRARY}.so"],
+        libraries=["pthread", "dl"],
+    )
+
+
+setup(ext_modules=[native(), library()], cmdclass={"build_ext": BuildInParallel})

@@ -3,7 +3,8 @@
 `run` does not imitate the interpreter: the process checks its settings and then becomes (execve)
 `python SCRIPT ...`, in an environment that patches it on its way up (`fastsock._boot`). The process id,
 `sys.argv`, `sys.path`, `__main__`, exit status, signals and tracebacks are therefore Python's own, and no
-frame of ours lies below the program.
+frame of ours lies below the program. A program that is not Python it becomes as it is, with the library that
+`fastsock.launch` knows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import fastsock
-from fastsock import _boot, config
+from fastsock import _boot, config, launch
 
 SEE = "Settings are environment variables, such as FASTSOCK_POLL_US=0: see docs/settings.md."
 
@@ -141,16 +142,18 @@ def _parser() -> Parser:
 
     made = command(
         "run",
-        "start a Python program with its sockets on fastsock",
+        "start a program with its sockets on fastsock",
         """\
-Starts a Python program as `python` with the same words would: connections to other programs under fastsock on this
-host move to shared memory, all others stay on kernel TCP. Python processes that the program starts are served too.
+Starts a program: connections to other programs under fastsock on this host move to shared memory, all others stay on
+kernel TCP. A Python program is started as `python` with the same words would, and Python processes that it starts are
+served too. Any other program is started as a shell would, and all that it starts is served.
 
   SCRIPT         a script, or a directory or zip file with a __main__.py; - reads it from the standard input
   -m MODULE      a module, or a package with a __main__.py
-  -c CODE        a program as text
+  -c CODE        a program of Python as text
+  PROGRAM        a program that is not Python, such as redis-server: a file, or a command on the PATH
 """,
-        "fastsock run [--stats FILE] (-m MODULE | -c CODE | SCRIPT) [ARGUMENT ...]",
+        "fastsock run [--stats FILE] (-m MODULE | -c CODE | SCRIPT | PROGRAM) [ARGUMENT ...]",
     )
     made.add_argument(
         "--stats",
@@ -245,9 +248,9 @@ def file_to_write(text: str) -> str:
 
 
 def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
-    """Become the patched program that `program`, the words that would follow `python`, describes.
+    """Become the program that `program`, the words that would follow `python` or stand in a shell, describes.
 
-    Raises `UsageError`, `fastsock.SettingError`, or OSError where the interpreter cannot be executed.
+    Raises `UsageError`, `fastsock.SettingError`, or OSError where the interpreter or the program cannot be executed.
     """
     if not program:
         raise UsageError("run needs a script, -m and a module, or -c and code; see fastsock run --help")
@@ -259,7 +262,13 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
         raise UsageError("run needs the environment and the site module: leave out -I, -E and -S")
     if not sys.executable:
         raise UsageError("run needs an interpreter to start, and sys.executable is empty")
-    config.from_environment()  # only to find a bad setting here, where it ends the command
+    settings = config.from_environment()  # a bad setting ends the command here
+    native = launch.find(program[0])
+    if native is not None:
+        if native.refused:
+            _complain(f"{program[0]} stays on kernel TCP: {native.refused}")
+        asked = launch.environment(os.environ, settings, None if native.python else options.stats)
+        os.execve(native.path, program, _boot.environment(asked, options.stats if native.python else None))
     command = [sys.orig_argv[0], *interpreter_options(), *program]
     os.execve(sys.executable, command, _boot.environment(os.environ, options.stats))
 

@@ -22,10 +22,17 @@ RUN, STATS, REPORT = f"{PREFIX}RUN", f"{PREFIX}RUN_STATS", f"{PREFIX}RUN_REPORT"
 """Set by `fastsock run` and `fastsock doctor` for the programs that they start: see `fastsock._boot`."""
 TOLD = f"{PREFIX}RUN_TOLD"
 """Set where the command line has warned of variables that are no settings, so that no process below it does again."""
-OTHERS = {RUN, STATS, REPORT, TOLD, f"{PREFIX}DEBUG"}
+SETTINGS, LIBRARY_STATS = f"{PREFIX}RUN_SETTINGS", f"{PREFIX}RUN_LIBRARY_STATS"
+"""Set by `fastsock run` for programs that are not Python: see `fastsock.launch`."""
+OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, f"{PREFIX}DEBUG"}
 """Variables that are known and are no settings. DEBUG is for who builds fastsock."""
 
+SEEK_SECONDS = 2.0
+"""How long a name is looked up for before the peer counts as foreign, and an answer is waited for."""
+
 PortRange = tuple[int, int]
+MAPPED = bytes(10) + b"\xff\xff"
+"""Before the four bytes of an IPv4 address, as IPv6 has it."""
 
 
 def _number(text: Any, name: str) -> int:
@@ -191,22 +198,29 @@ class Settings:
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
-    def permits(self, addresses: tuple[Any, Any], ports: tuple[int, int]) -> bool:
-        """Whether a connection with these two addresses (ipaddress objects) and ports may move."""
-        if not (self.ports_allowed or self.ports_excluded or self.addresses_allowed or self.addresses_excluded):
-            return True
+    def limits(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """The settings of ports and addresses as the core has them (core/meeting/policy.h): arrays of port ranges and
+        of networks. A network of IPv4 stands in ::ffff:0:0/96."""
+        import struct
 
-        def any_port(ranges: tuple[PortRange, ...]) -> bool:
-            return any(low <= port <= high for low, high in ranges for port in ports)
+        def ports(ranges: tuple[PortRange, ...]) -> bytes:
+            return b"".join(struct.pack("=HH", low, high) for low, high in ranges)
 
-        def any_address(networks: tuple[Network, ...]) -> bool:
-            return any(address in network for network in networks for address in addresses)
+        def networks(found: tuple[Network, ...]) -> bytes:
+            return b"".join(
+                struct.pack(
+                    "=16si",
+                    (b"" if network.version == 6 else MAPPED) + network.network_address.packed,
+                    network.prefixlen + (96 if network.version == 4 else 0),
+                )
+                for network in found
+            )
 
-        return not (
-            (self.ports_allowed and not any_port(self.ports_allowed))
-            or any_port(self.ports_excluded)
-            or (self.addresses_allowed and not any_address(self.addresses_allowed))
-            or any_address(self.addresses_excluded)
+        return (
+            ports(self.ports_allowed),
+            ports(self.ports_excluded),
+            networks(self.addresses_allowed),
+            networks(self.addresses_excluded),
         )
 
 

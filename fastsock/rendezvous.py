@@ -1,9 +1,8 @@
 """What a connection's path is a matter of in Python: the settings, the reasons, and what is told of it.
 
-How the two ends find each other is the core's (core/meeting/search.c), which asks this module whether a connection may
-look for its peer, and has it tell what has come of it. The end with the smaller (address, port) publishes a name, and
-the other one looks it up. Which end accepted and which connected does not matter, so a socket may have come about in
-any way.
+How the two ends find each other is the core's (core/meeting): whether a connection may look for its peer, and by which
+name (policy.c), and the steps of the search (search.c). The core has this module tell what has come of it. Which end
+accepted and which connected does not matter, so a socket may have come about in any way.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from fastsock import addresses, config
+from fastsock import config
 from fastsock._native import connector
 from fastsock._native.vi import (
     REASONS as NUMBERS,
@@ -22,6 +21,7 @@ from fastsock._native.vi import (
     install_policy,
     name_reasons,
     set_beginning,
+    set_limits,
     set_poll_budget,
     set_terms,
 )
@@ -67,9 +67,6 @@ FOREIGN = "no connection of fastsock's"
 REASONS: tuple[str, ...] = tuple(getattr(Reason, name) for name in sorted(NUMBERS, key=NUMBERS.__getitem__))
 """By their numbers, from 1 on, which `fastsock ss` is told."""
 
-SEEK_SECONDS = 2.0  # that a name is looked up for before the peer counts as foreign, and an answer is waited for
-
-
 _told_of_unknown: set[str] = set()
 
 
@@ -93,10 +90,11 @@ def _apply(settings: config.Settings) -> None:
         settings.combine_limit if settings.combine else 0,
         settings._combine_when_full,
         settings.memory_cap,
-        SEEK_SECONDS,
+        config.SEEK_SECONDS,
         settings.trust == "any",
         _moves_polled(settings),
     )
+    set_limits(*settings.limits())
 
 
 def _moves_polled(settings: config.Settings) -> bool:
@@ -107,34 +105,6 @@ def _moves_polled(settings: config.Settings) -> bool:
 # ---- what the core asks, through vi --------------------------------------------------------------------------
 
 settings = config.active
-
-
-def start(endpoint: Endpoint, own: addresses.End, other: addresses.End) -> str | tuple[bytes, bool]:
-    """A connection between these ends is about to look for its peer. The reason why it shall not; or the name that it
-    is found by, and whether this end publishes it."""
-    settings = config.active()
-    here, there = (addresses.canonical(own[0]), own[1]), (addresses.canonical(other[0]), other[1])
-    local = addresses.is_local(there[0])
-    endpoint.note_local(local)
-    if not local:
-        return Reason.REMOTE
-    if not settings.permits((here[0], there[0]), (here[1], there[1])) or here == there:
-        return Reason.EXCLUDED
-    if endpoint.exposed and not _moves_polled(settings):
-        return Reason.POLLED
-    publishes = addresses.order(here) < addresses.order(there)
-    first, second = (own, other) if publishes else (other, own)
-    name = f"fastsock/tcp/{addresses.text(first[0])}:{first[1]}-{addresses.text(second[0])}:{second[1]}"
-    return name.encode(), publishes
-
-
-def owns_other_end(endpoint: Endpoint, user: int) -> bool:
-    """Whether the other end of the connection is a socket of this user, by what the kernel says."""
-    try:
-        here, there = ((addresses.canonical(address), port) for address, port in endpoint.ends())
-    except OSError:
-        return False
-    return addresses.owner(there, here) == user
 
 
 # ---- what it tells -------------------------------------------------------------------------------------------

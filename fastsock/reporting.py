@@ -11,12 +11,13 @@ import json
 import os
 import sys
 import time
+from ipaddress import ip_address
 from typing import Any
 
 import attrs
 
 import fastsock
-from fastsock import addresses, config, observability, rendezvous
+from fastsock import config, observability, rendezvous
 from fastsock._native import vi
 
 __all__ = ["loops_out_of_reach", "start"]
@@ -73,13 +74,19 @@ class Recorder:
             pass  # no descriptor left, or the doctor is gone: the program goes on
 
 
+def _text_of(packed: bytes) -> str:
+    """An address as both sides see it: a mapped IPv4 address counts as IPv4."""
+    address = ip_address(packed)
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
 def _ends(fd: int | None) -> dict[str, str]:
     """The two addresses of a connection."""
     try:
         endpoint = vi.find(fd) if fd in vi.tracked() else None
         if endpoint is None:
             return {}
-        local, peer = (f"{addresses.canonical(address)}:{port}" for address, port in endpoint.ends())
+        local, peer = (f"{_text_of(address)}:{port}" for address, port in endpoint.ends())
     except OSError:
         return {}  # reset, or closed
     return {"local": local, "peer": peer}

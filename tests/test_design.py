@@ -13,12 +13,13 @@ DOCS = ROOT / "docs"
 PAGES = ("design", "waiting", "leaving", "processes", "asyncio-layer", "decisions", "protocol", "verification")
 NATIVE = sorted(
     path
-    for room, ends in (("core", "ch"), ("fastsock/_native", ("pyx", "pxd")))
+    for room, ends in (("core", "ch"), ("interpose", "ch"), ("fastsock/_native", ("pyx", "pxd")))
     for end in ends
     for path in (ROOT / room).rglob(f"*.{end}")
 )
 SOURCE = {path: path.read_text() for path in NATIVE}
-ROOMS = [ROOT / name for name in ("bench", "core", "docs", "examples", "fastsock", "models", "papers", "tests")]
+FOLDERS = ("bench", "core", "docs", "examples", "fastsock", "interpose", "models", "papers", "tests")
+ROOMS = [ROOT / name for name in FOLDERS]
 PATHS = [path.relative_to(ROOT).as_posix() for room in ROOMS for path in (room, *room.rglob("*"))]
 PYTHON = [path.read_text() for path in (ROOT / "fastsock").rglob("*.py")]
 MODELS = {path.stem for path in (ROOT / "models").glob("*.pml")}

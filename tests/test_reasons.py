@@ -2,18 +2,23 @@
 
 import contextlib
 import errno
+import os
+import pathlib
 import socket
+import sys
 import time
 from collections.abc import Iterator
+from ipaddress import ip_address
 
 import pytest
 from differential.processes import Gate, forked
 from hostile import Peer, drop_parked, hostile, mapped_regions
+from hosts import two_hosts
 from pairs import SECONDS, KernelSocket, Pair, listening, path_of, read_exactly, until
-from processes import connect, running
+from processes import PRELUDE, Process, connect, ended, running
 
 import fastsock
-from fastsock import Path, addresses, rendezvous
+from fastsock import Path, config, rendezvous
 from fastsock._native import connector, vi
 
 pytestmark = pytest.mark.usefixtures("bounded")
@@ -153,7 +158,7 @@ def test_the_texts_have_the_numbers_of_the_core():
 @pytest.mark.parametrize("publishes", [True, False])
 def test_foreign_peer(publishes, monkeypatch):
     """After some time, and look-ups, the search ends."""
-    monkeypatch.setattr(rendezvous, "SEEK_SECONDS", 0.05)
+    monkeypatch.setattr(config, "SEEK_SECONDS", 0.05)
     with hostile(publishes) as peer:
         limit = time.monotonic() + 2 * SECONDS  # a name is published for ten seconds
         while fastsock.path_of(peer.victim) != Path("tcp", "peer does not use fastsock"):
@@ -235,19 +240,40 @@ def test_disabled():
         assert reasons(pair) == ["disabled by settings"] * 2
 
 
-def test_peer_on_another_host(monkeypatch):
-    monkeypatch.setattr(addresses, "is_local", lambda address: False)
-    with pair_of(move_after=0) as pair:
-        exchange(pair)
-        assert reasons(pair) == ["peer on another host"] * 2
+ECHO = """
+import socket, sys
+with socket.create_server((sys.argv[1], 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    peer, _ = listener.accept()
+    while data := peer.recv(100):
+        peer.sendall(data)
+"""
+ASK = """
+import sys
+sock = fastsock.socket()
+sock.connect((sys.argv[1], int(sys.argv[2])))
+for _ in range(20):
+    sock.sendall(b"x")
+    assert sock.recv(1) == b"x"
+print(fastsock.path_of(sock).reason)
+"""
+
+
+def test_peer_on_another_host():
+    with two_hosts() as [(near, host), (far, _)]:
+        words = ["ip", "netns", "exec", near, sys.executable, "-c", ECHO, host]
+        with Process(words) as server:
+            ask = ["ip", "netns", "exec", far, sys.executable, "-c", PRELUDE + ASK, host, server.line()]
+            path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
+            told = ended(ask, PYTHONPATH=path, FASTSOCK_MOVE_AFTER="0").stdout
+    assert told == "peer on another host\n"
 
 
 def test_which_addresses_are_local():
-    from ipaddress import ip_address
-
     for text, local in (("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("192.0.2.1", False),
                         ("2001:db8::1", False)):  # fmt: skip
-        assert addresses.is_local(ip_address(text)) is local, text
+        address = ip_address(text)
+        assert vi.is_local_address((b"" if address.version == 6 else config.MAPPED) + address.packed) is local, text
 
 
 @pytest.mark.parametrize("option", [(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1), (socket.SOL_SOCKET, 60, 1)],

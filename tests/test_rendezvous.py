@@ -17,7 +17,7 @@ from pairs import SECONDS, KernelSocket, Task, deadline, path_of, payload, read_
 from processes import connect, running, settle
 
 import fastsock
-from fastsock import Path, rendezvous
+from fastsock import Path, config
 
 
 @pytest.fixture(autouse=True)
@@ -242,7 +242,7 @@ def test_names_are_answered_after_a_fork():
 
 @pytest.mark.parametrize("publishes", [True, False])
 def test_looking_in_vain_runs_no_python(publishes, monkeypatch):
-    monkeypatch.setattr(rendezvous, "SEEK_SECONDS", 3.0 * SECONDS)  # a peer is looked for as long as this test takes
+    monkeypatch.setattr(config, "SEEK_SECONDS", 3.0 * SECONDS)  # a peer is looked for as long as this test takes
     called = []
     package = os.path.dirname(fastsock.__file__)
 

@@ -26,6 +26,8 @@ SOURCES = sorted(
 )
 CORE = Path(__file__).parent.parent / "core"
 CORE_SOURCES = sorted(CORE.rglob("*.[ch]"))
+INTERPOSE = CORE.parent / "interpose"
+INTERPOSE_SOURCES = sorted(INTERPOSE.rglob("*.[ch]"))
 LONGEST = 500
 """Lines of a source file, at most: a longer one is two things."""
 TOO_LONG = {NATIVE / "vi.pyx"}
@@ -44,7 +46,6 @@ LAYERS = (
     {"_native.blocking", "_native.carrying"},
     {"_native.calls", "_native.connector", "_native.descriptors", "_native.transport"},
     {"_native.shim"},
-    {"addresses"},
     {"rendezvous"},
     {"messages"},
     {"passing"},
@@ -59,7 +60,7 @@ LAYERS = (
     {""},  # the package itself
     {"advice", "tools"},
     {"tools.columns", "tools.looking"},
-    {"reporting"},
+    {"launch", "reporting"},
     {"_boot"},
     {"tools.checks", "tools.peers"},
     {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},
@@ -163,7 +164,7 @@ def test_the_finder_knows_every_module_of_the_shared_object() -> None:
 # ---- the native part -----------------------------------------------------------------------------------------
 
 LABEL = re.compile(r"SYNC: (?P<label>[a-z][a-z ]*?) - ")
-NATIVE_SOURCES = [*CORE_SOURCES, *(path for path in SOURCES if path.suffix in (".pxd", ".pyx"))]
+NATIVE_SOURCES = [*CORE_SOURCES, *INTERPOSE_SOURCES, *(path for path in SOURCES if path.suffix in (".pxd", ".pyx"))]
 
 
 def test_every_sync_label_stands_at_both_ends() -> None:
@@ -195,7 +196,7 @@ def test_each_acquire_and_release_has_a_label() -> None:
 
 
 def test_no_source_file_is_too_long() -> None:
-    sources = [*SOURCES, *CORE_SOURCES]
+    sources = [*SOURCES, *CORE_SOURCES, *INTERPOSE_SOURCES]
     assert {path for path in sources if len(path.read_text().splitlines()) > LONGEST} == TOO_LONG
 
 
@@ -208,6 +209,7 @@ ROOMS = (
     {"registry", "transport", "waiter"},
     {"connection"},
     {"channel"},
+    {"ready"},
     {"meeting"},
     {"include"},
 )
@@ -299,11 +301,11 @@ SKIN = [path for path in NATIVE_SOURCES if path.suffix in (".pxd", ".pyx")]
 STATE = r"[>.]moved\b", r"(?:->|\.)(?:is|stands)\.\w+", r"\b[rt]x(?:->|\.)(?:ready|settled|returned)\b"
 OWNED: dict[str, tuple[list[Path], str, set[Path]]] = {
     "atomics": (
-        [*SOURCES, *CORE_SOURCES],
+        [*SOURCES, *CORE_SOURCES, *INTERPOSE_SOURCES],
         r"stdatomic|__atomic|__sync_|memory_order|\b_?[Aa]tomic_\w+|_Atomic\b",
         {CORE / "base/atomics.h"},
     ),
-    "Python": (CORE_SOURCES, r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", set()),
+    "Python": ([*CORE_SOURCES, *INTERPOSE_SOURCES], r"Python\.h|\b_?Py[A-Z]\w*|\bpyx", set()),
     "how a connection stands": (
         NATIVE_SOURCES,
         "|".join(map(writes, (*STATE, r"[>.]sending_step\b"))) + rf"|{WRITING}[^;\n]*\bFS_(?:SHUT|GONE)\b",
@@ -344,7 +346,7 @@ def test_what_has_one_home_is_touched_there_alone(what: str) -> None:
         ("how a connection stands", "fs_store_relaxed(&own->credited, moved);", False),
         ("the ends of the streams", "fs_exchange_sc(&fs_own(c)->receiver.fin_taken, 1)", True),
         ("the ends of the streams", "fs_store_sc(&c->vi.rx->finack, 1);", False),
-        ("what an undecided one does", "if (course->state == FS_DOUBTING) return;", False),
+        ("what an undecided one does", "if (course->state == FS_LOOKING) return;", False),
         ("turns", "cdef fs_sender *sender = &endpoint.c.own.sender", True),
         ("turns", "fs_load_relaxed(&fs_own(c)->receiver.taken)", False),
         ("what is shared", "fs_own(&endpoint.c).kernel_taken += mine", True),

@@ -55,6 +55,10 @@ static inline int fs_swap_if64(fs_word64 *p, uint64_t expected, uint64_t desired
                                                    memory_order_seq_cst);
 }
 
+/* The same of a pointer; `expected` is a variable, which has what the word held instead. */
+#define fs_swap_if_pointer(p, expected, desired) \
+    atomic_compare_exchange_strong_explicit((p), &(expected), (desired), memory_order_seq_cst, memory_order_seq_cst)
+
 /* Tells the core that this is a spin loop. */
 static inline void fs_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)

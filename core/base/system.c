@@ -10,6 +10,9 @@
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434 /* Linux 5.3 */
 #endif
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441 /* Linux 5.11 */
+#endif
 #ifndef SYS_close_range
 #define SYS_close_range 436 /* Linux 5.9 */
 #endif
@@ -21,6 +24,14 @@
 FS_SYSTEM_CALLS(CALL, RAW)
 #undef RAW
 #undef CALL
+
+/* (A kernel that has it not counts in milliseconds. The sets of signals are the kernel's, of 64.) */
+static int real_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    int got = (int)syscall(SYS_epoll_pwait2, epoll, events, most, time, mask, 8);
+    if (got >= 0 || errno != ENOSYS) return got;
+    int64_t rest = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
+    return epoll_pwait(epoll, events, most, (int)FS_MIN(rest, (int64_t)INT32_MAX), mask);
+}
 
 static int real_memfd_create(const char *name, unsigned flags) { return (int)syscall(SYS_memfd_create, name, flags); }
 

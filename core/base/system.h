@@ -56,8 +56,9 @@ struct statx; /* (the C library tells of it only where _GNU_SOURCE came first) *
          (fds, count, time, mask)) \
     CALL(int, epoll_create1, -1, (int flags), (flags)) \
     CALL(int, epoll_ctl, -1, (int epoll, int what, int fd, struct epoll_event *event), (epoll, what, fd, event)) \
-    CALL(int, epoll_wait, -1, (int epoll, struct epoll_event *events, int most, int milliseconds), \
-         (epoll, events, most, milliseconds)) \
+    RAW(int, epoll_pwait2, -1, \
+        (int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask), \
+        (epoll, events, most, time, mask)) \
     CALL(int, eventfd, -1, (unsigned start, int flags), (start, flags)) \
     RAW(int, futex, -1, (void *word, int what, uint32_t value, const struct timespec *time), (word, what, value, time)) \
     CALL(int, nanosleep, -1, (const struct timespec *time, struct timespec *rest), (time, rest)) \
@@ -147,6 +148,12 @@ static inline void fs_nap(void) {
 static inline int fs_poll2(struct pollfd *fds, int64_t nanoseconds) {
     struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
     return fs_system.ppoll(fds, 2, nanoseconds < 0 ? NULL : &t, NULL);
+}
+
+/* Events of an epoll, for at most `nanoseconds` (negative: for ever). `mask`: of signals meanwhile; NULL: this thread's. As epoll_pwait. */
+static inline int fs_epoll_wait(int epoll, struct epoll_event *events, int most, int64_t nanoseconds, const sigset_t *mask) {
+    struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+    return fs_system.epoll_pwait2(epoll, events, most, nanoseconds < 0 ? NULL : &t, mask);
 }
 
 /* The events of one descriptor, after `milliseconds` at most. 0: none. */

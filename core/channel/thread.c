@@ -136,7 +136,7 @@ static void *connection_thread(void *nothing) {
     while (turn == fs_load_relaxed(&thread_turn)) { /* (Else the number may be its successor's, and it would take an event away.) */
         int wait = fs_next_deadline();
         if (left && (wait < 0 || wait > AGAIN_AFTER)) wait = AGAIN_AFTER;
-        int n = fs_system.epoll_wait(epoll, events, EVENTS, wait);
+        int n = fs_epoll_wait(epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
         if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&thread_turn)) break;
         if (left && (fs_can_drop() || !n)) left = fs_answer_again(ask_fd) | fs_greet_all();
         for (int i = 0; i < n; i++) {

@@ -101,12 +101,14 @@ int fs_probe_driven_peer(struct fs_connection *c) {
 
 int fs_arm_for_loop(struct fs_connection *c, int receives, int sends) {
     int there = 0;
-    struct fs_receiver *receiver = fs_lock_receiving(c);
+    struct fs_receiver *receiver = fs_take_turn_to_receive(c, FS_PATIENCE);
+    if (!receiver) return 1;
     fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far */
     if (receives && fs_arm_receiver(&c->vi, FS_SET_ASLEEP)) there = fs_receives_on_ring(c) || fs_switch_reached(c);
     fs_end_turn_to_receive(c, receiver);
     if (sends) {
-        struct fs_sender *sender = fs_lock_sending(c);
+        struct fs_sender *sender = fs_take_turn_to_send(c, FS_PATIENCE);
+        if (!sender) return 1;
         /* (Back in the kernel nobody rings when what is owed is out, which takes a moment at most.) */
         there = fs_arm_sender(&c->vi, sender, FS_SET_WAITS) || fs_is_gone(c) || there ||
                 (!fs_sends_on_ring(c) && !fs_waits_for_leaver(c));

@@ -65,7 +65,8 @@ int fs_probe_driven_peer(struct fs_connection *c);
 /* ---- sleeping --------------------------------------------------------------------------------------------- */
 
 /* The loop goes to sleep, and its event set is to wake it: for what there is to receive, for credits, or for both. 1 if something
- * is there already. Takes the turns that it needs. (fs_disarm_receiver says that the loop is awake.) */
+ * is there already, or if a lock is held by a stopped process. Takes the turns that it needs. (fs_disarm_receiver says that the loop is
+ * awake.) */
 int fs_arm_for_loop(struct fs_connection *c, int receives, int sends);
 
 #endif

@@ -20,7 +20,9 @@
 /* ---- the beginning ------------------------------------------------------------------------------------------- */
 
 int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
-    memset(c, 0, sizeof *c);
+    size_t life = offsetof(struct fs_connection, is.life), behind = life + sizeof c->is.life;
+    memset(c, 0, life); /* (`life` stays what it is until the rest is whole: fs_note_not_open) */
+    memset((char *)c + behind, 0, sizeof *c - behind);
     fs_store_relaxed(&c->fd, (uint32_t)fd);
     c->place = -1; /* 0 would be another's */
     c->inode = inode;
@@ -29,9 +31,9 @@ int fs_open_connection(struct fs_connection *c, int fd, uint64_t inode) {
     fs_take_up_polling(&c->habit);
     struct fs_side *own = fs_new_side();
     fs_store_relaxed(&c->own, own);
-    if (!own) return -ENOMEM;
-    c->place = fs_enroll(inode, fd);
-    return 0;
+    if (own) c->place = fs_enroll(inode, fd);
+    fs_note_open(c);
+    return own ? 0 : -ENOMEM;
 }
 
 int fs_identify(struct fs_connection *c) {

@@ -117,6 +117,7 @@ static inline __attribute__((always_inline)) uint32_t step(struct fs_connection 
 static __thread struct fs_call *calls_of_thread;
 
 int fs_begin(struct fs_connection *c, struct fs_call *call) {
+    /* SYNC: open - pairs with fs_note_open. */
     if (step(c, begun) & FS_FINISHED) return 0;
     call->connection = c;
     call->outer = calls_of_thread;
@@ -134,6 +135,13 @@ enum fs_after fs_end_call(struct fs_connection *c, struct fs_call *call) {
     if (ends_last(before)) return FS_END_LAST_CALL;
     calls_of_thread = call->outer;
     return is_left(before - 1) ? FS_RELEASE : FS_NOTHING_MORE;
+}
+
+void fs_note_not_open(struct fs_connection *c) { fs_store_sc(&c->is.life, FS_FINISHED); }
+
+void fs_note_open(struct fs_connection *c) {
+    /* SYNC: open - pairs with fs_begin: who finds it open finds it whole. */
+    fs_store_sc(&c->is.life, 0);
 }
 
 int fs_note_finished(struct fs_connection *c) { return !(step(c, finished) & FS_FINISHED); }

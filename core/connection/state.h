@@ -35,6 +35,11 @@ enum fs_after {
 /* The call is over. */
 enum fs_after fs_end_call(struct fs_connection *c, struct fs_call *call);
 
+/* Memory of a connection that is not open yet, or not any more: no call begins there. And it is open from now on. A front end that looks
+ * connections up without a lock has its free ones so: whoever has found one too late begins no call, or one of the next connection. */
+void fs_note_not_open(struct fs_connection *c);
+void fs_note_open(struct fs_connection *c);
+
 /* The program closes the connection. All three from inside. Of the first two: whether the connection has ended by this. Then the
  * caller says its goodbye (fs_let_go_of). */
 int fs_note_finished(struct fs_connection *c);       /* in any case. 0: it had ended */

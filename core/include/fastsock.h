@@ -78,7 +78,7 @@
  *                                                 nothing (NULL: it has left), and fs_disarm_receiver(&c->vi, FS_SET_ASLEEP)
  *
  *     fs_leave_seat(c, set) before the connection is let go, and fs_end_set(set). tests/native/loop.h is such a loop whole.
- *     A select or poll of the program's asks fs_has_bytes and fs_has_room (connection/ready.h) instead of the kernel.
+ *     The program's own epoll, poll and select are ready/ready.h's.
  *
  * What a call returns
  *
@@ -139,9 +139,12 @@
 #include "connection/turns.h"          /* fs_await_both */
 #include "connection/wait.h"           /* fs_spin, fs_sleep */
 #include "meeting/course.h"            /* how far the search of a connection is */
+#include "meeting/endpoint.h"          /* how an endpoint ends and leaves */
 #include "meeting/kits.h"              /* regions, made ahead */
+#include "meeting/policy.h"            /* whether a connection may look for its peer, and by which name */
 #include "meeting/search.h"            /* how two ends find each other, and the regions of this process */
 #include "meeting/sessions.h"          /* what sessions of a service are like */
+#include "ready/ready.h"               /* epoll, poll and select over ring and kernel */
 #include "registry/forks.h"            /* a child is counted in by the fork itself */
 #include "registry/holders.h"          /* which processes have a connection open; fs_pid_space */
 #include "registry/memory.h"           /* memory shared with forked children */

@@ -2,8 +2,8 @@
  *
  * Responsible for: what follows what. Never: what is done about it (search.c).
  *
- *     connecting -> few operations <-> starting -> to publish -> published -----------> attaching -> decided (the ring)
- *                                              \-> looking (-> doubting) -> awaiting -/
+ *     connecting -> few operations -> starting -> to publish -> published -----------> attaching -> decided (the ring)
+ *                                              \-> looking -> awaiting -/
  *
  * From everywhere FS_CE_STAY leads to decided: kernel TCP, or the end. What has to be done for a connection that is on the ring
  * after a fork leads back there too. */
@@ -18,20 +18,18 @@ static const unsigned char table[FS_COURSE_EVENTS][FS_COURSE_STATES] = {
     [FS_CE_CONNECTED] = {[FS_CONNECTING] = TO(FS_DECIDED)},
     [FS_CE_OPEN] = {[FS_DECIDED] = TO(FS_FEW_OPERATIONS)},
     [FS_CE_START] = {[FS_FEW_OPERATIONS] = TO(FS_STARTING)},
-    [FS_CE_PUT_OFF] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS)},
     [FS_CE_PUBLISH] = {[FS_STARTING] = TO(FS_TO_PUBLISH)},
     [FS_CE_SEEK] = {[FS_STARTING] = TO(FS_LOOKING)},
     [FS_CE_NAMED] = {[FS_TO_PUBLISH] = TO(FS_PUBLISHED)},
-    [FS_CE_DOUBT] = {[FS_LOOKING] = TO(FS_DOUBTING)},
-    [FS_CE_HELLO] = {[FS_LOOKING] = TO(FS_AWAITING), [FS_DOUBTING] = TO(FS_AWAITING)},
-    [FS_CE_AGAIN] = {[FS_LOOKING] = TO(FS_LOOKING), [FS_DOUBTING] = TO(FS_LOOKING), [FS_AWAITING] = TO(FS_LOOKING)},
+    [FS_CE_HELLO] = {[FS_LOOKING] = TO(FS_AWAITING)},
+    [FS_CE_AGAIN] = {[FS_LOOKING] = TO(FS_LOOKING), [FS_AWAITING] = TO(FS_LOOKING)},
     [FS_CE_CAME] = {[FS_PUBLISHED] = TO(FS_ATTACHING), [FS_AWAITING] = TO(FS_ATTACHING)},
     [FS_CE_MOVED] = {[FS_ATTACHING] = TO(FS_DECIDED)},
     [FS_CE_STAY] = {[0 ... FS_COURSE_STATES - 1] = TO(FS_DECIDED)},
     [FS_CE_FORK] = {[FS_DECIDED] = TO(FS_THREAD_LATER)},
     [FS_CE_ANSWERED] = {[FS_THREAD_LATER] = TO(FS_DECIDED), [FS_ANSWER_LATER] = TO(FS_DECIDED)},
     /* (A thread that was at it is not in the child. The role stays: a name that was published is published again.) */
-    [FS_CE_CHILD] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS), [FS_PUBLISHED] = TO(FS_TO_PUBLISH), [FS_DOUBTING] = TO(FS_LOOKING),
+    [FS_CE_CHILD] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS), [FS_PUBLISHED] = TO(FS_TO_PUBLISH),
                      [FS_AWAITING] = TO(FS_LOOKING)},
     [FS_CE_INHERIT] = {[0 ... FS_COURSE_STATES - 1] = TO(FS_ANSWER_LATER)},
 };
@@ -44,11 +42,36 @@ static const char *const names[FS_COURSE_STATES] = {
     [FS_TO_PUBLISH] = "to publish",
     [FS_PUBLISHED] = "published",
     [FS_LOOKING] = "looking",
-    [FS_DOUBTING] = "doubting",
     [FS_AWAITING] = "awaiting",
     [FS_ATTACHING] = "attaching",
     [FS_THREAD_LATER] = "thread later",
     [FS_ANSWER_LATER] = "answer later",
+};
+
+/* (fastsock/rendezvous.py has them too, for its readers; a test compares.) */
+static const char *const reasons[FS_REASONS] = {
+    [FS_REASON_NONE] = "",
+    [FS_REASON_FEW] = "too few operations",
+    [FS_REASON_SEEKING] = "looking for the peer",
+    [FS_REASON_EXCLUDED] = "address or port excluded",
+    [FS_REASON_REMOTE] = "peer on another host",
+    [FS_REASON_PEER] = "peer does not use fastsock",
+    [FS_REASON_UNTRUSTED] = "peer belongs to another user",
+    [FS_REASON_NAME] = "name held by somebody else",
+    [FS_REASON_REFUSED] = "peer refused",
+    [FS_REASON_OPTION] = "socket option",
+    [FS_REASON_POLLED] = "descriptor may be polled",
+    [FS_REASON_DETACHED] = "descriptor detached",
+    [FS_REASON_BACK] = "taken back to the kernel, or not moved yet",
+    [FS_REASON_OVERRIDDEN] = "class with data calls of its own",
+    [FS_REASON_HANDED_OUT] = "descriptor handed out",
+    [FS_REASON_FORKED] = "shared with another process",
+    [FS_REASON_MEMORY_CAP] = "memory cap reached",
+    [FS_REASON_RESOURCES] = "out of memory or descriptors",
+    [FS_REASON_ENDING] = "ended before it could move",
+    [FS_REASON_VIOLATION] = "peer broke the protocol",
+    [FS_REASON_VERSION] = "peer speaks another version of the protocol",
+    [FS_REASON_UNPAID] = "moves have not paid here",
 };
 
 struct fs_paths fs_paths;
@@ -61,6 +84,8 @@ int fs_proceed(struct fs_course *course, enum fs_course_event event) {
 }
 
 const char *fs_course_name(int state) { return names[state]; }
+
+const char *fs_reason_text(int reason) { return reasons[reason]; }
 
 void fs_note_reason(struct fs_course *course, struct fs_connection *c, enum fs_reason reason) {
     course->reason = (int)reason;

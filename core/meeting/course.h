@@ -13,11 +13,10 @@ enum fs_course_state {
     FS_DECIDED = 0,    /* kernel TCP or the ring: operations do nothing but their work */
     FS_CONNECTING,     /* a connect is under way, and it is not counted as opened yet */
     FS_FEW_OPERATIONS, /* it has made too few operations to look for its peer */
-    FS_STARTING,       /* a thread asks the front end whether it may */
+    FS_STARTING,       /* it is being decided whether it may look for its peer (policy.h) */
     FS_TO_PUBLISH,     /* the publisher: its name is to be published */
     FS_PUBLISHED,      /* somebody may come to it */
     FS_LOOKING,        /* the seeker: looks the peer's name up */
-    FS_DOUBTING,       /* another user's process has the name, and the front end is asked whether it is the peer's */
     FS_AWAITING,       /* it has said hello, and awaits WAKEUP */
     FS_ATTACHING,      /* it has a region, and a thread is about to consent */
     FS_THREAD_LATER,   /* attached: the connection thread was stopped for a fork, and has to run again */
@@ -30,11 +29,9 @@ enum fs_course_event {
     FS_CE_CONNECTED, /* it is over */
     FS_CE_OPEN,      /* the connection stands, and its operations count */
     FS_CE_START,     /* they are enough */
-    FS_CE_PUT_OFF,   /* the front end could not be asked */
     FS_CE_PUBLISH,   /* the search begins, at the end that publishes; */
     FS_CE_SEEK,      /* at the end that seeks */
     FS_CE_NAMED,     /* the name is published */
-    FS_CE_DOUBT,     /* the name was found, and another user's process has it */
     FS_CE_HELLO,     /* hello was said */
     FS_CE_AGAIN,     /* the meeting came to nothing */
     FS_CE_CAME,      /* both have the region */
@@ -74,6 +71,8 @@ int fs_proceed(struct fs_course *course, enum fs_course_event event);
 const char *fs_course_name(int state);
 
 /* ---- reasons ---------------------------------------------------------------------------------------------- */
+
+const char *fs_reason_text(int reason); /* of enum fs_reason, for people */
 
 /* Connections of this process by the path that they are or were on to their end, and by the reason. Each counts as
  * opened with FS_REASON_FEW or FS_REASON_UNPAID, or with another one. */

@@ -55,6 +55,8 @@ void fs_put_terms(const struct fs_terms *given) {
     fs_set_trust(given->trusts_any);
 }
 
+int fs_moves_polled(void) { return terms.moves_polled; }
+
 /* ---- its end ------------------------------------------------------------------------------------------------ */
 
 static void close_control(struct fs_search *s) {
@@ -306,13 +308,9 @@ static int seek(struct step *at) {
     s->peer = who.pid;
     /* Under trust="any" a stranger may hold the name. A hello brings things that are for the other end only. */
     s->trusted = fs_is_trusted(who.uid);
-    if (s->trusted) return say_hello(at);
-    if (!fs_trusts_any()) {
-        stay(at, FS_REASON_UNTRUSTED);
-    } else if (!is_over(at) && fs_proceed(at->course, FS_CE_DOUBT)) {
-        at->outcome->what = FS_DOUBTED;
-        at->outcome->user = who.uid;
-    }
+    uint32_t owner;
+    if (s->trusted || (fs_trusts_any() && fs_owner_of_peer(fs_fd(at->c), &owner) && owner == who.uid)) return say_hello(at);
+    stay(at, FS_REASON_UNTRUSTED);
     return 0;
 }
 
@@ -409,27 +407,6 @@ void fs_take_step(struct fs_course *course, struct fs_connection *c, const struc
         fs_proceed(course, FS_CE_ANSWERED);
         if (course->kit) fs_answer_in_child(course->kit, c);
     }
-}
-
-void fs_judge_doubt(struct fs_course *course, struct fs_connection *c, int believed, struct fs_upshot *outcome) {
-    *outcome = (struct fs_upshot){.what = FS_GOES_ON};
-    if (course->state != FS_DOUBTING) return;
-    if (believed) {
-        take_turn(course, c, NULL, outcome, say_hello);
-    } else {
-        fs_stay(course, c, FS_REASON_UNTRUSTED);
-        outcome->what = FS_STAYS;
-    }
-}
-
-static int look_again(struct step *at) {
-    come_again(at, FS_REASON_UNTRUSTED);
-    return 0;
-}
-
-void fs_leave_doubt(struct fs_course *course, struct fs_connection *c, struct fs_upshot *outcome) {
-    *outcome = (struct fs_upshot){.what = FS_GOES_ON};
-    if (course->state == FS_DOUBTING) take_turn(course, c, NULL, outcome, look_again);
 }
 
 int fs_begin_search(struct fs_course *course, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends) {

@@ -24,6 +24,7 @@ struct fs_terms {
     int waits;          /* operations may wait for the other end: they take steps where nothing is known to have happened */
 };
 void fs_put_terms(const struct fs_terms *terms);
+int fs_moves_polled(void); /* the setting `moves_polled` */
 
 /* What has come of a step, for the front end to tell and to act on. */
 enum fs_came_of_it {
@@ -31,13 +32,11 @@ enum fs_came_of_it {
     FS_MOVED_NOW,  /* it has consented; `name` is the meeting's */
     FS_STAYS,      /* on kernel TCP; the course has the reason */
     FS_BROKE,      /* the same, as the peer broke the protocol: `violation`. The connection has been reset */
-    FS_DOUBTED,    /* is the other end of the connection `user`'s? The front end tells it (fs_judge_doubt) */
 };
 struct fs_upshot {
     enum fs_came_of_it what;
     int failed;    /* FS_STAYS, for want of resources: which failure; 0: none that is known */
     int no_thread; /* why the connection thread could not be started again; 0: it was, or need not be */
-    uint32_t user;
     const char *violation;
     char name[FS_NAME_MAX + 1];
 };
@@ -50,12 +49,6 @@ int fs_begin_search(struct fs_course *course, const char *name, size_t length, i
 /* The next step of an undecided connection. The caller is inside (fs_begin) and knows which socket it is (fs_identify). States
  * that are the front end's, and those in which another thread is at it, pass. */
 void fs_take_step(struct fs_course *course, struct fs_connection *c, const struct fs_watcher *watcher, struct fs_upshot *outcome);
-
-/* The answer to FS_DOUBTED: whether that user is to be believed. As fs_take_step. */
-void fs_judge_doubt(struct fs_course *course, struct fs_connection *c, int believed, struct fs_upshot *outcome);
-
-/* There was no answer: the peer is looked up again. As fs_take_step. */
-void fs_leave_doubt(struct fs_course *course, struct fs_connection *c, struct fs_upshot *outcome);
 
 /* The connection stays on kernel TCP for `reason`, and a search ends. 0: it is on the ring, and there it stays. */
 int fs_stay(struct fs_course *course, struct fs_connection *c, enum fs_reason reason);

@@ -113,12 +113,16 @@ enum fs_moved {
     FS_COLLECTING = 64,   /* the leaver takes what lies unread: nobody else may receive */
 };
 
-struct fs_counters { /* counted by fs_count, read at any time */
-    fs_word64 bytes_sent, bytes_received, messages_sent, messages_received;
-    fs_word64 acks_alone, acks_piggybacked, sends_combined, doorbells_rung, polls_paid, polls_unpaid;
-    fs_word64 poll_ns; /* spent polling; a poll that ends within its first round of looks counts nothing */
-    fs_word64 poll_unpaid_ns; /* of that, by polls that gave up */
-    fs_word64 sleeps, system_calls; /* on the ring; system calls made to sleep and to wake the peer */
+/* Counted by fs_count, read at any time. Of `poll_ns`: a poll that ends within its first round of looks counts nothing; `poll_unpaid_ns` are
+ * those of polls that gave up. `sleeps` are on the ring, `system_calls` those made to sleep and to wake the peer. */
+#define FS_COUNTERS(COUNTER) \
+    COUNTER(bytes_sent) COUNTER(bytes_received) COUNTER(messages_sent) COUNTER(messages_received) \
+    COUNTER(acks_alone) COUNTER(acks_piggybacked) COUNTER(sends_combined) COUNTER(doorbells_rung) COUNTER(polls_paid) \
+    COUNTER(polls_unpaid) COUNTER(poll_ns) COUNTER(poll_unpaid_ns) COUNTER(sleeps) COUNTER(system_calls)
+struct fs_counters {
+#define FS_COUNTER(name) fs_word64 name;
+    FS_COUNTERS(FS_COUNTER)
+#undef FS_COUNTER
 };
 
 /* Adds what `from` has to `into`; `taking` it from there. */

@@ -108,7 +108,8 @@ static int fill_end(int fd, int remote, __be32 address[4], __be16 *port) {
     return s.ss_family;
 }
 
-enum fs_peer fs_peer_socket(int fd) {
+/* One question to sock_diag(7) and its answer. */
+struct diag {
     struct {
         struct nlmsghdr header;
         struct inet_diag_req_v2 body;
@@ -117,45 +118,77 @@ enum fs_peer fs_peer_socket(int fd) {
         struct nlmsghdr header;
         char space[1024];
     } answer;
-    memset(&request, 0, sizeof request);
+};
+
+/* Readies the question for the socket of the other end. Whether there is one. */
+static int name_peer(struct diag *d, int fd) {
+    struct inet_diag_req_v2 *body = &d->request.body;
+    memset(&d->request, 0, sizeof d->request);
     /* The peer's local end is our remote one. (Port and address 0 would match any.) */
-    int family = fill_end(fd, 1, request.body.id.idiag_src, &request.body.id.idiag_sport);
-    if (!family || fill_end(fd, 0, request.body.id.idiag_dst, &request.body.id.idiag_dport) != family)
-        return FS_PEER_UNKNOWN;
-    request.header.nlmsg_len = sizeof request;
-    request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-    request.header.nlmsg_flags = NLM_F_REQUEST;
-    request.body.sdiag_family = (uint8_t)family;
-    request.body.sdiag_protocol = IPPROTO_TCP;
-    request.body.idiag_states = ~0u;
-    request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    int diag = fs_system.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+    int family = fill_end(fd, 1, body->id.idiag_src, &body->id.idiag_sport);
+    if (!family || fill_end(fd, 0, body->id.idiag_dst, &body->id.idiag_dport) != family) return 0;
+    d->request.header.nlmsg_len = sizeof d->request;
+    d->request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    d->request.header.nlmsg_flags = NLM_F_REQUEST;
+    body->sdiag_family = (uint8_t)family;
+    body->sdiag_protocol = IPPROTO_TCP;
+    body->idiag_states = ~0u;
+    body->id.idiag_cookie[0] = body->id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    return 1;
+}
+
+/* Asks. 1: `*told` is a socket; 0: there is none, or the kernel cannot tell (ENOENT); -1: it does not tell. */
+static int ask_diag(struct diag *d, int diag, struct inet_diag_msg *told) {
+    int error;
+    ssize_t got = fs_system.send(diag, &d->request, sizeof d->request, 0);
+    if (got >= 0) got = fs_system.recv(diag, &d->answer, sizeof d->answer, 0);
+    if (got >= (ssize_t)NLMSG_LENGTH(sizeof *told) && d->answer.header.nlmsg_type == SOCK_DIAG_BY_FAMILY) {
+        memcpy(told, NLMSG_DATA(&d->answer.header), sizeof *told);
+        return 1;
+    }
+    if (got < (ssize_t)NLMSG_LENGTH(sizeof error) || d->answer.header.nlmsg_type != NLMSG_ERROR) return -1;
+    memcpy(&error, NLMSG_DATA(&d->answer.header), sizeof error);
+    return error == -ENOENT ? 0 : -1;
+}
+
+static int open_diag(void) {
+    return fs_system.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+}
+
+enum fs_peer fs_peer_socket(int fd) {
+    struct diag d;
+    struct inet_diag_msg told;
+    enum fs_peer peer = FS_PEER_UNKNOWN;
+    if (!name_peer(&d, fd)) return FS_PEER_UNKNOWN;
+    int diag = open_diag();
     if (diag < 0) return FS_PEER_UNKNOWN;
-    enum fs_peer told = FS_PEER_UNKNOWN;
-    ssize_t got = fs_system.send(diag, &request, sizeof request, 0);
-    if (got >= 0) got = fs_system.recv(diag, &answer, sizeof answer, 0);
-    if (got >= (ssize_t)NLMSG_LENGTH(sizeof(int)) && answer.header.nlmsg_type == NLMSG_ERROR) {
-        int error;
-        memcpy(&error, NLMSG_DATA(&answer.header), sizeof error);
-        if (error == -ENOENT) {
-            /* Nobody, or no such module: our own end must be there. */
-            struct inet_diag_sockid swapped = request.body.id;
-            memcpy(request.body.id.idiag_src, swapped.idiag_dst, sizeof swapped.idiag_src);
-            memcpy(request.body.id.idiag_dst, swapped.idiag_src, sizeof swapped.idiag_src);
-            request.body.id.idiag_sport = swapped.idiag_dport;
-            request.body.id.idiag_dport = swapped.idiag_sport;
-            got = fs_system.send(diag, &request, sizeof request, 0);
-            if (got >= 0) got = fs_system.recv(diag, &answer, sizeof answer, 0);
-            if (got > 0 && answer.header.nlmsg_type == SOCK_DIAG_BY_FAMILY) told = FS_PEER_CLOSED;
-        }
-    } else if (got >= (ssize_t)NLMSG_LENGTH(sizeof(struct inet_diag_msg)) &&
-               answer.header.nlmsg_type == SOCK_DIAG_BY_FAMILY) {
-        struct inet_diag_msg message;
-        memcpy(&message, NLMSG_DATA(&answer.header), sizeof message);
-        told = message.idiag_inode ? FS_PEER_OPEN : FS_PEER_CLOSED;
+    int found = ask_diag(&d, diag, &told);
+    if (found > 0) {
+        peer = told.idiag_inode ? FS_PEER_OPEN : FS_PEER_CLOSED;
+    } else if (found == 0) {
+        /* Nobody, or no such module: our own end must be there. */
+        struct inet_diag_sockid *id = &d.request.body.id, swapped = *id;
+        memcpy(id->idiag_src, swapped.idiag_dst, sizeof swapped.idiag_src);
+        memcpy(id->idiag_dst, swapped.idiag_src, sizeof swapped.idiag_src);
+        id->idiag_sport = swapped.idiag_dport;
+        id->idiag_dport = swapped.idiag_sport;
+        if (ask_diag(&d, diag, &told) > 0) peer = FS_PEER_CLOSED;
     }
     fs_system.close(diag);
-    return told;
+    return peer;
+}
+
+int fs_owner_of_peer(int fd, uint32_t *user) {
+    struct diag d;
+    struct inet_diag_msg told;
+    if (!name_peer(&d, fd)) return 0;
+    int diag = open_diag();
+    if (diag < 0) return 0;
+    int found = ask_diag(&d, diag, &told);
+    fs_system.close(diag);
+    if (found <= 0 || told.idiag_state != FS_TCP_ESTABLISHED) return 0;
+    *user = told.idiag_uid;
+    return 1;
 }
 
 /* ---- the end, options and names ------------------------------------------------------------------------------ */

@@ -42,6 +42,10 @@ int fs_kernel_waiting_behind(int fd, uint64_t taken, uint64_t *waiting, int64_t 
  * that nobody holds any more without. */
 enum fs_peer fs_peer_socket(int fd);
 
+/* The user whose socket the other end of this connection is, in `*user`: of a connection that stands, in this network namespace. 0: the
+ * kernel does not tell. */
+int fs_owner_of_peer(int fd, uint32_t *user);
+
 /* Dissolves the connection, with a RST (tcp(7)). */
 int fs_reset_connection(int fd);
 

@@ -6,7 +6,7 @@
  * cannot destroy the hints of another. This side's own threads and forked processes have a page too, `home`.
  *
  * The eventfds are edge-triggered members of an epoll, and that is what the loop waits on. Nobody ever reads an eventfd: a program may
- * close our descriptors and take their numbers, and what is read from a file of the program is gone. (A look with epoll_wait takes
+ * close our descriptors and take their numbers, and what is read from a file of the program is gone. (A look at the epoll takes
  * nothing from a file.)
  *
  * Responsible for: places, hints, pages as the owner has them, who wakes the owner. Never: sockets and who may have a page
@@ -17,10 +17,12 @@
 #include "base/sealed.h"
 #include "base/system.h"
 
-enum { INDEX = FS_SETS - 1 }; /* the bits of an id that say where the set is; the others count uses of that */
+enum {
+    INDEX = FS_SETS - 1, /* the bits of an id that say where the set is; the others count uses of that */
+    BEGUN = 1,           /* an id that is no set's: somebody makes one here */
+};
 
 static fs_pointer_to(struct fs_set) sets[FS_SETS]; /* what is there stays */
-static int set_count; /* of `sets` that there are, in use or not: with the front end's lock */
 
 /* ---- one page ----------------------------------------------------------------------------------------------- */
 
@@ -61,7 +63,7 @@ static struct fs_set_page *map_home(void) {
 
 /* An eventfd in the set's epoll, or -errno. */
 static int new_eventfd(struct fs_set *set, unsigned start) {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = FS_SET_EVENT};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = set->data};
     int fd = fs_keep_number(fs_system.eventfd(start, EFD_CLOEXEC | EFD_NONBLOCK), 0);
     if (fd < 0) return fd;
     if (fs_system.epoll_ctl(set->epoll, EPOLL_CTL_ADD, fd, &event) == 0) return fd;
@@ -100,23 +102,40 @@ void fs_wake_set(uint64_t name) {
 
 /* ---- its beginning and its end --------------------------------------------------------------------------------- */
 
-/* Where a set may be that is not there yet. -1: nowhere. */
-static int find_unused(void) {
-    for (int i = 0; i < set_count; i++) {
-        struct fs_set *set = fs_load_relaxed(&sets[i]);
-        if (!fs_load_relaxed(&set->id) && set->process == fs_own_pid) return i;
-    }
-    if (set_count == FS_SETS) return -1;
+/* Fresh memory for a set, whose id is BEGUN. NULL without memory. */
+static struct fs_set *new_memory(void) {
     struct fs_set *set = fs_system.calloc(1, sizeof *set);
     struct fs_set_page *home = set ? map_home() : NULL;
     if (!home) {
         fs_system.free(set);
-        return -1;
+        return NULL;
     }
     set->home = home;
     set->process = fs_own_pid;
-    fs_store_release(&sets[set_count], set); /* SYNC: set there - pairs with fs_wake_set. */
-    return set_count++;
+    fs_store_relaxed(&set->id, BEGUN);
+    return set;
+}
+
+/* Where a set may be that is not there yet, with the id BEGUN: no other thread takes it. -1: nowhere. */
+static int take_unused(void) {
+    struct fs_set *fresh = NULL;
+    for (int i = 0; i < FS_SETS; i++) {
+        /* SYNC: set there - pairs with the swap below. */
+        struct fs_set *set = fs_load_acquire(&sets[i]), *none = NULL;
+        if (set) {
+            if (set->process != fs_own_pid || fs_load_relaxed(&set->id) || !fs_swap_if32(&set->id, 0, BEGUN)) continue;
+            if (fresh) {
+                fs_system.munmap(fresh->home, FS_PAGE_SIZE);
+                fs_system.free(fresh);
+            }
+            return i;
+        }
+        if (!fresh && !(fresh = new_memory())) return -1;
+        /* SYNC: set there - pairs with fs_wake_set. */
+        if (fs_swap_if_pointer(&sets[i], none, fresh)) return i;
+        i--; /* another thread's: perhaps it has ended by now */
+    }
+    return -1;
 }
 
 struct fs_set *fs_new_set(int *failed) {
@@ -124,29 +143,34 @@ struct fs_set *fs_new_set(int *failed) {
     int epoll = fs_system.epoll_create1(EPOLL_CLOEXEC);
     *failed = epoll < 0 ? -errno : 0;
     if (*failed) return NULL;
-    struct fs_set *set = fs_new_set_in(epoll, failed);
+    struct fs_set *set = fs_new_set_in(epoll, 0, failed);
     if (set) set->has_epoll = 1;
     else fs_system.close(epoll);
     return set;
 }
 
-struct fs_set *fs_new_set_in(int epoll, int *failed) {
-    static uint32_t uses;
-    int index = find_unused();
+struct fs_set *fs_new_set_in(int epoll, uint64_t data, int *failed) {
+    static fs_word32 uses;
+    int index = take_unused();
     *failed = -ENOMEM;
     if (index < 0) return NULL;
     struct fs_set *set = fs_load_relaxed(&sets[index]);
     memset(set->home, 0, sizeof *set->home);
     set->sleep = 0;
     set->epoll = epoll;
+    set->data = data;
     set->has_epoll = 0;
     int fd = new_eventfd(set, 0);
     *failed = fd < 0 ? fd : 0;
-    if (*failed) return NULL;
+    if (*failed) {
+        /* SYNC: set unused - pairs with take_unused: who takes it finds it as it was left. */
+        fs_store_sc(&set->id, 0);
+        return NULL;
+    }
     fs_store_relaxed(&set->fd, (uint32_t)fd);
     fs_store_relaxed(&set->asked, 0);
-    uses = uses % (UINT32_MAX / FS_SETS) + 1;
-    fs_store_relaxed(&set->id, uses * FS_SETS | (uint32_t)index);
+    uint32_t use = fs_add_sc(&uses, 1) % (UINT32_MAX / FS_SETS) + 1;
+    fs_store_relaxed(&set->id, use * FS_SETS | (uint32_t)index);
     return set;
 }
 
@@ -162,7 +186,7 @@ int fs_is_own_set(const struct fs_set *set) { return set->process == fs_own_pid;
 
 void fs_end_set(struct fs_set *set) {
     if (!fs_is_own_set(set)) return; /* what a child has of it goes with the child */
-    fs_store_relaxed(&set->id, 0);
+    fs_store_relaxed(&set->id, BEGUN);
     while (set->pages) free_page(set, set->pages);
     int fd = (int)fs_exchange_sc(&set->fd, (uint32_t)-1);
     close_eventfd(set, fd);
@@ -171,6 +195,7 @@ void fs_end_set(struct fs_set *set) {
     fs_system.free(set->places);
     set->places = NULL;
     set->room = set->used = set->first_free = 0;
+    fs_store_sc(&set->id, 0); /* SYNC: set unused - pairs with take_unused. */
 }
 
 /* ---- places --------------------------------------------------------------------------------------------------- */
@@ -253,7 +278,7 @@ void fs_rouse(struct fs_set *set) {
 
 void fs_clear_set(struct fs_set *set) {
     struct epoll_event events[16];
-    while (fs_system.epoll_wait(set->epoll, events, 16, 0) == 16) {}
+    while (fs_epoll_wait(set->epoll, events, 16, 0, NULL) == 16) {}
 }
 
 int fs_is_hinted(const struct fs_set *set) {

@@ -20,7 +20,6 @@ enum {
     FS_SETS = 4096,      /* of one process, at a time */
     FS_HINTS = 64,       /* that fs_take_hints needs room for, at least */
     FS_OFFERS = 8,       /* of a page to one process, before it is told in another way for good */
-    FS_SET_EVENT = 0x7fffffff, /* by which a set's eventfds are told in an epoll that is not its own: no descriptor's number */
     FS_IDLE_PAGES = 16,  /* of processes that have no connection in the set any more, and may come again */
 };
 
@@ -52,6 +51,7 @@ struct fs_set {
     /* the owner's */
     int epoll;           /* what the owner waits on: the set's eventfds are members, edge-triggered */
     int has_epoll;       /* it is the set's own, and has no others */
+    uint64_t data;       /* by which the epoll tells of the eventfds */
     uint32_t process;    /* in a forked child it is the parent's */
     uint32_t sleep;      /* the number of the sleep that stands in the pages; 0: it is awake */
     uint32_t sleeps;     /* how many there were */
@@ -60,14 +60,14 @@ struct fs_set {
     struct fs_page *pages;
 };
 
-/* ---- the owner: one thread, with the front end's lock ------------------------------------------------------ */
+/* ---- the owner: one thread at a time ------------------------------------------------------------------------- */
 
 /* A set of which nobody is a member, or NULL and `*failed`: -errno. It is awake. */
 struct fs_set *fs_new_set(int *failed);
 
-/* The same, of which an epoll tells that the owner has and waits on: by FS_SET_EVENT, and once for each time that it is woken. It
+/* The same, of which an epoll tells that the owner has and waits on: by `data`, and once for each time that it is woken. It
  * stays open until fs_end_set. */
-struct fs_set *fs_new_set_in(int epoll, int *failed);
+struct fs_set *fs_new_set_in(int epoll, uint64_t data, int *failed);
 
 /* Nobody is a member any more. Hints that still come are lost. */
 void fs_end_set(struct fs_set *set);

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import attrs
 
 import fastsock
+from fastsock import launch
 from fastsock.config import REPORT, RUN, STATS
 
 __all__ = ["REPORT", "RUN", "STATS", "environment", "start"]
@@ -43,8 +44,10 @@ def environment(inherited: Mapping[str, str], stats: str | None = None) -> dict[
 def start() -> None:
     """Patch this process with the settings of its FASTSOCK_* variables.
 
-    Raises `fastsock.SettingError` for a value out of range.
+    Raises `fastsock.SettingError` for a value out of range. A process that has libfastsock.so is served by that.
     """
+    if launch.is_served_by_library():
+        return
     stats = os.environ.pop(STATS, None)
     report = os.environ.get(REPORT)
     if report is not None:

@@ -32,9 +32,7 @@ cdef extern from "waiter/set.h" nogil:
     struct fs_set:
         int epoll
 
-    enum: FS_SET_EVENT
     fs_set *fs_new_set(int *failed)
-    fs_set *fs_new_set_in(int epoll, int *failed)
     void fs_end_set(fs_set *)
     void fs_put_member(fs_set *, uint32_t place, void *member)
     void *fs_member_at(const fs_set *, uint32_t place)

@@ -27,8 +27,6 @@ class Endpoint(Standing):
     @property
     def bridge_process(self) -> int:
         """Process id of the bridge that the descriptor leads to; 0: none."""
-    def note_local(self, here: bool) -> None:
-        """Whether the peer is on this host, which whoever decides the path has found out."""
     # options
     nodelay: bool
     """TCP_NODELAY: nothing is combined."""

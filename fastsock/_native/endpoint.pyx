@@ -181,10 +181,6 @@ cdef class Endpoint(Standing):
         """This endpoint is a listener's: it only polls for connections."""
         self.c.listens = True
 
-    def note_local(self, bint here):
-        """Whether the peer is on this host, which whoever decides the path has found out."""
-        fs_store_relaxed(&self.c.locality, FS_HERE if here else FS_ELSEWHERE)
-
     # ---- the region --------------------------------------------------------------------------------------
 
     cpdef expose(self):
@@ -235,9 +231,7 @@ cdef class Endpoint(Standing):
     def reset(self):
         """The ring is broken: dissolves the connection (the peer gets a RST) and returns what was wrong; `own_fault` says at which
         side."""
-        fs_note_broken(&self.c)
-        fs_reset_connection(fs_fd(&self.c))
-        fs_wake_own(&self.c)
+        fs_dissolve(&self.c)
         return self.wrong
 
     # ---- forks -------------------------------------------------------------------------------------------
@@ -277,18 +271,9 @@ cdef int close_here(Endpoint self, int fd) except -1:
     """The program closes `fd`, the connection's last descriptor. Like the kernel, which keeps a connection open while
     somebody is inside a call on it."""
     cdef fs_call call
-    cdef int spare
     if not fs_begin(&self.c, &call):
         return 0
-    if fs_note_finished_alone(&self.c):
-        return conclude(self, &call)
-    spare = sys_fcntl(fd, F_DUPFD_CLOEXEC, 0)
-    if spare < 0:
-        return conclude(self, &call) if fs_note_finished(&self.c) else self.end(&call)
-    fs_point_to(&self.c, spare)
-    if fs_fd(&self.c) != spare or not fs_note_finishing(&self.c):
-        sys_close(spare)  # another thread has decided otherwise meanwhile
-    return self.end(&call)
+    return conclude(self, &call) if fs_close_last_number(&self.c, fd) else self.end(&call)
 
 
 cdef int conclude(Endpoint self, fs_call *call) except -1:
@@ -306,13 +291,12 @@ cdef int conclude(Endpoint self, fs_call *call) except -1:
 cdef int say_goodbye(Endpoint self) except -1:
     """The connection has ended in this process, and ends on the ring if this is the last holder. For who was told so."""
     cdef Sessions session = self.session
-    fs_end_search(&self.course)
     if session is not None:
         self.session = None
         note_session(self, session)
-    if self.course.kit != NULL:
-        fs_end_answers(self.course.kit)
-    return let_go(self)
+    forget_it(self)
+    fs_say_goodbye(&self.course, &self.c, &totals)
+    return 0
 
 
 cdef int note_session(Endpoint self, Sessions session) except -1:
@@ -328,23 +312,24 @@ cdef int note_session(Endpoint self, Sessions session) except -1:
     return 0
 
 
-cdef int let_go(Endpoint self) except -1:
-    """The last that is said: nobody finds the endpoint any more."""
+cdef int forget_it(Endpoint self) except -1:
+    """Nobody finds the endpoint any more."""
     nameless.discard(self)
     if self.c.inode and by_inode.get(self.c.inode) is self:
         del by_inode[self.c.inode]
+    return 0
+
+
+cdef int let_go(Endpoint self) except -1:
+    """The last that is said, of an endpoint whose goodbye another thread was about to say."""
+    forget_it(self)
     fs_let_go_of(&self.c, &totals)
     return 0
 
 
 cdef int release(Endpoint self) except -1:
     """Gives back the memory of an endpoint that has ended. For who was told FS_RELEASE."""
-    fs_free_own(&self.c)
-    fs_note_detached(&self.c)
-    cdef fs_kit *kit = self.course.kit
-    self.course.kit = NULL
-    if kit != NULL:
-        fs_release_kit(kit, self.c.recyclable)
+    fs_release(&self.course, &self.c)
     return 0
 
 

@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 from fastsock._native.core cimport fs_connection, fs_manner
-from fastsock._native.core_ring cimport fs_word32
+from fastsock._native.core_ring cimport fs_counters, fs_word32
 
 
 cdef extern from "wire/reasons.h" nogil:
@@ -31,7 +31,6 @@ cdef extern from "meeting/kits.h" nogil:
 
     size_t fs_memory_used()
     void fs_end_answers(fs_kit *)
-    void fs_release_kit(fs_kit *, bint recyclable)
     int fs_count_parked_kits()
     bint fs_drop_kits()
     void fs_leave_kits_to_parent()
@@ -40,7 +39,7 @@ cdef extern from "meeting/kits.h" nogil:
 cdef extern from "meeting/course.h" nogil:
     enum:  # struct fs_course.state: written by fs_proceed only
         FS_DECIDED, FS_CONNECTING, FS_FEW_OPERATIONS, FS_ANSWER_LATER, FS_THREAD_LATER
-    enum: FS_CE_CONNECT, FS_CE_CONNECTED, FS_CE_START, FS_CE_PUT_OFF
+    enum: FS_CE_CONNECT, FS_CE_CONNECTED, FS_CE_START
 
     struct fs_course:
         int state
@@ -77,18 +76,6 @@ cdef extern from "meeting/sessions.h" nogil:
     int fs_what_was_sought(const fs_course *)
 
 
-cdef extern from "channel/identity.h" nogil:
-    struct fs_tcp_end:
-        unsigned char address[16]
-        uint16_t port
-
-    struct fs_tcp_identity:
-        fs_tcp_end here
-        fs_tcp_end there
-
-    bint fs_ask_ends(int fd, fs_tcp_identity *)
-
-
 cdef extern from "meeting/search.h" nogil:
     struct fs_terms:
         int window
@@ -100,22 +87,50 @@ cdef extern from "meeting/search.h" nogil:
         bint moves_polled
         bint waits
 
-    enum: FS_MOVED_NOW, FS_STAYS, FS_BROKE, FS_DOUBTED
+    enum: FS_MOVED_NOW, FS_STAYS, FS_BROKE
 
     struct fs_upshot:
         int what
         int failed
         int no_thread
-        uint32_t user
         const char *violation
         char *name
 
     void fs_put_terms(const fs_terms *)
-    int fs_begin_search(fs_course *, const char *name, size_t length, bint publishes, const fs_tcp_identity *ends)
     void fs_take_step(fs_course *, fs_connection *, const fs_watcher *, fs_upshot *)
-    void fs_leave_doubt(fs_course *, fs_connection *, fs_upshot *)
-    void fs_judge_doubt(fs_course *, fs_connection *, bint believed, fs_upshot *)
     bint fs_stay(fs_course *, fs_connection *, int reason)
     void fs_end_search(fs_course *)
     void fs_await_thread(fs_course *, fs_connection *)
     void fs_start_over(fs_course *, fs_connection *)
+
+cdef extern from "meeting/policy.h" nogil:
+    struct fs_port_range:
+        uint16_t first
+        uint16_t last
+
+    struct fs_network:
+        unsigned char *address
+        int bits
+
+    struct fs_limits:
+        const fs_port_range *ports_allowed
+        const fs_port_range *ports_excluded
+        const fs_network *addresses_allowed
+        const fs_network *addresses_excluded
+        int ports_allowed_count
+        int ports_excluded_count
+        int addresses_allowed_count
+        int addresses_excluded_count
+
+    void fs_put_limits(const fs_limits *)
+    int fs_start_search(fs_course *, fs_connection *, int *failed)
+    bint fs_is_local_address(const unsigned char *address)
+
+cdef extern from "transport/tcp.h" nogil:
+    bint fs_owner_of_peer(int fd, uint32_t *user)
+
+cdef extern from "meeting/endpoint.h" nogil:
+    bint fs_close_last_number(fs_connection *, int fd)
+    void fs_say_goodbye(fs_course *, fs_connection *, fs_counters *)
+    void fs_release(fs_course *, fs_connection *)
+    int64_t fs_dissolve(fs_connection *)

@@ -61,9 +61,17 @@ def _exit(status: int) -> NoReturn:
     """As os._exit. Lets go of the connections first."""
 
 def install_policy(module: Any) -> None:
-    """What this module asks: `settings()`, which puts the settings in force, `start(endpoint)` and `owns_other_end(endpoint,
-    user)`; and what it tells: `moved(endpoint, name)`, `stays(endpoint)`, `report_violation(endpoint, what)`,
-    `failed(endpoint, error)`, `no_thread(error)`, `fork_is_over()`."""
+    """What this module asks: `settings()`, which puts the settings in force; and what it tells: `moved(endpoint, name)`,
+    `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint, error)`, `no_thread(error)`, `fork_is_over()`."""
+
+def set_limits(ports_allowed: bytes, ports_excluded: bytes, addresses_allowed: bytes, addresses_excluded: bytes) -> None:
+    """The settings of these names, as arrays of struct fs_port_range and of struct fs_network."""
+
+def is_local_address(packed: bytes) -> bool:
+    """Whether an address, 16 bytes with IPv4 as ::ffff:..., is one of this host's."""
+
+def owner_of_peer(fd: int) -> int | None:
+    """The user whose socket the other end of a connection on this host is, as the kernel tells it; None: it does not."""
 
 def set_beginning(may_move: bool, move_after: int, meeting_ms: int) -> None:
     """The settings `enabled`, `move_after` and `meeting_ms`."""

@@ -21,9 +21,6 @@ cdef extern from "pythread.h":
 
 import os as _os
 
-cdef extern from "arpa/inet.h" nogil:
-    uint32_t ntohs(uint32_t)
-
 cdef extern from "errno.h":
     int errno
     enum: ECANCELED
@@ -274,9 +271,9 @@ cdef int64_t meeting_ns = 0  # that the operations of one connection may wait fo
 
 
 def install_policy(module):
-    """What this module asks: `settings()`, which puts the settings in force, `start(endpoint, here, there)` and `owns_other_end(endpoint,
-    user)`; and what it tells: `moved(endpoint, name)`, `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint,
-    error)`, `no_thread(error)`, `fork_is_over()` where the thread has to be started again."""
+    """What this module asks: `settings()`, which puts the settings in force; and what it tells: `moved(endpoint, name)`,
+    `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint, error)`, `no_thread(error)`, `fork_is_over()` where the
+    thread has to be started again."""
     global policy
     policy = module
 
@@ -298,6 +295,39 @@ def set_terms(int window, int chunk, int ack_threshold, int combine_limit, bint 
     terms.memory_cap, terms.patience = memory_cap, <int64_t>(patience * 1e9)
     terms.trusts_any, terms.moves_polled, terms.waits = trusts_any, moves_polled, meets_at_once
     fs_put_terms(&terms)
+
+
+cdef tuple limits_in_force = ()  # the arrays that the core looks at
+
+
+def set_limits(bytes ports_allowed not None, bytes ports_excluded not None, bytes addresses_allowed not None,
+               bytes addresses_excluded not None):
+    """The settings of these names, as arrays of struct fs_port_range and of struct fs_network."""
+    global limits_in_force
+    cdef fs_limits limits
+    limits.ports_allowed = <const fs_port_range *><const char *>ports_allowed
+    limits.ports_excluded = <const fs_port_range *><const char *>ports_excluded
+    limits.addresses_allowed = <const fs_network *><const char *>addresses_allowed
+    limits.addresses_excluded = <const fs_network *><const char *>addresses_excluded
+    limits.ports_allowed_count = <int>(len(ports_allowed) // sizeof(fs_port_range))
+    limits.ports_excluded_count = <int>(len(ports_excluded) // sizeof(fs_port_range))
+    limits.addresses_allowed_count = <int>(len(addresses_allowed) // sizeof(fs_network))
+    limits.addresses_excluded_count = <int>(len(addresses_excluded) // sizeof(fs_network))
+    fs_put_limits(&limits)
+    limits_in_force = ports_allowed, ports_excluded, addresses_allowed, addresses_excluded
+
+
+def is_local_address(bytes packed not None):
+    """Whether an address, 16 bytes with IPv4 as ::ffff:..., is one of this host's."""
+    if len(packed) != 16:
+        raise ValueError("an address has 16 bytes here")
+    return fs_is_local_address(<const unsigned char *><const char *>packed)
+
+
+def owner_of_peer(int fd):
+    """The user whose socket the other end of a connection on this host is, as the kernel tells it; None: it does not."""
+    cdef uint32_t user
+    return user if fs_owner_of_peer(fd, &user) else None
 
 
 cdef bint may_begin() except -1:
@@ -398,36 +428,16 @@ cdef int take_step(Endpoint endpoint) except -1:
     return 0
 
 
-cdef tuple end_of(const fs_tcp_end *end):
-    """(address, port), the address packed, as of IPv6."""
-    return (<const char *>end.address)[:16], ntohs(end.port)
-
-
 cdef int start(Endpoint endpoint) except -1:
-    """Has the policy say whether this connection may look for its peer; of several threads one does so."""
-    if not fs_proceed(&endpoint.course, FS_CE_START):
-        return 0
+    """Decides whether this connection may look for its peer; of several threads one does so. Then the search begins."""
     cdef int failed
-    cdef fs_tcp_identity ends
-    try:
-        if fs_ask_ends(fs_fd(&endpoint.c), &ends):
-            plan = policy.start(endpoint, end_of(&ends.here), end_of(&ends.there))
-        else:
-            plan = reason_texts[FS_REASON_PEER]  # reset already
-    except BaseException:  # a signal handler's, mostly: the next operation asks again
-        fs_proceed(&endpoint.course, FS_CE_PUT_OFF)
-        raise
-    if isinstance(plan, str):
-        decide(endpoint, plan)
-    else:
-        name, publishes = plan
-        failed = fs_begin_search(&endpoint.course, name, len(name), publishes, &ends)
-        if failed:
-            policy.failed(endpoint, error_of(failed))
-            decide(endpoint, reason_texts[FS_REASON_RESOURCES])
-        else:
-            step(endpoint)
-    return 0
+    cdef int came = fs_start_search(&endpoint.course, &endpoint.c, &failed)
+    if failed:
+        policy.failed(endpoint, error_of(failed))
+    if came == FS_STAYS:
+        policy.stays(endpoint)
+        return 0
+    return step(endpoint)
 
 
 cdef int step(Endpoint endpoint) except -1:
@@ -496,7 +506,6 @@ cdef void leave_seat(void *whose, fs_connection *c) noexcept:
 
 
 cdef int tell(Endpoint endpoint, fs_upshot *outcome) except -1:
-    cdef fs_upshot further
     if outcome.no_thread:
         policy.no_thread(error_of(outcome.no_thread))
     if outcome.failed:
@@ -509,15 +518,6 @@ cdef int tell(Endpoint endpoint, fs_upshot *outcome) except -1:
         policy.stays(endpoint)
         policy.report_violation(endpoint, (<bytes>outcome.violation).decode())
         raise ConnectionResetError(ECONNRESET, _os.strerror(ECONNRESET))
-    elif outcome.what == FS_DOUBTED:
-        try:
-            believed = policy.owns_other_end(endpoint, outcome.user)
-        except BaseException:  # a signal handler's, mostly
-            fs_leave_doubt(&endpoint.course, &endpoint.c, &further)
-            tell(endpoint, &further)
-            raise
-        fs_judge_doubt(&endpoint.course, &endpoint.c, believed, &further)
-        tell(endpoint, &further)
     return 0
 
 

@@ -27,7 +27,7 @@ static void attach_ends(void) {
     for (int s = 0; s < 2; s++) check(attach_end(&ends[s], &manner) == 0, "attaching");
 }
 
-static void close_ends(void) {
+static inline void close_ends(void) {
     for (int s = 0; s < 2; s++) close_end(&ends[s], 1);
     munmap(ends[0].memory, ends[0].size);
 }
@@ -40,7 +40,7 @@ static inline int count_child(int by) {
 }
 
 /* To the ring, in both directions. */
-static void move_ends(void) {
+static inline void move_ends(void) {
     char byte;
     attach_ends();
     for (int s = 0; s < 2; s++) {

@@ -36,7 +36,6 @@ static void operate(int s) {
         fs_take_step(course, &ends[s].c, NULL, &upshot);
         after_call(&ends[s], &call);
         if (upshot.what == FS_BROKE) violate("end %d broke the protocol: %s", s, upshot.violation);
-        if (upshot.what == FS_DOUBTED) violate("end %d is doubted", s);
         if (upshot.what == FS_MOVED_NOW && !upshot.name[0]) violate("end %d moved without a name", s);
     }
     leave();

@@ -235,7 +235,7 @@ static void try_killed_poster(void) {
 static void try_epoll_of_others(void) {
     struct epoll_event got[4];
     int failed, epoll = epoll_create1(EPOLL_CLOEXEC);
-    struct fs_set *other = fs_new_set_in(epoll, &failed);
+    struct fs_set *other = fs_new_set_in(epoll, 7, &failed);
     check(other && fs_take_place(other) == 0, "a set with a place: %d", failed);
     uint64_t name = fs_set_name(fs_load_relaxed(&other->id), 0);
     fs_wake_set(name);
@@ -247,7 +247,7 @@ static void try_epoll_of_others(void) {
     for (int i = 0; i < 3; i++) {
         if (i == 1) fs_rouse(other);
         else fs_wake_set(name);
-        check(epoll_wait(epoll, got, 4, 0) == 1 && got[0].data.u64 == FS_SET_EVENT, "not told");
+        check(epoll_wait(epoll, got, 4, 0) == 1 && got[0].data.u64 == 7, "not told");
         check(epoll_wait(epoll, got, 4, 0) == 0, "told twice");
         while (fs_take_hints(other, hints, FS_HINTS)) {}
         check(!fs_fall_asleep(other), "hints at nobody");

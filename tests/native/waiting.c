@@ -221,7 +221,7 @@ static void run_single(void) {
     int failed, epoll = epoll_create1(EPOLL_CLOEXEC);
     check(epoll >= 0, "epoll_create1: %m");
     armed = was;
-    struct fs_set *joined = fs_new_set_in(epoll, &failed);
+    struct fs_set *joined = fs_new_set_in(epoll, 7, &failed);
     if (joined) fs_end_set(joined);
     else goes_on(failed);
     close(epoll);

@@ -1,0 +1,140 @@
+/* What a poller is made of, for the files of this room. */
+#ifndef FASTSOCK_READY_POLLER_H
+#define FASTSOCK_READY_POLLER_H
+
+#include "ready/ready.h"
+#include "waiter/set.h"
+
+enum {
+    FS_GENERATION_BITS = 16, /* of data: how often the slot was registered */
+    FS_SLOT_BITS = 22,       /* of data: which slot, */
+    FS_TAG_BITS = 10,        /* and which process registered it */
+    FS_SET_SLOT = 0,         /* the event set's */
+    FS_IN = EPOLLIN | EPOLLRDNORM,
+    FS_OUT_ROOM = EPOLLOUT | EPOLLWRNORM,
+    FS_ENDINGS = EPOLLRDHUP | EPOLLHUP | EPOLLERR,
+    FS_FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE),
+    FS_PARKED = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
+};
+
+enum fs_seated { FS_NO_SEAT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what tells of the ring: the poller's set, or the common one */
+
+/* A member that is left to the event set, and looked at now and then all the same. */
+enum fs_late_looks {
+    FS_ON_TIME = 0,
+    FS_MAY_DIE = 1, /* the death of the peer may be no event */
+    FS_SHARED = 2,  /* another process has the connection too, whose event set may be told instead */
+};
+
+/* A descriptor in a poller. Its memory stays until the poller ends, so a look that outlives it finds a slot and not a hole. */
+struct fs_member {
+    struct fs_pollable *it; /* NULL: a descriptor of the kernel's, whose data lie in our range; or the slot is free */
+    struct fs_poller *poller;
+    struct fs_member *next;          /* of the same pollable: with its lock */
+    struct fs_member *sibling;       /* of the same pollable in the same poller: by another number */
+    struct fs_member *before, *after; /* in the list of those that may be ready */
+    uint64_t data;      /* the program's */
+    uint32_t events;    /* as the program wants them, with its flags */
+    uint32_t slot;
+    uint32_t next_free; /* of a free slot: the next one; 0: none */
+    uint32_t version;   /* changes with all that makes an earlier look worthless */
+    uint16_t generation;
+    uint16_t tag;       /* of the process that registered it */
+    int fd;             /* -1: the number was closed, and the socket goes on */
+    int in_use, hot;    /* hot: in the list */
+    int parked;         /* it is asked for its level, and the kernel tells of changes alone */
+    int seated;         /* enum fs_seated */
+    int untold;         /* nobody tells of the ring: it is looked at again and again */
+    int enabled;        /* 0: a single shot that was told */
+    uint32_t endings;   /* FS_ENDINGS that it was told of */
+    int edge;           /* something has come since it was looked at: an edge-triggered one is told */
+    int full;           /* a send found no room: the next room is an edge */
+    int late;           /* enum fs_late_looks */
+    int kernel_room;    /* parked: the kernel tells of room too, as a send found none there */
+    int asks;           /* the kernel has told of something that has not gone: a look asks it again */
+    int64_t last_told;  /* monotonic ns */
+};
+
+struct fs_poller {
+    pthread_mutex_t lock;
+    int epoll;            /* the program's; -1: a thread's */
+    struct fs_set *set;   /* NULL: no member has needed one yet */
+    struct fs_member **slots;
+    uint32_t used, room, first_free; /* of `slots`; the first one is the set's */
+    struct fs_member *first, *last; /* those that may be ready */
+    uint32_t hot, parked, untold, late, shared; /* members: in the list; parked; of these, untold ones, those that are late, and FS_SHARED */
+    uint32_t foreign;     /* members that are descriptors of the kernel's */
+    int sleepers;         /* threads that sleep here */
+    int busy;             /* a thread's: it is in poll */
+    int reseats;          /* in a forked child: no member has its seat yet */
+    int common;           /* the common set wakes it too */
+    int exposed;          /* somebody polls the instance's number */
+    int64_t asked;        /* when the kernel was asked, monotonic ns, */
+    int answers;          /* and how often memory alone has answered since */
+    uint32_t processor;   /* 1 + the one on which the peer of the last member that was told ran; 0: unknown */
+    struct pollfd *kernel; /* a thread's: room for what it asks the kernel, */
+    uint32_t most;         /* for so many */
+    struct fs_habit habit;
+};
+
+extern uint64_t fs_poller_base; /* the beginning of our range of data */
+extern uint32_t fs_poller_tag;  /* this process's, among forked ones */
+
+static inline uint64_t fs_poller_data(uint32_t slot, uint16_t generation) {
+    return fs_poller_base | (uint64_t)fs_poller_tag << (FS_SLOT_BITS + FS_GENERATION_BITS) | (uint64_t)slot << FS_GENERATION_BITS | generation;
+}
+
+static inline void fs_lock_poller(struct fs_poller *p) { pthread_mutex_lock(&p->lock); }
+static inline void fs_unlock_poller(struct fs_poller *p) { pthread_mutex_unlock(&p->lock); }
+
+/* ---- with the poller's lock ------------------------------------------------------------------------------------------ */
+
+/* The member may be ready: a wait looks at it, and one that sleeps wakes. */
+void fs_heat_member(struct fs_member *m, int edge);
+void fs_cool_member(struct fs_member *m);
+void fs_note_late(struct fs_member *m, int late);
+void fs_note_parked(struct fs_member *m, int parked);
+void fs_note_untold(struct fs_member *m, int untold);
+
+/* What the members are has changed: who sleeps there looks again. */
+void fs_wake_waiters(struct fs_poller *p);
+
+/* The event set, made if there is none. NULL and `*failed`: -errno. */
+struct fs_set *fs_set_of_poller(struct fs_poller *p, int *failed);
+
+/* Whose registration an event's data are, or NULL: it has gone. Data of ours, and not the set's. */
+struct fs_member *fs_member_of_data(struct fs_poller *p, uint64_t data);
+
+/* Takes the hints of the set: their members may be ready. */
+void fs_take_poller_hints(struct fs_poller *p);
+
+/* Those that no event set tells of, or that are late, may be ready. */
+void fs_heat_untold(struct fs_poller *p);
+
+/* The kernel tells a parked member of room from now on. */
+void fs_await_kernel_room(struct fs_member *m);
+
+/* ---- with the pollable's lock too ------------------------------------------------------------------------------------ */
+
+/* A member of `p` by the number `fd`, or NULL. */
+struct fs_member *fs_find_member(struct fs_poller *p, struct fs_pollable *it, int fd);
+
+/* A new one, that nothing tells of yet. NULL without memory. */
+struct fs_member *fs_new_member(struct fs_poller *p, struct fs_pollable *it, int fd, uint32_t events, uint64_t data);
+void fs_free_member(struct fs_member *m); /* of a pollable: fs_drop_member */
+void fs_drop_member(struct fs_member *m);
+
+/* From now on the member is asked for its level, and the kernel tells of changes alone. */
+void fs_park_member(struct fs_member *m);
+
+/* ---- with the pollable's lock alone ------------------------------------------------------------------------------------ */
+
+/* Members have come or gone: sees to it that the set of one of the pollers tells of the connection. 0, or -errno: none does. */
+int fs_seat_pollable(struct fs_pollable *it);
+
+/* ---- with no lock ------------------------------------------------------------------------------------------------------ */
+
+/* For each member that is a socket: `what`, with both locks; then the seat. */
+void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *));
+
+#endif

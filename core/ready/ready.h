@@ -1,0 +1,152 @@
+/* Readiness: epoll, poll and select over the ring and the kernel at once, as the kernel means them.
+ *
+ * A poller stands for one epoll instance of the program, or for one thread that calls poll or select. Its members are descriptors. A
+ * descriptor that is a connection, or may become one, is a `struct fs_pollable`; every other descriptor is the kernel's alone.
+ *
+ * How it works: as the kernel's own epoll does. A poller has a list of members that may be ready. A callback puts a member on it:
+ * the kernel's event for what goes through the kernel connection, and a hint of the event set (waiter/set.h) for what goes through the
+ * ring. A wait asks each member of the list for its level. Level-triggered members that were told stay on the list. Edge-triggered ones
+ * leave it, and the next arrival puts them back; a message that arrives while others lie unread is such an arrival. A single shot is
+ * disabled when it is told, under the poller's lock, so one wait tells it.
+ *
+ * The program's epoll instance stays the kernel's. Descriptors of the kernel are members of it with the program's own data. The set's
+ * eventfd is a member too, so who polls the instance's number, or has it in another instance, is woken. A member on the ring is parked
+ * there: edge-triggered, for everything, with a mask that is never changed. So neither a change of what is wanted nor re-arming a single
+ * shot costs a system call.
+ *
+ * Whose event is it? epoll_wait returns 64 bits of data and no descriptor. The data of our registrations lie in a range of 2^48 values whose
+ * start is drawn at random for the process (fs_begin_pollers). Three things keep them apart from the program's:
+ *
+ *   1. Every registration passes fs_poller_ctl or fs_is_poller_data. One whose data lie in our range is never given to the kernel as it is:
+ *      it becomes a member with data of ours, and the program's data stand in our table. So no comparison is by chance, whatever data a
+ *      program takes, be they copied from /proc.
+ *   2. A registration that passes nobody (a system call past the C library, an instance that existed before this library was loaded) has data
+ *      that were chosen without knowing the range. It lies there by chance with a probability of 2^-14 if they are a
+ *      hash, and never if they are a pointer or a small number.
+ *   3. An event in our range is looked up in the poller's table: a slot that nobody has, or that was given to another member since (a generation
+ *      is part of the data), is an event of a registration of ours that has gone, and is dropped. So is one of a parent's or a child's that uses the
+ *      same instance (a tag of the process is part of the data).
+ *
+ * An inner epoll instance, whose data are the same question one level down, would not answer it: its own registration in the program's
+ * instance has data too.
+ *
+ * Locks: one for each poller, one for each pollable, and one for the event set of connections that several pollers have. Order: the pollable's, the
+ * poller's, the set's. None is held across a sleep, a turn of a
+ * connection, or a look at one. None is taken by fs_is_poller_data. They are not for signal handlers: the front end puts the program's
+ * handlers off while a thread is in a function of this file, but for the time between `before_sleep` and `after_sleep`.
+ *
+ * Functions return 0 or more, or -errno. They keep no lock of the front end's, and need none. */
+#ifndef FASTSOCK_READY_READY_H
+#define FASTSOCK_READY_READY_H
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+
+#include "connection/connection.h"
+
+struct fs_poller;
+struct fs_member;
+
+/* A socket that is a connection, or may become one: a member of any number of pollers. All zero: not a connection yet, in no poller. Part
+ * of the front end's record of the socket, one for all numbers that the socket has. It stays where it is as long as its connection's memory
+ * does. Only this room touches what is in it. */
+struct fs_pollable {
+    pthread_mutex_t lock;
+    fs_pointer_to(struct fs_member) members;
+    fs_pointer_to(struct fs_connection) c; /* NULL: not a connection yet, or not any more */
+    fs_pointer_to(struct fs_poller) home;  /* whose event set tells of the ring; NULL: no poller's */
+    int common;                            /* the event set that several pollers share does */
+    int attached;                          /* it is on the ring, or about to go there */
+};
+
+/* What a poller asks of its front end. NULL: nothing is to be done. Set before the first poller. */
+struct fs_poller_host {
+    /* Ends a call of the poller's on `c`, with all that fs_end_call may ask for. NULL: fs_end_call, and what it says is lost. */
+    void (*end_call)(struct fs_connection *c, struct fs_call *call);
+    /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run here from now on, and those that
+     * were put off run now. True if any ran: the wait ends with -EINTR. */
+    int (*before_sleep)(void);
+    void (*after_sleep)(void); /* handlers are put off again */
+    /* True if a handler waits to run in this thread: polling ends then. Called often: one load. */
+    int (*is_interrupted)(void);
+};
+extern struct fs_poller_host fs_poller_host;
+
+/* What waits have counted: poll_ns, polls_paid, polls_unpaid. */
+extern struct fs_counters fs_poller_totals;
+
+/* Once in a process, before its first poller: draws the range of our data. A forked child keeps it. */
+void fs_begin_pollers(void);
+
+/* Whether data of the program's lie in our range, so that fs_poller_ctl has to make the registration. Async-signal-safe. */
+int fs_is_poller_data(uint64_t data);
+
+/* ---- epoll -------------------------------------------------------------------------------------------------------- */
+
+/* A poller for the program's epoll instance `epoll`; or with -1 for a thread that polls. NULL and `*failed`: -errno. It takes no descriptor
+ * before its first member is on the ring. */
+struct fs_poller *fs_new_poller(int epoll, int *failed);
+
+/* The program is about to close the last number of the instance, or the thread ends. No call is inside. */
+void fs_end_poller(struct fs_poller *p);
+
+/* epoll_ctl. `it`: of a socket that is a connection or may become one; NULL: a descriptor of the kernel's. `event` is read as the kernel reads
+ * it, and not at all by EPOLL_CTL_DEL. 0, or as epoll_ctl. */
+int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, const struct epoll_event *event);
+
+/* epoll_pwait2. `timeout`: ns, negative: for ever. `mask` is in force while the thread sleeps, as epoll_pwait has it; NULL: the thread's own.
+ * The number of events, 0 when the time is over, -EINTR after a signal, or as epoll_wait. */
+int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask);
+
+/* Somebody polls the instance's number, or has added it to another instance: from now on it is readable while a member is ready, between the
+ * program's waits too. (It may be readable when nothing is ready any more.) */
+void fs_poller_expose(struct fs_poller *p);
+
+/* In a forked child, for each poller, before any other call on it, and with fs_own_pid set. What the parent had registered stays registered as long
+ * as it has the sockets, whatever the child closes. What both wait for is told to both, some 20 ms late. */
+void fs_poller_after_fork(struct fs_poller *p);
+
+/* In the parent, once the child is counted as a holder (registry/forks.h): what was armed is looked at again, as the child may take a wakeup. */
+void fs_poller_forked(struct fs_poller *p);
+
+/* ---- poll and select ------------------------------------------------------------------------------------------------ */
+
+/* ppoll. `its`: for each of `fds` the pollable, or NULL for a descriptor of the kernel's. `p` is this thread's, made with -1. The caller is inside
+ * (fs_begin) each connection that is named, so that a close by another thread waits, as the kernel's does. One that moves meanwhile is told all the
+ * same, so each socket that may move is named, and not those alone that are on the ring.
+ * The number of descriptors with events, 0 when the time is over, or -errno. Allocates only where there are more than ever before. */
+int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *const *its, nfds_t count, int64_t timeout,
+                   const sigset_t *mask);
+
+/* The descriptors that select names, as poll has them; `fds` has room for `count`. How many. A NULL set is empty. */
+int fs_select_to_poll(int count, const fd_set *reads, const fd_set *writes, const fd_set *excepts, struct pollfd *fds);
+
+/* What poll has found, as select tells it: the sets are rewritten. How many bits are set, or -EBADF. */
+int fs_poll_to_select(const struct pollfd *fds, int n, int count, fd_set *reads, fd_set *writes, fd_set *excepts);
+
+/* ---- what happens to a socket ---------------------------------------------------------------------------------------- */
+
+/* The socket is a connection from now on (fs_open_connection was called): before anything else here is told of it. */
+void fs_poller_connected(struct fs_pollable *it, struct fs_connection *c);
+
+/* The connection is about to attach: takes its seat. 0, or -errno: it cannot be told by an event set, and stays on the kernel. Before
+ * fs_attach, also where nobody polls it yet. */
+int fs_poller_before_attach(struct fs_pollable *it);
+
+/* fs_attach has returned. `attached`: it succeeded. Members change over: each is asked anew, so nothing that came meanwhile is lost. */
+void fs_poller_after_attach(struct fs_pollable *it, int attached);
+
+/* The connection has left the ring for good (the way out, or a bridge: fs_fd is what the kernel tells of): members are the kernel's again. */
+void fs_poller_after_leave(struct fs_pollable *it);
+
+/* A send that does not wait got -EAGAIN or a part. Kernel TCP notes that by itself (SOCK_NOSPACE): the next room is an edge. Cheap where nobody
+ * polls it. */
+void fs_poller_sent_part(struct fs_pollable *it);
+
+/* The program closes the number `fd`, which means the socket still. `last`: no other number of this process means it. A member by that number goes
+ * if it was the last one; otherwise it goes on to be told, and can no longer be changed, as in the kernel. Before the close. */
+void fs_poller_close_number(struct fs_pollable *it, int fd, int last);
+
+#endif

@@ -1,0 +1,171 @@
+"""How a program that is not Python comes up under fastsock: the library that it gets by LD_PRELOAD; who is not served.
+
+The library (interpose/) reads no settings of its own: `environment` hands it all of them, checked, in one variable. In
+a Python process below `fastsock run` it does nothing, as the package serves that one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import struct
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastsock.config import LIBRARY_STATS, SEEK_SECONDS, SETTINGS, Settings
+
+TYPE_CHECKING = False  # typing's, which no program has to load for this
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+__all__ = ["LIBRARY", "Program", "environment", "find", "is_served_by_library"]
+
+LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libfastsock.so")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that `fastsock run` can start as it is."""
+
+    path: str
+    python: bool
+    """It is an interpreter of Python, or a script of one: the package serves it."""
+    refused: str = ""
+    """Why it cannot be served; empty if it can."""
+
+
+def find(name: str) -> Program | None:
+    """The program of this name: a file, or a command on the PATH. None where `python NAME` is meant: a script without
+    an interpreter of its own, a folder or zip file, an option, or nothing that there is."""
+    if name.startswith("-"):
+        return None
+    here = os.path.exists(name)
+    path = name if here or os.sep in name else shutil.which(name)
+    if path is None or not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        head = file.read(256)
+        if head.startswith(b"\x7fELF"):
+            return Program(path, _is_python(path), _refusal(path, file))
+    if not head.startswith(b"#!") or not os.access(path, os.X_OK):
+        return None
+    words = head[2:].partition(b"\n")[0].decode(errors="replace").split()
+    interpreters = [word for word in words if not word.startswith("-") and os.path.basename(word) != "env"]
+    python = bool(interpreters) and _is_python(interpreters[0])
+    return None if python and here else Program(path, python)
+
+
+def _is_python(path: str) -> bool:
+    return os.path.basename(path).startswith("python")
+
+
+# ---- who cannot be served --------------------------------------------------------------------------------------
+
+PT_INTERP = 3
+GO_SECTIONS = {b".go.buildinfo", b".note.go.buildid", b".gopclntab"}
+
+
+def _refusal(path: str, file: BinaryIO) -> str:
+    status = os.stat(path)
+    if status.st_mode & (stat.S_ISUID | stat.S_ISGID) or "security.capability" in _attributes(path):
+        return "it runs with privileges of its own (setuid)"
+    try:
+        loader, sections = _elf(file)
+    except (struct.error, ValueError):
+        return "its format is not known here"
+    if sections & GO_SECTIONS:
+        return "it is a Go program, which calls the kernel itself"
+    if not loader:
+        return "it is a static program"
+    if b"musl" in loader:
+        return "its C library is musl"
+    return ""
+
+
+def _attributes(path: str) -> list[str]:
+    try:
+        return os.listxattr(path)
+    except OSError:
+        return []
+
+
+def _elf(file: BinaryIO) -> tuple[bytes, set[bytes]]:
+    """The loader that an ELF program asks for, empty if it asks for none; and the names of its sections (elf(5)).
+    Raises ValueError for a program of another kind of processor."""
+
+    def part(at: int, size: int) -> bytes:
+        file.seek(at)
+        return file.read(size)
+
+    def text(block: bytes, at: int) -> bytes:
+        return block[at : block.find(b"\0", at)]
+
+    head = part(0, 64)
+    if head[4] != 2 or head[5] != 1 + (sys.byteorder == "big"):
+        raise ValueError("not a program of 64 bits for this processor")
+    programs, tables = struct.unpack_from("=QQ", head, 32)
+    program_size, program_count, table_size, table_count, names_at = struct.unpack_from("=HHHHH", head, 54)
+    loader = b""
+    for number in range(program_count):
+        kind, _, at, _, _, size = struct.unpack_from("=IIQQQQ", part(programs + number * program_size, 40))
+        if kind == PT_INTERP:
+            loader = part(at, size).rstrip(b"\0")
+    if not table_count:
+        return loader, set()
+    headers = [part(tables + number * table_size, 64) for number in range(table_count)]
+    at, size = struct.unpack_from("=QQ", headers[names_at], 24)
+    names = part(at, size)
+    return loader, {text(names, struct.unpack_from("=I", header)[0]) for header in headers}
+
+
+# ---- the environment -------------------------------------------------------------------------------------------
+
+
+def environment(inherited: Mapping[str, str], settings: Settings, stats: str | None) -> dict[str, str]:
+    """The environment in which a program and all that it starts get the library. `stats`: the file for its statistics.
+
+    Raises RuntimeError where there is no library, or where LD_PRELOAD cannot name it."""
+    if not os.path.exists(LIBRARY):
+        raise RuntimeError(f"the library for programs is missing: {LIBRARY}")
+    if " " in LIBRARY or ":" in LIBRARY:
+        raise RuntimeError(f"LD_PRELOAD cannot name {LIBRARY}: it has a space or a colon")
+    others = [word for word in inherited.get("LD_PRELOAD", "").replace(":", " ").split() if word != LIBRARY]
+    asked = {**inherited, "LD_PRELOAD": ":".join([LIBRARY, *others]), SETTINGS: _text_of(settings)}
+    if stats is not None:
+        asked[LIBRARY_STATS] = os.path.abspath(stats)
+    return asked
+
+
+def _text_of(settings: Settings) -> str:
+    """All settings as the library reads them (interpose/settings.c): "name=number ...", lists with commas."""
+    import struct
+
+    ports_allowed, ports_excluded, addresses_allowed, addresses_excluded = settings.limits()
+
+    def ports(array: bytes) -> str:
+        return ",".join(f"{low}-{high}" for low, high in struct.iter_unpack("=HH", array))
+
+    def networks(array: bytes) -> str:
+        return ",".join(f"{packed.hex()}/{bits}" for packed, bits in struct.iter_unpack("=16si", array))
+
+    values = {
+        **{name: int(getattr(settings, name)) for name in ("enabled", "poll_us", "move_after", "meeting_ms", "window")},
+        **{name: int(getattr(settings, name)) for name in ("chunk_size", "combine_when_full", "memory_cap")},
+        "ack_threshold": settings.ack_threshold if settings.delayed_ack else 1,
+        "combine_limit": settings.combine_limit if settings.combine else 0,
+        "patience_ms": int(SEEK_SECONDS * 1000),
+        "trusts_any": int(settings.trust == "any"),
+        "ports_allowed": ports(ports_allowed),
+        "ports_excluded": ports(ports_excluded),
+        "addresses_allowed": networks(addresses_allowed),
+        "addresses_excluded": networks(addresses_excluded),
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def is_served_by_library() -> bool:
+    """True if this process has the library, which serves it: an interpreter in a program of another name."""
+    preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return LIBRARY in preloaded and not _is_python(os.path.realpath("/proc/self/exe"))

@@ -1,0 +1,85 @@
+/* System calls that a program makes by number, past the C library's functions.
+ *
+ * libuv closes by number, and others read. io_uring would work on descriptors past all of this: its set-up is refused, as on a kernel that has
+ * none, and programs do without. What calls the kernel without syscall(2) is not seen (docs/interpose.md).
+ *
+ * Responsible for: that these numbers do what the functions of their names do. Never: other system calls. */
+#include "interpose.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { IO_URING_SETUP = 425 /* on every architecture */ };
+
+/* (The kernel is called as it is: memory allocators come here before anything can be looked up.) */
+long fs_call_kernel(long number, const long a[6]) {
+#if defined(__x86_64__)
+    register long r10 __asm__("r10") = a[3], r8 __asm__("r8") = a[4], r9 __asm__("r9") = a[5];
+    long got;
+    __asm__ volatile("syscall"
+                     : "=a"(got)
+                     : "a"(number), "D"(a[0]), "S"(a[1]), "d"(a[2]), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return got;
+#elif defined(__aarch64__)
+    register long x8 __asm__("x8") = number, x0 __asm__("x0") = a[0], x1 __asm__("x1") = a[1], x2 __asm__("x2") = a[2];
+    register long x3 __asm__("x3") = a[3], x4 __asm__("x4") = a[4], x5 __asm__("x5") = a[5];
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    return x0;
+#else
+#error "this architecture's system calls are not known here"
+#endif
+}
+
+/* Calls by number that are ours where the first argument is a number of ours. */
+static int serve(long number, const long a[6], long *got) {
+    switch (number) {
+    case SYS_close: *got = close((int)a[0]); return 1;
+    case SYS_read: *got = read((int)a[0], (void *)a[1], (size_t)a[2]); return 1;
+    case SYS_write: *got = write((int)a[0], (const void *)a[1], (size_t)a[2]); return 1;
+    case SYS_readv: *got = readv((int)a[0], (const struct iovec *)a[1], (int)a[2]); return 1;
+    case SYS_writev: *got = writev((int)a[0], (const struct iovec *)a[1], (int)a[2]); return 1;
+    case SYS_recvfrom: *got = recvfrom((int)a[0], (void *)a[1], (size_t)a[2], (int)a[3], (struct sockaddr *)a[4], (socklen_t *)a[5]); return 1;
+    case SYS_sendto: *got = sendto((int)a[0], (const void *)a[1], (size_t)a[2], (int)a[3], (const struct sockaddr *)a[4], (socklen_t)a[5]); return 1;
+    case SYS_recvmsg: *got = recvmsg((int)a[0], (struct msghdr *)a[1], (int)a[2]); return 1;
+    case SYS_sendmsg: *got = sendmsg((int)a[0], (const struct msghdr *)a[1], (int)a[2]); return 1;
+    case SYS_sendmmsg: *got = sendmmsg((int)a[0], (struct mmsghdr *)a[1], (unsigned)a[2], (int)a[3]); return 1;
+    case SYS_recvmmsg: *got = recvmmsg((int)a[0], (struct mmsghdr *)a[1], (unsigned)a[2], (int)a[3], (struct timespec *)a[4]); return 1;
+    case SYS_shutdown: *got = shutdown((int)a[0], (int)a[1]); return 1;
+    case SYS_setsockopt: *got = setsockopt((int)a[0], (int)a[1], (int)a[2], (const void *)a[3], (socklen_t)a[4]); return 1;
+    case SYS_ioctl: *got = ioctl((int)a[0], (unsigned long)a[1], (void *)a[2]); return 1;
+    case SYS_fcntl: *got = fcntl((int)a[0], (int)a[1], (void *)a[2]); return 1;
+    case SYS_dup: *got = dup((int)a[0]); return 1;
+    case SYS_dup3: *got = dup3((int)a[0], (int)a[1], (int)a[2]); return 1;
+    case SYS_socket: *got = socket((int)a[0], (int)a[1], (int)a[2]); return 1;
+    case SYS_connect: *got = connect((int)a[0], (const struct sockaddr *)a[1], (socklen_t)a[2]); return 1;
+    case SYS_accept4: *got = accept4((int)a[0], (struct sockaddr *)a[1], (socklen_t *)a[2], (int)a[3]); return 1;
+    case SYS_accept: *got = accept4((int)a[0], (struct sockaddr *)a[1], (socklen_t *)a[2], 0); return 1;
+    case SYS_epoll_ctl: *got = epoll_ctl((int)a[0], (int)a[1], (int)a[2], (struct epoll_event *)a[3]); return 1;
+    case SYS_epoll_create1: *got = epoll_create1((int)a[0]); return 1;
+    case SYS_epoll_pwait: *got = epoll_pwait((int)a[0], (struct epoll_event *)a[1], (int)a[2], (int)a[3], (const sigset_t *)a[4]); return 1;
+#ifdef SYS_dup2
+    case SYS_dup2: *got = dup2((int)a[0], (int)a[1]); return 1;
+    case SYS_poll: *got = poll((struct pollfd *)a[0], (nfds_t)a[1], (int)a[2]); return 1;
+    case SYS_epoll_wait: *got = epoll_wait((int)a[0], (struct epoll_event *)a[1], (int)a[2], (int)a[3]); return 1;
+#endif
+    case SYS_close_range: *got = close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]); return 1;
+    case IO_URING_SETUP: errno = ENOSYS; *got = -1; return 1;
+    default: return 0;
+    }
+}
+
+long syscall(long number, ...) {
+    long a[6], got;
+    va_list more;
+    va_start(more, number);
+    for (int i = 0; i < 6; i++) a[i] = va_arg(more, long);
+    va_end(more);
+    if (ip_active && serve(number, a, &got)) return got;
+    got = fs_call_kernel(number, a);
+    if (got < 0 && got > -4096) {
+        errno = (int)-got;
+        return -1;
+    }
+    return got;
+}

@@ -1,0 +1,211 @@
+/* Receiving and sending on a connection, as a call of the program does: on the ring, or on kernel TCP while the path is undecided.
+ *
+ * Responsible for: which path, how a call waits, and what a call returns that stops with a part done. Never: descriptors. */
+#include "interpose.h"
+
+int ip_is_nonblocking(struct ip_socket *s) {
+    /* (Another process that has the description may have set the flag.) */
+    if (ip_unlikely(fs_is_shared(&s->c))) return (real.fcntl(fs_fd(&s->c), F_GETFL, NULL) & O_NONBLOCK) != 0;
+    return (int)fs_load_relaxed(&s->nonblocking);
+}
+
+/* True if a wait may be the kernel's own blocking call: nobody moves the connection meanwhile, so the bytes come there. */
+static int sleeps_in_kernel(struct ip_socket *s) {
+    if (fs_is_attached(&s->c) || fs_load_relaxed(&s->c.is.pending_error)) return 0;
+    if (!fs_is_undecided(&s->course) || !ip_threaded) return 1;
+    return !fs_is_searching(&s->course) && s->course.operations < s->course.next;
+}
+
+/* A wait of a call. `what`: FS_RECEIVE or FS_SEND. */
+struct wait {
+    struct fs_patience patience;
+    uint32_t ran, ended; /* handlers, when the call began */
+    int what;
+};
+
+static struct wait begin_wait(struct ip_socket *s, int what, int blocks) {
+    (void)s;
+    return (struct wait){fs_patience_of(blocks ? -1 : 0), ip_thread.ran, ip_thread.ended, what};
+}
+
+static int is_interrupted(struct ip_socket *s, const struct wait *w) {
+    return ip_unlikely(ip_thread.ran != w->ran) && ip_is_ended_by_signal(s, w->what, w->ran, w->ended);
+}
+
+/* Polls, then sleeps. 1: look again; else why the call stops: -EAGAIN when its time is over, -EINTR. */
+static int64_t wait_for(struct ip_socket *s, struct wait *w) {
+    struct fs_news *news = NULL;
+    if (!fs_may_wait(&s->c, w->what, &w->patience)) return -EAGAIN;
+    int64_t until = fs_wait_until(&w->patience);
+    if (0 <= until && until <= fs_now()) return -EAGAIN;
+    if (fs_spin(&s->c, w->what)) {
+        fs_waited(&w->patience, until);
+        return 1;
+    }
+    if (ip_unlikely(ip_thread.pending)) { /* one that came meanwhile would not end the sleep */
+        ip_open_window();
+        ip_close_window();
+        return is_interrupted(s, w) ? -EINTR : 1;
+    }
+    if (ip_threaded && !fs_is_attached(&s->c)) {
+        ip_lock();
+        news = fs_join_news();
+        ip_unlock();
+    }
+    ip_thread.may_sleep = 1;
+    int woken = fs_sleep(&s->c, w->what, until, news);
+    ip_thread.may_sleep = 0;
+    if (news) {
+        ip_lock();
+        fs_leave_news(news);
+        ip_unlock();
+    }
+    fs_waited(&w->patience, until);
+    if (is_interrupted(s, w)) return -EINTR;
+    return woken == 0 ? -EAGAIN : 1;
+}
+
+/* The kernel's own blocking call, in which handlers run. -EINPROGRESS: nothing was done, and the path may be another one. */
+static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *into, size_t room, int flags) {
+    int polled = 0;
+    int64_t got = fs_receive_polling(&s->c, into, room, flags & ~MSG_WAITALL, &polled);
+    if (got != -EAGAIN) return got;
+    if (polled && !sleeps_in_kernel(s)) return -EINPROGRESS;
+    if (ip_open_window()) got = is_interrupted(s, w) ? -EINTR : -EINPROGRESS;
+    else got = fs_receive_asleep(&s->c, into, room, flags, polled);
+    ip_close_window();
+    return got;
+}
+
+static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const void *data, size_t length, int flags) {
+    int64_t sent;
+    if (ip_open_window()) sent = is_interrupted(s, w) ? -EINTR : -EINPROGRESS;
+    else sent = fs_send_asleep(&s->c, data, length, flags);
+    ip_close_window();
+    return sent;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------------- */
+
+/* The rest of a receive that has found nothing, or wants more than that. `filled`: what it has. */
+static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flags, size_t filled) {
+    struct wait w = begin_wait(s, FS_RECEIVE, 1);
+    int whole = flags & MSG_WAITALL, look = FS_IF_TOLD;
+    int64_t got;
+    for (;;) {
+        int asleep = room && sleeps_in_kernel(s);
+        if (asleep) {
+            got = receive_asleep(s, &w, into + filled, room - filled, flags);
+            if (got == -EINPROGRESS) continue;
+            if (got > 0) whole = 0; /* the kernel has decided how much it is */
+        } else {
+            got = fs_try_receive(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, look);
+        }
+        if (got > 0 && flags & MSG_PEEK) {
+            if (!whole || (size_t)got == room || !fs_nap_for_more(&s->c) || is_interrupted(s, &w)) return got;
+            continue;
+        }
+        if (got > 0) {
+            filled += (size_t)got;
+            if (!whole || filled == room) return (int64_t)filled;
+            continue;
+        }
+        if (got == 0) return (int64_t)filled;
+        if (got == -EAGAIN && !(asleep && fs_timeout_option(&s->c, FS_RECEIVE) >= 0)) {
+            got = wait_for(s, &w);
+            if (got > 0) continue;
+        }
+        if (got == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
+        if (got == -EAGAIN) { /* its time is over: what came just now counts, and a lost peer does */
+            int64_t last = fs_try_receive(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, FS_FINAL);
+            if (last >= 0) return (int64_t)filled + last;
+            got = last;
+        }
+        got = fs_stop(&s->c, (int64_t)filled, got);
+        return got == FS_GO_ON ? -EINTR : got;
+    }
+}
+
+int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags) {
+    int waits = !(flags & MSG_DONTWAIT) && !ip_is_nonblocking(s);
+    if (waits && !fs_is_attached(&s->c)) return receive_on(s, into, room, flags, 0);
+    int64_t got = fs_try_receive(&s->c, into, room, flags & ~MSG_WAITALL, waits ? FS_NOT_FINAL : FS_FINAL);
+    if (!waits) return got;
+    int more = got > 0 && flags & MSG_WAITALL && (size_t)got < room;
+    if (got != -EAGAIN && !more) return got;
+    return receive_on(s, into, room, flags, more && !(flags & MSG_PEEK) ? (size_t)got : 0);
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------------------ */
+
+enum { STRIDE = 262144 }; /* bytes of a long send between two looks at whether the connection may move */
+
+static int64_t post(struct ip_socket *s, const struct wait *w, const char *data, size_t length, int flags, int *asleep) {
+    *asleep = 0;
+    if (flags & MSG_OOB) return fs_try_send_urgent(&s->c, data, length, flags);
+    *asleep = sleeps_in_kernel(s);
+    return *asleep ? send_asleep(s, w, data, length, flags) : fs_try_send(&s->c, data, length, flags | FS_POLLS_FIRST);
+}
+
+/* What is left of a send. It has been tried once, and `sent` bytes are out. */
+static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int flags, size_t sent) {
+    struct wait w = begin_wait(s, FS_SEND, 1);
+    int asleep;
+    for (;;) {
+        size_t rest = length - sent, piece = fs_sends_on_ring(&s->c) || flags & MSG_OOB ? rest : FS_MIN(rest, (size_t)STRIDE);
+        if (!fs_is_attached(&s->c) && fs_timeout_option(&s->c, FS_SEND) >= 0) piece = rest;
+        int64_t part = post(s, &w, data + sent, piece, flags, &asleep);
+        if (part == -EINPROGRESS) continue;
+        if (part > 0) {
+            sent += (size_t)part;
+            if (sent == length || (asleep && (size_t)part < piece)) return (int64_t)sent;
+            ip_operate(s); /* a long send moves on its way */
+            continue;
+        }
+        if (part == 0) part = -EAGAIN;
+        if (part == -EAGAIN && !(asleep && fs_timeout_option(&s->c, FS_SEND) >= 0)) {
+            part = wait_for(s, &w);
+            if (part > 0) continue;
+        }
+        if (part == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
+        part = fs_stop(&s->c, (int64_t)sent, part);
+        return part == FS_GO_ON ? -EINTR : part;
+    }
+}
+
+/* A send that does not wait: what there is room for. */
+static int64_t send_at_once(struct ip_socket *s, const char *data, size_t length, int flags) {
+    size_t sent = 0;
+    int64_t part;
+    for (int again = 0;; again = 1) {
+        do {
+            part = flags & MSG_OOB ? fs_try_send_urgent(&s->c, data + sent, length - sent, flags)
+                                   : fs_try_send(&s->c, data + sent, length - sent, flags);
+            if (part > 0) sent += (size_t)part;
+        } while (part > 0 && sent < length);
+        if (sent == length || (part < 0 && part != -EAGAIN)) break;
+        if (again || !fs_sends_on_ring(&s->c) || fs_plug_if_full(&s->c)) break; /* else credits came between the attempt and the look */
+    }
+    if (sent < length && (part == -EAGAIN || part == 0)) {
+        fs_poller_sent_part(&s->pollable);
+        if (fs_sends_on_ring(&s->c)) {
+            ip_lock();
+            fs_look_after(&s->c);
+            ip_unlock();
+        }
+        part = -EAGAIN;
+    }
+    return sent || !length ? fs_stop(&s->c, (int64_t)sent, part) : part;
+}
+
+int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags) {
+    if (flags & MSG_DONTWAIT || ip_is_nonblocking(s)) return send_at_once(s, data, length, flags);
+    size_t sent = 0;
+    if (fs_sends_on_ring(&s->c) && !(flags & MSG_OOB)) {
+        int64_t part = fs_try_send(&s->c, data, length, flags | FS_POLLS_FIRST);
+        if (part == (int64_t)length || (part < 0 && part != -EAGAIN)) return part;
+        if (part > 0) sent = (size_t)part;
+    }
+    if (!length) return fs_try_send(&s->c, data, 0, flags);
+    return send_on(s, data, length, flags, sent);
+}

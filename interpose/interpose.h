@@ -1,0 +1,229 @@
+/* The front end at the C library's calls: what its files share.
+ *
+ * A descriptor's number leads to a record by one table (`ip_things`). A number that is none of ours costs one load. A TCP socket has a
+ * record from `socket` or `accept` on, which all of its numbers share, and an epoll instance has one. Records are never given back to the
+ * system, so a thread that has found one may look at it whatever others do meanwhile. What it has found is still what the number means if
+ * the number leads there once the call has begun (`ip_begin`).
+ *
+ * Locks: no call that sends or receives takes a lock of this front end's. How a connection begins, steps and ends is under one
+ * (`ip_lock`), as the core wants it.
+ *
+ * Signals: a handler of the program's never runs while its thread is inside the core or has that lock (`ip_enter`, signals.c). */
+#ifndef FASTSOCK_INTERPOSE_H
+#define FASTSOCK_INTERPOSE_H
+
+#include "names.h" /* first */
+
+#include "include/fastsock.h"
+#include "ready/ready.h"
+
+#pragma GCC visibility push(hidden) /* what this library shows is what the C library shows (exports.map) */
+
+enum { IP_NUMBERS = 1 << 20 }; /* descriptors from here on are the kernel's alone */
+
+#define ip_unlikely(condition) __builtin_expect(!!(condition), 0)
+#define ip_likely(condition) __builtin_expect(!!(condition), 1)
+
+/* ---- records --------------------------------------------------------------------------------------------------- */
+
+enum ip_kind {
+    IP_NOTHING,
+    IP_SOCKET,     /* TCP, and calls on it are the kernel's: not connected, or decided for kernel TCP */
+    IP_CONNECTION, /* calls on it are ours to serve */
+    IP_EPOLL,
+};
+
+struct ip_thing {
+    fs_word32 kind; /* enum ip_kind */
+    int numbers;    /* of this process that lead here. With the lock */
+};
+
+struct ip_socket {
+    struct ip_thing thing;
+    fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
+    int opened;            /* `c` was opened, and is not released yet */
+    struct fs_connection c;
+    struct fs_course course;
+    struct fs_pollable pollable;
+    struct fs_sessions *service; /* what is known of its service; NULL: nothing */
+    struct ip_socket *next;      /* that nobody has */
+};
+
+struct ip_epoll {
+    struct ip_thing thing;
+    int number;
+    int exposed; /* somebody waits on the number. With the lock */
+    fs_pointer_to(struct fs_poller) poller; /* NULL: its calls are the kernel's as they are */
+    struct ip_epoll *next;
+};
+
+extern fs_pointer_to(struct ip_thing) ip_things[IP_NUMBERS];
+extern int ip_active; /* connections may be served in this process at all. Never changes after the start */
+
+/* What a number means, or NULL. */
+static inline struct ip_thing *ip_thing_at(int fd) {
+    if (ip_unlikely((unsigned)fd >= IP_NUMBERS)) return NULL;
+    /* SYNC: number - pairs with ip_set_number: the record is whole. */
+    return fs_load_acquire(&ip_things[fd]);
+}
+
+static inline int ip_is(const struct ip_thing *thing, enum ip_kind kind) { return fs_own32(&thing->kind) == kind; }
+
+static inline struct ip_socket *ip_socket_of(struct fs_connection *c) {
+    return (struct ip_socket *)(void *)((char *)c - offsetof(struct ip_socket, c));
+}
+
+/* The socket that a number means, connected or not; or NULL. */
+static inline struct ip_socket *ip_socket_at(int fd) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    return thing && !ip_is(thing, IP_EPOLL) ? (struct ip_socket *)thing : NULL;
+}
+
+/* The same of an epoll instance. */
+static inline struct ip_epoll *ip_epoll_at(int fd) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) && ip_is(thing, IP_EPOLL) ? (struct ip_epoll *)thing : NULL;
+}
+
+/* The number means that from now on. With the lock. */
+void ip_set_number(int fd, struct ip_thing *thing);
+
+/* The numbers that lead to it: at most `room` of them are written. How many there are. With the lock. */
+int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room);
+int ip_highest(void); /* the highest number that ever led somewhere, or -1 */
+
+/* A record that nobody has, of the kind IP_SOCKET or IP_EPOLL; NULL without memory. With the lock. */
+struct ip_socket *ip_new_socket(void);
+struct ip_epoll *ip_new_epoll(void);
+void ip_free_socket(struct ip_socket *s);
+void ip_free_epoll(struct ip_epoll *e);
+
+/* Calls `body` with each record that was ever made and has numbers. With the lock. */
+void ip_each_socket(void (*body)(struct ip_socket *s));
+void ip_each_epoll(void (*body)(struct ip_epoll *e));
+
+/* ---- the lock, and signals ----------------------------------------------------------------------------------------- */
+
+struct ip_thread {
+    int busy;       /* handlers of the program are put off */
+    int has_lock;   /* how often */
+    int may_sleep;  /* the next sleep of the core is a call's wait: handlers run meanwhile */
+    int pending;    /* handlers that were put off */
+    uint32_t ran;   /* handlers that ran in this thread, */
+    uint32_t ended; /* and those of them that end a call (no SA_RESTART) */
+};
+extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
+extern int ip_threaded; /* the program has made threads */
+
+void ip_run_handlers(void); /* those that were put off. Not while busy */
+
+static inline void ip_enter(void) {
+    ip_thread.busy++;
+    fs_in_order();
+}
+static inline void ip_leave(void) {
+    fs_in_order();
+    if (--ip_thread.busy == 0 && ip_unlikely(ip_thread.pending)) ip_run_handlers();
+}
+
+void ip_lock(void);
+void ip_unlock(void);
+void ip_begin_lock(void); /* it is what the core lets go while it waits for others */
+
+/* The thread is about to sleep: its handlers may run. True if one did, and the thread must not sleep. Until ip_close_window. */
+int ip_open_window(void);
+void ip_close_window(void);
+
+void ip_begin_signals(void); /* the functions that the core sleeps with open the window */
+
+/* True in the process that this front end serves; a child of vfork runs in its memory and is none. */
+static inline int ip_is_own_process(void) { return (uint32_t)getpid() == fs_own_pid; }
+
+/* ---- calls on a connection -------------------------------------------------------------------------------------------- */
+
+#define IP_KERNEL ((int64_t)-200000) /* instead of a number of bytes: the kernel's call is to be made */
+
+struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *call);
+
+/* The connection behind a number, if a call on it is ours to serve; the caller is inside then, until ip_end. NULL: the kernel's. */
+static inline struct ip_socket *ip_begin(int fd, struct fs_call *call) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) && ip_is(thing, IP_CONNECTION) ? ip_begin_on(fd, thing, call) : NULL;
+}
+
+/* Begins a call on a socket that the caller knows to stay, until ip_end. 0: it is not open. */
+static inline int ip_hold(struct ip_socket *s, struct fs_call *call) {
+    ip_enter();
+    if (fs_begin(&s->c, call)) return 1;
+    ip_leave();
+    return 0;
+}
+
+/* Ends the call. */
+void ip_end(struct ip_socket *s, struct fs_call *call);
+
+/* Ends it, and returns what the program gets for `result`: bytes, or -1 with errno for -errno. */
+ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result);
+
+/* Bytes, 0 at the end of the stream, -errno, FS_VIOLATED, or IP_KERNEL. Inside. */
+int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags);
+int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags);
+
+/* A handler that ended has run since `before`, or any where a timeout option is set: a call that waits ends then (signal(7)). */
+int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended);
+
+/* True if the socket's calls shall not wait. */
+int ip_is_nonblocking(struct ip_socket *s);
+
+/* ---- beginning and end -------------------------------------------------------------------------------------------------- */
+
+/* The socket is connected, or is about to be (`under_way`). */
+void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_sessions *service);
+void ip_take_step(struct ip_socket *s);
+
+/* Counts an operation of the program, and lets an undecided connection take its next step. */
+static inline void ip_operate(struct ip_socket *s) {
+    struct fs_course *o = &s->course;
+    o->operations++; /* (of two threads that count at once one may be missed) */
+    if (fs_is_undecided(o) && !fs_is_in_kernel(&s->c) &&
+        (o->arrival ? fs_load_relaxed(o->arrival) != FS_MEETING_WAITING : o->operations >= o->next))
+        ip_take_step(s);
+}
+
+void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its course. With the lock */
+void ip_release(struct ip_socket *s);
+void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */
+void ip_also_means(int fd, int made); /* `made` means what `fd` means */
+void ip_say_goodbye(struct ip_socket *s);
+
+extern struct fs_counters ip_totals;
+
+/* What is known of the sessions at a listener's number, or with a port. With the lock. */
+struct fs_sessions *ip_sessions_of_listener(int fd);
+struct fs_sessions *ip_sessions_with(int port);
+
+/* ---- the way out --------------------------------------------------------------------------------------------------------- */
+
+/* The connection goes back to the kernel, and stays there: somebody is about to use its descriptor past us. 0: that is not possible. */
+int ip_leave_ring(struct ip_socket *s);
+void ip_leave_number(int fd); /* the same, if the number means a connection */
+void ip_leave_inherited(void); /* of every connection that a program inherits which is started now */
+
+void ip_begin_readiness(void);
+
+/* ---- settings ------------------------------------------------------------------------------------------------------------- */
+
+struct ip_settings {
+    int64_t move_after, meeting_ns;
+    int enabled;
+};
+extern struct ip_settings ip_settings;
+
+void ip_read_settings(void);
+void ip_write_statistics(void);
+
+#pragma GCC visibility pop
+
+#pragma GCC visibility push(default) /* the functions that follow in a file which includes this one */
+
+#endif

@@ -1,0 +1,137 @@
+/* The settings that `fastsock run` has worked out for the processes below it, and the statistics at the end.
+ *
+ * Responsible for: one variable in, one file out. Never: what a setting means, or its default (fastsock/config.py). */
+#include "interpose.h"
+
+#include <stdlib.h>
+
+struct ip_settings ip_settings;
+static char statistics[4096]; /* the file; programs write over their environment */
+static pid_t statistics_of;
+
+/* The value of `name` in "a=1 b=2", or NULL. It ends with a space or the text. */
+static const char *value_of(const char *text, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = text; at; at = strchr(at, ' '), at = at ? at + 1 : NULL)
+        if (!strncmp(at, name, length) && at[length] == '=') return at + length + 1;
+    return NULL;
+}
+
+static int64_t number(const char *text, const char *name) {
+    const char *value = value_of(text, name);
+    return value ? strtoll(value, NULL, 10) : 0;
+}
+
+/* "80-80,8000-8100": allocated once, for as long as the process lives. */
+static const struct fs_port_range *ports(const char *text, const char *name, int *count) {
+    const char *at = value_of(text, name);
+    struct fs_port_range *ranges = NULL;
+    *count = 0;
+    while (at && *at >= '0' && *at <= '9') {
+        char *end;
+        struct fs_port_range *more = fs_system.realloc(ranges, (size_t)(*count + 1) * sizeof *ranges);
+        if (!more) break;
+        ranges = more;
+        ranges[*count].first = (uint16_t)strtol(at, &end, 10);
+        ranges[*count].last = (uint16_t)strtol(end + 1, &end, 10);
+        ++*count;
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    return ranges;
+}
+
+/* "32 digits of an address/bits,...". */
+static const struct fs_network *networks(const char *text, const char *name, int *count) {
+    const char *at = value_of(text, name);
+    struct fs_network *found = NULL;
+    *count = 0;
+    while (at && strcspn(at, " ,") > 32 && at[32] == '/') {
+        char *end, pair[3] = "";
+        struct fs_network *more = fs_system.realloc(found, (size_t)(*count + 1) * sizeof *found);
+        if (!more) break;
+        found = more;
+        for (int i = 0; i < 16; i++) {
+            memcpy(pair, at + 2 * i, 2);
+            found[*count].address[i] = (unsigned char)strtol(pair, NULL, 16);
+        }
+        found[*count].bits = (int)strtol(at + 33, &end, 10);
+        ++*count;
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    return found;
+}
+
+/* A Python process below `fastsock run` is served by the package, whose core is another one. */
+static int is_python(void) {
+    char path[4096];
+    const char *asked = getenv("FASTSOCK_RUN");
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (!asked || strcmp(asked, "1") != 0 || length < 0) return 0;
+    path[length] = 0;
+    const char *name = strrchr(path, '/');
+    return strncmp(name ? name + 1 : path, "python", 6) == 0;
+}
+
+void ip_read_settings(void) {
+    const char *text = getenv("FASTSOCK_RUN_SETTINGS"), *file = getenv("FASTSOCK_RUN_LIBRARY_STATS");
+    if (!text || !number(text, "enabled") || is_python()) return;
+    struct fs_terms terms = {
+        .window = (int)number(text, "window"),
+        .chunk = (int)number(text, "chunk_size"),
+        .manner = {.ack_threshold = (uint32_t)number(text, "ack_threshold"), .combine_limit = (uint32_t)number(text, "combine_limit"),
+                   .combine_when_full = (int)number(text, "combine_when_full")},
+        .memory_cap = number(text, "memory_cap"),
+        .patience = number(text, "patience_ms") * 1000000,
+        .trusts_any = (int)number(text, "trusts_any"),
+        .moves_polled = 1, /* who polls asks us */
+        .waits = number(text, "meeting_ms") > 0,
+    };
+    struct fs_limits limits;
+    limits.ports_allowed = ports(text, "ports_allowed", &limits.ports_allowed_count);
+    limits.ports_excluded = ports(text, "ports_excluded", &limits.ports_excluded_count);
+    limits.addresses_allowed = networks(text, "addresses_allowed", &limits.addresses_allowed_count);
+    limits.addresses_excluded = networks(text, "addresses_excluded", &limits.addresses_excluded_count);
+    fs_put_terms(&terms);
+    fs_put_limits(&limits);
+    fs_poll_ns = number(text, "poll_us") * 1000;
+    ip_settings = (struct ip_settings){
+        .move_after = number(text, "move_after"), .meeting_ns = number(text, "meeting_ms") * 1000000, .enabled = 1};
+    if (file && strlen(file) < sizeof statistics) {
+        memcpy(statistics, file, strlen(file) + 1);
+        statistics_of = getpid();
+        unsetenv("FASTSOCK_RUN_LIBRARY_STATS"); /* of this program, and not of those that it starts */
+    }
+}
+
+/* ---- statistics ------------------------------------------------------------------------------------------------------ */
+
+static struct fs_counters sum;
+
+static void add(struct ip_socket *s) {
+    if (s->opened) fs_add_counters(&sum, &s->c.vi.count, 0);
+}
+
+static uint64_t of(const fs_word64 *counter) { return fs_load_relaxed((fs_word64 *)counter); }
+
+/* As fastsock.stats() has them (fastsock/statistics.py). */
+void ip_write_statistics(void) {
+    if (!statistics[0] || statistics_of != getpid()) return;
+    FILE *f = fopen(statistics, "we");
+    if (!f) return;
+    int64_t tcp = 0;
+    ip_lock();
+    sum = ip_totals;
+    ip_each_socket(add);
+    ip_unlock();
+    for (int i = 1; i < FS_REASONS; i++) tcp += fs_paths.by_reason[i];
+    fprintf(f, "{\"connections_ring\": %lld, \"connections_tcp\": %lld, \"fallback_reasons\": {", (long long)fs_paths.ring, (long long)tcp);
+    for (int i = 1, n = 0; i < FS_REASONS; i++)
+        if (fs_paths.by_reason[i] > 0)
+            fprintf(f, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_paths.by_reason[i]);
+    fprintf(f, "}");
+#define FS_FIELD(name) fprintf(f, ", \"" #name "\": %llu", (unsigned long long)of(&sum.name));
+    FS_COUNTERS(FS_FIELD)
+#undef FS_FIELD
+    fprintf(f, "}\n");
+    fclose(f);
+}

@@ -1,0 +1,206 @@
+/* Signals: the program's handlers run when no turn and no lock of ours is held in their thread, and a call that a handler interrupts ends or
+ * goes on as signal(7) says.
+ *
+ * The kernel has one handler of ours for each signal that the program has one for. While its thread is busy (ip_enter) it keeps what came and
+ * blocks that signal in the thread; at the end of the busy time the signal is sent to the thread once more, as it was, and unblocked. So each
+ * handler gets its own context, mask and stack from the kernel. What a fault of the thread itself raises is never put off.
+ *
+ * Responsible for: when a handler runs, and what a wait learns of it. Never: what a handler does, signals without a handler. */
+#include "interpose.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+enum { SIGNALS = 65 };
+
+struct handler { /* as the program has set it */
+    fs_word64 function; /* 0: none of ours */
+    fs_word32 flags;
+};
+
+__thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
+int ip_threaded;
+static struct handler handlers[SIGNALS];
+static __thread int closed_busy __attribute__((tls_model("initial-exec"))); /* what `busy` was when the window was opened */
+static __thread struct {
+    uint64_t which; /* bit of each signal that was put off */
+    siginfo_t info[SIGNALS];
+} put_off __attribute__((tls_model("initial-exec")));
+static fs_word32 changing; /* a spin lock; all signals are blocked in who has it */
+static fs_word32 interrupts[3]; /* siginterrupt(3): a bit for each signal */
+
+/* ---- putting off ------------------------------------------------------------------------------------------------- */
+
+/* The thread's own fault: to go on without the handler would raise it again. */
+static int is_fault(int number, const siginfo_t *info) {
+    return info->si_code > 0 && (number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP || number == SIGSYS);
+}
+
+static void on_signal(int number, siginfo_t *info, void *context) {
+    struct ip_thread *t = &ip_thread;
+    if (t->busy && !is_fault(number, info)) {
+        put_off.info[number] = *info;
+        put_off.which |= UINT64_C(1) << (number - 1);
+        t->pending = 1;
+        sigaddset(&((ucontext_t *)context)->uc_sigmask, number); /* in force when this returns */
+        return;
+    }
+    void (*function)(int, siginfo_t *, void *);
+    uint64_t address = fs_load_relaxed(&handlers[number].function);
+    uint32_t flags = fs_load_relaxed(&handlers[number].flags);
+    if (flags & SA_RESETHAND) real.sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    t->ran++;
+    if (!(flags & SA_RESTART)) t->ended++;
+    int may_sleep = t->may_sleep, closed = closed_busy; /* the handler may wait too */
+    t->may_sleep = 0;
+    memcpy(&function, &address, sizeof function);
+    function(number, info, context);
+    t->may_sleep = may_sleep;
+    closed_busy = closed;
+}
+
+void ip_run_handlers(void) {
+    int error = errno;
+    while (ip_thread.pending && !ip_thread.busy) {
+        sigset_t again;
+        sigemptyset(&again);
+        ip_thread.pending = 0;
+        fs_in_order();
+        uint64_t which = put_off.which;
+        put_off.which = 0;
+        for (int number = 1; number < SIGNALS; number++) {
+            if (!(which >> (number - 1) & 1)) continue;
+            sigaddset(&again, number);
+            fs_call_kernel(SYS_rt_tgsigqueueinfo, (long[6]){getpid(), fs_system.gettid(), number, (long)&put_off.info[number]});
+        }
+        pthread_sigmask(SIG_UNBLOCK, &again, NULL); /* each of them runs here */
+    }
+    errno = error;
+}
+
+/* ---- sleeping ------------------------------------------------------------------------------------------------------ */
+
+int ip_open_window(void) {
+    uint32_t ran = ip_thread.ran;
+    closed_busy = ip_thread.busy;
+    ip_thread.busy = 0;
+    fs_in_order();
+    if (!ip_unlikely(ip_thread.pending)) return 0;
+    ip_run_handlers();
+    return ip_thread.ran != ran;
+}
+
+void ip_close_window(void) {
+    fs_in_order();
+    ip_thread.busy = closed_busy;
+}
+
+/* What the core sleeps with. A signal that comes before the kernel has begun the sleep does not end it, as with recv(2). */
+static int (*plain_futex)(void *word, int what, uint32_t value, const struct timespec *time);
+
+static int sleep_on_futex(void *word, int what, uint32_t value, const struct timespec *time) {
+    if (!ip_thread.may_sleep || what != FUTEX_WAIT) return plain_futex(word, what, value, time);
+    int woken = -1, error = EINTR;
+    if (!ip_open_window()) {
+        woken = plain_futex(word, what, value, time);
+        error = errno;
+    }
+    ip_close_window();
+    errno = error;
+    return woken;
+}
+
+static int sleep_in_poll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask) {
+    if (!ip_thread.may_sleep) return real.ppoll(fds, count, time, mask);
+    int woken = -1, error = EINTR;
+    if (!ip_open_window()) {
+        woken = real.ppoll(fds, count, time, mask);
+        error = errno;
+    }
+    ip_close_window();
+    errno = error;
+    return woken;
+}
+
+void ip_begin_signals(void) {
+    plain_futex = fs_system.futex;
+    fs_system.futex = sleep_on_futex;
+    fs_system.ppoll = sleep_in_poll;
+}
+
+int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended) {
+    return ip_thread.ended != ended || (ip_thread.ran != ran && fs_timeout_option(&s->c, what) >= 0);
+}
+
+/* ---- what the program sets ---------------------------------------------------------------------------------------------- */
+
+static int is_function(const struct sigaction *how) { return how->sa_handler != SIG_DFL && how->sa_handler != SIG_IGN; }
+
+int sigaction(int number, const struct sigaction *how, struct sigaction *before) {
+    if (!ip_active || number < 1 || number >= SIGNALS || !ip_is_own_process()) return real.sigaction(number, how, before);
+    struct handler *h = &handlers[number];
+    struct sigaction ours, old;
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &mask);
+    while (!fs_swap_if32(&changing, 0, 1)) sched_yield();
+    uint64_t function = fs_load_relaxed(&h->function);
+    uint32_t flags = fs_load_relaxed(&h->flags);
+    if (how) {
+        ours = *how;
+        if (is_function(how)) {
+            ours.sa_sigaction = on_signal;
+            ours.sa_flags = (how->sa_flags | SA_SIGINFO) & ~(int)SA_RESETHAND;
+            fs_store_relaxed(&h->flags, (uint32_t)how->sa_flags);
+            fs_store_relaxed(&h->function, (uint64_t)(uintptr_t)how->sa_sigaction);
+        }
+    }
+    int failed = real.sigaction(number, how ? &ours : NULL, &old), error = errno;
+    if (failed) {
+        fs_store_relaxed(&h->flags, flags);
+        fs_store_relaxed(&h->function, function);
+    } else if (before) {
+        *before = old;
+        if (old.sa_sigaction == on_signal) {
+            before->sa_sigaction = (void (*)(int, siginfo_t *, void *))(uintptr_t)function;
+            before->sa_flags = (old.sa_flags & ~(int)(SA_SIGINFO | SA_RESETHAND)) | (int)(flags & (SA_SIGINFO | SA_RESETHAND));
+        }
+    }
+    fs_store_sc(&changing, 0);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    errno = error;
+    return failed;
+}
+
+/* The C library's older functions call its own sigaction, and not this one. */
+static sighandler_t set(int number, sighandler_t handler, int flags) {
+    struct sigaction how = {.sa_handler = handler, .sa_flags = flags}, before;
+    if (number < 1 || number >= SIGNALS || handler == SIG_ERR) {
+        errno = EINVAL;
+        return SIG_ERR;
+    }
+    sigemptyset(&how.sa_mask);
+    if (!(flags & SA_NODEFER)) sigaddset(&how.sa_mask, number);
+    return sigaction(number, &how, &before) < 0 ? SIG_ERR : before.sa_handler;
+}
+
+static int ends_calls(int number) { return (int)(fs_load_relaxed(&interrupts[number / 32]) >> number % 32 & 1); }
+
+sighandler_t signal(int number, sighandler_t handler) {
+    return set(number, handler, number > 0 && number < SIGNALS && ends_calls(number) ? 0 : SA_RESTART);
+}
+sighandler_t bsd_signal(int number, sighandler_t handler) { return signal(number, handler); }
+sighandler_t ssignal(int number, sighandler_t handler) { return signal(number, handler); }
+sighandler_t sysv_signal(int number, sighandler_t handler) { return set(number, handler, (int)(SA_RESETHAND | SA_NODEFER)); }
+sighandler_t __sysv_signal(int number, sighandler_t handler) { return sysv_signal(number, handler); }
+
+int siginterrupt(int number, int ends) {
+    struct sigaction how;
+    if (sigaction(number, NULL, &how) < 0) return -1;
+    uint32_t bit = UINT32_C(1) << number % 32;
+    if (ends) fs_or_sc(&interrupts[number / 32], bit);
+    else fs_and_sc(&interrupts[number / 32], ~bit);
+    how.sa_flags = ends ? how.sa_flags & ~SA_RESTART : how.sa_flags | SA_RESTART;
+    return sigaction(number, &how, NULL);
+}

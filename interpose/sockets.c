@@ -1,0 +1,151 @@
+/* The program's calls that make sockets and connections, copy and close numbers.
+ *
+ * Responsible for: that each number of a TCP socket leads to its record from its beginning to its end. Never: bytes, options. */
+#include "interpose.h"
+
+#include <limits.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+/* ---- beginning ---------------------------------------------------------------------------------------------------- */
+
+/* The number is that of a TCP socket that has just been made. Its record, or NULL. With the lock. */
+static struct ip_socket *adopt(int fd, int nonblocking) {
+    if ((unsigned)fd >= IP_NUMBERS) return NULL;
+    if (ip_thing_at(fd)) ip_forget_number(fd); /* closed past us */
+    struct ip_socket *s = ip_new_socket();
+    if (!s) return NULL;
+    fs_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
+    ip_set_number(fd, &s->thing);
+    return s;
+}
+
+int socket(int family, int type, int protocol) {
+    int fd = real.socket(family, type, protocol);
+    if (fd < 0 || !ip_active || (family != AF_INET && family != AF_INET6) || (type & 0xf) != SOCK_STREAM ||
+        (protocol && protocol != IPPROTO_TCP) || !ip_is_own_process())
+        return fd;
+    ip_lock();
+    adopt(fd, (type & SOCK_NONBLOCK) != 0);
+    ip_unlock();
+    return fd;
+}
+
+/* The port of an address; 0: of none that has any. */
+static int port_of(const struct sockaddr *address) {
+    if (address->sa_family == AF_INET) return ntohs(((const struct sockaddr_in *)(const void *)address)->sin_port);
+    return address->sa_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)(const void *)address)->sin6_port) : 0;
+}
+
+int connect(int fd, const struct sockaddr *to, socklen_t size) {
+    struct ip_socket *s = ip_socket_at(fd);
+    if (!s) return real.connect(fd, to, size);
+    if (ip_unlikely(to && size >= sizeof to->sa_family && to->sa_family == AF_UNSPEC)) ip_leave_ring(s); /* dissolves the connection */
+    int failed = real.connect(fd, to, size), error = errno;
+    if ((!failed || error == EINPROGRESS || error == EINTR) && to && (to->sa_family == AF_INET || to->sa_family == AF_INET6) &&
+        ip_is_own_process()) {
+        ip_lock();
+        if (ip_socket_at(fd) == s) ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to)));
+        ip_unlock();
+    }
+    errno = error;
+    return failed;
+}
+
+int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
+    struct ip_socket *listener = ip_socket_at(fd);
+    int made = real.accept4(fd, peer, size, flags);
+    if (made < 0 || !listener || !ip_is_own_process()) return made;
+    int error = errno;
+    ip_lock();
+    struct ip_socket *s = adopt(made, (flags & SOCK_NONBLOCK) != 0);
+    if (s) ip_connected(s, made, 0, ip_sessions_of_listener(fd));
+    ip_unlock();
+    errno = error;
+    return made;
+}
+
+int accept(int fd, struct sockaddr *peer, socklen_t *size) { return accept4(fd, peer, size, 0); }
+
+/* ---- end ------------------------------------------------------------------------------------------------------------ */
+
+int close(int fd) {
+    if (ip_unlikely(ip_thing_at(fd) != NULL)) ip_forget_number(fd);
+    return real.close(fd);
+}
+
+static void forget_from(unsigned first, unsigned last) {
+    for (int fd = first > INT_MAX ? INT_MAX : (int)first; fd <= ip_highest() && (unsigned)fd <= last; fd++)
+        if (ip_thing_at(fd)) ip_forget_number(fd);
+}
+
+int close_range(unsigned first, unsigned last, int flags) {
+    if (ip_active && first <= last && !(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
+    return real.close_range(first, last, flags);
+}
+
+void closefrom(int first) {
+    if (ip_active) forget_from(first < 0 ? 0 : (unsigned)first, UINT_MAX);
+    real.closefrom(first);
+}
+
+int shutdown(int fd, int how) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(fd, &call);
+    if (!s) return real.shutdown(fd, how);
+    int stood = 0;
+    if (how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR)
+        while ((stood = fs_shut(&s->c, how != SHUT_WR, how != SHUT_RD)) == -EINTR) {}
+    int failed = real.shutdown(fd, how), error = errno;
+    fs_wake_own(&s->c);
+    ip_end(s, &call);
+    if (failed && error == ENOTCONN && stood) return 0; /* the peer has heard of it in the ring, and was faster */
+    errno = error;
+    return failed;
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------------ */
+
+int dup(int fd) {
+    int made = real.dup(fd);
+    if (ip_unlikely(ip_thing_at(fd) != NULL)) {
+        ip_also_means(fd, made);
+        if (0 <= made && made <= 2) ip_leave_number(made); /* the C library reads and writes the standard streams itself */
+    }
+    return made;
+}
+
+int dup3(int from, int to, int flags) {
+    if (ip_likely(!ip_thing_at(from) && !ip_thing_at(to)) || from == to) return real.dup3(from, to, flags);
+    if (0 <= to && to <= 2) ip_leave_number(from);
+    if (to >= 0 && !ip_thing_at(to) && ip_thing_at(from) && real.fcntl(to, F_GETFD, NULL) >= 0)
+        ip_leave_number(from); /* a stream of the C library's may have the number, and go on using it */
+    if (ip_thing_at(to) && real.fcntl(from, F_GETFD, NULL) >= 0) ip_forget_number(to);
+    int made = real.dup3(from, to, flags);
+    ip_also_means(from, made);
+    return made;
+}
+
+int dup2(int from, int to) { return from == to ? real.dup2(from, to) : dup3(from, to, 0); }
+
+int fcntl64(int fd, int what, ...) {
+    va_list more;
+    va_start(more, what);
+    void *argument = va_arg(more, void *);
+    va_end(more);
+    struct ip_thing *thing = ip_thing_at(fd);
+    if (ip_likely(!thing)) return real.fcntl(fd, what, argument);
+    struct ip_socket *s = ip_socket_at(fd);
+    long flags = (long)argument;
+    if (s && ((what == F_SETFL && flags & O_ASYNC) || what == F_SETSIG)) ip_leave_ring(s); /* SIGIO is the kernel's to send */
+    int got = real.fcntl(fd, what, argument);
+    if (got < 0) return got;
+    if (s && what == F_SETFL) fs_store_relaxed(&s->nonblocking, (flags & O_NONBLOCK) != 0);
+    if (what == F_DUPFD || what == F_DUPFD_CLOEXEC) {
+        ip_also_means(fd, got);
+        if (got <= 2) ip_leave_number(got);
+    }
+    return got;
+}
+int fcntl(int fd, int what, ...) __attribute__((alias("fcntl64")));
