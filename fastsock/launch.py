@@ -151,9 +151,10 @@ def _text_of(settings: Settings) -> str:
         return ",".join(f"{packed.hex()}/{bits}" for packed, bits in struct.iter_unpack("=16si", array))
 
     values = {
-        **{name: int(getattr(settings, name)) for name in ("enabled", "poll_us", "move_after", "meeting_ms", "window")},
-        **{name: int(getattr(settings, name)) for name in ("chunk_size", "combine_when_full", "memory_cap")},
-        "ack_threshold": settings.ack_threshold if settings.delayed_ack else 1,
+        **{name: int(getattr(settings, name)) for name in ("enabled", "poll_us", "move_after", "window")},
+        **{name: int(getattr(settings, name)) for name in ("chunk_size", "memory_cap")},
+        **{name: int(getattr(settings, f"_{name}")) for name in ("meeting_ms", "combine_when_full")},
+        "ack_threshold": settings.ack_threshold if settings._delayed_ack else 1,
         "combine_limit": settings.combine_limit if settings.combine else 0,
         "patience_ms": int(SEEK_SECONDS * 1000),
         "trusts_any": int(settings.trust == "any"),

@@ -188,11 +188,6 @@ static int64_t send_at_once(struct ip_socket *s, const char *data, size_t length
     }
     if (sent < length && (part == -EAGAIN || part == 0)) {
         fs_poller_sent_part(&s->pollable);
-        if (fs_sends_on_ring(&s->c)) {
-            ip_lock();
-            fs_look_after(&s->c);
-            ip_unlock();
-        }
         part = -EAGAIN;
     }
     return sent || !length ? fs_stop(&s->c, (int64_t)sent, part) : part;

@@ -3,7 +3,6 @@
  * Responsible for: one answer of both. Never: says who is told it, or has a lock of a poller. */
 #include "ready/level.h"
 
-#include "channel/relieving.h"
 #include "connection/drive.h"
 #include "connection/lifeline.h"
 #include "connection/ready.h"
@@ -57,12 +56,9 @@ int fs_arm_level(struct fs_level *l, int *late) {
     int receives = (l->wanted & (FS_IN | EPOLLRDHUP)) != 0;
     int sends = l->wanted & FS_OUT_ROOM && fs_hides_room(c) && !fs_has_room(c);
     int there = fs_arm_for_loop(c, receives, sends);
-    if (sends && !there) {
-        if (fs_hides_death(c)) {
-            *late = FS_MAY_DIE;
-            there = fs_probe_driven_peer(c);
-        }
-        if (!there) fs_look_after(c);
+    if (sends && !there && fs_hides_death(c)) {
+        *late = FS_MAY_DIE;
+        there = fs_probe_driven_peer(c);
     }
     return there;
 }
