@@ -7,7 +7,7 @@
 #include "connection/lifeline.h"
 #include "connection/ready.h"
 #include "connection/leave.h"
-#include "ready/poller.h"
+#include "ready/layout.h"
 
 /* poll's names are epoll's, but for the types. */
 static uint32_t ask_kernel(struct fs_connection *c) {

@@ -7,6 +7,7 @@
  * Responsible for: what poll and select tell. Never: what a connection is ready for (level.c). */
 #include "channel/sets.h"
 #include "connection/ready.h"
+#include "connection/send.h"
 #include "connection/state.h"
 #include "connection/wait.h"
 #include "ready/common.h"

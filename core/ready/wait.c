@@ -6,6 +6,7 @@
  *
  * Responsible for: when a thread looks, polls and sleeps. Never: what it is told (look.c). */
 #include "connection/ready.h"
+#include "connection/send.h"
 #include "connection/state.h"
 #include "connection/wait.h"
 #include "ready/common.h"

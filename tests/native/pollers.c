@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 
-#include "ready/poller.h"
+#include "ready/layout.h"
 
 enum { PAIRS = 6 };
 
