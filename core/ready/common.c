@@ -7,7 +7,6 @@
 
 #include "channel/sets.h"
 #include "connection/state.h"
-#include "ready/look.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fs_set *set; /* NULL: nobody has needed it */

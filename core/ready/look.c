@@ -28,11 +28,6 @@ struct claim {
     int edge, full, arms, there, late;
 };
 
-void fs_end_poller_call(struct fs_connection *c, struct fs_call *call) {
-    if (fs_poller_host.end_call) fs_poller_host.end_call(c, call);
-    else fs_end_call(c, call);
-}
-
 static void tell(struct fs_member *m, struct fs_told *told, uint32_t found, int64_t now) {
     told->events[told->count++] = (struct epoll_event){.events = found, .data.u64 = m->data};
     m->last_told = now;

@@ -26,7 +26,4 @@ void fs_look_at_members(struct fs_poller *p, struct fs_told *told, enum fs_purpo
 /* What the kernel has told, `count` events at the end of those told: sorted into the program's, which stay, and ours. With the lock. */
 void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count);
 
-/* Ends a call on a connection as the front end does it. With no lock. */
-void fs_end_poller_call(struct fs_connection *c, struct fs_call *call);
-
 #endif

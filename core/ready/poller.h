@@ -134,6 +134,9 @@ int fs_seat_pollable(struct fs_pollable *it);
 
 /* ---- with no lock ------------------------------------------------------------------------------------------------------ */
 
+/* Ends a call on a connection as the front end does it. */
+void fs_end_poller_call(struct fs_connection *c, struct fs_call *call);
+
 /* For each member that is a socket: `what`, with both locks; then the seat. */
 void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *));
 
