@@ -2,7 +2,7 @@
 #ifndef FASTSOCK_READY_COMMON_H
 #define FASTSOCK_READY_COMMON_H
 
-#include "ready/layout.h"
+#include "ready/poller.h"
 
 /* The poller's epoll is woken when the set is, from now on. With the poller's lock. 0 or -errno. */
 int fs_join_common(struct fs_poller *p);

@@ -7,7 +7,7 @@
 #include "connection/lifeline.h"
 #include "connection/ready.h"
 #include "connection/leave.h"
-#include "ready/layout.h"
+#include "ready/poller.h"
 
 /* poll's names are epoll's, but for the types. */
 static uint32_t ask_kernel(struct fs_connection *c) {
@@ -16,6 +16,9 @@ static uint32_t ask_kernel(struct fs_connection *c) {
 
 /* A FIN in the ring is what the kernel's FIN says behind it: one event, as in the kernel. */
 static int stream_ends(struct fs_connection *c) { return (fs_load_sc(&c->vi.rx->fin) & FS_FIN_KIND) == FS_FIN; }
+
+/* A peer that was killed with bytes of ours unread: they lay in the ring, where its kernel did not see them, which would have reset the connection. */
+static int died_unread(struct fs_connection *c) { return fs_is_lost(c) && !fs_load_sc(&c->vi.rx->fin) && fs_left_unread(&c->vi); }
 
 void fs_look_at_level(struct fs_level *l) {
     struct fs_connection *c = l->c;
@@ -26,7 +29,10 @@ void fs_look_at_level(struct fs_level *l) {
     if (fs_has_ended(c)) return;
     if (l->told) kernel = l->kernel;
     else if (asks || (l->wanted & FS_OUT_ROOM && !hides)) kernel = ask_kernel(c);
-    if (kernel & FS_ENDINGS && attached) fs_peer_lost(c);
+    if (kernel & FS_ENDINGS && attached && fs_peer_lost(c) && died_unread(c)) {
+        kernel |= EPOLLHUP;
+        if (!fs_load_relaxed(&c->is.death_told)) kernel |= EPOLLERR;
+    }
     int broken = (kernel & (EPOLLHUP | EPOLLERR)) != 0;
     if (l->wanted & FS_IN) {
         in = broken || (attached ? fs_has_bytes(c) : (kernel & EPOLLIN) != 0);

@@ -2,7 +2,7 @@
 #ifndef FASTSOCK_READY_LOOK_H
 #define FASTSOCK_READY_LOOK_H
 
-#include "ready/layout.h"
+#include "ready/poller.h"
 
 /* Events that a wait gives to the program. */
 struct fs_told {

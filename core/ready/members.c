@@ -355,3 +355,24 @@ void fs_poller_expose(struct fs_poller *p) {
     fs_unlock_poller(p);
     fs_leave_common_asleep();
 }
+
+void fs_poller_after_fork(struct fs_poller *p) {
+    static uint32_t tagged; /* the process that has its tag */
+    if (tagged != fs_own_pid) fs_poller_tag = (fs_poller_tag + 1 + fs_own_pid % ((1u << FS_TAG_BITS) - 1)) % (1u << FS_TAG_BITS);
+    tagged = fs_own_pid;
+    pthread_mutex_init(&p->lock, NULL); /* (its holder may be a thread that is not here) */
+    p->sleepers = 0;
+    p->common = p->busy = 0;
+    p->set = NULL;
+    p->reseats = 1;
+    fs_forget_common();
+    for (uint32_t i = 1; i < p->used; i++) {
+        struct fs_member *m = p->slots[i];
+        if (!m->in_use || !m->it) continue;
+        pthread_mutex_init(&m->it->lock, NULL);
+        if (fs_load_relaxed(&m->it->home) == p) fs_store_relaxed(&m->it->home, NULL);
+        m->seated = FS_NO_SEAT;
+        m->it->common = 0;
+        fs_note_untold(m, m->it->attached);
+    }
+}

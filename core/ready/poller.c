@@ -5,7 +5,8 @@
 #include <sys/random.h>
 
 #include "channel/sets.h"
-#include "ready/common.h"
+#include "connection/state.h"
+#include "ready/poller.h"
 
 uint64_t fs_poller_base;
 uint32_t fs_poller_tag;
@@ -109,6 +110,11 @@ void fs_heat_untold(struct fs_poller *p) {
     }
 }
 
+void fs_end_poller_call(struct fs_connection *c, struct fs_call *call) {
+    if (fs_poller_host.end_call) fs_poller_host.end_call(c, call);
+    else fs_end_call(c, call);
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------------------------ */
 
 static struct fs_member *new_slot(struct fs_poller *p) {
@@ -204,7 +210,7 @@ void fs_free_member(struct fs_member *m) {
     p->first_free = m->slot;
 }
 
-/* ---- the end, and forks ----------------------------------------------------------------------------------------------------------- */
+/* ---- all members ----------------------------------------------------------------------------------------------------------- */
 
 void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *)) {
     for (uint32_t i = 1;;) {
@@ -233,25 +239,3 @@ void fs_end_poller(struct fs_poller *p) {
     fs_system.free(p->kernel);
     fs_system.free(p);
 }
-
-void fs_poller_after_fork(struct fs_poller *p) {
-    static uint32_t tagged; /* the process that has its tag */
-    if (tagged != fs_own_pid) fs_poller_tag = (fs_poller_tag + 1 + fs_own_pid % ((1u << FS_TAG_BITS) - 1)) % (1u << FS_TAG_BITS);
-    tagged = fs_own_pid;
-    pthread_mutex_init(&p->lock, NULL); /* (its holder may be a thread that is not here) */
-    p->sleepers = 0;
-    p->common = p->busy = 0;
-    p->set = NULL;
-    p->reseats = 1;
-    fs_forget_common();
-    for (uint32_t i = 1; i < p->used; i++) {
-        struct fs_member *m = p->slots[i];
-        if (!m->in_use || !m->it) continue;
-        pthread_mutex_init(&m->it->lock, NULL);
-        if (fs_load_relaxed(&m->it->home) == p) fs_store_relaxed(&m->it->home, NULL);
-        m->seated = FS_NO_SEAT;
-        m->it->common = 0;
-        fs_note_untold(m, m->it->attached);
-    }
-}
-

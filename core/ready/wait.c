@@ -32,7 +32,7 @@ struct wait {
 };
 
 /* Asks the kernel. Lets go of the lock if that may take time. 0 or -errno. */
-static int ask_kernel(struct wait *w, int64_t nanoseconds) {
+static int ask_kernel_once(struct wait *w, int64_t nanoseconds) {
     struct fs_poller *p = w->p;
     struct fs_told *told = &w->told;
     int interrupted = 0, got = 0, error = 0, max = told->max - told->count;
@@ -52,10 +52,16 @@ static int ask_kernel(struct wait *w, int64_t nanoseconds) {
         p->sleepers--;
         if (!p->sleepers && p->set) fs_rise(p->set);
     }
-    w->now = p->asked = fs_now();
-    p->answers = 0;
     if (got > 0) fs_sort_events(p, told, got);
     return interrupted ? -EINTR : error;
+}
+
+/* The same, and notes the time. */
+static int ask_kernel(struct wait *w, int64_t nanoseconds) {
+    int failed = ask_kernel_once(w, nanoseconds);
+    w->now = w->p->asked = fs_now();
+    w->p->answers = 0;
+    return failed;
 }
 
 /* Looks at members of the list, without the lock, until one may be ready or there is a hint. */
@@ -209,10 +215,16 @@ int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int
         p->reseats = 0; /* (a forked child has one thread) */
         fs_visit_members(p, NULL);
     }
-    w.began = w.now = fs_now();
-    w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     fs_lock_poller(p);
-    int failed = wait_for_events(&w, timeout);
+    if (timeout > 0 || p->parked) w.began = w.now = fs_now();
+    w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
+    int failed = 0, over = 0;
+    if (!p->parked) { /* the kernel's wait, and no more */
+        failed = ask_kernel_once(&w, timeout);
+        over = failed || w.told.count || !timeout;
+        if (!over) w.began = w.now = fs_now();
+    }
+    if (!over) failed = wait_for_events(&w, timeout);
     pass_on(&w);
     fs_unlock_poller(p);
     return w.told.count ? w.told.count : failed;

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 
-#include "ready/layout.h"
+#include "ready/poller.h"
 
 enum { PAIRS = 6 };
 
@@ -608,11 +608,12 @@ int main(int count, char **arguments) {
     fs_begin_pollers();
     fs_poller_host.end_call = end_call_of;
     int runs = 0;
+    const char *only = count > 1 && !strchr("0123456789", *arguments[1]) ? arguments[1] : NULL;
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        if (count > 1 && strcmp(arguments[1], tests[i].name) != 0) continue;
+        if (only && strcmp(only, tests[i].name) != 0) continue;
         double began = seconds_now();
         tests[i].runs();
-        if (count > 1) printf("%s: %.3f s\n", tests[i].name, seconds_now() - began);
+        if (only) printf("%s: %.3f s\n", tests[i].name, seconds_now() - began);
         runs++;
     }
     fs_stop_thread();

@@ -310,6 +310,12 @@ static void step(const char *text) {
     case 'H': shut(1, SHUT_WR); break;
     case 'S': shut(1, SHUT_RD); break;
     case 'c': finish(0); break;
+    case 'D': { /* as by a kill: the kernel alone tells */
+        int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+        check(dup2(nothing, number_of(0)) >= 0, "dup2: %m");
+        close(nothing);
+        break;
+    }
     case 'k': {
         struct linger none = {1, 0};
         setsockopt(number_of(0), SOL_SOCKET, SO_LINGER, &none, sizeof none);
@@ -325,7 +331,7 @@ static void step(const char *text) {
 
 /* +~- add, modify, delete; ? what a wait tells at once; s r the peer sends, this end takes so many bytes; e z x a receive finds nothing, the end,
  * a reset; w f this end sends, sends until nothing goes; d the peer takes all; o the
- * peer sends an urgent byte, u it is taken; h c k the peer shuts its sending, closes, resets; H S this end shuts
+ * peer sends an urgent byte, u it is taken; h c k the peer shuts its sending, closes, resets, D is killed; H S this end shuts
  * sending, receiving; !+x=22 what fails, and how. */
 static const struct row {
     const char *name, *script;
@@ -344,6 +350,12 @@ static const struct row {
     {"the peer closes behind bytes", "+IR s2 c ?IR r2 z ?IR"},
     {"the peer resets", "+IR k ?IRHE x ?IRH"},
     {"a reset that nobody asks for", "+ k ?HE"},
+    {"the peer resets behind bytes", "+IR s2 k ?IRHE r2 x ?IRH"},
+    {"the peer closes with bytes unread", "+IR w5 c ?IRHE x ?IRH"},
+    {"the peer dies", "+IOR D ?IOR z ?IOR"},
+    {"the peer dies behind bytes", "+IR s2 D ?IR r2 z ?IR"},
+    {"the peer dies with bytes unread", "+IR w5 D ?IRHE x ?IRH"},
+    {"an edge of a death", "+IRt D ?IR ?"},
     {"both have shut", "+IR h H ?IRH z ?IRH"},
     {"this end shuts its sending", "+IO H ?O s1 ?IO"},
     {"this end shuts its receiving", "+IR S ?IR"},

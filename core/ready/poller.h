@@ -1,8 +1,7 @@
 /* What a poller is made of, for the files of this room. */
-#ifndef FASTSOCK_READY_LAYOUT_H
-#define FASTSOCK_READY_LAYOUT_H
+#ifndef FASTSOCK_READY_POLLER_H
+#define FASTSOCK_READY_POLLER_H
 
-#include "connection/state.h"
 #include "ready/ready.h"
 #include "waiter/set.h"
 
@@ -135,13 +134,10 @@ int fs_seat_pollable(struct fs_pollable *it);
 
 /* ---- with no lock ------------------------------------------------------------------------------------------------------ */
 
+/* Ends a call on a connection as the front end does it. */
+void fs_end_poller_call(struct fs_connection *c, struct fs_call *call);
+
 /* For each member that is a socket: `what`, with both locks; then the seat. */
 void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *));
-
-/* Ends a call on a connection as the front end does it. With no lock. */
-static inline void fs_end_poller_call(struct fs_connection *c, struct fs_call *call) {
-    if (fs_poller_host.end_call) fs_poller_host.end_call(c, call);
-    else fs_end_call(c, call);
-}
 
 #endif
