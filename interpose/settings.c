@@ -121,6 +121,7 @@ void ip_write_statistics(void) {
     int64_t tcp = 0;
     ip_lock();
     sum = ip_totals;
+    fs_add_counters(&sum, &fs_poller_totals, 0);
     ip_each_socket(add);
     ip_unlock();
     for (int i = 1; i < FS_REASONS; i++) tcp += fs_paths.by_reason[i];
