@@ -134,7 +134,8 @@ def environment(inherited: Mapping[str, str], settings: Settings, stats: str | N
     others = [word for word in inherited.get("LD_PRELOAD", "").replace(":", " ").split() if word != LIBRARY]
     asked = {**inherited, "LD_PRELOAD": ":".join([LIBRARY, *others]), SETTINGS: _text_of(settings)}
     if stats is not None:
-        asked[LIBRARY_STATS] = os.path.abspath(stats)
+        # (This process becomes the program. What that starts has other numbers, and what it becomes has not.)
+        asked[LIBRARY_STATS] = f"{os.getpid()}:{os.path.abspath(stats)}"
     return asked
 
 

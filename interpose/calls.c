@@ -10,6 +10,8 @@ enum {
     GATHERED = 16384,        /* bytes of a message of several pieces that are sent as one */
 };
 
+/* Most descriptors are none of ours: what they cost stands in a function of its own, which needs no frame. */
+
 static int64_t received(struct ip_socket *s, void *into, size_t room, int flags) {
     return ip_receive(s, into, FS_MIN(room, (size_t)SSIZE_MAX), flags);
 }
@@ -18,18 +20,22 @@ static int64_t sent(struct ip_socket *s, const void *data, size_t length, int fl
     return ip_send(s, data, FS_MIN(length, (size_t)SSIZE_MAX), flags);
 }
 
-ssize_t read(int fd, void *into, size_t room) {
+static __attribute__((noinline)) ssize_t read_on(int fd, void *into, size_t room) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
     if (!s) return real.read(fd, into, room);
     return ip_end_with(s, &call, room ? received(s, into, room, 0) : 0);
 }
 
-ssize_t recv(int fd, void *into, size_t room, int flags) {
+ssize_t read(int fd, void *into, size_t room) { return ip_is_known(fd) ? read_on(fd, into, room) : real.read(fd, into, room); }
+
+static __attribute__((noinline)) ssize_t recv_on(int fd, void *into, size_t room, int flags) {
     struct fs_call call;
     struct ip_socket *s = flags & ~OURS ? NULL : ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, received(s, into, room, flags)) : real.recv(fd, into, room, flags);
 }
+
+ssize_t recv(int fd, void *into, size_t room, int flags) { return ip_is_known(fd) ? recv_on(fd, into, room, flags) : real.recv(fd, into, room, flags); }
 
 ssize_t recvfrom(int fd, void *into, size_t room, int flags, struct sockaddr *from, socklen_t *size) {
     struct fs_call call;
@@ -40,17 +46,21 @@ ssize_t recvfrom(int fd, void *into, size_t room, int flags, struct sockaddr *fr
     return ip_end_with(s, &call, got);
 }
 
-ssize_t write(int fd, const void *data, size_t length) {
+static __attribute__((noinline)) ssize_t write_on(int fd, const void *data, size_t length) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, sent(s, data, length, 0)) : real.write(fd, data, length);
 }
 
-ssize_t send(int fd, const void *data, size_t length, int flags) {
+ssize_t write(int fd, const void *data, size_t length) { return ip_is_known(fd) ? write_on(fd, data, length) : real.write(fd, data, length); }
+
+static __attribute__((noinline)) ssize_t send_on(int fd, const void *data, size_t length, int flags) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : real.send(fd, data, length, flags);
 }
+
+ssize_t send(int fd, const void *data, size_t length, int flags) { return ip_is_known(fd) ? send_on(fd, data, length, flags) : real.send(fd, data, length, flags); }
 
 ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size) {
     struct fs_call call;
@@ -140,17 +150,21 @@ static int64_t send_pieces(struct ip_socket *s, const struct iovec *v, size_t co
     return sum;
 }
 
-ssize_t readv(int fd, const struct iovec *v, int count) {
+static __attribute__((noinline)) ssize_t readv_on(int fd, const struct iovec *v, int count) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, receive_pieces(s, v, (size_t)count, 0)) : real.readv(fd, v, count);
 }
 
-ssize_t writev(int fd, const struct iovec *v, int count) {
+ssize_t readv(int fd, const struct iovec *v, int count) { return ip_is_known(fd) ? readv_on(fd, v, count) : real.readv(fd, v, count); }
+
+static __attribute__((noinline)) ssize_t writev_on(int fd, const struct iovec *v, int count) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, send_pieces(s, v, (size_t)count, 0)) : real.writev(fd, v, count);
 }
+
+ssize_t writev(int fd, const struct iovec *v, int count) { return ip_is_known(fd) ? writev_on(fd, v, count) : real.writev(fd, v, count); }
 
 /* With the offset -1 they are readv and writev; of sockets any other one fails. */
 ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags) {

@@ -67,6 +67,9 @@ static inline struct ip_thing *ip_thing_at(int fd) {
     return fs_load_acquire(&ip_things[fd]);
 }
 
+/* True if the number is that of a TCP socket or an epoll instance. */
+static inline int ip_is_known(int fd) { return ip_unlikely(ip_thing_at(fd) != NULL); }
+
 static inline int ip_is(const struct ip_thing *thing, enum ip_kind kind) { return fs_own32(&thing->kind) == kind; }
 
 static inline struct ip_socket *ip_socket_of(struct fs_connection *c) {

@@ -7,7 +7,7 @@
 
 struct ip_settings ip_settings;
 static char statistics[4096]; /* the file; programs write over their environment */
-static pid_t statistics_of;
+static pid_t statistics_of;   /* the process whose they are, and none that it starts */
 
 /* The value of `name` in "a=1 b=2", or NULL. It ends with a space or the text. */
 static const char *value_of(const char *text, const char *name) {
@@ -96,10 +96,10 @@ void ip_read_settings(void) {
     fs_poll_ns = number(text, "poll_us") * 1000;
     ip_settings = (struct ip_settings){
         .move_after = number(text, "move_after"), .meeting_ns = number(text, "meeting_ms") * 1000000, .enabled = 1};
-    if (file && strlen(file) < sizeof statistics) {
-        memcpy(statistics, file, strlen(file) + 1);
-        statistics_of = getpid();
-        unsetenv("FASTSOCK_RUN_LIBRARY_STATS"); /* of this program, and not of those that it starts */
+    if (file && strlen(file) < sizeof statistics) { /* "number of the process:file" */
+        char *end;
+        statistics_of = (pid_t)strtol(file, &end, 10);
+        if (*end == ':') memcpy(statistics, end + 1, strlen(end));
     }
 }
 
@@ -121,6 +121,7 @@ void ip_write_statistics(void) {
     int64_t tcp = 0;
     ip_lock();
     sum = ip_totals;
+    fs_add_counters(&sum, &fs_poller_totals, 0);
     ip_each_socket(add);
     ip_unlock();
     for (int i = 1; i < FS_REASONS; i++) tcp += fs_paths.by_reason[i];

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-NATIVE = ("core/*", "fastsock/_native/*", "setup.py")
+NATIVE = ("core/*", "fastsock/_native/*", "interpose/*", "setup.py")
 PRODUCT = (*NATIVE, "fastsock/*", "pyproject.toml")
 STDLIB = ("python", "-m", "tests.stdlib")
 

@@ -8,6 +8,7 @@ import threading
 import time
 
 import fastsock
+from fastsock import launch
 
 assert fastsock.is_patched()
 
@@ -42,3 +43,9 @@ for code in ("import socket", "import socket, fastsock; fastsock.patch()"):
     spent[code] = min(times)
 plain, patched = spent.values()
 print(f"import and patch(): {patched - plain:.0f} ms of processor time beyond `import socket` ({plain:.0f} ms)")
+
+# A program that is not Python: the library is there, and does not stand in its way.
+assert os.path.exists(launch.LIBRARY)
+words = [sys.executable, "-m", "fastsock", "run", "cat", "/proc/self/maps"]
+told = subprocess.run(words, capture_output=True, text=True, check=True)
+assert launch.LIBRARY in told.stdout, told.stderr
