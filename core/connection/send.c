@@ -89,7 +89,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
         fs_peer_lost(c);
     uint32_t doorbell = fs_load_relaxed(&c->vi.tx->doorbell);
     if ((doorbell & (FS_SHUT | FS_GONE)) == FS_SHUT && fs_sends_on_ring(c) && !fs_is_lost(c) && !sender->fin_sent) {
-        if (!fs_writable(&c->vi, sender)) {
+        if (!fs_has_credit(&c->vi, sender)) {
             fs_end_turn_to_send(c, sender);
             return length ? -EAGAIN : 0;
         }

@@ -284,9 +284,10 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
         look_after(s, PROBE_INTERVAL);
     } else {
         /* (A spare part is cold for the receiver: one that reads on, if slowly, gives credits before.) */
-        int spends = sender->spends == FS_SPENDS_NOW;
+        int shut = (fs_peer_doorbell(&c->vi) & FS_SHUT) != 0; /* (then nothing is sent but where there are credits: fs_try_send) */
+        int spends = sender->spends == FS_SPENDS_NOW && !shut;
         s->ready = (fs_arm_sender(&c->vi, sender, FS_WAITS) && (spends || fs_has_credit(&c->vi, sender))) || fs_is_gone(c);
-        if (!spends && fs_may_spend(&c->vi, sender)) look_after(s, s->rest < 0 ? SPENDS_AFTER : FS_MIN(SPENDS_AFTER, s->rest / 2));
+        if (!spends && !shut && fs_may_spend(&c->vi, sender)) look_after(s, s->rest < 0 ? SPENDS_AFTER : FS_MIN(SPENDS_AFTER, s->rest / 2));
         if (!s->ready && news) { /* (With credits nobody looks, and what was told stays to be looked after.) */
             c->send_looked = told;
             s->ready = look_after_peer(c, sender, half_closed);

@@ -13,7 +13,7 @@ from pairs import KINDS, Pair, Task, payload, read_to_eof, until, until_asleep
 
 from differential.processes import forked, spawn
 
-SIZE = 12 << 20
+SIZE = 24 << 20
 """Bytes that no connection of these tests takes without a reader."""
 
 
