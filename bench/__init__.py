@@ -33,7 +33,7 @@ Two files join them:
     harness.py      runs the pairs and the curves, and refuses runs that were not what they should be
 
 Above them are the commands: `__main__.py`, and pictures.py for the two pictures in the README. All this is drawn by
-tests/test_structure_bench.py, which fails on a circle.
+tests/project/test_structure_bench.py, which fails on a circle.
 
 Programs of other people's libraries are another command, `python -m bench.programs`: see bench/programs.
 `./dev demo` is `python -m bench.demo`: three pairs of those programs in half a minute, for whoever has just arrived.

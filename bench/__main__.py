@@ -19,7 +19,7 @@ except ImportError:
 
 from bench.harness import measure, measure_curves
 from bench.report import machine, placement, table, write_json
-from bench.works import WORKS, Plan
+from bench.workloads import WORKS, Plan
 from fastsock.tools.checks import remark
 
 OUT = Path(__file__).resolve().parent / "out"
@@ -29,9 +29,7 @@ TABLE_WIDTH = 110  # columns, where the output is not a terminal
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="short runs, under a minute altogether")
-    parser.add_argument(
-        "--runs", type=int, metavar="N", help=f"pairs of runs per work (default {Plan().runs})"
-    )
+    parser.add_argument("--runs", type=int, metavar="N", help=f"pairs of runs per work (default {Plan().runs})")
     parser.add_argument(
         "--only",
         action="append",
@@ -40,12 +38,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="this work only, without the curves; may be repeated: " + ", ".join(work.name for work in WORKS),
     )
     parser.add_argument("--curves", action="store_true", help="the curves over message size only")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", default=OUT / "bench.json", help="where the JSON goes"
-    )
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", default=OUT / "bench.png", help="where the plot goes"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", default=OUT / "bench.json", help="where the JSON goes")
+    parser.add_argument("--plot", type=Path, metavar="FILE", default=OUT / "bench.png", help="where the plot goes")
     parser.add_argument("--no-plot", action="store_true", help="neither curves nor plot")
     options = parser.parse_args(arguments)
     if options.runs is not None and options.runs < 1:
@@ -60,9 +54,7 @@ def main() -> int:
     plan = Plan.quick() if options.quick else Plan()
     if options.runs is not None:
         plan = attrs.evolve(plan, runs=options.runs, curve_runs=options.runs)
-    works = (
-        () if options.curves else [work for work in WORKS if not options.only or work.name in options.only]
-    )
+    works = () if options.curves else [work for work in WORKS if not options.only or work.name in options.only]
     described = machine()
     console, progress = Console(), Console(stderr=True)
     if not console.is_terminal:

@@ -16,8 +16,8 @@ from time import perf_counter, process_time
 from typing import Any
 
 from bench.certificate import client_context, server_context
-from bench.meeting import Address, Order
-from bench.role import BenchError, Report, Role
+from bench.warmup import Address, Order
+from bench.worker import BenchError, Report, Role
 
 BEFORE = 60  # round trips of each connection before anything is timed: those on the ring have moved by then
 BATCH = 1000  # round trips of all connections, and

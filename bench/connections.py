@@ -9,8 +9,8 @@ from collections.abc import Callable
 from itertools import repeat
 from time import perf_counter
 
-from bench.meeting import GO, Address, Order, answer_settle, connect, receive_exactly, settle
-from bench.role import BenchError, Report, Role
+from bench.warmup import GO, Address, Order, answer_settle, connect, receive_exactly, settle
+from bench.worker import BenchError, Report, Role
 
 ONE_SHOT_REQUEST, ONE_SHOT_REPLY = b"q" * 16, b"a" * 1024
 SMALL_REQUEST, REQUESTS_PER_CONNECTION = b"q" * 64, 100

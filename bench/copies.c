@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/atomics.h"
-#include "base/copy.h"
-#include "base/system.h"
+#include "os/atomics.h"
+#include "os/copy.h"
+#include "os/syscalls.h"
 
 enum { ROOM = 4 << 20, RING = 1 << 20, BEHIND = 4, ROUNDS = 4000, BATCH = 16, SAMPLES = 7 };
 
@@ -131,7 +131,7 @@ static void across(int kind, int writes, int reads, size_t length) {
 
 int main(int count, char **arguments) {
     if (count < 3) return 2;
-    int apart = !strcmp(arguments[1], "across"), every = fs_this_processor().vectors ? 2 : 1;
+    int apart = !strcmp(arguments[1], "across"), every = fs_read_cpu_info().vectors ? 2 : 1;
     for (int i = apart ? 4 : 2; i < count; i++)
         for (int kind = 0; kind < every; kind++)
             if (apart)

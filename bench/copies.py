@@ -1,6 +1,6 @@
 """`python -m bench.copies`: copies into the ring and out of it, memcpy's next to the core's own in vectors.
 
-The choice between the two is in core/base/copy.h. In one process, over many alignments of source and destination: the
+The choice between the two is in core/os/copy.h. In one process, over many alignments of source and destination: the
 median of them, and the slowest. And between two processes, one of which copies into memory that the other copies out
 of, on processors that share a cache and on such as do not, where this machine has them. Figures are GB/s. Where the
 processor has no vectors of 32 bytes, there is memcpy alone. Needs a C compiler.
@@ -37,7 +37,7 @@ Figures = dict[str, dict[int, list[float]]]
 def build(folder: Path) -> Path:
     program = folder / "copies"
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    sources = [ROOT / "bench/copies.c", ROOT / "core/base/copy.c", ROOT / "core/base/system.c"]
+    sources = [ROOT / "bench/copies.c", ROOT / "core/os/copy.c", ROOT / "core/os/syscalls.c"]
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fno-builtin-memcpy", f"-I{ROOT / 'core'}", "-pthread"]
     subprocess.run([*compiler, *flags, *sources, "-o", program], check=True, timeout=SECONDS)
     return program

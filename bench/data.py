@@ -10,8 +10,8 @@ import socket
 from itertools import repeat
 from time import perf_counter
 
-from bench.meeting import Order
-from bench.role import BenchError, Report, Role
+from bench.warmup import Order
+from bench.worker import BenchError, Report, Role
 
 WHOLE = 4096  # bytes up to which a message arrives in one piece on every path (verified after the loop)
 BULK_BUFFER = 64 << 10  # bytes the receiver of a stream offers at least

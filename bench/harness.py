@@ -10,8 +10,8 @@ from typing import Any
 
 from bench.process import RunFailed
 from bench.results import Curves, Pair, Result, Sample
-from bench.role_process import RoleProcess, Setup
-from bench.works import CURVE_PATHS, CURVE_READINGS, CURVE_SIZES, Plan, Work, pingpong, stream
+from bench.worker_process import RoleProcess, Setup
+from bench.workloads import CURVE_PATHS, CURVE_READINGS, CURVE_SIZES, Plan, Work, pingpong, stream
 
 Tell = Callable[[str], None]
 
@@ -42,9 +42,7 @@ def measure(works: Iterable[Work], plan: Plan, tell: Tell) -> list[Result]:
 # --- what must hold -----------------------------------------------------------------------------------------
 
 
-def take(
-    server: RoleProcess, client: RoleProcess, address: Any, order: dict[str, Any], expect: str | None
-) -> Sample:
+def take(server: RoleProcess, client: RoleProcess, address: Any, order: dict[str, Any], expect: str | None) -> Sample:
     """One sample. RunFailed when a role fails or the connection was not where it has to be."""
     client.tell({**order, "address": address})
     try:
@@ -77,19 +75,13 @@ def check(sample: Sample, expect: str | None) -> None:
         raise RunFailed(f"the client's end was on {sample['path']}, not {expect}: {sample['reason']}")
     if expect == "ring" and server["path"] != "ring":
         raise RunFailed(f"the server's end was on {server['path']}, not ring: {server['reason']}")
-    for timed_bytes, ring_bytes in zip(
-        sample.get("payload_bytes", ()), sample.get("ring_bytes", ()), strict=True
-    ):
+    for timed_bytes, ring_bytes in zip(sample.get("payload_bytes", ()), sample.get("ring_bytes", ()), strict=True):
         if expect == "ring" and ring_bytes < timed_bytes:
-            raise RunFailed(
-                f"only {ring_bytes} of {timed_bytes} bytes went over the ring: {sample['reason']}"
-            )
+            raise RunFailed(f"only {ring_bytes} of {timed_bytes} bytes went over the ring: {sample['reason']}")
         if expect != "ring" and ring_bytes:
             raise RunFailed(f"{ring_bytes} bytes went over a ring, none should")
     if expect == "ring" and sample.get("moved", 1) < MOVED_SHARE * sample.get("checked", 1):
-        raise RunFailed(
-            f"only {sample['moved']} of {sample['checked']} connections moved: {sample['reason']}"
-        )
+        raise RunFailed(f"only {sample['moved']} of {sample['checked']} connections moved: {sample['reason']}")
 
 
 # --- pairs --------------------------------------------------------------------------------------------------
@@ -211,15 +203,11 @@ def idle_once(ends: Ends, work: Work, plan: Plan) -> Sample:
         sample["server"] = server.hear()
     check(sample, ends[1].expect)
     if sample["server"]["spurious_wakeups"]:
-        raise RunFailed(
-            f"{sample['server']['spurious_wakeups']} wakeups of connections that had nothing to read"
-        )
+        raise RunFailed(f"{sample['server']['spurious_wakeups']} wakeups of connections that had nothing to read")
 
     def grown(stage: str, memory: str) -> float:
         """KiB per connection since before the first one, both ends together."""
-        added = sum(
-            now[memory] - then[memory] for now, then in zip(resident[stage], resident["before"], strict=True)
-        )
+        added = sum(now[memory] - then[memory] for now, then in zip(resident[stage], resident["before"], strict=True))
         return added / plan.idle_connections
 
     return {

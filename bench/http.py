@@ -8,8 +8,8 @@ from time import perf_counter, process_time
 from typing import Any
 
 from bench.aio import listening, run
-from bench.meeting import Address, Order
-from bench.role import Report, Role
+from bench.warmup import Address, Order
+from bench.worker import Report, Role
 
 BEFORE = 20  # requests of each worker before anything is timed
 STOP = "/stop"

@@ -1,7 +1,7 @@
 """One sample, seen from both ends.
 
 It starts with a connection on which the client and the server exchange single bytes until the connection is
-where it belongs (`bench.meeting.settle`). Then the client sends its order, a JSON object that tells the
+where it belongs (`bench.warmup.settle`). Then the client sends its order, a JSON object that tells the
 server which loop to run and with what. Works about data use this very connection, works about connections
 make their own after it was closed.
 """
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from importlib import import_module
 
 from bench import aio, connections, data, http
-from bench.meeting import GO, Address, Order, answer_settle, connect, receive_exactly, set_buffers, set_nodelay, settle
-from bench.role import Report, Role
+from bench.warmup import GO, Address, Order, answer_settle, connect, receive_exactly, set_buffers, set_nodelay, settle
+from bench.worker import Report, Role
 
 DATA_LOOPS = {
     "pingpong": (data.drive_pingpong, data.serve_pingpong),

@@ -6,7 +6,7 @@ each). The same program runs on kernel TCP, and on both without connections. Wha
 less what they added on kernel TCP, is told for one connection, by end and by kind of memory:
 
     region   pages that both ends share
-    side     what forked children share (core/registry/memory.c)
+    side     what forked children share (core/process/fork_shared_slab.c)
     private  the rest: structs of the core, tables, Python's objects. Of that, Endpoint objects alone
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.process import DrivenProcess, RunFailed
-from bench.subject import ROOT, import_fastsock
+from bench.target import ROOT, import_fastsock
 
 CONNECTIONS, SIZE, ROUNDS = 9000, 64, 24
 STEP = 100
@@ -113,7 +113,7 @@ def standing(kept: list[socket.socket]) -> Report:
     """How many connections are on the ring, and why the others are not; how large an Endpoint is, in bytes."""
     if "fastsock" not in sys.modules:
         return {"moved": 0, "reasons": {}, "endpoint": 0}
-    from fastsock._native.vi import Endpoint
+    from fastsock._native.registry import Endpoint
 
     reasons = [sys.modules["fastsock"].path_of(sock).reason for sock in kept]
     others = {reason: reasons.count(reason) for reason in set(reasons) - {"both directions"}}

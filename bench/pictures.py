@@ -26,8 +26,8 @@ except ImportError:
 from bench.harness import measure_curves
 from bench.report import fastsock_settings, machine
 from bench.results import Curves
-from bench.subject import ROOT
-from bench.works import Plan
+from bench.target import ROOT
+from bench.workloads import Plan
 from fastsock.tools.checks import remark
 
 PICTURES = {"latency": "latency.svg", "bandwidth": "throughput.svg"}

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from bench.results import Curves
-from bench.works import CURVE_PATHS, CURVE_SIZES
+from bench.workloads import CURVE_PATHS, CURVE_SIZES
 
 # Colour and marker belong to a path in both panels; the three colours stay apart for colour-blind eyes.
 STYLES: dict[str, dict[str, Any]] = {
@@ -73,9 +73,7 @@ def draw(axis: Axes, name: str, by_size: dict[int, list[float]]) -> None:
     sizes, figures = list(by_size), list(by_size.values())
     style = STYLES[name]
     axis.plot(sizes, [median(runs) for runs in figures], label=name, markersize=5, **style)
-    axis.fill_between(
-        sizes, list(map(min, figures)), list(map(max, figures)), color=style["color"], alpha=0.15
-    )
+    axis.fill_between(sizes, list(map(min, figures)), list(map(max, figures)), color=style["color"], alpha=0.15)
 
 
 def show_size(size: float) -> str:

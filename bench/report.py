@@ -16,8 +16,8 @@ import attrs
 from rich.table import Table
 
 from bench.results import Curves, Result, Spread
-from bench.subject import import_fastsock
-from bench.works import Plan, Work
+from bench.target import import_fastsock
+from bench.workloads import Plan, Work
 from fastsock.tools.checks import busy
 
 BUSY_SECONDS = 0.5
@@ -92,9 +92,7 @@ def placement(results: list[Result]) -> str | None:
 
 def machine() -> dict[str, Any]:
     """What the figures were taken on: nothing that identifies the host."""
-    models = [
-        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
-    ]
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "cpus": os.cpu_count(),
         "cpus_allowed": len(os.sched_getaffinity(0)),
@@ -148,9 +146,7 @@ def row(result: Result) -> dict[str, Any]:
     }
 
 
-def write_json(
-    path: Path, results: list[Result], curves: Curves | None, plan: Plan, described: dict[str, Any]
-) -> None:
+def write_json(path: Path, results: list[Result], curves: Curves | None, plan: Plan, described: dict[str, Any]) -> None:
     """Everything measured: samples, medians, spreads, the machine and the settings. Times are in seconds."""
     document = {
         "machine": described,

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from bench.works import Reading, Work
+from bench.workloads import Reading, Work
 
 Sample = dict[str, Any]  # the client's report, with the server's under "server"
 

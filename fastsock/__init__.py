@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys as _sys
 
 from fastsock import _native as _native  # first: it says what to do where nothing is built
-from fastsock import rendezvous as _rendezvous
-from fastsock._native import vi as _vi
+from fastsock import path_policy as _path_policy
+from fastsock._native import registry as _registry
 from fastsock.config import Settings, configure
 from fastsock.config import active as _active
 from fastsock.errors import SettingError
-from fastsock.facade import fromfd, socket
 from fastsock.patching import is_patched, patch, unpatch
+from fastsock.socket_class import fromfd, socket
 
 TYPE_CHECKING = False  # typing's, which no program has to load for this
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def stats() -> Stats:
     """The counters of this process, frozen."""
     from fastsock.statistics import snapshot
 
-    return snapshot(_vi.counters(), *_vi.path_counts())
+    return snapshot(_registry.counters(), *_registry.path_counts())
 
 
 def __getattr__(name: str) -> _Any:
@@ -85,9 +85,9 @@ def path_of(sock: _Any) -> Path:
     if endpoint is None and not isinstance(sock, socket) and hasattr(sock, "fileno"):
         try:
             number = sock.fileno()  # of what asyncio's transports give as their socket
-            endpoint = _vi.find(number) if number in _vi.tracked() else None
+            endpoint = _registry.find(number) if number in _registry.tracked() else None
         except (OSError, ValueError):
             pass  # closed
     if endpoint is None:
-        return Path("tcp", _rendezvous.FOREIGN if _active().enabled else _rendezvous.DISABLED)
-    return _rendezvous.path_from(endpoint.standing)
+        return Path("tcp", _path_policy.FOREIGN if _active().enabled else _path_policy.DISABLED)
+    return _path_policy.path_from(endpoint.standing)

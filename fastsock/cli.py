@@ -1,7 +1,7 @@
 """The command line: `fastsock`, or `python -m fastsock`.
 
 `run` does not imitate the interpreter: the process checks its settings and then becomes (execve)
-`python SCRIPT ...`, in an environment that patches it on its way up (`fastsock._boot`). The process id,
+`python SCRIPT ...`, in an environment that patches it on its way up (`fastsock._startup`). The process id,
 `sys.argv`, `sys.path`, `__main__`, exit status, signals and tracebacks are therefore Python's own, and no
 frame of ours lies below the program. A program that is not Python it becomes as it is, with the library that
 `fastsock.launch` knows.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import fastsock
-from fastsock import _boot, config, launch
+from fastsock import _startup, config, launch
 
 SEE = "Settings are environment variables, such as FASTSOCK_POLL_US=0: see docs/settings.md."
 
@@ -268,9 +268,9 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
         if native.refused:
             _complain(f"{program[0]} stays on kernel TCP: {native.refused}")
         asked = launch.environment(os.environ, settings, None if native.python else options.stats)
-        os.execve(native.path, program, _boot.environment(asked, options.stats if native.python else None))
+        os.execve(native.path, program, _startup.environment(asked, options.stats if native.python else None))
     command = [sys.orig_argv[0], *interpreter_options(), *program]
-    os.execve(sys.executable, command, _boot.environment(os.environ, options.stats))
+    os.execve(sys.executable, command, _startup.environment(os.environ, options.stats))
 
 
 def interpreter_options() -> list[str]:

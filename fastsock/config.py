@@ -19,7 +19,7 @@ __all__ = ["Settings", "active", "configure", "from_environment", "on_change", "
 
 PREFIX = "FASTSOCK_"
 RUN, STATS, REPORT = f"{PREFIX}RUN", f"{PREFIX}RUN_STATS", f"{PREFIX}RUN_REPORT"
-"""Set by `fastsock run` and `fastsock doctor` for the programs that they start: see `fastsock._boot`."""
+"""Set by `fastsock run` and `fastsock doctor` for the programs that they start: see `fastsock._startup`."""
 TOLD = f"{PREFIX}RUN_TOLD"
 """Set where the command line has warned of variables that are no settings, so that no process below it does again."""
 SETTINGS, LIBRARY_STATS = f"{PREFIX}RUN_SETTINGS", f"{PREFIX}RUN_LIBRARY_STATS"
@@ -199,8 +199,8 @@ class Settings:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def limits(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """The settings of ports and addresses as the core has them (core/meeting/policy.h): arrays of port ranges and
-        of networks. A network of IPv4 stands in ::ffff:0:0/96."""
+        """The settings of ports and addresses as the core has them (core/rendezvous/policy.h): arrays of port ranges
+        and of networks. A network of IPv4 stands in ::ffff:0:0/96."""
         import struct
 
         def ports(ranges: tuple[PortRange, ...]) -> bytes:

@@ -13,9 +13,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from fastsock import config, facade, greenlets, passing
-from fastsock._native import descriptors, vi
-from fastsock.imports import forget, when_imported
+from fastsock import config, fd_handoff, monkeypatch_conflicts, socket_class
+from fastsock._native import os_calls, registry
+from fastsock.import_hooks import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
 
 TYPE_CHECKING = False  # typing's, which no program has to load for this
@@ -28,28 +28,28 @@ __all__ = ["LOOPS", "TABLE", "is_patched", "patch", "unpatch"]
 # What is replaced: module, name, replacement. The module functions of `socket` (create_connection, create_server,
 # socketpair, fromfd, ...) look the class up by its name and so need no entry.
 TABLE: tuple[tuple[Any, str, Any], ...] = (
-    (stdlib, "socket", facade.socket),
-    (os, "read", descriptors.read),
-    (os, "write", descriptors.write),
-    (os, "readv", descriptors.readv),
-    *(((os, "readinto", descriptors.readinto),) if hasattr(os, "readinto") else ()),  # from 3.14 on
-    (os, "writev", descriptors.writev),
-    (os, "sendfile", descriptors.sendfile),
-    (stdlib, "close", descriptors.close_socket),
-    (os, "close", descriptors.close),
-    (os, "closerange", descriptors.closerange),
-    (os, "dup", descriptors.dup),
-    (os, "dup2", descriptors.dup2),
-    (os, "_exit", vi._exit),
-    (os, "fork", vi.fork),
-    (os, "forkpty", vi.forkpty),
-    (os, "execv", passing.execv),
-    (os, "execve", passing.execve),
-    (os, "posix_spawn", passing.posix_spawn),
-    (os, "posix_spawnp", passing.posix_spawnp),
-    *(((os, "splice", passing.splice),) if hasattr(os, "splice") else ()),
-    (_posixsubprocess, "fork_exec", passing.fork_exec),
-    *(((subprocess, "_fork_exec", passing.fork_exec),) if hasattr(subprocess, "_fork_exec") else ()),  # from 3.11 on
+    (stdlib, "socket", socket_class.socket),
+    (os, "read", os_calls.read),
+    (os, "write", os_calls.write),
+    (os, "readv", os_calls.readv),
+    *(((os, "readinto", os_calls.readinto),) if hasattr(os, "readinto") else ()),  # from 3.14 on
+    (os, "writev", os_calls.writev),
+    (os, "sendfile", os_calls.sendfile),
+    (stdlib, "close", os_calls.close_socket),
+    (os, "close", os_calls.close),
+    (os, "closerange", os_calls.closerange),
+    (os, "dup", os_calls.dup),
+    (os, "dup2", os_calls.dup2),
+    (os, "_exit", registry._exit),
+    (os, "fork", registry.fork),
+    (os, "forkpty", registry.forkpty),
+    (os, "execv", fd_handoff.execv),
+    (os, "execve", fd_handoff.execve),
+    (os, "posix_spawn", fd_handoff.posix_spawn),
+    (os, "posix_spawnp", fd_handoff.posix_spawnp),
+    *(((os, "splice", fd_handoff.splice),) if hasattr(os, "splice") else ()),
+    (_posixsubprocess, "fork_exec", fd_handoff.fork_exec),
+    *(((subprocess, "_fork_exec", fd_handoff.fork_exec),) if hasattr(subprocess, "_fork_exec") else ()),  # from 3.11 on
 )
 
 # Where methods of loop classes are replaced (`fastsock.aio.loops.methods_for`), once the module has been imported.
@@ -79,20 +79,20 @@ def patch(**settings: Any) -> None:
         return
     if is_patched():
         return
-    other = greenlets.who_has_patched()
+    other = monkeypatch_conflicts.who_has_patched()
     if other is not None:
         event(WARNING, "fastsock.declined", because=f"{other} has replaced the socket module")
         return
     # (Ours go on calling them after unpatch(): somebody may have wrapped one of ours, as gevent does with os.fork.)
-    vi.keep_beneath(os.fork, os.forkpty, os._exit)
+    registry.keep_beneath(os.fork, os.forkpty, os._exit)
     for module, name, replacement in TABLE:
         _originals[module, name] = getattr(module, name)
         setattr(module, name, replacement)
-    facade.show_as_stdlib(True)
+    socket_class.show_as_stdlib(True)
     for name, loop_class in LOOPS:
         when_imported(name, functools.partial(_patch_loop, loop_class))
-    passing.watch()
-    greenlets.watch(_give_way)
+    fd_handoff.watch()
+    monkeypatch_conflicts.watch(_give_way)
     out_of_reach = _imported_before()
     event(INFO, "fastsock.patched", settings=config.active(), out_of_reach=out_of_reach)
     if out_of_reach:
@@ -102,12 +102,12 @@ def patch(**settings: Any) -> None:
 def unpatch() -> None:
     """Puts the originals back, except where somebody else has put something since. Sockets that exist go on as they
     are."""
-    greenlets.unwatch()
+    monkeypatch_conflicts.unwatch()
     for loop_module, _ in LOOPS:
         forget(loop_module)
     if _originals:
-        passing.unwatch()
-        facade.show_as_stdlib(False)
+        fd_handoff.unwatch()
+        socket_class.show_as_stdlib(False)
     ours = {(module, name): replacement for module, name, replacement in TABLE}
     while _originals:
         (holder, name), original = _originals.popitem()
@@ -157,5 +157,7 @@ def _imported_before() -> list[str]:
 
 # Independent of patch(): explicit fastsock.socket objects are inherited just the same.
 os.register_at_fork(
-    before=vi.before_fork, after_in_child=vi.after_fork_in_child, after_in_parent=vi.after_fork_in_parent
+    before=registry.before_fork,
+    after_in_child=registry.after_fork_in_child,
+    after_in_parent=registry.after_fork_in_parent,
 )

@@ -103,7 +103,7 @@ class Stats:
                 ),
             ),
             Metric(
-                "fastsock.messages",
+                "fastsock.mp_connection",
                 "{message}",
                 "DATA descriptors on the ring",
                 (
@@ -132,9 +132,7 @@ class Stats:
                 ),
             ),
             Metric("fastsock.poll.duration", "s", "Time of polling", (({}, self.poll_ns / 1e9),)),
-            Metric(
-                "fastsock.poll.unpaid.duration", "s", "Of that, in vain", (({}, self.poll_unpaid_ns / 1e9),)
-            ),
+            Metric("fastsock.poll.unpaid.duration", "s", "Of that, in vain", (({}, self.poll_unpaid_ns / 1e9),)),
             Metric("fastsock.sleeps", "{wait}", "Sleeps of blocking calls", (({}, self.sleeps),)),
             Metric("fastsock.calls", "{call}", "System calls to sleep and to wake", (({}, self.system_calls),)),
         )

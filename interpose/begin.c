@@ -15,12 +15,12 @@ struct fs_counters ip_totals;
 
 enum { SERVICES = 256 };
 
-static struct { int key; struct fs_sessions sessions; } listeners[SERVICES], peers[SERVICES];
+static struct { int key; struct fs_session_stats sessions; } listeners[SERVICES], peers[SERVICES];
 
 /* (A number that is another listener's by now goes on with what was known: it is a hint.) */
-struct fs_sessions *ip_sessions_of_listener(int fd) { return &listeners[fd % SERVICES].sessions; }
+struct fs_session_stats *ip_sessions_of_listener(int fd) { return &listeners[fd % SERVICES].sessions; }
 
-struct fs_sessions *ip_sessions_with(int port) {
+struct fs_session_stats *ip_sessions_with(int port) {
     int place = port % SERVICES;
     if (peers[place].key != port) memset(&peers[place], 0, sizeof peers[place]);
     peers[place].key = port;
@@ -28,19 +28,19 @@ struct fs_sessions *ip_sessions_with(int port) {
 }
 
 static void note_session(struct ip_socket *s) {
-    int sought = fs_what_was_sought(&s->course);
+    int sought = fs_search_result_of(&s->path);
     if (!s->service || sought < 0) return;
-    const struct fs_counters *count = &s->c.vi.count;
+    const struct fs_counters *count = &s->c.ring.count;
     uint64_t messages = fs_load_relaxed((fs_word64 *)&count->messages_sent) + fs_load_relaxed((fs_word64 *)&count->messages_received);
     /* Who sends to a peer that sleeps makes a system call, and so does the sleeper. Of the two directions this end knows what it sends. */
     uint64_t calls = 4 * fs_load_relaxed((fs_word64 *)&count->doorbells_rung);
-    fs_note_session(s->service, s->course.operations, (enum fs_sought)sought, calls, messages);
+    fs_note_session(s->service, s->path.operations, (enum fs_search_result)sought, calls, messages);
 }
 
 /* ---- the beginning ------------------------------------------------------------------------------------------------ */
 
 void ip_settle(struct ip_socket *s) {
-    int served = s->opened && !fs_is_closed(&s->c) && !fs_is_out(&s->c) && (fs_is_undecided(&s->course) || fs_is_attached(&s->c));
+    int served = s->opened && !fs_is_closed(&s->c) && !fs_has_fallen_back(&s->c) && (fs_is_undecided(&s->path) || fs_is_attached(&s->c));
     if (fs_load_relaxed(&s->thing.kind) != IP_NOTHING) fs_store_relaxed(&s->thing.kind, served ? IP_CONNECTION : IP_SOCKET);
 }
 
@@ -49,7 +49,7 @@ static void open_course(struct ip_socket *s) {
     if (after && s->service && s->service->later > after) after = s->service->later;
     enum fs_reason reason = after > ip_settings.move_after ? FS_REASON_UNPAID : FS_REASON_FEW;
     fs_count_opened(reason);
-    fs_open_course(&s->course, &s->c, after, reason);
+    fs_path_open(&s->path, &s->c, after, reason);
 }
 
 static void step(struct ip_socket *s);
@@ -58,18 +58,18 @@ static void step(struct ip_socket *s);
 static void begin_at_once(struct ip_socket *s) {
     struct fs_call call;
     if (!ip_hold(s, &call)) return;
-    if (fs_identify(&s->c)) step(s);
+    if (fs_conn_identify(&s->c)) step(s);
     ip_end(s, &call);
 }
 
-void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_sessions *service) {
+void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service) {
     if (s->opened) {
-        if (!under_way && fs_proceed(&s->course, FS_CE_CONNECTED)) open_course(s);
+        if (!under_way && fs_path_event(&s->path, FS_PATH_CONNECTED)) open_course(s);
         return;
     }
     s->opened = 1;
-    if (fs_open_connection(&s->c, fd, 0) < 0) {
-        fs_discard(&s->c, &ip_totals);
+    if (fs_conn_open(&s->c, fd, 0) < 0) {
+        fs_conn_discard(&s->c, &ip_totals);
         fs_note_not_open(&s->c);
         s->opened = 0;
         return;
@@ -77,8 +77,8 @@ void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_sessions
     s->service = service;
     fs_poller_connected(&s->pollable, &s->c);
     if (under_way) {
-        fs_proceed(&s->course, FS_CE_CONNECT);
-        fs_note_reason(&s->course, &s->c, FS_REASON_FEW);
+        fs_path_event(&s->path, FS_PATH_CONNECT);
+        fs_note_reason(&s->path, &s->c, FS_REASON_FEW);
     } else {
         open_course(s);
         if (ip_unlikely(ip_settings.meeting_ns && !ip_settings.move_after)) begin_at_once(s);
@@ -92,7 +92,7 @@ static void take_over_options(struct ip_socket *s) {
     if (locked & 1) s->c.send_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_SNDBUF);
     if (locked & 2) s->c.receive_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_RCVBUF);
     fs_store_relaxed(&s->c.nodelay, fs_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0);
-    if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) fs_put_oob_inline(&s->c, 1);
+    if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) fs_set_oob_inline(&s->c, 1);
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------- */
@@ -110,30 +110,30 @@ static void not_attached(void *whose, struct fs_connection *c) {
 static void step(struct ip_socket *s) {
     unsigned char address[16];
     int port, failed;
-    struct fs_upshot upshot;
-    if (s->course.state == FS_CONNECTING) {
-        if (fs_end_of(fs_fd(&s->c), 1, address, &port) < 0) return; /* not yet, or never */
-        if (fs_proceed(&s->course, FS_CE_CONNECTED)) open_course(s);
+    struct fs_step_result step;
+    if (s->path.state == FS_CONNECTING) {
+        if (fs_endpoint_address(fs_fd(&s->c), 1, address, &port) < 0) return; /* not yet, or never */
+        if (fs_path_event(&s->path, FS_PATH_CONNECTED)) open_course(s);
         return;
     }
-    if (s->course.state == FS_FEW_OPERATIONS) {
+    if (s->path.state == FS_FEW_OPERATIONS) {
         take_over_options(s);
-        if (fs_start_search(&s->course, &s->c, &failed) == FS_STAYS) return;
+        if (fs_connector_start(&s->path, &s->c, &failed) == FS_STEP_TCP) return;
     }
-    struct fs_watcher watcher = {before_attach, not_attached, s};
-    fs_take_step(&s->course, &s->c, &watcher, &upshot);
-    if (upshot.what == FS_MOVED_NOW) fs_poller_after_attach(&s->pollable, 1);
+    struct fs_attach_hooks hooks = {before_attach, not_attached, s};
+    fs_connector_step(&s->path, &s->c, &hooks, &step);
+    if (step.what == FS_STEP_MOVED) fs_poller_after_attach(&s->pollable, 1);
 }
 
 /* Goes on stepping while the other end may still join, and until it consents: for tests (`meeting_ms`). */
 static void await_peer(struct ip_socket *s) {
-    if (!fs_is_searching(&s->course) && !fs_is_attached(&s->c)) return;
-    while (s->course.operations && s->course.waited < ip_settings.meeting_ns && !fs_is_closed(&s->c)) {
-        if (fs_is_attached(&s->c) && fs_load_sc(&s->c.vi.tx->ready)) return;
+    if (!fs_is_searching(&s->path) && !fs_is_attached(&s->c)) return;
+    while (s->path.operations && s->path.waited < ip_settings.meeting_ns && !fs_is_closed(&s->c)) {
+        if (fs_is_attached(&s->c) && fs_load_sc(&s->c.ring.tx->ready)) return;
         int64_t before = fs_now();
-        fs_nap_aside();
-        s->course.waited += fs_now() - before;
-        if (fs_is_searching(&s->course)) step(s);
+        fs_short_sleep_unlocked();
+        s->path.waited += fs_now() - before;
+        if (fs_is_searching(&s->path)) step(s);
         else if (!fs_is_attached(&s->c)) return;
     }
 }
@@ -144,7 +144,7 @@ void ip_take_step(struct ip_socket *s) {
     ip_lock();
     int inside = ip_hold(s, &call);
     if (inside) {
-        if (fs_identify(&s->c)) step(s);
+        if (fs_conn_identify(&s->c)) step(s);
         if (ip_unlikely(ip_settings.meeting_ns)) await_peer(s);
         ip_settle(s);
     }
@@ -158,7 +158,7 @@ void ip_take_step(struct ip_socket *s) {
 struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *call) {
     struct ip_socket *s = (struct ip_socket *)thing;
     ip_enter();
-    if (fs_begin(&s->c, call)) {
+    if (fs_call_enter(&s->c, call)) {
         /* Before the call began the record may have become another connection's: this is what the number means if it does so now. */
         if (ip_thing_at(fd) == thing) {
             ip_operate(s);
@@ -175,28 +175,28 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
 static void conclude(struct ip_socket *s) {
     note_session(s);
     ip_say_goodbye(s);
-    if (fs_others_have(&s->c)) fs_abandon_number(&s->c); /* it is closed now */
+    if (fs_has_other_users(&s->c)) fs_forget_fd(&s->c); /* it is closed now */
 }
 
-void ip_say_goodbye(struct ip_socket *s) { fs_say_goodbye(&s->course, &s->c, &ip_totals); }
+void ip_say_goodbye(struct ip_socket *s) { fs_conn_finish(&s->path, &s->c, &ip_totals); }
 
 void ip_release(struct ip_socket *s) {
-    fs_release(&s->course, &s->c);
+    fs_conn_release(&s->path, &s->c);
     s->opened = 0;
     if (!s->thing.numbers) ip_free_socket(s);
 }
 
 void ip_end(struct ip_socket *s, struct fs_call *call) {
-    enum fs_after after = fs_end_call(&s->c, call);
-    if (ip_unlikely(after != FS_NOTHING_MORE)) {
+    enum fs_exit_action after = fs_call_exit(&s->c, call);
+    if (ip_unlikely(after != FS_EXIT_NOTHING)) {
         int error = errno, spare = -1;
         ip_lock();
-        if (after == FS_END_LAST_CALL) { /* the number is the spare one, which fs_close_last_number has made */
+        if (after == FS_EXIT_CLOSE) { /* the number is the spare one, which fs_close_last_fd has made */
             spare = fs_fd(&s->c);
             conclude(s);
-            after = fs_end_call(&s->c, call);
+            after = fs_call_exit(&s->c, call);
         }
-        if (after == FS_RELEASE) ip_release(s);
+        if (after == FS_EXIT_RELEASE) ip_release(s);
         ip_unlock();
         if (spare >= 0) real.close(spare);
         errno = error;
@@ -205,7 +205,7 @@ void ip_end(struct ip_socket *s, struct fs_call *call) {
 }
 
 ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result) {
-    if (ip_unlikely(result == FS_VIOLATED)) result = fs_dissolve(&s->c);
+    if (ip_unlikely(result == FS_VIOLATED)) result = fs_conn_reset(&s->c);
     ip_end(s, call);
     if (result >= 0) return (ssize_t)result;
     errno = (int)-result;
@@ -225,21 +225,21 @@ static void lose_number(struct ip_socket *s, int fd) {
         return;
     }
     if (!last) {
-        if (fs_fd(&s->c) != fd || !fs_begin(&s->c, &call)) return;
-        fs_identify(&s->c);
-        if (ip_numbers_of(&s->thing, &other, 1)) fs_point_to(&s->c, other);
+        if (fs_fd(&s->c) != fd || !fs_call_enter(&s->c, &call)) return;
+        fs_conn_identify(&s->c);
+        if (ip_numbers_of(&s->thing, &other, 1)) fs_set_fd(&s->c, other);
     } else {
-        if (!fs_begin(&s->c, &call)) return;
-        if (fs_close_last_number(&s->c, fd)) conclude(s);
+        if (!fs_call_enter(&s->c, &call)) return;
+        if (fs_close_last_fd(&s->c, fd)) conclude(s);
     }
-    enum fs_after after = fs_end_call(&s->c, &call);
-    if (after == FS_END_LAST_CALL) {
+    enum fs_exit_action after = fs_call_exit(&s->c, &call);
+    if (after == FS_EXIT_CLOSE) {
         int spare = fs_fd(&s->c);
         conclude(s);
-        after = fs_end_call(&s->c, &call);
+        after = fs_call_exit(&s->c, &call);
         real.close(spare);
     }
-    if (after == FS_RELEASE) ip_release(s);
+    if (after == FS_EXIT_RELEASE) ip_release(s);
 }
 
 void ip_forget_number(int fd) {
@@ -253,7 +253,7 @@ void ip_forget_number(int fd) {
         struct fs_poller *p = fs_load_relaxed(&e->poller);
         ip_set_number(fd, NULL);
         if (!thing->numbers) {
-            if (p) fs_end_poller(p);
+            if (p) fs_poller_end(p);
             ip_free_epoll(e);
         }
     } else if (thing) {
@@ -269,7 +269,7 @@ void ip_also_means(int fd, int made) {
     ip_lock();
     struct ip_thing *thing = ip_thing_at(fd);
     if (thing) {
-        if (!ip_is(thing, IP_EPOLL) && ((struct ip_socket *)thing)->opened) fs_identify(&((struct ip_socket *)thing)->c);
+        if (!ip_is(thing, IP_EPOLL) && ((struct ip_socket *)thing)->opened) fs_conn_identify(&((struct ip_socket *)thing)->c);
         ip_set_number(made, thing);
     }
     ip_unlock();

@@ -118,7 +118,7 @@ static int64_t receive_pieces(struct ip_socket *s, const struct iovec *v, size_t
     for (size_t i = 0; i < count; i++) {
         if (!v[i].iov_len) continue;
         int64_t got = received(s, v[i].iov_base, v[i].iov_len, sum && !(flags & MSG_WAITALL) ? flags | MSG_DONTWAIT : flags);
-        if (got < 0) return fs_stop(&s->c, sum, got == -EINTR && sum ? -EAGAIN : got);
+        if (got < 0) return fs_end_partial(&s->c, sum, got == -EINTR && sum ? -EAGAIN : got);
         sum += got;
         if ((size_t)got < v[i].iov_len) break;
     }
@@ -143,7 +143,7 @@ static int64_t send_pieces(struct ip_socket *s, const struct iovec *v, size_t co
     for (size_t i = 0; i < count; i++) {
         if (!v[i].iov_len) continue;
         int64_t part = sent(s, v[i].iov_base, v[i].iov_len, flags);
-        if (part < 0) return sum ? fs_stop(&s->c, sum, part) : part;
+        if (part < 0) return sum ? fs_end_partial(&s->c, sum, part) : part;
         sum += part;
         if ((size_t)part < v[i].iov_len) break;
     }
@@ -236,7 +236,7 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct
         messages[done++].msg_len = (unsigned)got;
         if (got == 0 || (deadline >= 0 && fs_now() >= deadline)) break;
     }
-    return (int)ip_end_with(s, &call, done ? fs_stop(&s->c, done, got < 0 ? got : -EAGAIN) : got);
+    return (int)ip_end_with(s, &call, done ? fs_end_partial(&s->c, done, got < 0 ? got : -EAGAIN) : got);
 }
 
 int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
@@ -253,7 +253,7 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
         if (part < 0) break;
         messages[done++].msg_len = (unsigned)part;
     }
-    return (int)ip_end_with(s, &call, done ? fs_stop(&s->c, done, part < 0 ? part : -EAGAIN) : part);
+    return (int)ip_end_with(s, &call, done ? fs_end_partial(&s->c, done, part < 0 ? part : -EAGAIN) : part);
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------------------ */
@@ -281,7 +281,7 @@ static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count)
     }
     if (at) *at = position;
     else fs_system.lseek(from, position, SEEK_SET);
-    return sum ? fs_stop(&s->c, sum, result < 0 ? result : -EAGAIN) : result;
+    return sum ? fs_end_partial(&s->c, sum, result < 0 ? result : -EAGAIN) : result;
 }
 
 ssize_t sendfile(int to, int from, off_t *at, size_t count) {

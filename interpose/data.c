@@ -12,20 +12,20 @@ int ip_is_nonblocking(struct ip_socket *s) {
 /* True if a wait may be the kernel's own blocking call: nobody moves the connection meanwhile, so the bytes come there. */
 static int sleeps_in_kernel(struct ip_socket *s) {
     if (fs_is_attached(&s->c) || fs_load_relaxed(&s->c.is.pending_error)) return 0;
-    if (!fs_is_undecided(&s->course) || !ip_threaded) return 1;
-    return !fs_is_searching(&s->course) && s->course.operations < s->course.next;
+    if (!fs_is_undecided(&s->path) || !ip_threaded) return 1;
+    return !fs_is_searching(&s->path) && s->path.operations < s->path.next;
 }
 
 /* A wait of a call. `what`: FS_RECEIVE or FS_SEND. */
 struct wait {
-    struct fs_patience patience;
+    struct fs_wait_limit patience;
     uint32_t ran, ended; /* handlers, when the call began */
     int what;
 };
 
 static struct wait begin_wait(struct ip_socket *s, int what, int blocks) {
     (void)s;
-    return (struct wait){fs_patience_of(blocks ? -1 : 0), ip_thread.ran, ip_thread.ended, what};
+    return (struct wait){fs_wait_limit_of(blocks ? -1 : 0), ip_thread.ran, ip_thread.ended, what};
 }
 
 static int is_interrupted(struct ip_socket *s, const struct wait *w) {
@@ -34,12 +34,12 @@ static int is_interrupted(struct ip_socket *s, const struct wait *w) {
 
 /* Polls, then sleeps. 1: look again; else why the call stops: -EAGAIN when its time is over, -EINTR. */
 static int64_t wait_for(struct ip_socket *s, struct wait *w) {
-    struct fs_news *news = NULL;
+    struct fs_fd_change *fd_change = NULL;
     if (!fs_may_wait(&s->c, w->what, &w->patience)) return -EAGAIN;
-    int64_t until = fs_wait_until(&w->patience);
+    int64_t until = fs_wait_deadline(&w->patience);
     if (0 <= until && until <= fs_now()) return -EAGAIN;
     if (fs_spin(&s->c, w->what)) {
-        fs_waited(&w->patience, until);
+        fs_wait_spent(&w->patience, until);
         return 1;
     }
     if (ip_unlikely(ip_thread.pending)) { /* one that came meanwhile would not end the sleep */
@@ -49,18 +49,18 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     }
     if (ip_threaded && !fs_is_attached(&s->c)) {
         ip_lock();
-        news = fs_join_news();
+        fd_change = fs_fd_change_subscribe();
         ip_unlock();
     }
     ip_thread.may_sleep = 1;
-    int woken = fs_sleep(&s->c, w->what, until, news);
+    int woken = fs_sleep(&s->c, w->what, until, fd_change);
     ip_thread.may_sleep = 0;
-    if (news) {
+    if (fd_change) {
         ip_lock();
-        fs_leave_news(news);
+        fs_fd_change_unsubscribe(fd_change);
         ip_unlock();
     }
-    fs_waited(&w->patience, until);
+    fs_wait_spent(&w->patience, until);
     if (is_interrupted(s, w)) return -EINTR;
     return woken == 0 ? -EAGAIN : 1;
 }
@@ -99,10 +99,10 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
             if (got == -EINPROGRESS) continue;
             if (got > 0) whole = 0; /* the kernel has decided how much it is */
         } else {
-            got = fs_try_receive(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, look);
+            got = fs_try_recv(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, look);
         }
         if (got > 0 && flags & MSG_PEEK) {
-            if (!whole || (size_t)got == room || !fs_nap_for_more(&s->c) || is_interrupted(s, &w)) return got;
+            if (!whole || (size_t)got == room || !fs_wait_for_more(&s->c) || is_interrupted(s, &w)) return got;
             continue;
         }
         if (got > 0) {
@@ -117,19 +117,19 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
         }
         if (got == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
         if (got == -EAGAIN) { /* its time is over: what came just now counts, and a lost peer does */
-            int64_t last = fs_try_receive(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, FS_FINAL);
+            int64_t last = fs_try_recv(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, FS_FINAL);
             if (last >= 0) return (int64_t)filled + last;
             got = last;
         }
-        got = fs_stop(&s->c, (int64_t)filled, got);
-        return got == FS_GO_ON ? -EINTR : got;
+        got = fs_end_partial(&s->c, (int64_t)filled, got);
+        return got == FS_RETRY ? -EINTR : got;
     }
 }
 
 int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags) {
     int waits = !(flags & MSG_DONTWAIT) && !ip_is_nonblocking(s);
     if (waits && !fs_is_attached(&s->c)) return receive_on(s, into, room, flags, 0);
-    int64_t got = fs_try_receive(&s->c, into, room, flags & ~MSG_WAITALL, waits ? FS_NOT_FINAL : FS_FINAL);
+    int64_t got = fs_try_recv(&s->c, into, room, flags & ~MSG_WAITALL, waits ? FS_NOT_FINAL : FS_FINAL);
     if (!waits) return got;
     int more = got > 0 && flags & MSG_WAITALL && (size_t)got < room;
     if (got != -EAGAIN && !more) return got;
@@ -168,8 +168,8 @@ static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int
             if (part > 0) continue;
         }
         if (part == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
-        part = fs_stop(&s->c, (int64_t)sent, part);
-        return part == FS_GO_ON ? -EINTR : part;
+        part = fs_end_partial(&s->c, (int64_t)sent, part);
+        return part == FS_RETRY ? -EINTR : part;
     }
 }
 
@@ -190,7 +190,7 @@ static int64_t send_at_once(struct ip_socket *s, const char *data, size_t length
         fs_poller_sent_part(&s->pollable);
         part = -EAGAIN;
     }
-    return sent || !length ? fs_stop(&s->c, (int64_t)sent, part) : part;
+    return sent || !length ? fs_end_partial(&s->c, (int64_t)sent, part) : part;
 }
 
 int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags) {

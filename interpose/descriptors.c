@@ -3,7 +3,7 @@
  * Responsible for: that a number leads to one record at a time, and that a record's memory stays. Never: what a record means. */
 #include "interpose.h"
 
-fs_pointer_to(struct ip_thing) ip_things[IP_NUMBERS]; /* 8 MiB of addresses: pages that nobody touches take no memory */
+fs_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS]; /* 8 MiB of addresses: pages that nobody touches take no memory */
 int ip_active;
 static int highest = -1; /* number that ever led somewhere */
 
@@ -36,7 +36,7 @@ static void take_again(void *held) {
     ip_thread.has_lock = (int)(intptr_t)held;
 }
 
-void ip_begin_lock(void) { fs_front = (struct fs_front){.let_go = let_go, .take_again = take_again}; }
+void ip_begin_lock(void) { fs_host = (struct fs_host){.let_go = let_go, .take_again = take_again}; }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
@@ -98,7 +98,7 @@ struct ip_socket *ip_new_socket(void) {
     free_sockets = s->next;
     fs_store_relaxed(&s->thing.kind, IP_SOCKET);
     fs_store_relaxed(&s->nonblocking, 0);
-    memset(&s->course, 0, sizeof s->course);
+    memset(&s->path, 0, sizeof s->path);
     memset(&s->pollable, 0, sizeof s->pollable);
     s->service = NULL;
     s->opened = 0;

@@ -43,9 +43,9 @@ struct ip_socket {
     fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
     int opened;            /* `c` was opened, and is not released yet */
     struct fs_connection c;
-    struct fs_course course;
+    struct fs_path path;
     struct fs_pollable pollable;
-    struct fs_sessions *service; /* what is known of its service; NULL: nothing */
+    struct fs_session_stats *service; /* what is known of its service; NULL: nothing */
     struct ip_socket *next;      /* that nobody has */
 };
 
@@ -53,11 +53,11 @@ struct ip_epoll {
     struct ip_thing thing;
     int number;
     int exposed; /* somebody waits on the number. With the lock */
-    fs_pointer_to(struct fs_poller) poller; /* NULL: its calls are the kernel's as they are */
+    fs_atomic_ptr(struct fs_poller) poller; /* NULL: its calls are the kernel's as they are */
     struct ip_epoll *next;
 };
 
-extern fs_pointer_to(struct ip_thing) ip_things[IP_NUMBERS];
+extern fs_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS];
 extern int ip_active; /* connections may be served in this process at all. Never changes after the start */
 
 /* What a number means, or NULL. */
@@ -70,7 +70,7 @@ static inline struct ip_thing *ip_thing_at(int fd) {
 /* True if the number is that of a TCP socket or an epoll instance. */
 static inline int ip_is_known(int fd) { return ip_unlikely(ip_thing_at(fd) != NULL); }
 
-static inline int ip_is(const struct ip_thing *thing, enum ip_kind kind) { return fs_own32(&thing->kind) == kind; }
+static inline int ip_is(const struct ip_thing *thing, enum ip_kind kind) { return fs_load_own32(&thing->kind) == kind; }
 
 static inline struct ip_socket *ip_socket_of(struct fs_connection *c) {
     return (struct ip_socket *)(void *)((char *)c - offsetof(struct ip_socket, c));
@@ -122,10 +122,10 @@ void ip_run_handlers(void); /* those that were put off. Not while busy */
 
 static inline void ip_enter(void) {
     ip_thread.busy++;
-    fs_in_order();
+    fs_compiler_barrier();
 }
 static inline void ip_leave(void) {
-    fs_in_order();
+    fs_compiler_barrier();
     if (--ip_thread.busy == 0 && ip_unlikely(ip_thread.pending)) ip_run_handlers();
 }
 
@@ -157,7 +157,7 @@ static inline struct ip_socket *ip_begin(int fd, struct fs_call *call) {
 /* Begins a call on a socket that the caller knows to stay, until ip_end. 0: it is not open. */
 static inline int ip_hold(struct ip_socket *s, struct fs_call *call) {
     ip_enter();
-    if (fs_begin(&s->c, call)) return 1;
+    if (fs_call_enter(&s->c, call)) return 1;
     ip_leave();
     return 0;
 }
@@ -181,15 +181,15 @@ int ip_is_nonblocking(struct ip_socket *s);
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
 /* The socket is connected, or is about to be (`under_way`). */
-void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_sessions *service);
+void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service);
 void ip_take_step(struct ip_socket *s);
 
 /* Counts an operation of the program, and lets an undecided connection take its next step. */
 static inline void ip_operate(struct ip_socket *s) {
-    struct fs_course *o = &s->course;
+    struct fs_path *o = &s->path;
     o->operations++; /* (of two threads that count at once one may be missed) */
     if (fs_is_undecided(o) && !fs_is_in_kernel(&s->c) &&
-        (o->arrival ? fs_load_relaxed(o->arrival) != FS_MEETING_WAITING : o->operations >= o->next))
+        (o->listing_state ? fs_load_relaxed(o->listing_state) != FS_LISTING_WAITING : o->operations >= o->next))
         ip_take_step(s);
 }
 
@@ -202,8 +202,8 @@ void ip_say_goodbye(struct ip_socket *s);
 extern struct fs_counters ip_totals;
 
 /* What is known of the sessions at a listener's number, or with a port. With the lock. */
-struct fs_sessions *ip_sessions_of_listener(int fd);
-struct fs_sessions *ip_sessions_with(int port);
+struct fs_session_stats *ip_sessions_of_listener(int fd);
+struct fs_session_stats *ip_sessions_with(int port);
 
 /* ---- the way out --------------------------------------------------------------------------------------------------------- */
 

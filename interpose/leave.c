@@ -1,6 +1,6 @@
 /* The way out: whoever is about to use a connection's number past us finds the kernel's whole stream there.
  *
- * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/meeting/endpoint.c). */
+ * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
 #include "interpose.h"
 
 static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(whose, numbers, room); }
@@ -11,15 +11,15 @@ int ip_leave_ring(struct ip_socket *s) {
     int error = errno, left = -EINTR;
     ip_lock();
     int inside = s->opened && ip_hold(s, &call);
-    while (inside && left == -EINTR) left = fs_leave(&s->course, &s->c, &(struct fs_number_list){list_numbers, &s->thing}, &bridge);
-    if (inside && left != FS_CANNOT_LEAVE) {
+    while (inside && left == -EINTR) left = fs_path_fall_back(&s->path, &s->c, &(struct fs_fd_list){list_numbers, &s->thing}, &bridge);
+    if (inside && left != FS_CANNOT_FALL_BACK) {
         fs_poller_after_leave(&s->pollable);
         ip_settle(s);
     }
     ip_unlock();
     if (inside) ip_end(s, &call);
     errno = error;
-    return !inside || left != FS_CANNOT_LEAVE;
+    return !inside || left != FS_CANNOT_FALL_BACK;
 }
 
 void ip_leave_number(int fd) {

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/system.h"
+#include "os/syscalls.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436 /* on every architecture, Linux 5.9 */
@@ -20,7 +20,7 @@
 /* Until the look-up each entry is one of these. */
 #define FS_EARLY(type, name, parameters, arguments) \
     static type early_##name parameters { \
-        fs_look_names_up(); \
+        fs_set_lookup(); \
         return real.name arguments; \
     }
 FS_ENTRY_POINTS(FS_EARLY)
@@ -56,7 +56,7 @@ static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most,
 
 static int plain_fcntl(int fd, int what, long argument) { return real.fcntl(fd, what, (void *)argument); }
 
-/* The core's functions of the same names (core/base/system.h) are the C library's and not ours. */
+/* The core's functions of the same names (core/os/syscalls.h) are the C library's and not ours. */
 static void tell_core(void) {
 #define FS_SAME(name) fs_system.name = real.name;
     FS_SAME(read) FS_SAME(write) FS_SAME(recv) FS_SAME(send) FS_SAME(sendto) FS_SAME(recvmsg) FS_SAME(sendmsg) FS_SAME(poll)
@@ -68,7 +68,7 @@ static void tell_core(void) {
     fs_system.epoll_pwait2 = missing_epoll_pwait2;
 }
 
-void fs_look_names_up(void) {
+void fs_set_lookup(void) {
     static int done;
     if (done) return;
     done = 1;

@@ -3,8 +3,8 @@
  * Each one is `real.NAME`. They are looked up once, when the process starts: a look-up later would take locks, and a signal handler or
  * a forked child that waits for one of those waits for ever. What other libraries call before this one has started looks them up too;
  * then there is one thread. */
-#ifndef FASTSOCK_NAMES_TABLE_H
-#define FASTSOCK_NAMES_TABLE_H
+#ifndef FASTSOCK_NAMES_H
+#define FASTSOCK_NAMES_H
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -105,7 +105,7 @@ struct fs_real {
 extern struct fs_real real;
 
 /* Looks all of them up, and has the core call them. Once; the first constructor does so, or who calls before it. */
-void fs_look_names_up(void);
+void fs_set_lookup(void);
 
 /* Calls the kernel as syscall(2) does, but returns -errno. */
 long fs_call_kernel(long number, const long a[6]);

@@ -35,9 +35,9 @@ static int needs_kernel(int level, int option, int value) {
 /* Sets an option of a connection. 0, -errno, or 1: the kernel's call does it. */
 static int set_on_ring(struct ip_socket *s, int level, int option, int value, int whole) {
     int done = -EINTR;
-    if (!fs_is_attached(&s->c) || fs_is_out(&s->c) || !whole) return 1;
+    if (!fs_is_attached(&s->c) || fs_has_fallen_back(&s->c) || !whole) return 1;
     if (level == SOL_SOCKET && option == SO_OOBINLINE) {
-        while (done == -EINTR) done = fs_put_oob_inline(&s->c, value != 0);
+        while (done == -EINTR) done = fs_set_oob_inline(&s->c, value != 0);
         return done;
     }
     return !(level == IPPROTO_TCP && option == TCP_CORK); /* it holds nothing back on the ring, and must hold back no doorbell byte */
@@ -48,13 +48,13 @@ static void note_option(struct ip_socket *s, int fd, int level, int option) {
     int done = -EINTR;
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {
         s->c.receive_timeout = s->c.send_timeout = FS_NOT_ASKED;
-    } else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF) && fs_is_searching(&s->course) + fs_is_attached(&s->c)) {
+    } else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF) && fs_is_searching(&s->path) + fs_is_attached(&s->c)) {
         uint32_t now = (uint32_t)fs_option(fd, SOL_SOCKET, option);
         while (done == -EINTR)
-            done = fs_note_limits(&s->c, option == SO_RCVBUF ? now : s->c.receive_limit, option == SO_SNDBUF ? now : s->c.send_limit);
+            done = fs_set_buffer_limits(&s->c, option == SO_RCVBUF ? now : s->c.receive_limit, option == SO_SNDBUF ? now : s->c.send_limit);
     } else if (level == IPPROTO_TCP && option == TCP_NODELAY) {
         fs_store_relaxed(&s->c.nodelay, fs_option(fd, level, option) != 0);
-        if (fs_is_attached(&s->c) && !fs_is_out(&s->c)) fs_set_option(fd, level, option, 1); /* a doorbell byte waits for no ACK */
+        if (fs_is_attached(&s->c) && !fs_has_fallen_back(&s->c)) fs_set_option(fd, level, option, 1); /* a doorbell byte waits for no ACK */
     }
 }
 
@@ -78,7 +78,7 @@ int getsockopt(int fd, int level, int option, void *value, socklen_t *size) {
     struct ip_socket *s = ip_begin(fd, &call);
     int failed = real.getsockopt(fd, level, option, value, size), error = errno;
     if (!s) return failed;
-    if (!failed && fs_is_attached(&s->c) && !fs_is_out(&s->c) && *size >= sizeof(int)) {
+    if (!failed && fs_is_attached(&s->c) && !fs_has_fallen_back(&s->c) && *size >= sizeof(int)) {
         /* The kernel's value serves the doorbell by now. */
         int shown = -1;
         if (level == IPPROTO_TCP && option == TCP_NODELAY) shown = fs_is_nodelay(&s->c);
@@ -103,7 +103,7 @@ int ioctl(int fd, unsigned long what, ...) {
     if (served) {
         int on_ring = fs_is_attached(&served->c), done = 0;
         if (on_ring && what == FIONREAD && fs_receives_on_ring(&served->c)) {
-            *(int *)argument = (int)fs_available(&served->c.vi, INT32_MAX);
+            *(int *)argument = (int)fs_available(&served->c.ring, INT32_MAX);
             done = 1;
         } else if (on_ring && what == SIOCOUTQ && fs_sends_on_ring(&served->c)) {
             *(int *)argument = 0; /* what the ring has is the peer's to read already */

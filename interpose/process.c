@@ -16,7 +16,7 @@ static void count(struct ip_socket *s) {
     fs_count_child(fs_own(&s->c), counted_by);
     counted++;
     if (counted_by > 0 && (fs_load_sc(&s->c.recv_sleepers) || fs_load_sc(&s->c.send_sleepers)))
-        fs_wake_own(&s->c); /* who sleeps looks now and then from here on: the child may be killed in a turn */
+        fs_wake_local(&s->c); /* who sleeps looks now and then from here on: the child may be killed in a turn */
 }
 
 static int count_child(int by) {
@@ -29,46 +29,46 @@ static int count_child(int by) {
 static int attaching;
 
 static void look_for_thread(struct ip_socket *s) {
-    attaching |= s->opened && s->course.attaching && s->course.attaching != (unsigned long)pthread_self();
+    attaching |= s->opened && s->path.attaching && s->path.attaching != (unsigned long)pthread_self();
 }
 
 static void await_thread(struct ip_socket *s) {
-    if (s->opened && !fs_has_ended(&s->c)) fs_await_thread(&s->course, &s->c);
+    if (s->opened && !fs_has_ended(&s->c)) fs_path_await_thread(&s->path, &s->c);
 }
 
 static void before_fork(void) {
     ip_lock();
-    fs_stop_thread();
+    fs_control_thread_stop();
     ip_each_socket(await_thread);
     for (;;) { /* the child would believe itself on kernel TCP, and its parent and the peer be on the ring */
         attaching = 0;
         ip_each_socket(look_for_thread);
         if (!attaching) break;
-        fs_nap_aside();
+        fs_short_sleep_unlocked();
     }
-    fs_announce_fork(1);
+    fs_expect_fork(1);
 }
 
 static void after_fork_in_parent(void) {
     int error = errno;
-    fs_announce_fork(0);
-    fs_fork_is_over();
-    fs_start_thread_again();
+    fs_expect_fork(0);
+    fs_control_thread_after_fork();
+    fs_control_thread_restart();
     ip_unlock();
     errno = error;
 }
 
 static void inherit(struct ip_socket *s) {
     if (!s->opened) return;
-    s->course.attaching = 0;
-    fs_inherit(&s->c);
+    s->path.attaching = 0;
+    fs_conn_inherit(&s->c);
 }
 
 static void start_over(struct ip_socket *s) {
     struct fs_call call;
     if (!s->opened) return;
     if (ip_hold(s, &call)) ip_end(s, &call); /* one that waited for calls of other threads to be closed ends with this */
-    if (s->opened) fs_start_over(&s->course, &s->c);
+    if (s->opened) fs_path_restart(&s->path, &s->c);
 }
 
 static void leave_shared_instance(struct ip_epoll *e) {
@@ -78,14 +78,14 @@ static void leave_shared_instance(struct ip_epoll *e) {
 
 static void after_fork_in_child(void) {
     fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_space = fs_pid_space();
+    fs_own_pid_ns = fs_pid_ns();
     ip_threaded = 0;
-    fs_announce_fork(0);
-    fs_forget_blocks_after_fork();
-    fs_forget_news();
+    fs_expect_fork(0);
+    fs_slab_forget();
+    fs_fd_change_forget();
     ip_each_socket(inherit);
     ip_each_epoll(leave_shared_instance);
-    fs_leave_kits_to_parent();
+    fs_regions_forget();
     ip_each_socket(start_over);
     ip_unlock();
 }
@@ -103,7 +103,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(v
 static void let_go_of_closed(struct ip_socket *s) {
     struct fs_call call;
     if (!s->opened || !ip_hold(s, &call)) return;
-    if (fs_note_finished(&s->c)) ip_say_goodbye(s);
+    if (fs_note_ended(&s->c)) ip_say_goodbye(s);
     ip_end(s, &call);
 }
 
@@ -191,24 +191,24 @@ FILE *popen(const char *command, const char *mode) {
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
 __attribute__((constructor)) static void start(void) {
-    fs_look_names_up();
+    fs_set_lookup();
     ip_read_settings();
     if (!ip_settings.enabled) return;
     fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_space = fs_pid_space();
+    fs_own_pid_ns = fs_pid_ns();
     ip_begin_lock();
     ip_begin_signals();
     fs_set_backlog(SOMAXCONN);
     ip_begin_readiness();
-    if (fs_watch_forks(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
+    if (fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
     ip_active = 1;
 }
 
 static void say_goodbye(struct ip_socket *s) {
     struct fs_call call;
-    if (!s->opened || !fs_begin(&s->c, &call)) return;
-    if (fs_note_finished(&s->c)) ip_say_goodbye(s);
-    fs_end_call(&s->c, &call); /* (nobody does what it says: other threads may be inside, and nothing is given back) */
+    if (!s->opened || !fs_call_enter(&s->c, &call)) return;
+    if (fs_note_ended(&s->c)) ip_say_goodbye(s);
+    fs_call_exit(&s->c, &call); /* (nobody does what it says: other threads may be inside, and nothing is given back) */
 }
 
 static void finish(void) {

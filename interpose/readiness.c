@@ -16,11 +16,11 @@ static void end_call(struct fs_connection *c, struct fs_call *call) {
 static int before_sleep(void) { return ip_open_window(); }
 static void after_sleep(void) { ip_close_window(); }
 static int is_interrupted(void) { return ip_thread.pending; }
-static void end_poller(void *poller) { fs_end_poller(poller); }
+static void end_poller(void *poller) { fs_poller_end(poller); }
 
 void ip_begin_readiness(void) {
     fs_poller_host = (struct fs_poller_host){end_call, before_sleep, after_sleep, is_interrupted};
-    fs_begin_pollers();
+    fs_pollers_begin();
     has_key = pthread_key_create(&poller_key, end_poller) == 0;
 }
 
@@ -67,7 +67,7 @@ static struct fs_poller *poller_for(struct ip_epoll *e, int *failed) {
     ip_lock();
     p = poller_of(e);
     if (!p) {
-        p = fs_new_poller(e->number, failed);
+        p = fs_poller_new(e->number, failed);
         if (p && e->exposed) fs_poller_expose(p);
         /* SYNC: poller - pairs with poller_of. */
         if (p) fs_store_release(&e->poller, p);
@@ -138,7 +138,7 @@ static struct fs_poller *poller_of_thread(int *failed) {
     struct fs_poller *p = has_key ? pthread_getspecific(poller_key) : NULL;
     *failed = -ENOMEM;
     if (p || !has_key) return p;
-    p = fs_new_poller(-1, failed);
+    p = fs_poller_new(-1, failed);
     if (p) pthread_setspecific(poller_key, p);
     return p;
 }

@@ -75,10 +75,10 @@ static int is_python(void) {
 void ip_read_settings(void) {
     const char *text = getenv("FASTSOCK_RUN_SETTINGS"), *file = getenv("FASTSOCK_RUN_LIBRARY_STATS");
     if (!text || !number(text, "enabled") || is_python()) return;
-    struct fs_terms terms = {
+    struct fs_upgrade_config config = {
         .window = (int)number(text, "window"),
         .chunk = (int)number(text, "chunk_size"),
-        .manner = {.ack_threshold = (uint32_t)number(text, "ack_threshold"), .combine_limit = (uint32_t)number(text, "combine_limit"),
+        .flow = {.ack_threshold = (uint32_t)number(text, "ack_threshold"), .combine_limit = (uint32_t)number(text, "combine_limit"),
                    .combine_when_full = (int)number(text, "combine_when_full")},
         .memory_cap = number(text, "memory_cap"),
         .patience = number(text, "patience_ms") * 1000000,
@@ -91,9 +91,9 @@ void ip_read_settings(void) {
     limits.ports_excluded = ports(text, "ports_excluded", &limits.ports_excluded_count);
     limits.addresses_allowed = networks(text, "addresses_allowed", &limits.addresses_allowed_count);
     limits.addresses_excluded = networks(text, "addresses_excluded", &limits.addresses_excluded_count);
-    fs_put_terms(&terms);
-    fs_put_limits(&limits);
-    fs_poll_ns = number(text, "poll_us") * 1000;
+    fs_set_upgrade_config(&config);
+    fs_set_limits(&limits);
+    fs_spin_ns = number(text, "poll_us") * 1000;
     ip_settings = (struct ip_settings){
         .move_after = number(text, "move_after"), .meeting_ns = number(text, "meeting_ms") * 1000000, .enabled = 1};
     if (file && strlen(file) < sizeof statistics) { /* "number of the process:file" */
@@ -108,7 +108,7 @@ void ip_read_settings(void) {
 static struct fs_counters sum;
 
 static void add(struct ip_socket *s) {
-    if (s->opened) fs_add_counters(&sum, &s->c.vi.count, 0);
+    if (s->opened) fs_add_counters(&sum, &s->c.ring.count, 0);
 }
 
 static uint64_t of(const fs_word64 *counter) { return fs_load_relaxed((fs_word64 *)counter); }
@@ -124,11 +124,11 @@ void ip_write_statistics(void) {
     fs_add_counters(&sum, &fs_poller_totals, 0);
     ip_each_socket(add);
     ip_unlock();
-    for (int i = 1; i < FS_REASONS; i++) tcp += fs_paths.by_reason[i];
-    fprintf(f, "{\"connections_ring\": %lld, \"connections_tcp\": %lld, \"fallback_reasons\": {", (long long)fs_paths.ring, (long long)tcp);
+    for (int i = 1; i < FS_REASONS; i++) tcp += fs_path_counts.by_reason[i];
+    fprintf(f, "{\"connections_ring\": %lld, \"connections_tcp\": %lld, \"fallback_reasons\": {", (long long)fs_path_counts.ring, (long long)tcp);
     for (int i = 1, n = 0; i < FS_REASONS; i++)
-        if (fs_paths.by_reason[i] > 0)
-            fprintf(f, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_paths.by_reason[i]);
+        if (fs_path_counts.by_reason[i] > 0)
+            fprintf(f, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_path_counts.by_reason[i]);
     fprintf(f, "}");
 #define FS_FIELD(name) fprintf(f, ", \"" #name "\": %llu", (unsigned long long)of(&sum.name));
     FS_COUNTERS(FS_FIELD)

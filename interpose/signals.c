@@ -66,7 +66,7 @@ void ip_run_handlers(void) {
         sigset_t again;
         sigemptyset(&again);
         ip_thread.pending = 0;
-        fs_in_order();
+        fs_compiler_barrier();
         uint64_t which = put_off.which;
         put_off.which = 0;
         for (int number = 1; number < SIGNALS; number++) {
@@ -85,14 +85,14 @@ int ip_open_window(void) {
     uint32_t ran = ip_thread.ran;
     closed_busy = ip_thread.busy;
     ip_thread.busy = 0;
-    fs_in_order();
+    fs_compiler_barrier();
     if (!ip_unlikely(ip_thread.pending)) return 0;
     ip_run_handlers();
     return ip_thread.ran != ran;
 }
 
 void ip_close_window(void) {
-    fs_in_order();
+    fs_compiler_barrier();
     ip_thread.busy = closed_busy;
 }
 
@@ -144,7 +144,7 @@ int sigaction(int number, const struct sigaction *how, struct sigaction *before)
     sigset_t all, mask;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &mask);
-    while (!fs_swap_if32(&changing, 0, 1)) sched_yield();
+    while (!fs_cas32(&changing, 0, 1)) sched_yield();
     uint64_t function = fs_load_relaxed(&h->function);
     uint32_t flags = fs_load_relaxed(&h->flags);
     if (how) {

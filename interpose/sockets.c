@@ -96,9 +96,9 @@ int shutdown(int fd, int how) {
     if (!s) return real.shutdown(fd, how);
     int stood = 0;
     if (how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR)
-        while ((stood = fs_shut(&s->c, how != SHUT_WR, how != SHUT_RD)) == -EINTR) {}
+        while ((stood = fs_conn_shutdown(&s->c, how != SHUT_WR, how != SHUT_RD)) == -EINTR) {}
     int failed = real.shutdown(fd, how), error = errno;
-    fs_wake_own(&s->c);
+    fs_wake_local(&s->c);
     ip_end(s, &call);
     if (failed && error == ENOTCONN && stood) return 0; /* the peer has heard of it in the ring, and was faster */
     errno = error;

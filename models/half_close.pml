@@ -74,7 +74,7 @@ inline kernel_send() {
     fi
 }
 
-/* fs_ring with EXPOSED, fs_count_ring */
+/* fs_notify_receiver with EXPOSED, fs_count_ring */
 inline ring_doorbell() {
     if
     :: atomic { rung - heard < EDGES && !server_reset -> rung++ }; atomic { kernel_send() }
@@ -221,7 +221,7 @@ active proctype server_reader() {
     } unless { server_dead }
 }
 
-/* quiet of a client that has drained its ring: fs_hush counts, swallow takes what has come */
+/* quiet of a client that has drained its ring: fs_doorbell_bytes_to_drain counts, swallow takes what has come */
 inline quiet() {
     count = rung - heard;
     atomic {

@@ -51,7 +51,7 @@ inline release() {
     atomic { assert(releases == 0); assert(goodbyes == 1); assert(inside == 0 && !keeping); releases++ }
 }
 
-/* fs_begin */
+/* fs_call_enter */
 inline begin() {
     step {
         look;
@@ -63,7 +63,7 @@ inline begin() {
     }
 }
 
-/* fs_end_call: `tells` that it is the last, `leaves` that the memory is to be given back. */
+/* fs_call_exit: `tells` that it is the last, `leaves` that the memory is to be given back. */
 inline take_out() {
     step {
         look;
@@ -140,13 +140,13 @@ proctype caller() {
     od
 }
 
-/* close_here: fs_note_finished_alone, else a spare descriptor and fs_note_finishing. The program does so once. */
+/* close_here: fs_note_ended_alone, else a spare descriptor and fs_note_closing. The program does so once. */
 proctype closer() {
     DECLARE;
     begin();
     if
     :: ok ->
-        step {                            /* fs_note_finished_alone */
+        step {                            /* fs_note_ended_alone */
             look;
             ok = (!was_finished && was_calls == 1);
             if
@@ -158,7 +158,7 @@ proctype closer() {
         :: ok -> atomic { assert(inside == 1) }; say_goodbye()
         :: else ->
             spare = true;
-            step {                        /* fs_note_finishing */
+            step {                        /* fs_note_closing */
                 look;
                 atomic { ok = !was_finished; change(was_calls, true, was_finished, was_kept) }
             };
@@ -172,7 +172,7 @@ proctype closer() {
     fi
 }
 
-/* end_here: fs_note_finished, whoever is inside. */
+/* end_here: fs_note_ended, whoever is inside. */
 proctype ender() {
     DECLARE;
     begin();
@@ -190,7 +190,7 @@ proctype ender() {
     fi
 }
 
-/* A loop's transport: fs_note_kept, fs_note_loose. */
+/* A loop's transport: fs_pin, fs_unpin. */
 proctype keeper() {
     DECLARE;
     step {

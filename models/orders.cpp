@@ -5,11 +5,11 @@
  * sequentially consistent load sees all that was sequentially consistent and earlier in the execution. So
  * nothing is shown of weaker orders of the bell itself. What the kernel does to a futex's queue, to an eventfd and to a socket is done under a lock of its own, as there.
  *
- *     bell     a sleeper and a poster: core/ring/doorbell.h, core/waiter/bell.c. (Credits are the same: acked, credit_wait, credit_bell.)
- *     told     a sleeper and the connection thread: core/waiter/lifelines.c, core/connection/wait.c
- *     watched  a sleeper and who ends the watch: fs_end_watching, fs_is_watched
- *     set      the owner of an event set and a process that posts: core/waiter/set.c, fs_hint in set.h
- *     over     the owner gives a page up, and a process posts there: fs_retire_page, fs_tell_set
+ *     bell     a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (Credits are the same: acked, credit_wait, credit_bell.)
+ *     told     a sleeper and the connection thread: core/events/tcp_watch.c, core/conn/wait.c
+ *     watched  a sleeper and who ends the watch: fs_watch_stop, fs_is_watched
+ *     set      the owner of an event set and a process that posts: core/events/event_set.c, fs_mark_ready in set.h
+ *     over     the owner gives a page up, and a process posts there: fs_retire_page, fs_remote_set_notify
  *
  * Built by models/run, with -DTEST=bell. Negative controls (-D), each a step that is weaker, or at another place, than in the core:
  *     bell     COMMIT=release, LOOK=acquire, ARM=acq_rel, READY=acquire: of the two writes and two looks any one;
@@ -24,28 +24,28 @@
 #define COMMIT seq_cst /* fs_post: the commit word */
 #endif
 #ifndef LOOK
-#define LOOK seq_cst /* fs_peer_doorbell; fs_hint: asleep; fs_tell_set: over */
+#define LOOK seq_cst /* fs_peer_doorbell; fs_mark_ready: asleep; fs_remote_set_notify: over */
 #endif
 #ifndef ARM
 #define ARM seq_cst /* fs_arm_receiver: ASLEEP */
 #endif
 #ifndef READY
-#define READY seq_cst /* fs_waiting; is_hinted, take_hints */
+#define READY seq_cst /* fs_has_descriptor; is_hinted, take_hints */
 #endif
 #ifndef HEAR
-#define HEAR seq_cst /* fs_hear_bell */
+#define HEAR seq_cst /* fs_futex_load */
 #endif
 #ifndef RING
-#define RING seq_cst /* fs_ring_bell */
+#define RING seq_cst /* fs_futex_wake */
 #endif
 #ifndef SLEEPERS
-#define SLEEPERS seq_cst /* wake, of lifelines.c */
+#define SLEEPERS seq_cst /* wake, of tcp_watch.c */
 #endif
 #ifndef SUMMARY
-#define SUMMARY seq_cst /* fs_hint: the last bit */
+#define SUMMARY seq_cst /* fs_mark_ready: the last bit */
 #endif
 #ifndef ASLEEP
-#define ASLEEP seq_cst /* fs_fall_asleep */
+#define ASLEEP seq_cst /* fs_prepare_sleep */
 #endif
 #ifndef OVER
 #define OVER seq_cst /* fs_retire_page */
@@ -57,30 +57,30 @@ typedef rl::atomic<unsigned> word;
 
 /* A word that one thread sleeps on, and the kernel's queue of it. */
 struct futex {
-    word bell;
+    word futex;
     rl::mutex queue;
     bool sleeps;
     void begin() {
-        bell.store(0, rl::mo_relaxed, $);
+        futex.store(0, rl::mo_relaxed, $);
         sleeps = false;
     }
-    unsigned hear() { return bell.load(ORDER(HEAR), $); }
+    unsigned hear() { return futex.load(ORDER(HEAR), $); }
     bool sleep_on(unsigned heard) { /* FUTEX_WAIT. Whether it would sleep */
         queue.lock($);
-        bool same = bell.load(rl::mo_relaxed, $) == heard;
+        bool same = futex.load(rl::mo_relaxed, $) == heard;
         if (same) sleeps = true;
         queue.unlock($);
         return same;
     }
     void ring() {
-        bell.fetch_add(1, ORDER(RING), $);
+        futex.fetch_add(1, ORDER(RING), $);
         queue.lock($); /* FUTEX_WAKE */
         sleeps = false;
         queue.unlock($);
     }
 };
 
-struct bell : rl::test_suite<bell, 2> {
+struct futex : rl::test_suite<futex, 2> {
     futex f;
     word commit, doorbell;
     rl::var<unsigned> payload;
@@ -91,7 +91,7 @@ struct bell : rl::test_suite<bell, 2> {
         payload($) = 0;
     }
     void thread(unsigned me) {
-        if (me == 0) { /* fs_post, fs_wakes_receiver */
+        if (me == 0) { /* fs_post, fs_claim_receiver_wakeups */
             payload($) = 1;
             commit.store(1, ORDER(COMMIT), $);
             if (doorbell.load(ORDER(LOOK), $) & 1)
@@ -124,7 +124,7 @@ struct told : rl::test_suite<told, 2> {
         over = false;
     }
     void thread(unsigned me) {
-        if (me == 0) { /* the lifeline ends; fs_note_event: tell */
+        if (me == 0) { /* the lifeline ends; fs_watch_event: tell */
             kernel.lock($);
             over = true;
             kernel.unlock($);
@@ -137,7 +137,7 @@ struct told : rl::test_suite<told, 2> {
 #endif
             return;
         }
-        unsigned looked = count.load(rl::mo_seq_cst, $); /* fs_take_stream */
+        unsigned looked = count.load(rl::mo_seq_cst, $); /* fs_recv_locked */
         kernel.lock($);
         bool ended = over;
         kernel.unlock($);
@@ -164,7 +164,7 @@ struct watched : rl::test_suite<watched, 2> {
         sleepers.store(0, rl::mo_relaxed, $);
     }
     void thread(unsigned me) {
-        if (me == 0) { /* fs_end_watching */
+        if (me == 0) { /* fs_watch_stop */
 #ifndef PRESENT_BEHIND
             present.store(0, rl::mo_seq_cst, $);
 #endif
@@ -199,7 +199,7 @@ struct set : rl::test_suite<set, 2> {
         rung = sleeps = false;
         taken = 0;
     }
-    void hint(unsigned place) { /* fs_hint */
+    void hint(unsigned place) { /* fs_mark_ready */
 #ifndef SUMMARY_FIRST
         ready.fetch_or(1u << place, rl::mo_seq_cst, $);
 #endif
@@ -224,7 +224,7 @@ struct set : rl::test_suite<set, 2> {
             return;
         }
         take();
-        asleep.store(1, ORDER(ASLEEP), $); /* fs_fall_asleep */
+        asleep.store(1, ORDER(ASLEEP), $); /* fs_prepare_sleep */
         if (summary.load(ORDER(READY), $)) {
             asleep.store(0, rl::mo_seq_cst, $);
             take();
@@ -253,7 +253,7 @@ struct over : rl::test_suite<over, 2> {
         told_otherwise = false;
     }
     void thread(unsigned me) {
-        if (me == 0) { /* fs_tell_set */
+        if (me == 0) { /* fs_remote_set_notify */
             ready.fetch_or(1, rl::mo_seq_cst, $);
             summary.fetch_or(1, ORDER(SUMMARY), $);
             told_otherwise = gone.load(ORDER(LOOK), $) != 0;

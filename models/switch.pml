@@ -85,12 +85,12 @@ active proctype sender() {
                 :: moved && len(ring) < WINDOW ->
                     rings = exposed;
                     if
-                    :: rings -> ringing = true            /* fs_begin_ringing */
+                    :: rings -> ringing = true            /* fs_begin_notify */
                     :: else
                     fi;
                     atomic { ring!next; handed = next; next++ }       /* fs_post */
                     if
-                    :: exposed && rung - heard < EDGES -> /* fs_ring, fs_count_ring: counted, then sent */
+                    :: exposed && rung - heard < EDGES -> /* fs_notify_receiver, fs_count_ring: counted, then sent */
 #ifndef COUNT_AFTER_RINGING
                         rung++;
 #endif
@@ -105,7 +105,7 @@ active proctype sender() {
                     :: else
                     fi;
                     if
-                    :: rings -> ringing = false           /* fs_end_ringing */
+                    :: rings -> ringing = false           /* fs_end_notify */
                     :: else
                     fi
                 :: else
@@ -135,7 +135,7 @@ inline swallow() {
 
 #define readable (len(ring) > 0 || fin)
 
-/* take_doorbell_bytes and fs_hush. A sender that is in the middle of it is waited for, but not for ever. */
+/* take_doorbell_bytes and fs_doorbell_bytes_to_drain. A sender that is in the middle of it is waited for, but not for ever. */
 inline quiet() {
     if
     :: !ringing
@@ -242,14 +242,14 @@ active proctype receiver() {
         :: !over && !waits && moved ->
             /* take_stream */
             if
-            :: atomic { len(ring) > 0 -> ring?b; deliver(b) }     /* fs_take */
+            :: atomic { len(ring) > 0 -> ring?b; deliver(b) }     /* fs_ring_recv */
                 if
                 :: exposed && len(ring) == 0 -> quiet()
                 :: else
                 fi
             :: else ->
                 if
-                :: fin && len(ring) == 0 -> over = true   /* fs_end */
+                :: fin && len(ring) == 0 -> over = true   /* fs_stream_end */
                 :: else ->
                     /* look_at_lifeline, then look once more */
                     if

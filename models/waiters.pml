@@ -72,7 +72,7 @@ bool watched[HOMES], due[HOMES];          /* in the thread's epoll; it has an ev
 byte told[HOMES], looked[HOMES];
 byte sleepers[HOMES];                     /* recv_sleepers */
 bool joined[HOMES];                       /* fs_is_watched: the turn of the watcher that the connection has joined is the present one */
-bool no_watcher;                          /* in process 0: fs_end_watching */
+bool no_watcher;                          /* in process 0: fs_watch_stop */
 bool number_gone[HOMES];
 bool home_dead[HOMES];
 
@@ -86,7 +86,7 @@ bool closed[HOLDERS], dead[HOLDERS];
 #define turn_is_dead_ones (turn != NOBODY && dead[turn])
 #define something_for(it) (lifeline_over || number_gone[it] || (in_ring > 0 && !turn_is_dead_ones))
 
-/* fs_ring_bell: FUTEX_WAKE. */
+/* fs_futex_wake: FUTEX_WAKE. */
 inline wake() {
 #ifdef WAKE_ONE
     atomic {
@@ -111,7 +111,7 @@ inline ring_bell() {
 #endif
 }
 
-/* fs_join_watch: EPOLL_CTL_ADD */
+/* fs_watch_add: EPOLL_CTL_ADD */
 inline join_watch() {
     watched[home] = true;
     joined[home] = true;
@@ -148,7 +148,7 @@ inline take_turn() {
     fi
 }
 
-/* fs_is_watched, fs_join_watch */
+/* fs_is_watched, fs_watch_add */
 inline join() {
     if
     :: atomic { !joined[home] && !no_watcher -> join_watch() }
@@ -185,7 +185,7 @@ proctype sleeper(byte me) {
     bool over, ready, bounded;
     {
         do
-        ::  take_turn();                  /* fs_try_receive */
+        ::  take_turn();                  /* fs_try_recv */
             if
             :: number_gone[home] -> taker = NOBODY; break
             :: else
@@ -217,7 +217,7 @@ proctype sleeper(byte me) {
                 sleepers[home]++;
 #endif
 #ifndef BELL_AFTER_LOOK
-                rung[me] = false;         /* fs_hear_bell */
+                rung[me] = false;         /* fs_futex_load */
 #endif
 #ifdef BIT_AFTER_LOOK
                 ready = in_ring > 0;
@@ -274,7 +274,7 @@ proctype sleeper(byte me) {
 
 proctype poster(byte me) {
     {
-        /* fs_try_send: fs_take_turn_to_send; fs_mend_sending, which ends with fs_tell_peer */
+        /* fs_try_send: fs_lock_send_within; fs_recover_sending, which ends with fs_wake_peer_all */
         if
         :: atomic { turn == NOBODY -> turn = me }
         :: atomic { turn_is_dead_ones -> turn = me };
@@ -286,7 +286,7 @@ proctype poster(byte me) {
 #ifdef TOLD_OUTSIDE
         turn = NOBODY;
 #endif
-        if                                /* fs_peer_doorbell, fs_wakes_receiver */
+        if                                /* fs_peer_doorbell, fs_claim_receiver_wakeups */
         :: atomic { asleep -> asleep = false }; ring_bell()
         :: else
         fi;
@@ -303,7 +303,7 @@ proctype poster(byte me) {
 #endif
 }
 
-/* connection_thread of thread.c; fs_note_event, tell */
+/* connection_thread of control_thread.c; fs_watch_event, tell */
 proctype connection_thread(byte me) {
 end:
     {
@@ -329,9 +329,9 @@ end_idle:
 
 #ifdef CLOSE
 active proctype closer() {
-    atomic { taker == NOBODY -> number_gone[0] = true; joined[0] = false; watched[0] = false; due[0] = false };       /* fs_point_to */
+    atomic { taker == NOBODY -> number_gone[0] = true; joined[0] = false; watched[0] = false; due[0] = false };       /* fs_set_fd */
 #ifndef CLOSE_UNCOUNTED
-    told[0]++;                            /* fs_wake_own */
+    told[0]++;                            /* fs_wake_local */
 #endif
     ring_bell()
 }
@@ -355,7 +355,7 @@ proctype loser() {
     ring_bell();
     atomic { no_watcher = true; joined[0] = false };
 #else
-    atomic { no_watcher = true; joined[0] = false };        /* fs_end_watching */
+    atomic { no_watcher = true; joined[0] = false };        /* fs_watch_stop */
 #ifndef QUIET_LOSS
     told[0]++;
     if
@@ -365,7 +365,7 @@ proctype loser() {
 #endif
 #endif
     if
-    :: no_watcher = false                 /* fs_begin_watching */
+    :: no_watcher = false                 /* fs_watch_start */
     :: true
     fi
 }

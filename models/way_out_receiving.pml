@@ -23,7 +23,7 @@ inline swallow(j) {
     od
 }
 
-/* fs_hush and swallow */
+/* fs_doorbell_bytes_to_drain and swallow */
 inline quiet(j) {
     count = rung[1 - j];
     if

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from hostile import Peer
+    from harness.hostile_peer import Peer
 
 pytest.register_assert_rewrite("pairs", "aio.kit", "differential.processes", "processes")
 
-from crowd import PATHS  # noqa: E402 - after its registration
-from pairs import KINDS, Pair, deadline, make_pair, until  # noqa: E402 - after its registration
+from harness.pairs import KINDS, Pair, deadline, make_pair, until  # noqa: E402 - after its registration
+from harness.scale import PATHS  # noqa: E402 - after its registration
 from tiers import SECOND_TIER  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else the programs under test would not hear it either
 
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 failures: dict[str, str] = {}
 """The tests that failed in this run, with their tracebacks."""
 
@@ -127,7 +127,7 @@ def publishes(request: pytest.FixtureRequest) -> bool:
 def peer(publishes: bool, caplog: pytest.LogCaptureFixture) -> Iterator["Peer"]:
     """A hostile peer of a connection with both directions on the ring: the victim has sent descriptor 0, and has taken
     ours. Nothing is left of it afterwards."""
-    from hostile import holdings, holdings_at_rest, on_ring
+    from harness.hostile_peer import holdings, holdings_at_rest, on_ring
 
     caplog.set_level("INFO", "fastsock")
     with make_pair("ring"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 NATIVE = ("core/*", "fastsock/_native/*", "interpose/*", "setup.py")
 PRODUCT = (*NATIVE, "fastsock/*", "pyproject.toml")
-STDLIB = ("python", "-m", "tests.stdlib")
+STDLIB = ("python", "-m", "tests.third_party.stdlib")
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,20 @@ PARTS = {
     ),
     "fuzz": Part(
         "whatever a peer can say, from a seed",
-        (*PRODUCT, "tests/fuzz/*"),
-        runs=("tests/fuzz/run", "--seconds", "120"),
+        (*PRODUCT, "tests/hostile/fuzz/*"),
+        runs=("tests/hostile/fuzz/run", "--seconds", "120"),
         seconds=160,
     ),
-    "fuzzer": Part("the ring's fuzzer finds seeded faults", ("core/*",), tests=("tests/fuzz",)),
+    "fuzzer": Part("the ring's fuzzer finds seeded faults", ("core/*",), tests=("tests/hostile/fuzz",)),
     "failures": Part(
         "each place of the core that asks the system fails once",
         ("core/*", "tests/native/*"),
-        tests=("tests/test_sites.py",),
+        tests=("tests/native/test_syscall_failures.py",),
         seconds=100,
     ),
     "arm64": Part(
         "the native part compiled for arm64, and run under qemu",
-        (*NATIVE, "tests/native/*", "tests/fuzz/*"),
+        (*NATIVE, "tests/native/*", "tests/hostile/fuzz/*"),
         runs=("tests/native/run-arm64", "3"),
         tools=(
             "gcc-aarch64-linux-gnu:/usr/bin/aarch64-linux-gnu-gcc",
@@ -89,44 +89,44 @@ PARTS = {
     ),
     "stdlib": Part(
         "CPython's own suites whole, plain against patched",
-        (*PRODUCT, "tests/stdlib/*"),
+        (*PRODUCT, "tests/third_party/stdlib/*"),
         runs=(*STDLIB, "--suite", "test_[b-l]*", "test_[n-z]*", "test_asyncore", "--mode", "normal", "eager"),
         seconds=600,
     ),
     "asyncio": Part(
         "CPython's asyncio suite whole, plain against patched",
-        (*PRODUCT, "tests/stdlib/*"),
+        (*PRODUCT, "tests/third_party/stdlib/*"),
         runs=(*STDLIB, "--suite", "test_asyncio", "--mode", "eager"),
         seconds=600,
     ),
     "processes": Part(
         "CPython's multiprocessing suites whole, plain against patched",
-        (*PRODUCT, "tests/stdlib/*"),
+        (*PRODUCT, "tests/third_party/stdlib/*"),
         runs=(*STDLIB, "--suite", "test_multiprocessing*", "--mode", "eager"),
         seconds=500,
     ),
     "calls": Part(
         "calls that something else comes between: every combination, any sequence, every reason to stop early",
         PRODUCT,
-        tests=("tests/calls_in_progress", "tests/differential/test_partial_calls.py"),
+        tests=("tests/conformance/blocked_calls", "tests/conformance/blocking/test_partial_calls.py"),
         seconds=400,
     ),
     "crowds": Part(
         "many processes, many connections, and processes that are stopped or killed at each step",
-        (*PRODUCT, "tests/crowd.py"),
+        (*PRODUCT, "tests/harness/scale.py"),
         tests=(
-            "tests/test_crowds.py",
-            "tests/test_crowd_beside_hostile.py",
-            "tests/test_crowd_holders.py",
-            "tests/test_crowd_short.py",
-            "tests/test_crowd_stops.py",
+            "tests/scale/test_many_connections.py",
+            "tests/scale/test_beside_hostile.py",
+            "tests/scale/test_holders.py",
+            "tests/scale/test_short_sessions.py",
+            "tests/scale/test_stopped_processes.py",
         ),
         seconds=200,
     ),
     "chaos": Part(
         "ordinary programs whose processes are killed, stopped and starved, from a seed",
-        (*PRODUCT, "tests/chaos/*"),
-        runs=("python", "-m", "tests.chaos", "--seconds", "300"),
+        (*PRODUCT, "tests/soak/*"),
+        runs=("python", "-m", "tests.soak", "--seconds", "300"),
         seconds=310,
     ),
     "wheels": Part(
@@ -136,12 +136,12 @@ PARTS = {
         seconds=120,
     ),
     "papers": Part(
-        "the papers' figures at their smallest sizes", ("papers/*", *PRODUCT), tests=("tests/experiments",), seconds=160
+        "the papers' figures at their smallest sizes", ("research/*", *PRODUCT), tests=("tests/research",), seconds=160
     ),
     "programs": Part(
         "recipes, and other people's servers, clients and frameworks",
         (*PRODUCT, "docs/recipes.md"),
-        tests=("tests/programs", "tests/test_recipes.py", "tests/test_snippets.py"),
+        tests=("tests/third_party/programs", "tests/project/test_recipes.py", "tests/project/test_snippets.py"),
         tools=("curl", "redis-server"),
         seconds=200,
     ),
@@ -149,10 +149,10 @@ PARTS = {
         "the benchmarks run, and tell what they should",
         ("bench/*", *PRODUCT),
         tests=(
-            "tests/test_demo.py",
-            "tests/test_instructions.py",
-            "tests/test_pictures.py",
-            "tests/test_program_bench.py",
+            "tests/project/test_demo.py",
+            "tests/project/test_instructions.py",
+            "tests/project/test_pictures.py",
+            "tests/project/test_program_bench.py",
         ),
         tools=("valgrind", "redis-server"),
         seconds=150,

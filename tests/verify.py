@@ -21,7 +21,7 @@ from pathlib import Path
 
 from .tiers import PARTS, Part
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build/verify"
 LIMIT = 20 * 60
 """Seconds that a part may take."""

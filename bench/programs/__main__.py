@@ -41,9 +41,7 @@ BOTH = {"free": (FREE,), "apart": (APART,), "both": (FREE, APART)}
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     usual = Plan()
     parser = argparse.ArgumentParser(prog="python -m bench.programs", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="rows, or patterns such as 'dask-*' (default: all)"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="rows, or patterns such as 'dask-*' (default: all)")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and do nothing")
     parser.add_argument(
         "--quick", action="store_true", help="a few short slices: shows that it works, not how fast it is"

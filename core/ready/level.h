@@ -1,10 +1,10 @@
 /* What a connection is ready for now, in memory and in the kernel. */
-#ifndef FASTSOCK_READY_LEVEL_H
-#define FASTSOCK_READY_LEVEL_H
+#ifndef FASTSOCK_LEVEL_H
+#define FASTSOCK_LEVEL_H
 
-#include "connection/connection.h"
+#include "conn/connection.h"
 
-/* A look at one connection, from inside a call (fs_begin) and without a lock. */
+/* A look at one connection, from inside a call (fs_call_enter) and without a lock. */
 struct fs_level {
     struct fs_connection *c;
     uint32_t wanted; /* events of epoll, without flags */
@@ -17,15 +17,15 @@ struct fs_level {
 
 /* Looks. The answer is the kernel's as it would be if the bytes had gone through it. Takes turns where a look at the ring does not
  * decide it, and waits some 20 ms for one at most. */
-void fs_look_at_level(struct fs_level *l);
+void fs_level_read(struct fs_level *l);
 
 /* The same without a turn and without a call of the kernel's: 1: the connection is ready to be received from, and nothing else is wanted.
- * -1: nothing is there. 0: fs_look_at_level has to say. */
-int fs_glance(struct fs_connection *c, uint32_t wanted);
+ * -1: nothing is there. 0: fs_level_read has to say. */
+int fs_level_peek(struct fs_connection *c, uint32_t wanted);
 
 /* Says that an event set is to be told of what comes, and of room if a send would find none. Before the look at the level, so that what comes
  * behind that look is told. True if it is not armed, or something is there that a look need not find yet: look again soon. `*late`: the death
  * of the peer may be no event: look again every half second. */
-int fs_arm_level(struct fs_level *l, int *late);
+int fs_level_arm(struct fs_level *l, int *late);
 
 #endif

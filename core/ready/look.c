@@ -10,9 +10,9 @@
  * Responsible for: what a wait tells of members. Never: waits, or decides whether to. */
 #include "ready/look.h"
 
-#include "channel/sets.h"
-#include "connection/ready.h"
-#include "connection/state.h"
+#include "control/page_offers.h"
+#include "conn/readiness.h"
+#include "conn/state.h"
 #include "ready/common.h"
 #include "ready/level.h"
 
@@ -41,24 +41,24 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
     struct fs_member *m = p->first;
     uint32_t wanted = m->events & ~(uint32_t)FS_FLAGS;
     int edges = (m->events & EPOLLET) != 0, arms = edges || purpose != FS_TELL;
-    fs_cool_member(m);
+    fs_member_deactivate(m);
     struct fs_connection *c = m->it ? fs_load_relaxed(&m->it->c) : NULL;
     if (!m->enabled || !c) return 0; /* (the change that enables it puts it back) */
     if (!arms && !m->asks && fs_is_attached(c)) {
-        int glance = fs_glance(c, wanted);
+        int glance = fs_level_peek(c, wanted);
         if (glance > 0) {
-            p->processor = fs_load_relaxed(&c->vi.rx->processor);
+            p->processor = fs_load_relaxed(&c->ring.rx->processor);
             tell(m, told, wanted & FS_IN, now);
         }
         arms = glance < 0 && now - m->last_told > COOL;
         if (glance && !arms) {
-            if (m->enabled) fs_heat_member(m, 0);
+            if (m->enabled) fs_member_activate(m, 0);
             return 0;
         }
     }
-    if (!fs_begin(c, &claim->call)) return 0;
-    if (arms && m->seated == FS_OWN_SET && fs_is_attached(c)) fs_seat(p->set, c);
-    if (arms && m->seated == FS_COMMON_SET && fs_is_attached(c)) fs_say_common_seat(c);
+    if (!fs_call_enter(c, &claim->call)) return 0;
+    if (arms && m->seated == FS_OWN_SET && fs_is_attached(c)) fs_set_register(p->set, c);
+    if (arms && m->seated == FS_COMMON_SET && fs_is_attached(c)) fs_common_slot_publish(c);
     claim->m = m;
     claim->level = (struct fs_level){.c = c, .wanted = wanted, .asks = m->asks};
     claim->events = m->events;
@@ -74,13 +74,13 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
 /* Without the lock. */
 static void look(struct claim *claim) {
     struct fs_level *l = &claim->level;
-    claim->there = claim->arms ? fs_arm_level(l, &claim->late) : 0;
+    claim->there = claim->arms ? fs_level_arm(l, &claim->late) : 0;
     if (claim->arms && fs_is_shared(l->c)) claim->late = FS_SHARED;
-    fs_look_at_level(l);
-    claim->processor = fs_is_attached(l->c) ? fs_load_relaxed(&l->c->vi.rx->processor) : 0;
+    fs_level_read(l);
+    claim->processor = fs_is_attached(l->c) ? fs_load_relaxed(&l->c->ring.rx->processor) : 0;
     /* (Told until it is drained: the peer need not tell of more.) */
     if (claim->arms && l->found & FS_IN && !(claim->events & EPOLLET) && fs_is_attached(l->c))
-        fs_disarm_receiver(&l->c->vi, FS_SET_ASLEEP);
+        fs_disarm_receiver(&l->c->ring, FS_SET_ASLEEP);
 }
 
 /* With the lock again. */
@@ -93,23 +93,23 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
     if (claim->level.no_room) fs_await_kernel_room(m);
     fs_note_late(m, claim->late);
     if (!m->enabled) return; /* another wait has told the single shot */
-    int news = !edges || claim->edge || (claim->full && found & FS_OUT_ROOM);
-    if (found && news && purpose != FS_ARM) {
+    int fd_change = !edges || claim->edge || (claim->full && found & FS_OUT_ROOM);
+    if (found && fd_change && purpose != FS_ARM) {
         tell(m, told, found, now);
         m->poller->processor = claim->processor;
-        if (!edges && m->enabled) fs_heat_member(m, 0);
+        if (!edges && m->enabled) fs_member_activate(m, 0);
         return;
     }
-    if (found && news) {
-        fs_heat_member(m, claim->edge);
+    if (found && fd_change) {
+        fs_member_activate(m, claim->edge);
         m->full |= claim->full;
         return;
     }
     if (edges) m->full |= claim->full && !(found & FS_OUT_ROOM);
-    if (edges ? claim->there && !found && claim->edge : !claim->arms || claim->there) fs_heat_member(m, claim->edge);
+    if (edges ? claim->there && !found && claim->edge : !claim->arms || claim->there) fs_member_activate(m, claim->edge);
 }
 
-void fs_look_at_members(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose) {
+void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose) {
     uint32_t left = p->hot;
     int64_t now = left ? fs_now() : 0;
     int room = purpose == FS_ARM ? INT32_MAX : told->max;
@@ -130,9 +130,9 @@ void fs_look_at_members(struct fs_poller *p, struct fs_told *told, enum fs_purpo
 /* Whether what the kernel tells of a parked member is an edge: not the FIN that the ring had before, and no doorbell byte. */
 static int is_news(struct fs_member *m, uint32_t events) {
     struct fs_connection *c = fs_load_relaxed(&m->it->c);
-    uint32_t news = EPOLLPRI | (FS_ENDINGS & ~m->endings) | (m->kernel_room ? (uint32_t)EPOLLOUT : 0);
-    if (!c || !fs_is_attached(c) || !fs_receives_on_ring(c)) news |= FS_IN;
-    return (events & news) != 0;
+    uint32_t fd_change = EPOLLPRI | (FS_ENDINGS & ~m->endings) | (m->kernel_room ? (uint32_t)EPOLLOUT : 0);
+    if (!c || !fs_is_attached(c) || !fs_receives_on_ring(c)) fd_change |= FS_IN;
+    return (events & fd_change) != 0;
 }
 
 void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
@@ -147,7 +147,7 @@ void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
         if (!m) continue; /* the event set's; or of a registration that has gone */
         if (m->parked) {
             m->asks = 1;
-            fs_heat_member(m, is_news(m, from[i].events));
+            fs_member_activate(m, is_news(m, from[i].events));
             told->changed = 1;
             continue;
         }

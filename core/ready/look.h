@@ -1,6 +1,6 @@
 /* One look at the members that may be ready. */
-#ifndef FASTSOCK_READY_LOOK_H
-#define FASTSOCK_READY_LOOK_H
+#ifndef FASTSOCK_LOOK_H
+#define FASTSOCK_LOOK_H
 
 #include "ready/poller.h"
 
@@ -21,7 +21,7 @@ enum fs_purpose {
 
 /* Looks at each member of the list once, or at as many as there is room for. With the poller's lock, which it lets go of. A member that
  * stays in the list behind FS_TELL_SLEEP has something that a look does not find yet. */
-void fs_look_at_members(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose);
+void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose);
 
 /* What the kernel has told, `count` events at the end of those told: sorted into the program's, which stay, and ours. With the lock. */
 void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count);

@@ -2,8 +2,8 @@
  *
  * Responsible for: registrations in the kernel, and who has the connection's seat in an event set. Never: looks at a connection's bytes, or
  * waits (wait.c). */
-#include "connection/seat.h"
-#include "connection/state.h"
+#include "conn/event_slot.h"
+#include "conn/state.h"
 #include "ready/common.h"
 
 /* ---- seats ------------------------------------------------------------------------------------------------------------------ */
@@ -15,10 +15,10 @@ static void chain(struct fs_pollable *it, struct fs_poller *p, struct fs_connect
         if (m->poller != p) continue;
         m->sibling = first;
         first = m;
-        m->seated = fs_load_relaxed(&it->home) == p ? FS_OWN_SET : it->common ? FS_COMMON_SET : FS_NO_SEAT;
-        fs_note_untold(m, it->attached && !m->seated);
+        m->seated = fs_load_relaxed(&it->home) == p ? FS_OWN_SET : it->common ? FS_COMMON_SET : FS_NO_SLOT;
+        fs_member_note_unreported(m, it->attached && !m->seated);
     }
-    if (fs_load_relaxed(&it->home) == p) fs_put_member(p->set, fs_seat_of(c), first);
+    if (fs_load_relaxed(&it->home) == p) fs_slot_put_member(p->set, fs_slot_of(c), first);
 }
 
 static void chain_all(struct fs_pollable *it, struct fs_connection *c) {
@@ -29,21 +29,21 @@ static void chain_all(struct fs_pollable *it, struct fs_connection *c) {
     }
 }
 
-void fs_drop_member(struct fs_member *m) {
+void fs_member_drop(struct fs_member *m) {
     struct fs_poller *p = m->poller;
     struct fs_pollable *it = m->it;
-    fs_free_member(m);
+    fs_member_free(m);
     if (it && fs_load_relaxed(&it->home) == p) chain(it, p, fs_load_relaxed(&it->c));
 }
 
 static void leave_seat(struct fs_pollable *it, struct fs_connection *c) {
     struct fs_poller *home = fs_load_relaxed(&it->home);
-    if (it->common) fs_leave_common_seat(c);
+    if (it->common) fs_common_slot_free(c);
     it->common = 0;
     if (!home) return;
     fs_lock_poller(home);
     fs_store_relaxed(&it->home, NULL);
-    fs_leave_seat(c, home->set);
+    fs_slot_free(c, home->set);
     chain(it, home, c);
     fs_unlock_poller(home);
 }
@@ -56,14 +56,14 @@ static int take_seat(struct fs_pollable *it, struct fs_poller *p, struct fs_conn
         failed = fs_join_common(m->poller);
         fs_unlock_poller(m->poller);
     }
-    if (!p && !failed) failed = fs_take_common_seat(it, c);
+    if (!p && !failed) failed = fs_common_slot_alloc(it, c);
     if (!p) {
         it->common = !failed;
         return failed;
     }
     fs_lock_poller(p);
-    struct fs_set *set = fs_set_of_poller(p, &failed);
-    if (set) failed = fs_take_seat(c, set);
+    struct fs_event_set *set = fs_set_of_poller(p, &failed);
+    if (set) failed = fs_slot_alloc(c, set);
     if (!failed) fs_store_relaxed(&it->home, p);
     fs_unlock_poller(p);
     return failed;
@@ -90,7 +90,7 @@ static struct fs_poller *who_waits(struct fs_pollable *it, int *several, int *al
     return one;
 }
 
-int fs_seat_pollable(struct fs_pollable *it) {
+int fs_pollable_register(struct fs_pollable *it) {
     struct fs_connection *c = fs_load_relaxed(&it->c);
     int several, alone, at_home, failed = 0;
     struct fs_poller *one = who_waits(it, &several, &alone, &at_home);
@@ -115,7 +115,7 @@ int fs_seat_pollable(struct fs_pollable *it) {
 
 /* As epoll_ctl, with our data. 0 or -errno. */
 static int register_member(struct fs_member *m, int op) {
-    uint32_t events = m->parked ? (uint32_t)FS_PARKED | (m->kernel_room ? EPOLLOUT : 0u) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
+    uint32_t events = m->parked ? (uint32_t)FS_CACHED_REGIONS | (m->kernel_room ? EPOLLOUT : 0u) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
     struct epoll_event event = {.events = events, .data.u64 = fs_poller_data(m->slot, m->generation)};
     m->tag = (uint16_t)fs_poller_tag;
     if (m->poller->epoll < 0 || m->fd < 0) return 0;
@@ -136,17 +136,17 @@ void fs_await_kernel_room(struct fs_member *m) {
     register_member(m, EPOLL_CTL_MOD);
 }
 
-void fs_park_member(struct fs_member *m) {
-    fs_note_parked(m, 1);
+void fs_member_park(struct fs_member *m) {
+    fs_note_cached(m, 1);
     register_again(m); /* (a number that the program has closed behind us is told of no more) */
-    fs_heat_member(m, 1);
+    fs_member_activate(m, 1);
 }
 
 /* A member that a look finds disabled stays: a registration that tells of nothing at all cannot be made. */
 static void unpark_member(struct fs_member *m) {
     if (!m->parked || !m->enabled || m->fd < 0 || m->poller->epoll < 0) return;
-    fs_cool_member(m);
-    fs_note_parked(m, 0);
+    fs_member_deactivate(m);
+    fs_note_cached(m, 0);
     m->kernel_room = 0;
     register_again(m);
 }
@@ -160,19 +160,19 @@ static int pass(struct fs_poller *p, int op, int fd, const struct epoll_event *e
 
 /* A descriptor of the kernel's: only one whose data lie in our range is a member. */
 static int control_foreign(struct fs_poller *p, int op, int fd, const struct epoll_event *event) {
-    struct fs_member *m = p->foreign ? fs_find_member(p, NULL, fd) : NULL;
+    struct fs_member *m = p->foreign ? fs_member_find(p, NULL, fd) : NULL;
     int failed, clashes = op != EPOLL_CTL_DEL && fs_is_poller_data(event->data.u64);
     if (!clashes) {
         failed = pass(p, op, fd, event);
-        if (!failed && m) fs_free_member(m); /* (a new one of this number, or another one's by now) */
+        if (!failed && m) fs_member_free(m); /* (a new one of this number, or another one's by now) */
         return failed;
     }
-    struct fs_member *fresh = fs_new_member(p, NULL, fd, event->events, event->data.u64);
+    struct fs_member *fresh = fs_member_new(p, NULL, fd, event->events, event->data.u64);
     if (!fresh) return -ENOMEM;
     struct epoll_event ours = {.events = event->events, .data.u64 = fs_poller_data(fresh->slot, fresh->generation)};
     failed = pass(p, op, fd, &ours);
-    if (failed) fs_free_member(fresh);
-    else if (m) fs_free_member(m);
+    if (failed) fs_member_free(fresh);
+    else if (m) fs_member_free(m);
     return failed;
 }
 
@@ -184,15 +184,15 @@ static int is_bad(int op, const struct fs_member *m, uint32_t events) {
 }
 
 static int add(struct fs_poller *p, int op, int fd, struct fs_pollable *it, const struct epoll_event *event) {
-    struct fs_member *m = fs_new_member(p, it, fd, event->events, event->data.u64);
+    struct fs_member *m = fs_member_new(p, it, fd, event->events, event->data.u64);
     if (!m) return -ENOMEM;
-    fs_note_parked(m, it->attached);
+    fs_note_cached(m, it->attached);
     int failed = register_member(m, op);
     if (failed) {
-        fs_free_member(m);
+        fs_member_free(m);
         return failed;
     }
-    fs_heat_member(m, 1); /* (what there is in the kernel that tells) */
+    fs_member_activate(m, 1); /* (what there is in the kernel that tells) */
     fs_wake_waiters(p);
     return 0;
 }
@@ -206,18 +206,18 @@ static int change(struct fs_member *m, const struct epoll_event *event, int atta
     if (m->parked && !attached) unpark_member(m);
     else if (!m->parked) return register_again(m);
     m->version++;
-    fs_heat_member(m, 1);
+    fs_member_activate(m, 1);
     fs_wake_waiters(m->poller);
     return 0;
 }
 
 static int control(struct fs_poller *p, int op, int fd, struct fs_pollable *it, const struct epoll_event *event) {
-    struct fs_member *m = fs_find_member(p, it, fd);
+    struct fs_member *m = fs_member_find(p, it, fd);
     if (op != EPOLL_CTL_DEL && is_bad(op, m, event->events)) return -EINVAL;
     if (op == EPOLL_CTL_ADD && m) return -EEXIST;
     if (op == EPOLL_CTL_DEL) {
         int failed = pass(p, op, fd, event);
-        if (m && !failed) fs_drop_member(m);
+        if (m && !failed) fs_member_drop(m);
         return failed;
     }
     /* (One that was registered before its descriptor could become a connection is no member: it becomes one.) */
@@ -233,7 +233,7 @@ int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, c
     failed = it ? control(p, op, fd, it, event) : control_foreign(p, op, fd, event);
     fs_unlock_poller(p);
     if (it) {
-        if (it->attached && !failed && op != EPOLL_CTL_MOD) fs_seat_pollable(it);
+        if (it->attached && !failed && op != EPOLL_CTL_MOD) fs_pollable_register(it);
         pthread_mutex_unlock(&it->lock);
     }
     return failed;
@@ -253,7 +253,7 @@ int fs_poller_before_attach(struct fs_pollable *it) {
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next)
         if (m->fd < 0 && !m->parked) failed = -EBADF; /* its registration can no longer be changed */
     it->attached = !failed;
-    if (!failed && (failed = fs_seat_pollable(it)) < 0) it->attached = 0;
+    if (!failed && (failed = fs_pollable_register(it)) < 0) it->attached = 0;
     pthread_mutex_unlock(&it->lock);
     return failed;
 }
@@ -266,10 +266,10 @@ void fs_poller_after_attach(struct fs_pollable *it, int attached) {
     pthread_mutex_lock(&it->lock);
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
         fs_lock_poller(m->poller);
-        if (!m->parked) fs_park_member(m);
+        if (!m->parked) fs_member_park(m);
         fs_unlock_poller(m->poller);
     }
-    fs_seat_pollable(it);
+    fs_pollable_register(it);
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
         fs_lock_poller(m->poller);
         fs_wake_waiters(m->poller);
@@ -284,9 +284,9 @@ void fs_poller_after_leave(struct fs_pollable *it) {
     leave_seat(it, fs_load_relaxed(&it->c));
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
         fs_lock_poller(m->poller);
-        fs_note_untold(m, 0);
+        fs_member_note_unreported(m, 0);
         unpark_member(m);
-        if (m->parked) fs_heat_member(m, 1);
+        if (m->parked) fs_member_activate(m, 1);
         fs_wake_waiters(m->poller);
         fs_unlock_poller(m->poller);
     }
@@ -301,7 +301,7 @@ void fs_poller_sent_part(struct fs_pollable *it) {
         fs_lock_poller(m->poller);
         if (m->parked && m->events & EPOLLET && m->events & FS_OUT_ROOM) {
             m->full = 1;
-            fs_heat_member(m, 0);
+            fs_member_activate(m, 0);
             fs_wake_waiters(m->poller);
         }
         fs_unlock_poller(m->poller);
@@ -323,10 +323,10 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
              * of changes alone stays, and so does what a parent registered.) */
             int others = m->tag != fs_poller_tag || (m->parked && c && fs_is_shared(c));
             if (p->epoll >= 0 && m->fd == fd && !others) pass(p, EPOLL_CTL_DEL, fd, NULL);
-            fs_drop_member(m);
+            fs_member_drop(m);
         } else {
             m->kernel_room = 1; /* (what it is told of can be changed no more) */
-            if (c) fs_park_member(m);
+            if (c) fs_member_park(m);
             m->fd = -1;
         }
         fs_unlock_poller(p);
@@ -342,7 +342,7 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
 void fs_poller_forked(struct fs_poller *p) {
     fs_lock_poller(p);
     for (uint32_t i = 1; i < p->used && p->parked; i++)
-        if (p->slots[i]->in_use) fs_heat_member(p->slots[i], 0);
+        if (p->slots[i]->in_use) fs_member_activate(p->slots[i], 0);
     fs_wake_waiters(p);
     fs_unlock_poller(p);
 }
@@ -351,9 +351,9 @@ void fs_poller_expose(struct fs_poller *p) {
     int failed;
     fs_lock_poller(p);
     p->exposed = 1;
-    if (p->parked && fs_set_of_poller(p, &failed)) fs_rouse(p->set); /* the next wait arms */
+    if (p->parked && fs_set_of_poller(p, &failed)) fs_wake_owner(p->set); /* the next wait arms */
     fs_unlock_poller(p);
-    fs_leave_common_asleep();
+    fs_common_leave_asleep();
 }
 
 void fs_poller_after_fork(struct fs_poller *p) {
@@ -371,8 +371,8 @@ void fs_poller_after_fork(struct fs_poller *p) {
         if (!m->in_use || !m->it) continue;
         pthread_mutex_init(&m->it->lock, NULL);
         if (fs_load_relaxed(&m->it->home) == p) fs_store_relaxed(&m->it->home, NULL);
-        m->seated = FS_NO_SEAT;
+        m->seated = FS_NO_SLOT;
         m->it->common = 0;
-        fs_note_untold(m, m->it->attached);
+        fs_member_note_unreported(m, m->it->attached);
     }
 }

@@ -5,11 +5,11 @@
  * set is told (fs_poller_after_attach).
  *
  * Responsible for: what poll and select tell. Never: what a connection is ready for (level.c). */
-#include "channel/sets.h"
-#include "connection/ready.h"
-#include "connection/send.h"
-#include "connection/state.h"
-#include "connection/wait.h"
+#include "control/page_offers.h"
+#include "conn/readiness.h"
+#include "conn/send.h"
+#include "conn/state.h"
+#include "conn/wait.h"
 #include "ready/common.h"
 #include "ready/level.h"
 #include "ready/look.h"
@@ -44,17 +44,17 @@ static struct fs_connection *on_ring(const struct polling *w, nfds_t i) {
 static int join(struct fs_poller *p, struct fs_pollable *it, int fd) {
     int failed = 0, no_set;
     pthread_mutex_lock(&it->lock);
-    struct fs_member *m = fs_find_member(p, it, fd);
+    struct fs_member *m = fs_member_find(p, it, fd);
     if (!m) {
         fs_lock_poller(p);
-        m = fs_new_member(p, it, fd, 0, 0);
-        if (m) fs_note_parked(m, it->attached);
+        m = fs_member_new(p, it, fd, 0, 0);
+        if (m) fs_note_cached(m, it->attached);
         fs_set_of_poller(p, &no_set); /* (without one it looks now and then) */
         fs_unlock_poller(p);
         failed = m ? 0 : -ENOMEM;
     }
     /* (Without a seat it is looked at now and then.) */
-    if (m && it->attached && !m->seated) fs_seat_pollable(it);
+    if (m && it->attached && !m->seated) fs_pollable_register(it);
     pthread_mutex_unlock(&it->lock);
     return failed;
 }
@@ -63,7 +63,7 @@ static int join(struct fs_poller *p, struct fs_pollable *it, int fd) {
 static int look(struct polling *w, nfds_t i, struct fs_connection *c, int asked, short kernel) {
     struct pollfd *p = &w->fds[i];
     struct fs_level l = {.c = c, .wanted = (unsigned short)p->events, .told = 1, .kernel = asked ? (unsigned short)kernel : 0};
-    fs_look_at_level(&l);
+    fs_level_read(&l);
     p->revents = (short)l.found;
     return p->revents != 0;
 }
@@ -87,7 +87,7 @@ static int ask_kernel(struct polling *w, int64_t nanoseconds) {
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
         w->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
-        if (c && fs_hides_room(c)) w->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
+        if (c && fs_pollout_is_ours(c)) w->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
     }
     w->kernel[w->count] = (struct pollfd){p->set ? p->set->epoll : -1, POLLIN, 0};
     if (sleeps && fs_poller_host.before_sleep) interrupted = fs_poller_host.before_sleep();
@@ -118,25 +118,25 @@ static int arm_all(struct polling *w) {
         struct fs_level l = {.c = c, .wanted = (unsigned short)w->fds[i].events};
         if (!c) continue;
         fs_lock_poller(w->p);
-        if (fs_load_relaxed(&w->its[i]->home) == w->p) fs_seat(w->p->set, c); /* (that changes with this lock only) */
-        else if (w->p->common) fs_say_common_seat(c);
+        if (fs_load_relaxed(&w->its[i]->home) == w->p) fs_set_register(w->p->set, c); /* (that changes with this lock only) */
+        else if (w->p->common) fs_common_slot_publish(c);
         fs_unlock_poller(w->p);
-        there |= fs_arm_level(&l, &late);
+        there |= fs_level_arm(&l, &late);
         if (late && w->cap < 0) w->cap = LATE;
         if (fs_is_shared(c)) w->cap = UNTOLD;
     }
     fs_lock_poller(w->p);
     if (w->p->untold) w->cap = UNTOLD;
-    there |= w->p->set && fs_fall_asleep(w->p->set);
+    there |= w->p->set && fs_prepare_sleep(w->p->set);
     w->common = w->p->common;
     fs_unlock_poller(w->p);
-    if (w->common) fs_sleep_on_common();
+    if (w->common) fs_common_sleep();
     return there;
 }
 
 static void wake_up(struct polling *w) {
     struct fs_poller *p = w->p;
-    if (w->common) fs_rise_from_common();
+    if (w->common) fs_common_wake();
     w->common = 0;
     if (!p->set) {
         note(p, &p->sleepers, 0);
@@ -144,10 +144,10 @@ static void wake_up(struct polling *w) {
     }
     fs_lock_poller(p);
     p->sleepers = 0;
-    fs_rise(p->set);
-    if (w->kernel[w->count].revents) fs_clear_set(p->set);
+    fs_set_awake(p->set);
+    if (w->kernel[w->count].revents) fs_event_set_drain(p->set);
     fs_take_poller_hints(p);
-    while (p->first) fs_cool_member(p->first); /* (each call looks at all that it names) */
+    while (p->first) fs_member_deactivate(p->first); /* (each call looks at all that it names) */
     fs_unlock_poller(p);
 }
 
@@ -158,20 +158,20 @@ static void spin(struct polling *w, int64_t until) {
     for (nfds_t i = 0; i < w->count && n < SPUN; i++) {
         struct fs_connection *c = on_ring(w, i);
         if (!c) continue;
-        wanted[n] = (w->fds[i].events & FS_IN ? FS_RECEIVE : 0) | (w->fds[i].events & FS_OUT_ROOM && fs_hides_room(c) ? FS_SEND : 0);
+        wanted[n] = (w->fds[i].events & FS_IN ? FS_RECEIVE : 0) | (w->fds[i].events & FS_OUT_ROOM && fs_pollout_is_ours(c) ? FS_SEND : 0);
         looked[n++] = c;
     }
     while (n && !found && (now = fs_now()) < until) {
-        int shares = fs_shares_processor(fs_load_relaxed(&looked[0]->vi.rx->processor));
+        int shares = fs_shares_cpu(fs_load_relaxed(&looked[0]->ring.rx->processor));
         if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
         for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
             for (int i = 0; i < n && !found; i++) found = fs_may_be_ready(looked[i], wanted[i]);
-            if (!found) fs_pause();
+            if (!found) fs_cpu_relax();
         }
         if (shares && !found) sched_yield();
     }
-    for (int i = 0; i < n; i++) fs_note_processor(looked[i]);
-    if (n) w->p->processor = fs_load_relaxed(&looked[0]->vi.rx->processor);
+    for (int i = 0; i < n; i++) fs_publish_cpu(looked[i]);
+    if (n) w->p->processor = fs_load_relaxed(&looked[0]->ring.rx->processor);
     fs_count(&fs_poller_totals.poll_ns, (uint64_t)(now - began));
 }
 
@@ -179,7 +179,7 @@ static void spin(struct polling *w, int64_t until) {
 static int polls(struct polling *w, int has_ring) {
     struct fs_poller *p = w->p;
     if (!has_ring || w->uncertain) return 0;
-    if (w->budget < 0) w->budget = fs_crowded(w->now) ? 0 : fs_may_poll(&p->habit, w->now, p->processor);
+    if (w->budget < 0) w->budget = fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, p->processor);
     int64_t spent = w->now - w->began;
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0;
@@ -203,7 +203,7 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
         int ready = has_ring ? look_at_all(w, 0) : 0, failed;
         if (ready && timeout && p->answers < ANSWERS && w->now - p->asked < KERNEL_INTERVAL) {
             p->answers++;
-            if (w->polled) fs_learn(&p->habit, &fs_poller_totals, w->began, 1, 1);
+            if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
             return ready;
         }
         int over = !timeout || (w->deadline >= 0 && w->now >= w->deadline), sleeps = 0;
@@ -229,14 +229,14 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
         if (failed) return look_at_all(w, 0); /* (a signal takes away nothing that was found) */
         ready = look_at_all(w, 1);
         if (ready) {
-            if (has_ring && (sleeps || w->polled)) fs_learn(&p->habit, &fs_poller_totals, w->began, w->polled, !sleeps && w->polled);
+            if (has_ring && (sleeps || w->polled)) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, !sleeps && w->polled);
             return ready;
         }
         if (over) return 0;
         if (!sleeps) continue;
         w->uncertain = 0;
         if (w->now - before > UNCERTAIN) w->vain = 0;
-        else if (++w->vain > VAIN) fs_nap();
+        else if (++w->vain > VAIN) fs_short_sleep();
     }
 }
 

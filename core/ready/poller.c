@@ -4,8 +4,8 @@
  * (wait.c). */
 #include <sys/random.h>
 
-#include "channel/sets.h"
-#include "connection/state.h"
+#include "control/page_offers.h"
+#include "conn/state.h"
 #include "ready/poller.h"
 
 uint64_t fs_poller_base;
@@ -18,7 +18,7 @@ struct fs_counters fs_poller_totals;
 enum { RANGE_BITS = FS_TAG_BITS + FS_SLOT_BITS + FS_GENERATION_BITS };
 
 /* The highest bit is clear and the next one is set: no pointer, and no small number, positive or negative, is like that. */
-void fs_begin_pollers(void) {
+void fs_pollers_begin(void) {
     uint64_t drawn = 0;
     if (fs_poller_base) return;
     /* (Without random numbers the clock's are good enough for a program that does not guess.) */
@@ -37,27 +37,27 @@ struct fs_member *fs_member_of_data(struct fs_poller *p, uint64_t data) {
 
 /* ---- pollers ------------------------------------------------------------------------------------------------------------ */
 
-struct fs_poller *fs_new_poller(int epoll, int *failed) {
+struct fs_poller *fs_poller_new(int epoll, int *failed) {
     struct fs_poller *p = fs_system.calloc(1, sizeof *p);
     *failed = p ? 0 : -ENOMEM;
     if (!p) return NULL;
     pthread_mutex_init(&p->lock, NULL);
     p->epoll = epoll;
     p->used = 1;
-    fs_take_up_polling(&p->habit);
+    fs_spin_stats_init(&p->stats);
     return p;
 }
 
-struct fs_set *fs_set_of_poller(struct fs_poller *p, int *failed) {
+struct fs_event_set *fs_set_of_poller(struct fs_poller *p, int *failed) {
     *failed = 0;
     if (p->set) return p->set;
-    p->set = p->epoll < 0 ? fs_new_set(failed) : fs_new_set_in(p->epoll, fs_poller_data(FS_SET_SLOT, 0), failed);
+    p->set = p->epoll < 0 ? fs_event_set_new(failed) : fs_event_set_new_in(p->epoll, fs_poller_data(FS_SET_SLOT, 0), failed);
     /* (Who sleeps already is woken by the first post.) */
-    if (p->set && p->sleepers) fs_fall_asleep(p->set);
+    if (p->set && p->sleepers) fs_prepare_sleep(p->set);
     return p->set;
 }
 
-void fs_heat_member(struct fs_member *m, int edge) {
+void fs_member_activate(struct fs_member *m, int edge) {
     struct fs_poller *p = m->poller;
     if (!m->parked) return;
     m->edge |= edge;
@@ -71,7 +71,7 @@ void fs_heat_member(struct fs_member *m, int edge) {
     p->hot++;
 }
 
-void fs_cool_member(struct fs_member *m) {
+void fs_member_deactivate(struct fs_member *m) {
     struct fs_poller *p = m->poller;
     if (!m->hot) return;
     m->hot = 0;
@@ -83,36 +83,36 @@ void fs_cool_member(struct fs_member *m) {
 }
 
 void fs_wake_waiters(struct fs_poller *p) {
-    if ((p->sleepers || p->exposed) && p->set) fs_rouse(p->set);
+    if ((p->sleepers || p->exposed) && p->set) fs_wake_owner(p->set);
 }
 
 void fs_take_poller_hints(struct fs_poller *p) {
     uint32_t places[256];
     int count;
-    if (!p->set || !fs_is_hinted(p->set)) return;
-    fs_tend(p->set);
+    if (!p->set || !fs_has_hints(p->set)) return;
+    fs_reoffer_pages(p->set);
     /* (A peer may make up hints without an end.) */
     for (int takes = 0; takes < 64 && (count = fs_take_hints(p->set, places, 256)) > 0; takes++)
         for (int i = 0; i < count; i++) {
-            struct fs_member *m = fs_member_at(p->set, places[i]);
-            for (; m; m = m->sibling) fs_heat_member(m, 1);
+            struct fs_member *m = fs_slot_member(p->set, places[i]);
+            for (; m; m = m->sibling) fs_member_activate(m, 1);
         }
 }
 
-void fs_heat_untold(struct fs_poller *p) {
+void fs_members_activate_unreported(struct fs_poller *p) {
     for (uint32_t i = 1, left = p->untold + p->late; left && i < p->used; i++) {
         struct fs_member *m = p->slots[i];
         if (!m->untold && !m->late) continue;
         left--;
         m->asks |= m->untold;
         /* (An arrival that nobody has told of cannot be told from none.) */
-        fs_heat_member(m, m->untold || m->late == FS_SHARED);
+        fs_member_activate(m, m->untold || m->late == FS_SHARED);
     }
 }
 
 void fs_end_poller_call(struct fs_connection *c, struct fs_call *call) {
     if (fs_poller_host.end_call) fs_poller_host.end_call(c, call);
-    else fs_end_call(c, call);
+    else fs_call_exit(c, call);
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------------------ */
@@ -138,7 +138,7 @@ static struct fs_member *new_slot(struct fs_poller *p) {
     return m;
 }
 
-struct fs_member *fs_new_member(struct fs_poller *p, struct fs_pollable *it, int fd, uint32_t events, uint64_t data) {
+struct fs_member *fs_member_new(struct fs_poller *p, struct fs_pollable *it, int fd, uint32_t events, uint64_t data) {
     struct fs_member *m = new_slot(p);
     if (!m) return NULL;
     *m = (struct fs_member){.it = it, .poller = p, .slot = m->slot, .generation = (uint16_t)(m->generation + 1), .tag = (uint16_t)fs_poller_tag, .version = m->version + 1,
@@ -152,7 +152,7 @@ struct fs_member *fs_new_member(struct fs_poller *p, struct fs_pollable *it, int
     return m;
 }
 
-struct fs_member *fs_find_member(struct fs_poller *p, struct fs_pollable *it, int fd) {
+struct fs_member *fs_member_find(struct fs_poller *p, struct fs_pollable *it, int fd) {
     if (it) {
         for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next)
             if (m->poller == p && m->fd == fd) return m;
@@ -167,7 +167,7 @@ struct fs_member *fs_find_member(struct fs_poller *p, struct fs_pollable *it, in
     return NULL;
 }
 
-void fs_note_untold(struct fs_member *m, int untold) {
+void fs_member_note_unreported(struct fs_member *m, int untold) {
     untold = untold && m->parked;
     m->poller->untold += (uint32_t)(untold - m->untold);
     m->untold = untold;
@@ -179,19 +179,19 @@ void fs_note_late(struct fs_member *m, int late) {
     m->late = late;
 }
 
-void fs_note_parked(struct fs_member *m, int parked) {
+void fs_note_cached(struct fs_member *m, int parked) {
     m->poller->parked += (uint32_t)(parked - m->parked);
     m->parked = parked;
     if (parked) return;
-    fs_note_untold(m, 0);
+    fs_member_note_unreported(m, 0);
     fs_note_late(m, FS_ON_TIME);
 }
 
-void fs_free_member(struct fs_member *m) {
+void fs_member_free(struct fs_member *m) {
     struct fs_poller *p = m->poller;
     struct fs_pollable *it = m->it;
-    fs_cool_member(m);
-    fs_note_parked(m, 0);
+    fs_member_deactivate(m);
+    fs_note_cached(m, 0);
     if (it) {
         struct fs_member *first = fs_load_relaxed(&it->members);
         if (first == m) {
@@ -212,7 +212,7 @@ void fs_free_member(struct fs_member *m) {
 
 /* ---- all members ----------------------------------------------------------------------------------------------------------- */
 
-void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *)) {
+void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *)) {
     for (uint32_t i = 1;;) {
         fs_lock_poller(p);
         if (i >= p->used) break;
@@ -222,7 +222,7 @@ void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *)) {
         if (locked && what) what(p->slots[i]);
         fs_unlock_poller(p);
         if (locked) {
-            if (it->attached) fs_seat_pollable(it);
+            if (it->attached) fs_pollable_register(it);
             pthread_mutex_unlock(&it->lock);
         }
         if (it && !locked) sched_yield();
@@ -231,9 +231,9 @@ void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *)) {
     fs_unlock_poller(p);
 }
 
-void fs_end_poller(struct fs_poller *p) {
-    fs_visit_members(p, fs_drop_member);
-    if (p->set) fs_end_set(p->set);
+void fs_poller_end(struct fs_poller *p) {
+    fs_members_each(p, fs_member_drop);
+    if (p->set) fs_event_set_end(p->set);
     for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);
     fs_system.free(p->slots);
     fs_system.free(p->kernel);

@@ -1,9 +1,9 @@
 /* What a poller is made of, for the files of this room. */
-#ifndef FASTSOCK_READY_POLLER_H
-#define FASTSOCK_READY_POLLER_H
+#ifndef FASTSOCK_POLLER_H
+#define FASTSOCK_POLLER_H
 
 #include "ready/ready.h"
-#include "waiter/set.h"
+#include "events/event_set.h"
 
 enum {
     FS_GENERATION_BITS = 16, /* of data: how often the slot was registered */
@@ -14,10 +14,10 @@ enum {
     FS_OUT_ROOM = EPOLLOUT | EPOLLWRNORM,
     FS_ENDINGS = EPOLLRDHUP | EPOLLHUP | EPOLLERR,
     FS_FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE),
-    FS_PARKED = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
+    FS_CACHED_REGIONS = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
 };
 
-enum fs_seated { FS_NO_SEAT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what tells of the ring: the poller's set, or the common one */
+enum fs_slot_kind { FS_NO_SLOT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what tells of the ring: the poller's set, or the common one */
 
 /* A member that is left to the event set, and looked at now and then all the same. */
 enum fs_late_looks {
@@ -43,7 +43,7 @@ struct fs_member {
     int fd;             /* -1: the number was closed, and the socket goes on */
     int in_use, hot;    /* hot: in the list */
     int parked;         /* it is asked for its level, and the kernel tells of changes alone */
-    int seated;         /* enum fs_seated */
+    int seated;         /* enum fs_slot_kind */
     int untold;         /* nobody tells of the ring: it is looked at again and again */
     int enabled;        /* 0: a single shot that was told */
     uint32_t endings;   /* FS_ENDINGS that it was told of */
@@ -58,7 +58,7 @@ struct fs_member {
 struct fs_poller {
     pthread_mutex_t lock;
     int epoll;            /* the program's; -1: a thread's */
-    struct fs_set *set;   /* NULL: no member has needed one yet */
+    struct fs_event_set *set;   /* NULL: no member has needed one yet */
     struct fs_member **slots;
     uint32_t used, room, first_free; /* of `slots`; the first one is the set's */
     struct fs_member *first, *last; /* those that may be ready */
@@ -74,7 +74,7 @@ struct fs_poller {
     uint32_t processor;   /* 1 + the one on which the peer of the last member that was told ran; 0: unknown */
     struct pollfd *kernel; /* a thread's: room for what it asks the kernel, */
     uint32_t most;         /* for so many */
-    struct fs_habit habit;
+    struct fs_spin_stats stats;
 };
 
 extern uint64_t fs_poller_base; /* the beginning of our range of data */
@@ -90,17 +90,17 @@ static inline void fs_unlock_poller(struct fs_poller *p) { pthread_mutex_unlock(
 /* ---- with the poller's lock ------------------------------------------------------------------------------------------ */
 
 /* The member may be ready: a wait looks at it, and one that sleeps wakes. */
-void fs_heat_member(struct fs_member *m, int edge);
-void fs_cool_member(struct fs_member *m);
+void fs_member_activate(struct fs_member *m, int edge);
+void fs_member_deactivate(struct fs_member *m);
 void fs_note_late(struct fs_member *m, int late);
-void fs_note_parked(struct fs_member *m, int parked);
-void fs_note_untold(struct fs_member *m, int untold);
+void fs_note_cached(struct fs_member *m, int parked);
+void fs_member_note_unreported(struct fs_member *m, int untold);
 
 /* What the members are has changed: who sleeps there looks again. */
 void fs_wake_waiters(struct fs_poller *p);
 
 /* The event set, made if there is none. NULL and `*failed`: -errno. */
-struct fs_set *fs_set_of_poller(struct fs_poller *p, int *failed);
+struct fs_event_set *fs_set_of_poller(struct fs_poller *p, int *failed);
 
 /* Whose registration an event's data are, or NULL: it has gone. Data of ours, and not the set's. */
 struct fs_member *fs_member_of_data(struct fs_poller *p, uint64_t data);
@@ -109,7 +109,7 @@ struct fs_member *fs_member_of_data(struct fs_poller *p, uint64_t data);
 void fs_take_poller_hints(struct fs_poller *p);
 
 /* Those that no event set tells of, or that are late, may be ready. */
-void fs_heat_untold(struct fs_poller *p);
+void fs_members_activate_unreported(struct fs_poller *p);
 
 /* The kernel tells a parked member of room from now on. */
 void fs_await_kernel_room(struct fs_member *m);
@@ -117,20 +117,20 @@ void fs_await_kernel_room(struct fs_member *m);
 /* ---- with the pollable's lock too ------------------------------------------------------------------------------------ */
 
 /* A member of `p` by the number `fd`, or NULL. */
-struct fs_member *fs_find_member(struct fs_poller *p, struct fs_pollable *it, int fd);
+struct fs_member *fs_member_find(struct fs_poller *p, struct fs_pollable *it, int fd);
 
 /* A new one, that nothing tells of yet. NULL without memory. */
-struct fs_member *fs_new_member(struct fs_poller *p, struct fs_pollable *it, int fd, uint32_t events, uint64_t data);
-void fs_free_member(struct fs_member *m); /* of a pollable: fs_drop_member */
-void fs_drop_member(struct fs_member *m);
+struct fs_member *fs_member_new(struct fs_poller *p, struct fs_pollable *it, int fd, uint32_t events, uint64_t data);
+void fs_member_free(struct fs_member *m); /* of a pollable: fs_member_drop */
+void fs_member_drop(struct fs_member *m);
 
 /* From now on the member is asked for its level, and the kernel tells of changes alone. */
-void fs_park_member(struct fs_member *m);
+void fs_member_park(struct fs_member *m);
 
 /* ---- with the pollable's lock alone ------------------------------------------------------------------------------------ */
 
 /* Members have come or gone: sees to it that the set of one of the pollers tells of the connection. 0, or -errno: none does. */
-int fs_seat_pollable(struct fs_pollable *it);
+int fs_pollable_register(struct fs_pollable *it);
 
 /* ---- with no lock ------------------------------------------------------------------------------------------------------ */
 
@@ -138,6 +138,6 @@ int fs_seat_pollable(struct fs_pollable *it);
 void fs_end_poller_call(struct fs_connection *c, struct fs_call *call);
 
 /* For each member that is a socket: `what`, with both locks; then the seat. */
-void fs_visit_members(struct fs_poller *p, void (*what)(struct fs_member *));
+void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *));
 
 #endif

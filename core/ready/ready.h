@@ -4,7 +4,7 @@
  * descriptor that is a connection, or may become one, is a `struct fs_pollable`; every other descriptor is the kernel's alone.
  *
  * How it works: as the kernel's own epoll does. A poller has a list of members that may be ready. A callback puts a member on it:
- * the kernel's event for what goes through the kernel connection, and a hint of the event set (waiter/set.h) for what goes through the
+ * the kernel's event for what goes through the kernel connection, and a hint of the event set (events/event_set.h) for what goes through the
  * ring. A wait asks each member of the list for its level. Level-triggered members that were told stay on the list. Edge-triggered ones
  * leave it, and the next arrival puts them back; a message that arrives while others lie unread is such an arrival. A single shot is
  * disabled when it is told, under the poller's lock, so one wait tells it.
@@ -15,7 +15,7 @@
  * shot costs a system call.
  *
  * Whose event is it? epoll_wait returns 64 bits of data and no descriptor. The data of our registrations lie in a range of 2^48 values whose
- * start is drawn at random for the process (fs_begin_pollers). Three things keep them apart from the program's:
+ * start is drawn at random for the process (fs_pollers_begin). Three things keep them apart from the program's:
  *
  *   1. Every registration passes fs_poller_ctl or fs_is_poller_data. One whose data lie in our range is never given to the kernel as it is:
  *      it becomes a member with data of ours, and the program's data stand in our table. So no comparison is by chance, whatever data a
@@ -36,15 +36,15 @@
  * handlers off while a thread is in a function of this file, but for the time between `before_sleep` and `after_sleep`.
  *
  * Functions return 0 or more, or -errno. They keep no lock of the front end's, and need none. */
-#ifndef FASTSOCK_READY_READY_H
-#define FASTSOCK_READY_READY_H
+#ifndef FASTSOCK_READY_H
+#define FASTSOCK_READY_H
 
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 
-#include "connection/connection.h"
+#include "conn/connection.h"
 
 struct fs_poller;
 struct fs_member;
@@ -54,16 +54,16 @@ struct fs_member;
  * does. Only this room touches what is in it. */
 struct fs_pollable {
     pthread_mutex_t lock;
-    fs_pointer_to(struct fs_member) members;
-    fs_pointer_to(struct fs_connection) c; /* NULL: not a connection yet, or not any more */
-    fs_pointer_to(struct fs_poller) home;  /* whose event set tells of the ring; NULL: no poller's */
+    fs_atomic_ptr(struct fs_member) members;
+    fs_atomic_ptr(struct fs_connection) c; /* NULL: not a connection yet, or not any more */
+    fs_atomic_ptr(struct fs_poller) home;  /* whose event set tells of the ring; NULL: no poller's */
     int common;                            /* the event set that several pollers share does */
     int attached;                          /* it is on the ring, or about to go there */
 };
 
 /* What a poller asks of its front end. NULL: nothing is to be done. Set before the first poller. */
 struct fs_poller_host {
-    /* Ends a call of the poller's on `c`, with all that fs_end_call may ask for. NULL: fs_end_call, and what it says is lost. */
+    /* Ends a call of the poller's on `c`, with all that fs_call_exit may ask for. NULL: fs_call_exit, and what it says is lost. */
     void (*end_call)(struct fs_connection *c, struct fs_call *call);
     /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run here from now on, and those that
      * were put off run now. True if any ran: the wait ends with -EINTR. */
@@ -78,7 +78,7 @@ extern struct fs_poller_host fs_poller_host;
 extern struct fs_counters fs_poller_totals;
 
 /* Once in a process, before its first poller: draws the range of our data. A forked child keeps it. */
-void fs_begin_pollers(void);
+void fs_pollers_begin(void);
 
 /* Whether data of the program's lie in our range, so that fs_poller_ctl has to make the registration. Async-signal-safe. */
 int fs_is_poller_data(uint64_t data);
@@ -87,10 +87,10 @@ int fs_is_poller_data(uint64_t data);
 
 /* A poller for the program's epoll instance `epoll`; or with -1 for a thread that polls. NULL and `*failed`: -errno. It takes no descriptor
  * before its first member is on the ring. */
-struct fs_poller *fs_new_poller(int epoll, int *failed);
+struct fs_poller *fs_poller_new(int epoll, int *failed);
 
 /* The program is about to close the last number of the instance, or the thread ends. No call is inside. */
-void fs_end_poller(struct fs_poller *p);
+void fs_poller_end(struct fs_poller *p);
 
 /* epoll_ctl. `it`: of a socket that is a connection or may become one; NULL: a descriptor of the kernel's. `event` is read as the kernel reads
  * it, and not at all by EPOLL_CTL_DEL. 0, or as epoll_ctl. */
@@ -108,13 +108,13 @@ void fs_poller_expose(struct fs_poller *p);
  * as it has the sockets, whatever the child closes. What both wait for is told to both, some 20 ms late. */
 void fs_poller_after_fork(struct fs_poller *p);
 
-/* In the parent, once the child is counted as a holder (registry/forks.h): what was armed is looked at again, as the child may take a wakeup. */
+/* In the parent, once the child is counted as a holder (process/atfork.h): what was armed is looked at again, as the child may take a wakeup. */
 void fs_poller_forked(struct fs_poller *p);
 
 /* ---- poll and select ------------------------------------------------------------------------------------------------ */
 
 /* ppoll. `its`: for each of `fds` the pollable, or NULL for a descriptor of the kernel's. `p` is this thread's, made with -1. The caller is inside
- * (fs_begin) each connection that is named, so that a close by another thread waits, as the kernel's does. One that moves meanwhile is told all the
+ * (fs_call_enter) each connection that is named, so that a close by another thread waits, as the kernel's does. One that moves meanwhile is told all the
  * same, so each socket that may move is named, and not those alone that are on the ring.
  * The number of descriptors with events, 0 when the time is over, or -errno. Allocates only where there are more than ever before. */
 int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *const *its, nfds_t count, int64_t timeout,
@@ -128,7 +128,7 @@ int fs_poll_to_select(const struct pollfd *fds, int n, int count, fd_set *reads,
 
 /* ---- what happens to a socket ---------------------------------------------------------------------------------------- */
 
-/* The socket is a connection from now on (fs_open_connection was called): before anything else here is told of it. */
+/* The socket is a connection from now on (fs_conn_open was called): before anything else here is told of it. */
 void fs_poller_connected(struct fs_pollable *it, struct fs_connection *c);
 
 /* The connection is about to attach: takes its seat. 0, or -errno: it cannot be told by an event set, and stays on the kernel. Before

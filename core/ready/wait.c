@@ -1,14 +1,14 @@
 /* How a thread waits on a poller: looks, polling for the budget, and a sleep in the program's own epoll instance.
  *
  * No wakeup is lost. Before a thread sleeps each member on the ring was armed, and looked at behind that; the event set says that it sleeps, and
- * is looked at for hints behind that (waiter/set.h). What the kernel tells of is a member of the instance in which it sleeps. Several threads
+ * is looked at for hints behind that (events/event_set.h). What the kernel tells of is a member of the instance in which it sleeps. Several threads
  * may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if others do.
  *
  * Responsible for: when a thread looks, polls and sleeps. Never: what it is told (look.c). */
-#include "connection/ready.h"
-#include "connection/send.h"
-#include "connection/state.h"
-#include "connection/wait.h"
+#include "conn/readiness.h"
+#include "conn/send.h"
+#include "conn/state.h"
+#include "conn/wait.h"
 #include "ready/common.h"
 #include "ready/look.h"
 
@@ -50,7 +50,7 @@ static int ask_kernel_once(struct wait *w, int64_t nanoseconds) {
         if (fs_poller_host.after_sleep) fs_poller_host.after_sleep();
         fs_lock_poller(p);
         p->sleepers--;
-        if (!p->sleepers && p->set) fs_rise(p->set);
+        if (!p->sleepers && p->set) fs_set_awake(p->set);
     }
     if (got > 0) fs_sort_events(p, told, got);
     return interrupted ? -EINTR : error;
@@ -73,25 +73,25 @@ static void spin(struct wait *w, int64_t until) {
     int64_t began = fs_now(), now = began;
     for (struct fs_member *m = p->first; m && n < SPUN; m = m->after) {
         struct fs_connection *c = fs_load_relaxed(&m->it->c);
-        if (!c || !m->enabled || !fs_is_attached(c) || !fs_begin(c, &calls[n])) continue;
-        wanted[n] = (m->events & FS_IN ? FS_RECEIVE : 0) | (m->events & FS_OUT_ROOM && fs_hides_room(c) ? FS_SEND : 0);
+        if (!c || !m->enabled || !fs_is_attached(c) || !fs_call_enter(c, &calls[n])) continue;
+        wanted[n] = (m->events & FS_IN ? FS_RECEIVE : 0) | (m->events & FS_OUT_ROOM && fs_pollout_is_ours(c) ? FS_SEND : 0);
         looked[n++] = c;
     }
     uint32_t processor = p->processor;
     do {
-        int shares = fs_shares_processor(n ? fs_load_relaxed(&looked[0]->vi.rx->processor) : processor);
+        int shares = fs_shares_cpu(n ? fs_load_relaxed(&looked[0]->ring.rx->processor) : processor);
         if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
         fs_unlock_poller(p); /* (others change the set's pages) */
         for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
             for (int i = 0; i < n && !found; i++) found = fs_may_be_ready(looked[i], wanted[i]);
-            if (!found) fs_pause();
+            if (!found) fs_cpu_relax();
         }
         if (shares && !found) sched_yield();
         fs_lock_poller(p);
-    } while (!found && !fs_is_hinted(p->set) && (now = fs_now()) < until);
+    } while (!found && !fs_has_hints(p->set) && (now = fs_now()) < until);
     fs_unlock_poller(p);
     for (int i = n; i-- > 0;) {
-        fs_note_processor(looked[i]);
+        fs_publish_cpu(looked[i]);
         fs_end_poller_call(looked[i], &calls[i]);
     }
     fs_lock_poller(p);
@@ -102,7 +102,7 @@ static void spin(struct wait *w, int64_t until) {
 static int polls(struct wait *w) {
     struct fs_poller *p = w->p;
     if (!p->set || !p->parked || w->uncertain) return 0;
-    if (w->budget < 0) w->budget = fs_crowded(w->now) ? 0 : fs_may_poll(&p->habit, w->now, p->processor);
+    if (w->budget < 0) w->budget = fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, p->processor);
     int64_t spent = w->now - w->began;
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0; /* before the sleep it is told */
@@ -121,9 +121,9 @@ static int sleep_in_kernel(struct wait *w) {
     struct fs_poller *p = w->p;
     int64_t rest = w->deadline < 0 ? -1 : FS_MAX(w->deadline - w->now, 0), cap = -1;
     if (p->set) {
-        if (p->hot) fs_look_at_members(p, &w->told, FS_TELL_SLEEP);
+        if (p->hot) fs_members_check(p, &w->told, FS_TELL_SLEEP);
         if (w->told.count) return 0;
-        if (fs_fall_asleep(p->set) || p->hot) {
+        if (fs_prepare_sleep(p->set) || p->hot) {
             if (!w->uncertain++) return 0;
             cap = UNCERTAIN;
         }
@@ -133,16 +133,16 @@ static int sleep_in_kernel(struct wait *w) {
     if (cap >= 0 && (rest < 0 || rest > cap)) rest = cap;
     int64_t slept = w->now;
     int failed = ask_kernel(w, rest);
-    fs_heat_untold(p);
-    if (w->told.count && p->set) fs_learn(&p->habit, &fs_poller_totals, w->began, w->polled, 0);
+    fs_members_activate_unreported(p);
+    if (w->told.count && p->set) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
     if (failed || w->told.count) return failed;
     w->uncertain = 0;
     if (w->now - slept > UNCERTAIN) w->vain = 0;
-    if (p->hot || (p->set && fs_is_hinted(p->set))) {
-        fs_learn(&p->habit, &fs_poller_totals, w->began, w->polled, 0);
+    if (p->hot || (p->set && fs_has_hints(p->set))) {
+        fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
     } else if (rest && ++w->vain > VAIN) {
         fs_unlock_poller(p);
-        fs_nap(); /* somebody wakes us for nothing, again and again */
+        fs_short_sleep(); /* somebody wakes us for nothing, again and again */
         fs_lock_poller(p);
     }
     return 0;
@@ -152,11 +152,11 @@ static int sleep_in_kernel(struct wait *w) {
 static int sleep_beside_common(struct wait *w) {
     struct fs_poller *p = w->p;
     fs_unlock_poller(p);
-    fs_sleep_on_common();
+    fs_common_sleep();
     fs_lock_poller(p);
     int failed = sleep_in_kernel(w);
     fs_unlock_poller(p);
-    fs_rise_from_common();
+    fs_common_wake();
     fs_lock_poller(p);
     return failed;
 }
@@ -168,13 +168,13 @@ static int wait_for_events(struct wait *w, int64_t timeout) {
     for (;;) {
         if (p->common) {
             fs_unlock_poller(p);
-            fs_take_common_hints();
+            fs_common_take_hints();
             fs_lock_poller(p);
         }
         fs_take_poller_hints(p);
-        if (p->hot) fs_look_at_members(p, &w->told, FS_TELL);
+        if (p->hot) fs_members_check(p, &w->told, FS_TELL);
         if (w->told.count) {
-            if (w->polled) fs_learn(&p->habit, &fs_poller_totals, w->began, 1, 1);
+            if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
             if (!w->polled) w->now = fs_now();
             if (timeout && p->answers < ANSWERS && w->now - p->asked < KERNEL_INTERVAL) p->answers++;
             else if (w->told.count < w->told.max) ask_kernel(w, 0);
@@ -183,7 +183,7 @@ static int wait_for_events(struct wait *w, int64_t timeout) {
         if (over) {
             failed = ask_kernel(w, 0);
             if (failed || w->told.count || !w->told.changed) return failed;
-            fs_look_at_members(p, &w->told, FS_TELL);
+            fs_members_check(p, &w->told, FS_TELL);
             return 0;
         }
         if (!polls(w)) failed = p->common ? sleep_beside_common(w) : sleep_in_kernel(w);
@@ -197,15 +197,15 @@ static void pass_on(struct wait *w) {
     struct fs_poller *p = w->p;
     if (!p->set) return;
     if (!p->sleepers && !p->exposed) {
-        fs_rise(p->set);
+        fs_set_awake(p->set);
         return;
     }
     if (p->exposed) {
         struct fs_told nothing = {0};
-        if (p->hot) fs_look_at_members(p, &nothing, FS_ARM);
+        if (p->hot) fs_members_check(p, &nothing, FS_ARM);
     }
     int more = p->exposed ? p->hot != 0 : w->told.levels || (p->hot && w->told.count == w->told.max);
-    if (fs_fall_asleep(p->set) || more) fs_rouse(p->set);
+    if (fs_prepare_sleep(p->set) || more) fs_wake_owner(p->set);
 }
 
 int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {
@@ -213,7 +213,7 @@ int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int
     if (max <= 0) return -EINVAL;
     if (p->reseats) {
         p->reseats = 0; /* (a forked child has one thread) */
-        fs_visit_members(p, NULL);
+        fs_members_each(p, NULL);
     }
     fs_lock_poller(p);
     if (timeout > 0 || p->parked) w.began = w.now = fs_now();

@@ -1,4 +1,4 @@
-/* The virtual interface: two halves of a region, posted to (posting.h) and consumed from (taking.h).
+/* The virtual interface: two halves of a region, posted to (send_ring.h) and consumed from (recv_ring.h).
  *
  * Theory of operation
  *   1. One half has one sender side and one receiver side. A side may be several threads and several forked
@@ -10,7 +10,7 @@
  *   3. At most w descriptors are posted and not acknowledged. The receiver acknowledges after t consumed
  *      descriptors, before it sleeps, when the sender waits, and with every DATA packet going the other way.
  *   4. Nothing read from the region is trusted: it is read once into a local, checked, then used. A value that
- *      cannot be is a violation: the function returns FS_VIOLATION and vi->violation names it.
+ *      cannot be is a violation: the function returns FS_VIOLATION and ring->violation names it.
  *
  * Functions that take a sender or a receiver need that turn; the others are for anybody, and what they say is a hint.
  * No function here blocks, allocates or calls into Python.
@@ -20,29 +20,29 @@
 
 #include <string.h>
 
-#include "wire/layout.h"
-#include "ring/lock.h"
+#include "wire/region.h"
+#include "ring/robust_lock.h"
 
 #define FS_VIOLATION (-1)
 
 /* One end's own state of one connection is three things. Each has a lock of its own, and a pointer to one of the first two
- * says that the caller has the turn: connection/turns.h gives it to who took the lock and to nobody else. So a function that
+ * says that the caller has the turn: conn/side_lock.h gives it to who took the lock and to nobody else. So a function that
  * posts asks for a sender, one that takes asks for a receiver, and a call with the other one does not compile. What the
  * other direction reads without the turn is an atomic word, and the field says so. The two lie on cache lines of their own:
  * a thread that sends and one that receives do not slow each other down. */
 
 /* A sender that waits in its call leaves the spare parts alone at first: what lies far behind is cold for the receiver. It takes them
  * when it has slept for a while and no credit has come. */
-enum fs_spends { FS_SPENDS = 0, FS_SPENDS_LATER = 1, FS_SPENDS_NOW = 2 /* until credits come, and then later again */ };
+enum fs_overflow_use { FS_OVERFLOW_USE = 0, FS_OVERFLOW_LATER = 1, FS_OVERFLOW_NOW = 2 /* until credits come, and then later again */ };
 
 /* Of the one that has the turn to send. */
 struct fs_sender {
-    _Alignas(FS_LINE) struct fs_lock lock;
+    _Alignas(FS_LINE) struct fs_robust_lock lock;
     fs_word32 posted;    /* descriptors posted, ever; a receiver reads it that asks what a dead peer has left unread */
     fs_word32 credited;  /* of those, acknowledged; who polls for more reads it without the turn */
     uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
     uint32_t open_at, open_length; /* of the open descriptor, number posted - 1: where its payload begins */
-    uint32_t spares[FS_SPARES];             /* of each spare part: the number of the last descriptor that used it, plus one */
+    uint32_t overflows[FS_OVERFLOWS];             /* of each spare part: the number of the last descriptor that used it, plus one */
     uint32_t limit;        /* bytes that may lie unread at the peer, 0: the arena */
     uint32_t send_limit;   /* SO_SNDBUF, bytes; 0: not set; */
     uint64_t limited_from; /* and the arena position from which on it counts */
@@ -53,14 +53,14 @@ struct fs_sender {
     unsigned char urgent_byte; /* the last urgent one, should it be among them; they are the last that were counted */
     unsigned char plugs;       /* 1: plugs were sent, and TCP_NOTSENT_LOWAT is ours */
     unsigned char is_open;
-    unsigned char spends;      /* enum fs_spends: whether a spare part is used where credit or room is short */
+    unsigned char overflow_use;      /* enum fs_overflow_use: whether a spare part is used where credit or room is short */
     unsigned char fin_sent;
-    unsigned char sending_step; /* 1: in the middle of what cannot be mended, should its process die (connection/mend.c) */
+    unsigned char sending_step; /* 1: in the middle of what cannot be mended, should its process die (conn/recovery.c) */
 };
 
 /* Of the one that has the turn to receive. */
 struct fs_receiver {
-    _Alignas(FS_LINE) struct fs_lock lock;
+    _Alignas(FS_LINE) struct fs_robust_lock lock;
     fs_word32 consumed;     /* descriptors consumed, ever; the sender reads it for the ACK in what it posts */
     fs_word32 acknowledged; /* of those, told to the peer: alone, or by the sender with what it posts. Both write it */
     fs_word32 ack_seen;     /* newest ACK that came with DATA. The sender takes it, and lifts it when the numbers wrap */
@@ -75,32 +75,32 @@ struct fs_receiver {
 };
 _Static_assert(sizeof(struct fs_sender) == 2 * FS_LINE && sizeof(struct fs_receiver) == 2 * FS_LINE, "two lines each");
 
-/* Of the one that takes the connection back to the kernel (connection/leave.c); nobody else waits for this lock. */
-struct fs_leaver {
-    struct fs_lock lock;
+/* Of the one that takes the connection back to the kernel (conn/fallback.c); nobody else waits for this lock. */
+struct fs_fallback_lock {
+    struct fs_robust_lock lock;
 };
 
-struct fs_side {
+struct fs_shared_side {
     struct fs_sender sender;
     struct fs_receiver receiver;
     /* What belongs to neither, without a lock. */
     fs_word32 moved;       /* enum fs_moved */
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
-    uint32_t pid_space;    /* the PID namespace in which `children` means anything (fs_pid_space); never changes */
+    uint32_t pid_space;    /* the PID namespace in which `children` means anything (fs_pid_ns); never changes */
     fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while it is wider; 0: it is the kernel's */
-    struct fs_leaver leaver;
+    struct fs_fallback_lock fallback;
 };
 
 /* The side that somebody has a turn of. */
-static inline struct fs_side *fs_side_of_sender(struct fs_sender *sender) {
-    return (struct fs_side *)(void *)((char *)sender - offsetof(struct fs_side, sender));
+static inline struct fs_shared_side *fs_side_of_sender(struct fs_sender *sender) {
+    return (struct fs_shared_side *)(void *)((char *)sender - offsetof(struct fs_shared_side, sender));
 }
-static inline struct fs_side *fs_side_of_receiver(struct fs_receiver *receiver) {
-    return (struct fs_side *)(void *)((char *)receiver - offsetof(struct fs_side, receiver));
+static inline struct fs_shared_side *fs_side_of_receiver(struct fs_receiver *receiver) {
+    return (struct fs_shared_side *)(void *)((char *)receiver - offsetof(struct fs_shared_side, receiver));
 }
-static inline struct fs_side *fs_side_of_leaver(struct fs_leaver *leaver) {
-    return (struct fs_side *)(void *)((char *)leaver - offsetof(struct fs_side, leaver));
+static inline struct fs_shared_side *fs_side_of_leaver(struct fs_fallback_lock *fallback) {
+    return (struct fs_shared_side *)(void *)((char *)fallback - offsetof(struct fs_shared_side, fallback));
 }
 
 enum fs_moved {
@@ -136,17 +136,17 @@ static inline void fs_add_counters(struct fs_counters *into, struct fs_counters 
 }
 
 /* One process's view of one connection. Geometry is copied at attach: the region's own may be mutated. */
-struct fs_vi {
+struct fs_ring_pair {
     struct fs_region *region;
     size_t size;
-    struct fs_side *own;
-    struct fs_half *tx, *rx;
+    struct fs_shared_side *own;
+    struct fs_direction *tx, *rx;
     unsigned char *tx_arena, *rx_arena;
     uint32_t window, mask, chunk;
     uint32_t arena, near; /* payload bytes of a half, and those of them that lie in the arena's near part */
     uint32_t tx_gap;      /* bytes between the two parts of what is sent */
-    uint32_t tx_spare;    /* from the beginning of the arena that is sent from to its spare parts; */
-    uint32_t rx_spare;    /* the same of what is received, */
+    uint32_t tx_overflow;    /* from the beginning of the arena that is sent from to its spare parts; */
+    uint32_t rx_overflow;    /* the same of what is received, */
     uint32_t rx_span;     /* and to their end */
     uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
     uint32_t combine_limit; /* largest send that is combined, bytes; 0: combining off */
@@ -154,16 +154,16 @@ struct fs_vi {
     int oob_inline;
     int side;
     const char *violation;
-    struct fs_counters count; /* last: see fs_vi_become */
+    struct fs_counters count; /* last: see fs_ring_pair_adopt */
 };
 
 /* Descriptors posted that are not acknowledged. */
 static inline uint32_t fs_in_flight(const struct fs_sender *sender) {
-    return fs_own32(&sender->posted) - fs_own32(&sender->credited);
+    return fs_load_own32(&sender->posted) - fs_load_own32(&sender->credited);
 }
 
-static inline struct fs_descriptor *fs_descriptor_at(const struct fs_vi *vi, struct fs_half *half, uint32_t n) {
-    return (struct fs_descriptor *)(half + 1) + (n & vi->mask);
+static inline struct fs_descriptor *fs_descriptor_at(const struct fs_ring_pair *ring, struct fs_direction *half, uint32_t n) {
+    return (struct fs_descriptor *)(half + 1) + (n & ring->mask);
 }
 
 static inline size_t fs_ends_size(uint32_t window) { return fs_slots(window) * sizeof(uint64_t); }
@@ -182,16 +182,16 @@ static inline void fs_region_format(void *memory, uint32_t window, uint32_t chun
 
 /* Readies a used region for its next connection: side states back to zero, arenas left as they are. */
 static inline void fs_region_recycle(struct fs_region *region, uint32_t window) {
-    memset((char *)region + FS_LINE, 0, fs_halves_end(fs_slots(window)) - FS_LINE);
+    memset((char *)region + FS_LINE, 0, fs_directions_end(fs_slots(window)) - FS_LINE);
 }
 
 /* Takes over an interface that was attached apart. Threads that wait on the kernel may be counting: that goes on. */
-static inline void fs_vi_become(struct fs_vi *vi, const struct fs_vi *attached) {
-    memcpy(vi, attached, offsetof(struct fs_vi, count));
+static inline void fs_ring_pair_adopt(struct fs_ring_pair *ring, const struct fs_ring_pair *attached) {
+    memcpy(ring, attached, offsetof(struct fs_ring_pair, count));
 }
 
 /* Fills `vi` for side 0 (seeker) or 1 (publisher). NULL, or what is wrong with the region. */
-static inline const char *fs_vi_attach(struct fs_vi *vi, void *memory, size_t size, int side) {
+static inline const char *fs_ring_pair_attach(struct fs_ring_pair *ring, void *memory, size_t size, int side) {
     struct fs_region *region = memory;
     if (size < sizeof(struct fs_region)) return "region shorter than its header";
     uint64_t magic = *(volatile uint64_t *)&region->magic;
@@ -206,25 +206,25 @@ static inline const char *fs_vi_attach(struct fs_vi *vi, void *memory, size_t si
     if (size != fs_region_size(window, chunk)) return "region of the wrong size";
     uint32_t slots = fs_slots(window);
     char *halves = (char *)memory + sizeof(struct fs_region);
-    struct fs_half *half[2] = {(struct fs_half *)halves, (struct fs_half *)(halves + fs_half_size(slots))};
-    memset(vi, 0, sizeof *vi);
-    vi->region = region;
-    vi->size = size;
-    vi->side = side;
-    vi->window = window;
-    vi->mask = slots - 1;
-    vi->chunk = chunk;
-    vi->arena = fs_arena(window, chunk);
-    vi->near = fs_near(slots);
-    vi->tx_gap = fs_gap(window, chunk, side);
-    vi->tx_spare = fs_spare_offset(window, chunk, side);
-    vi->rx_spare = fs_spare_offset(window, chunk, !side);
-    vi->rx_span = vi->rx_spare + FS_SPARES * FS_SPARE;
-    vi->combine_from = window - (window / 4 ? window / 4 : 1);
-    vi->tx = half[side];
-    vi->rx = half[!side];
-    vi->tx_arena = (unsigned char *)memory + fs_arena_offset(slots, side);
-    vi->rx_arena = (unsigned char *)memory + fs_arena_offset(slots, !side);
+    struct fs_direction *half[2] = {(struct fs_direction *)halves, (struct fs_direction *)(halves + fs_direction_size(slots))};
+    memset(ring, 0, sizeof *ring);
+    ring->region = region;
+    ring->size = size;
+    ring->side = side;
+    ring->window = window;
+    ring->mask = slots - 1;
+    ring->chunk = chunk;
+    ring->arena = fs_arena(window, chunk);
+    ring->near = fs_near_size(slots);
+    ring->tx_gap = fs_arena_gap(window, chunk, side);
+    ring->tx_overflow = fs_overflow_offset(window, chunk, side);
+    ring->rx_overflow = fs_overflow_offset(window, chunk, !side);
+    ring->rx_span = ring->rx_overflow + FS_OVERFLOWS * FS_OVERFLOW_SIZE;
+    ring->combine_from = window - (window / 4 ? window / 4 : 1);
+    ring->tx = half[side];
+    ring->rx = half[!side];
+    ring->tx_arena = (unsigned char *)memory + fs_arena_offset(slots, side);
+    ring->rx_arena = (unsigned char *)memory + fs_arena_offset(slots, !side);
     return NULL;
 }
 

@@ -39,7 +39,7 @@ static uint32_t word_at(const char *info, int offset) {
     return value;
 }
 
-int fs_tcp_stand(int fd, char *state, uint64_t *sent, uint64_t *received, int *acknowledged) {
+int fs_tcp_progress(int fd, char *state, uint64_t *sent, uint64_t *received, int *acknowledged) {
     char info[512];
     socklen_t length = sizeof info;
     if (fs_system.getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 || length < TCPI_NEEDED) return 0;
@@ -52,7 +52,7 @@ int fs_tcp_stand(int fd, char *state, uint64_t *sent, uint64_t *received, int *a
 
 int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
     int acknowledged;
-    return fs_tcp_stand(fd, state, sent, received, &acknowledged);
+    return fs_tcp_progress(fd, state, sent, received, &acknowledged);
 }
 
 /* Whether so many bytes are all that has come behind those that were taken. What came between the two looks makes a difference. */
@@ -62,7 +62,7 @@ static int is_all(int fd, uint64_t taken, uint64_t waiting) {
     return fs_tcp_bytes(fd, &state, &sent, &received) && state == FS_TCP_ESTABLISHED && received - taken == waiting;
 }
 
-int fs_kernel_waiting_behind(int fd, uint64_t taken, uint64_t *waiting, int64_t *mark) {
+int fs_kernel_queued_after(int fd, uint64_t taken, uint64_t *waiting, int64_t *mark) {
     int before = 0, all = 0, after = 0, at_mark = 1;
     while (fs_system.ioctl(fd, FIONREAD, &before) == 0) {
         *waiting = (uint64_t)before;
@@ -87,8 +87,8 @@ int fs_kernel_waiting_behind(int fd, uint64_t taken, uint64_t *waiting, int64_t 
     return 0;
 }
 
-int fs_kernel_waiting(int fd, uint64_t *waiting, int64_t *mark) {
-    return fs_kernel_waiting_behind(fd, FS_NOT_COUNTED, waiting, mark);
+int fs_kernel_queued(int fd, uint64_t *waiting, int64_t *mark) {
+    return fs_kernel_queued_after(fd, FS_NOT_COUNTED, waiting, mark);
 }
 
 /* ---- whether the other end is open -------------------------------------------------------------------------- */
@@ -155,10 +155,10 @@ static int open_diag(void) {
     return fs_system.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
 }
 
-enum fs_peer fs_peer_socket(int fd) {
+enum fs_peer_state fs_peer_socket_state(int fd) {
     struct diag d;
     struct inet_diag_msg told;
-    enum fs_peer peer = FS_PEER_UNKNOWN;
+    enum fs_peer_state peer = FS_PEER_UNKNOWN;
     if (!name_peer(&d, fd)) return FS_PEER_UNKNOWN;
     int diag = open_diag();
     if (diag < 0) return FS_PEER_UNKNOWN;
@@ -198,12 +198,12 @@ int fs_reset_connection(int fd) {
     return fs_system.connect(fd, &nowhere, sizeof nowhere); /* tcp(7): dissolves the association, with a RST */
 }
 
-int fs_linger_zero(int fd) {
+int fs_set_linger_zero(int fd) {
     struct linger l = {1, 0};
     return fs_system.setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 }
 
-int fs_lingers_zero(int fd) {
+int fs_has_linger_zero(int fd) {
     struct linger l = {0, 0};
     socklen_t n = sizeof l;
     return fs_system.getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
@@ -231,7 +231,7 @@ int fs_needs_kernel(int fd) {
            fs_option(fd, SOL_SOCKET, SO_ZEROCOPY);
 }
 
-int fs_end_of(int fd, int remote, unsigned char address[16], int *port) {
+int fs_endpoint_address(int fd, int remote, unsigned char address[16], int *port) {
     struct sockaddr_storage s;
     socklen_t n = sizeof s;
     if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return -1;

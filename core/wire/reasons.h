@@ -1,4 +1,4 @@
-/* Why a connection is on kernel TCP. Processes tell each other these numbers (the roll, channel/seen.h), so a new reason stands last.
+/* Why a connection is on kernel TCP. Processes tell each other these numbers (the roll, control/introspection.h), so a new reason stands last.
  * The texts are the front end's. */
 #ifndef FASTSOCK_REASONS_H
 #define FASTSOCK_REASONS_H

@@ -1,5 +1,5 @@
-"""Draws the table of states (core/connection/state.c): `docs/states.svg`, and the table of events in docs/design.md.
-Lists the table of courses (core/meeting/course.c) there, too.
+"""Draws the table of states (core/conn/state.c): `docs/states.svg`, and the table of events in docs/design.md.
+Lists the table of courses (core/rendezvous/path_state.c) there, too.
 
 `python docs/site/states.py` writes both files; a test compares them with the source.
 """
@@ -12,18 +12,18 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TABLE = ROOT / "core/connection/state.c"
-EVENTS = ROOT / "core/connection/state.h"
+TABLE = ROOT / "core/conn/state.c"
+EVENTS = ROOT / "core/conn/state.h"
 PICTURE, PAGE = ROOT / "docs/states.svg", ROOT / "docs/design.md"
 BEGIN, END = "<!-- states: made by docs/site/states.py -->", "<!-- states: end -->"
-COURSE, COURSE_EVENTS = ROOT / "core/meeting/course.c", ROOT / "core/meeting/course.h"
+COURSE, COURSE_EVENTS = ROOT / "core/rendezvous/path_state.c", ROOT / "core/rendezvous/path_state.h"
 COURSE_BEGIN, COURSE_END = "<!-- courses: made by docs/site/states.py -->", "<!-- courses: end -->"
 
 LINE = re.compile(r"\[FS_EV_(\w+)\]\s*=\s*\{([^,{}]*),([^,{}]*),([^,{}]*),([^,{}]*)\}")
 MEANING = re.compile(r"\bFS_EV_(\w+)(?: = \w+)?,\s*/\* (.*?) \*/")
-COURSE_LINE = re.compile(r"\[FS_CE_(\w+)\] = \{(.*?)\},\n", re.DOTALL)
-COURSE_STEP = re.compile(r"\[(?:FS_(\w+)|0 \.\.\. FS_COURSE_STATES - 1)\] = TO\(FS_(\w+)\)")
-COURSE_MEANING = re.compile(r"\bFS_CE_(\w+),\s*/\* (.*?) \*/")
+COURSE_LINE = re.compile(r"^    \[FS_PATH_(\w+)\] = \{(.*?)\},\n", re.DOTALL | re.MULTILINE)
+COURSE_STEP = re.compile(r"\[(?:FS_(\w+)|0 \.\.\. FS_PATH_STATES - 1)\] = TO\(FS_(\w+)\)")
+COURSE_MEANING = re.compile(r"\bFS_PATH_(\w+),\s*/\* (.*?) \*/")
 
 Bits = frozenset[str]
 
@@ -169,7 +169,7 @@ def courses(table: str, header: str) -> str:
     meanings = dict(COURSE_MEANING.findall(header))
     events = {name: COURSE_STEP.findall(steps) for name, steps in COURSE_LINE.findall(table)}
     if list(events) != list(meanings):
-        raise ValueError("course.c and course.h have different events")
+        raise ValueError("path_state.c and path_state.h have different events")
     lines = ["| event | what has happened | leads |", "| --- | --- | --- |"]
     for name, steps in events.items():
         leads = "; ".join(f"{a.replace('_', ' ') or 'all'} → {b.replace('_', ' ')}" for a, b in steps)

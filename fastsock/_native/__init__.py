@@ -17,23 +17,23 @@ if "t" in sys.abiflags:
     )
 
 MODULES = {
-    "blocking",
-    "calls",
-    "carrying",
-    "connector",
-    "descriptors",
+    "socket_io",
+    "socket_methods",
+    "transport_io",
+    "control",
+    "os_calls",
     "endpoint",
-    "front",
-    "leaving",
-    "queue",
-    "reports",
-    "sessions",
-    "shim",
-    "shown",
-    "sockets",
-    "telling",
+    "gil",
+    "fallback",
+    "completion_queue",
+    "connection_info",
+    "session_stats",
+    "relay_protocol",
+    "transport_socket",
+    "socket_lifecycle",
+    "loop_connection",
     "transport",
-    "vi",
+    "registry",
 }
 """The modules that the shared object has."""
 
@@ -56,7 +56,7 @@ class Finder:
         return spec
 
 
-if Finder.find_spec(f"{__name__}.vi", __path__) is None:
+if Finder.find_spec(f"{__name__}.registry", __path__) is None:
     # (By this name `python -m fastsock` prints one line, and no traceback.)
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     raise ImportError(

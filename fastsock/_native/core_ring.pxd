@@ -1,10 +1,10 @@
-# What Cython sees of the core below a connection: atomics, the system, the ring (core/base, core/wire, core/ring). What
+# What Cython sees of the core below a connection: atomics, the system, the ring (core/os, core/wire, core/ring). What
 # each does stands in the headers themselves.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
-cdef extern from "base/atomics.h" nogil:
+cdef extern from "os/atomics.h" nogil:
     ctypedef struct fs_word32:
         pass
     ctypedef struct fs_word64:
@@ -17,23 +17,23 @@ cdef extern from "base/atomics.h" nogil:
     uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
     void fs_store_relaxed(fs_word32 *, uint32_t)
     uint32_t fs_add_sc(fs_word32 *, uint32_t)
-    void fs_pause()
+    void fs_cpu_relax()
 
 
-cdef extern from "base/front.h" nogil:
-    struct fs_front_t "fs_front":
+cdef extern from "os/host.h" nogil:
+    struct fs_host_t "fs_host":
         void *(*let_go)() noexcept nogil
         void (*take_again)(void *) noexcept nogil
         int keeps_apart
 
-    fs_front_t fs_front
+    fs_host_t fs_host
     uint32_t fs_own_pid
-    uint32_t fs_own_pid_space
+    uint32_t fs_own_pid_ns
 
 
-cdef extern from "base/system.h" nogil:
+cdef extern from "os/syscalls.h" nogil:
     int64_t fs_now()
-    void fs_nap()
+    void fs_short_sleep()
     int sys_close "close"(int)
     int sys_fcntl "fcntl"(int, int, ...)
     int sched_yield()
@@ -43,12 +43,12 @@ cdef extern from "base/system.h" nogil:
     enum: F_GETFD, F_GETFL, O_NONBLOCK, F_DUPFD, F_DUPFD_CLOEXEC
 
 
-cdef extern from "base/share.h" nogil:
+cdef extern from "os/fd_reserve.h" nogil:
     uint64_t fs_inode(int)
 
 
 cdef extern from "ring/doorbell.h" nogil:
-    struct fs_half:
+    struct fs_direction:
         fs_word64 fin
         fs_word64 switch_at
         fs_word32 credit_wait
@@ -60,7 +60,7 @@ cdef extern from "ring/doorbell.h" nogil:
         fs_word32 heard
         fs_word32 ready
 
-    struct fs_lock_t "fs_lock":
+    struct fs_lock_t "fs_robust_lock":
         fs_word32 word
 
     struct fs_sender:
@@ -78,13 +78,13 @@ cdef extern from "ring/doorbell.h" nogil:
         uint32_t doorbell_debt
         fs_word64 kernel_taken
 
-    struct fs_leaver:
+    struct fs_fallback_lock:
         fs_lock_t lock
 
-    struct fs_side:
+    struct fs_shared_side:
         fs_sender sender
         fs_receiver receiver
-        fs_leaver leaver
+        fs_fallback_lock fallback
         fs_word32 holders
         uint32_t pid_space
         fs_word32 send_buffer_before
@@ -105,17 +105,17 @@ cdef extern from "ring/doorbell.h" nogil:
         fs_word64 sleeps
         fs_word64 system_calls
 
-    struct fs_vi:
-        fs_half *tx
-        fs_half *rx
+    struct fs_ring_pair:
+        fs_direction *tx
+        fs_direction *rx
         uint32_t window
         int oob_inline
         const char *violation
         fs_counters count
 
     void fs_add_counters(fs_counters *, fs_counters *, bint)
-    int fs_waiting(fs_vi *)
-    size_t fs_available(fs_vi *, size_t)
-    bint fs_readable(fs_vi *)
-    void fs_disarm_receiver(fs_vi *, uint32_t how)
+    int fs_has_descriptor(fs_ring_pair *)
+    size_t fs_available(fs_ring_pair *, size_t)
+    bint fs_ring_readable(fs_ring_pair *)
+    void fs_disarm_receiver(fs_ring_pair *, uint32_t how)
     enum: FS_SET_ASLEEP

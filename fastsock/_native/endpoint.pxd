@@ -4,13 +4,13 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from fastsock._native.core cimport fs_call
 from fastsock._native.core_ring cimport fs_counters
-from fastsock._native.reports cimport Standing
-from fastsock._native.sessions cimport Sessions
+from fastsock._native.connection_info cimport ConnectionInfo
+from fastsock._native.session_stats cimport SessionStats
 
-cdef class Endpoint(Standing):
+cdef class Endpoint(ConnectionInfo):
     cdef object __weakref__
     cdef readonly set descriptors
-    cdef public Sessions session  # what is known of the service's sessions, which this one adds to when it ends; or None
+    cdef public SessionStats session  # what is known of the service's sessions, which this one adds to when it ends; or None
     cdef public object queue  # the completion queue of the loop that drives it, or None
     cdef readonly int bridge_process
     cdef bint numbered      # the program knows its number from a selector, which tells it without exposing the connection

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fastsock._native.reports import Standing
-from fastsock._native.sessions import Sessions
+from fastsock._native.connection_info import ConnectionInfo
+from fastsock._native.session_stats import SessionStats
 
-class Endpoint(Standing):
+class Endpoint(ConnectionInfo):
     """One end of one TCP connection in this process."""
 
     def __new__(cls, fd: int, later: bool = False) -> Endpoint:
@@ -18,7 +18,7 @@ class Endpoint(Standing):
     def inode(self) -> int:
         """The kernel's number of the socket: the same for all its descriptors."""
     # rendezvous
-    session: Sessions | None
+    session: SessionStats | None
     """What is known of the sessions of this one's service, which learns from this one when the endpoint ends. None: nothing."""
     queue: Any
     """The completion queue of the loop that drives the endpoint, or None: has `admit(endpoint)` and

@@ -2,25 +2,25 @@
 """The endpoint: one end of one connection in this process, as Python has it.
 
 It is shared by all descriptors of the connection in this process. The connection itself is the core's (`Endpoint.c`,
-core/connection/connection.h): who drives it calls the core, which lets go of the GIL where a turn is somebody else's.
+core/conn/connection.h): who drives it calls the core, which lets go of the GIL where a turn is somebody else's.
 Here is what is Python's: the descriptors, who looks for the peer, who is told that it ends, what the way out needs.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
-from fastsock._native.channel cimport fs_ask_for_byte
+from fastsock._native.core_control cimport fs_request_doorbell_byte
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
-from fastsock._native.leaving cimport keep_parcel, start_bridge
-from fastsock._native.meeting cimport *
-from fastsock._native.reports cimport Standing
-from fastsock._native.sessions cimport Sessions
+from fastsock._native.fallback cimport keep_unread, start_bridge
+from fastsock._native.core_rendezvous cimport *
+from fastsock._native.connection_info cimport ConnectionInfo
+from fastsock._native.session_stats cimport SessionStats
 
 import os as _os
 
 # Without it the core would not let go of the GIL, nor know its process.
-from fastsock._native import front as _front
+from fastsock._native import gil as _gil
 
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
@@ -43,7 +43,7 @@ cdef uint64_t inode_of(int fd) except? 0:
     return inode
 
 
-cdef class Endpoint(Standing):
+cdef class Endpoint(ConnectionInfo):
     """One end of one TCP connection in this process.
 
     `fd` is a descriptor of the kernel connection, `descriptors` all that this process knows of.
@@ -54,7 +54,7 @@ cdef class Endpoint(Standing):
         cdef uint64_t inode = 0 if later else inode_of(fd)
         cdef int failed
         self.descriptors = set()
-        failed = fs_open_connection(&self.c, fd, inode)
+        failed = fs_conn_open(&self.c, fd, inode)
         if failed == -ENOMEM:
             raise MemoryError("no address space for connection state")
         if failed:
@@ -65,7 +65,7 @@ cdef class Endpoint(Standing):
             nameless.add(self)
 
     def __dealloc__(self):
-        fs_discard(&self.c, &totals)
+        fs_conn_discard(&self.c, &totals)
 
     # ---- descriptors -------------------------------------------------------------------------------------
 
@@ -106,18 +106,18 @@ cdef class Endpoint(Standing):
     cdef int point_to(self, int fd) except -1:
         """The descriptor is `fd` from now on, unless the endpoint has ended, or another thread decides otherwise."""
         cdef fs_call call
-        if not fs_begin(&self.c, &call):
+        if not fs_call_enter(&self.c, &call):
             return 0
-        fs_point_to(&self.c, fd)
+        fs_set_fd(&self.c, fd)
         return self.end(&call)
 
     cdef int end(self, fs_call *call) except -1:
-        """A call is over that fs_begin has let in."""
-        cdef int after = fs_end_call(&self.c, call)
+        """A call is over that fs_call_enter has let in."""
+        cdef int after = fs_call_exit(&self.c, call)
         cdef int fd
-        if after == FS_RELEASE:
+        if after == FS_EXIT_RELEASE:
             release(self)
-        elif after == FS_END_LAST_CALL:  # `fd` is the spare one, which close_here has made
+        elif after == FS_EXIT_CLOSE:  # `fd` is the spare one, which close_here has made
             fd = fs_fd(&self.c)
             conclude(self, call)
             sys_close(fd)
@@ -141,12 +141,12 @@ cdef class Endpoint(Standing):
         """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
         cdef fs_call call
         cdef int done = -EINTR
-        if not fs_begin(&self.c, &call):
+        if not fs_call_enter(&self.c, &call):
             return
         try:
             while done == -EINTR:
                 with nogil:
-                    done = fs_note_limits(&self.c, receive, send)
+                    done = fs_set_buffer_limits(&self.c, receive, send)
                 look_for_signals(done)
         finally:
             self.end(&call)
@@ -155,7 +155,7 @@ cdef class Endpoint(Standing):
     def shown_send_buffer(self):
         """SO_SNDBUF as the program knows it; None if that is the kernel's."""
         cdef fs_call call
-        if not fs_begin(&self.c, &call):
+        if not fs_call_enter(&self.c, &call):
             return None
         try:
             return fs_load_relaxed(&fs_own(&self.c).send_buffer_before) or None
@@ -166,12 +166,12 @@ cdef class Endpoint(Standing):
         """False if the endpoint has ended: then the option is the kernel's alone."""
         cdef fs_call call
         cdef int done = -EINTR
-        if not fs_begin(&self.c, &call):
+        if not fs_call_enter(&self.c, &call):
             return False
         try:
             while done == -EINTR:
                 with nogil:
-                    done = fs_put_oob_inline(&self.c, inline)
+                    done = fs_set_oob_inline(&self.c, inline)
                 look_for_signals(done)
         finally:
             self.end(&call)
@@ -187,16 +187,16 @@ cdef class Endpoint(Standing):
         """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
         cdef fs_call call
         cdef int lacks = -EINTR
-        if fs_is_driven(&self.c) or fs_is_told_exposed(&self.c) or not fs_begin(&self.c, &call):
+        if fs_is_loop_driven(&self.c) or fs_is_told_exposed(&self.c) or not fs_call_enter(&self.c, &call):
             return
         try:
             while lacks == -EINTR:
                 lacks = fs_expose(&self.c)
                 look_for_signals(lacks)
-            if lacks and self.course.kit != NULL:
-                fs_ask_for_byte(self.course.kit.memory, self.course.kit.side, self.course.kit.id)
+            if lacks and self.path.region_ref != NULL:
+                fs_request_doorbell_byte(self.path.region_ref.memory, self.path.region_ref.side, self.path.region_ref.id)
                 with nogil:
-                    fs_await_doorbell_byte(&self.c)
+                    fs_wait_for_doorbell_byte(&self.c)
         finally:
             self.end(&call)
 
@@ -213,12 +213,12 @@ cdef class Endpoint(Standing):
         directions must find nobody there, as in TCP. Whether an ENOTCONN of the kernel's is to be passed over."""
         cdef fs_call call
         cdef int stood = -EINTR
-        if not fs_begin(&self.c, &call):
+        if not fs_call_enter(&self.c, &call):
             return False
         try:
             while stood == -EINTR:
                 with nogil:
-                    stood = fs_shut(&self.c, receiving, sending)
+                    stood = fs_conn_shutdown(&self.c, receiving, sending)
                 look_for_signals(stood)
         finally:
             self.end(&call)
@@ -226,12 +226,12 @@ cdef class Endpoint(Standing):
 
     def wake_own(self):
         """After a shutdown: threads that sleep in a call on this connection look again."""
-        fs_wake_own(&self.c)
+        fs_wake_local(&self.c)
 
     def reset(self):
         """The ring is broken: dissolves the connection (the peer gets a RST) and returns what was wrong; `own_fault` says at which
         side."""
-        fs_dissolve(&self.c)
+        fs_conn_reset(&self.c)
         return self.wrong
 
     # ---- forks -------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ cdef class Endpoint(Standing):
 cdef bint identify(Endpoint self) except? True:
     """Whether it is known which socket this is, from now on if not before. An endpoint whose number has been closed behind
     our back and means another connection of ours ends."""
-    if self.c.inode or fs_has_ended(&self.c) or not fs_identify(&self.c):
+    if self.c.inode or fs_has_ended(&self.c) or not fs_conn_identify(&self.c):
         return self.c.inode != 0
     if self.c.inode in by_inode:
         if by_descriptor.get(fs_fd(&self.c)) is self:
@@ -252,7 +252,7 @@ cdef bint identify(Endpoint self) except? True:
         return False
     nameless.discard(self)
     by_inode[self.c.inode] = self
-    fs_note_on_roll(self.c.place, self.c.inode, fs_fd(&self.c), self.course.reason)
+    fs_table_update(self.c.place, self.c.inode, fs_fd(&self.c), self.path.reason)
     return True
 
 
@@ -262,18 +262,18 @@ cdef bint identify(Endpoint self) except? True:
 cdef int end_here(Endpoint self) except -1:
     """The connection ends in this process, whoever is inside."""
     cdef fs_call call
-    if not fs_begin(&self.c, &call):
+    if not fs_call_enter(&self.c, &call):
         return 0
-    return conclude(self, &call) if fs_note_finished(&self.c) else self.end(&call)
+    return conclude(self, &call) if fs_note_ended(&self.c) else self.end(&call)
 
 
 cdef int close_here(Endpoint self, int fd) except -1:
     """The program closes `fd`, the connection's last descriptor. Like the kernel, which keeps a connection open while
     somebody is inside a call on it."""
     cdef fs_call call
-    if not fs_begin(&self.c, &call):
+    if not fs_call_enter(&self.c, &call):
         return 0
-    return conclude(self, &call) if fs_close_last_number(&self.c, fd) else self.end(&call)
+    return conclude(self, &call) if fs_close_last_fd(&self.c, fd) else self.end(&call)
 
 
 cdef int conclude(Endpoint self, fs_call *call) except -1:
@@ -282,32 +282,32 @@ cdef int conclude(Endpoint self, fs_call *call) except -1:
     try:
         say_goodbye(self)
     finally:
-        if fs_others_have(&self.c):
-            fs_abandon_number(&self.c)  # its owner closes it now
+        if fs_has_other_users(&self.c):
+            fs_forget_fd(&self.c)  # its owner closes it now
         self.end(call)
     return 0
 
 
 cdef int say_goodbye(Endpoint self) except -1:
     """The connection has ended in this process, and ends on the ring if this is the last holder. For who was told so."""
-    cdef Sessions session = self.session
+    cdef SessionStats session = self.session
     if session is not None:
         self.session = None
         note_session(self, session)
     forget_it(self)
-    fs_say_goodbye(&self.course, &self.c, &totals)
+    fs_conn_finish(&self.path, &self.c, &totals)
     return 0
 
 
-cdef int note_session(Endpoint self, Sessions session) except -1:
+cdef int note_session(Endpoint self, SessionStats session) except -1:
     """The service learns from the session that has ended."""
     cdef uint64_t messages = (
-        fs_load_relaxed64(&self.c.vi.count.messages_sent) + fs_load_relaxed64(&self.c.vi.count.messages_received))
+        fs_load_relaxed64(&self.c.ring.count.messages_sent) + fs_load_relaxed64(&self.c.ring.count.messages_received))
     # Who sends a message to a peer that sleeps makes a system call, and so does the sleeper. Of the two directions this end
     # knows what it sends.
-    cdef uint64_t calls = 4 * fs_load_relaxed64(&self.c.vi.count.doorbells_rung)
+    cdef uint64_t calls = 4 * fs_load_relaxed64(&self.c.ring.count.doorbells_rung)
     # (A loop's transport on the ring counts no operations, but each is a message at least now and then.)
-    session.note(self.course.operations + <int64_t>(messages if fs_is_driven(&self.c) else 0), fs_what_was_sought(&self.course),
+    session.note(self.path.operations + <int64_t>(messages if fs_is_loop_driven(&self.c) else 0), fs_search_result_of(&self.path),
                  calls, messages)
     return 0
 
@@ -323,83 +323,83 @@ cdef int forget_it(Endpoint self) except -1:
 cdef int let_go(Endpoint self) except -1:
     """The last that is said, of an endpoint whose goodbye another thread was about to say."""
     forget_it(self)
-    fs_let_go_of(&self.c, &totals)
+    fs_conn_close(&self.c, &totals)
     return 0
 
 
 cdef int release(Endpoint self) except -1:
-    """Gives back the memory of an endpoint that has ended. For who was told FS_RELEASE."""
-    fs_release(&self.course, &self.c)
+    """Gives back the memory of an endpoint that has ended. For who was told FS_EXIT_RELEASE."""
+    fs_conn_release(&self.path, &self.c)
     return 0
 
 
 cdef int let_loose(Endpoint self) except -1:
     """The loop's transport, which kept the endpoint's memory, is done with it."""
-    return release(self) if fs_note_loose(&self.c) == FS_RELEASE else 0
+    return release(self) if fs_unpin(&self.c) == FS_EXIT_RELEASE else 0
 
 
-# ---- the way out (core/connection/leave.h) -------------------------------------------------------------------
+# ---- the way out (core/conn/fallback.h) -------------------------------------------------------------------
 
 
 cdef bint leave_ring(Endpoint self) except -1:
     """Endpoint.leave of a connection that has a region."""
-    cdef fs_parcel parcel
-    cdef int outcome = FS_DISSOLVED
+    cdef fs_unread_data unread_data
+    cdef int outcome = FS_FALLBACK_FAILED
     cdef int64_t process
     cdef uint64_t before
     cdef fs_call call
-    cdef fs_leaver *leaver = NULL
-    memset(&parcel, 0, sizeof(parcel))
-    parcel.fd = -1
-    if not fs_begin(&self.c, &call):
+    cdef fs_fallback_lock *fallback = NULL
+    memset(&unread_data, 0, sizeof(unread_data))
+    unread_data.fd = -1
+    if not fs_call_enter(&self.c, &call):
         return True
     try:
-        while leaver == NULL:
-            if fs_is_leaving(&self.c):
+        while fallback == NULL:
+            if fs_fallback_is_running(&self.c):
                 return False  # a signal handler, within a call that does
             with nogil:
-                leaver = fs_begin_leaving(&self.c)
-            look_for_signals(-EINTR if leaver == NULL else 0)
+                fallback = fs_fallback_begin(&self.c)
+            look_for_signals(-EINTR if fallback == NULL else 0)
     finally:
-        if leaver == NULL:
+        if fallback == NULL:
             self.end(&call)
     try:
         with nogil:
-            outcome = fs_leave_ring(&self.c, leaver, &parcel)
-        if outcome == FS_NEEDS_BRIDGE and fs_is_driven(&self.c):
+            outcome = fs_fallback(&self.c, fallback, &unread_data)
+        if outcome == FS_NEEDS_BRIDGE and fs_is_loop_driven(&self.c):
             # A bridge would take the descriptor away under the loop, which has it registered. Its transport can do
             # without: what is unread goes to it, and not through the kernel.
-            if parcel.size == 0:
+            if unread_data.size == 0:
                 return False
-            outcome = keep_parcel(&self.c, leaver, &parcel, self.queue)
+            outcome = keep_unread(&self.c, fallback, &unread_data, self.queue)
         elif outcome == FS_NEEDS_BRIDGE:
             before = self.c.inode
-            process = start_bridge(&self.c, leaver, &parcel, self.descriptors)
+            process = start_bridge(&self.c, fallback, &unread_data, self.descriptors)
             if process > 0:
                 if by_inode.get(before) is self:
                     del by_inode[before]
                 by_inode[self.c.inode] = self
                 self.bridge_process = <int>process
-                parcel.size = 0  # it is the bridge's by now
-                fs_end_answers(self.course.kit)
-            elif parcel.size == 0 and process != -ECONNRESET:
+                unread_data.size = 0  # it is the bridge's by now
+                fs_region_stop_requests(self.path.region_ref)
+            elif unread_data.size == 0 and process != -ECONNRESET:
                 return False
             else:
-                outcome = FS_DISSOLVED  # without the parcel the stream would have a hole
-        if outcome == FS_DISSOLVED:
-            if self.c.vi.violation == NULL:
+                outcome = FS_FALLBACK_FAILED  # without the parcel the stream would have a hole
+        if outcome == FS_FALLBACK_FAILED:
+            if self.c.ring.violation == NULL:
                 fs_note_fault(&self.c, b"the connection could not leave the ring whole")
             self.reset()
     except BaseException:
-        if parcel.size:
-            outcome = FS_DISSOLVED  # what was taken is lost: nobody is given what follows for the whole stream
+        if unread_data.size:
+            outcome = FS_FALLBACK_FAILED  # what was taken is lost: nobody is given what follows for the whole stream
             fs_note_fault(&self.c, b"what lay unread was lost on the way to the kernel")
             self.reset()
         raise
     finally:
         with nogil:
-            fs_end_leaving(&self.c, leaver, outcome != FS_DISSOLVED)
-        if parcel.fd >= 0:
-            sys_close(parcel.fd)
+            fs_fallback_end(&self.c, fallback, outcome != FS_FALLBACK_FAILED)
+        if unread_data.fd >= 0:
+            sys_close(unread_data.fd)
         self.end(&call)
     return True

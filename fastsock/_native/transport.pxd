@@ -1,10 +1,10 @@
 # The transport that the program's protocol sees.
 
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.telling cimport Carried
+from fastsock._native.loop_connection cimport LoopConnection
 
 
-cdef class Transport(Carried):
+cdef class Transport(LoopConnection):
     cdef int note_read(self) except -1
     cdef bint acts(self) noexcept
     cdef int note_context(self) except -1

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from fastsock._native.telling import Carried
+from fastsock._native.loop_connection import LoopConnection
 from typing_extensions import Buffer
 
-class Transport(Carried):
+class Transport(LoopConnection):
     """One connection of a loop, on kernel TCP or on the ring. Its methods are asyncio.Transport's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

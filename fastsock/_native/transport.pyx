@@ -10,14 +10,14 @@ from libc.stdint cimport INT64_MAX, int64_t
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 
-from fastsock._native.carrying cimport deliver_late, end_sending, post, receive, send_backlog, tell_if_paused
-from fastsock._native.channel cimport FS_MEETING_WAITING, fs_seat
+from fastsock._native.transport_io cimport deliver_late, end_sending, post, receive, send_backlog, tell_if_paused
+from fastsock._native.core_control cimport FS_LISTING_WAITING, fs_set_register
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.shown cimport show
-from fastsock._native.telling cimport Carried, fatal, is_buffered, receives_on_ring
-from fastsock._native.vi cimport acts_again_at, is_asked_here, note_connected, operate
+from fastsock._native.transport_socket cimport show
+from fastsock._native.loop_connection cimport LoopConnection, fatal, is_buffered, receives_on_ring
+from fastsock._native.registry cimport acts_again_at, is_asked_here, note_connected, operate
 
 from asyncio import Transport as _AsyncioTransport
 from errno import EPIPE as _EPIPE
@@ -34,7 +34,7 @@ cdef int check_type(data) except -1:
     return 0
 
 
-cdef class Transport(Carried):
+cdef class Transport(LoopConnection):
     """One connection of a loop, on kernel TCP or on the ring: what asyncio asks of a transport (how it ends: `Carried`).
 
     Raises what the loop's own transports raise. `write` never blocks: what the ring has no room for waits in `backlog`.
@@ -62,7 +62,7 @@ cdef class Transport(Carried):
         """Whether there is something to do for the operation just counted. (Nothing, while a name is published of which
         nothing has come.)"""
         return self.operations >= self.acts_at and (
-            self.endpoint is None or self.endpoint.course.arrival == NULL or fs_load_relaxed(self.endpoint.course.arrival) != FS_MEETING_WAITING)
+            self.endpoint is None or self.endpoint.path.listing_state == NULL or fs_load_relaxed(self.endpoint.path.listing_state) != FS_LISTING_WAITING)
 
     cdef int note_context(self) except -1:
         """The protocol is being called, or has just been, by the loop's transport. (What a context variable is set to later,
@@ -77,7 +77,7 @@ cdef class Transport(Carried):
             self.begin()
             if self.endpoint is None:
                 return 0
-        self.endpoint.course.operations = self.operations - 1
+        self.endpoint.path.operations = self.operations - 1
         try:
             operate(self.endpoint)
         except ConnectionResetError as error:
@@ -109,7 +109,7 @@ cdef class Transport(Carried):
             self.acts_at = 0
             endpoint.queue = self.origin.queue
             self.origin.queue.begun.add(self)
-            if fs_begin(&endpoint.c, &call):  # another thread may close it while this one waits for its turn
+            if fs_call_enter(&endpoint.c, &call):  # another thread may close it while this one waits for its turn
                 with nogil:
                     fs_drive_by_loop(&endpoint.c)
                 endpoint.end(&call)
@@ -118,7 +118,7 @@ cdef class Transport(Carried):
     cdef int take_over(self, Endpoint endpoint) except -1:
         """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on. (If it has
         attached, it has a seat in the queue's event set by now.)"""
-        self.operations = endpoint.course.operations
+        self.operations = endpoint.path.operations
         self.drive(endpoint)
         if fs_is_attached(&endpoint.c):
             self.enter()
@@ -127,7 +127,7 @@ cdef class Transport(Carried):
         return 0
 
     cdef int enter(self) except -1:
-        if not fs_note_kept(&self.endpoint.c):
+        if not fs_pin(&self.endpoint.c):
             return 0  # it has ended, and its memory is given back
         self.entered = self.in_context = True
         self.note_context()
@@ -150,7 +150,7 @@ cdef class Transport(Carried):
             if self.lower_ended:
                 return True
             if fs_receives_on_ring(&self.endpoint.c):
-                if fs_readable(&self.endpoint.c.vi):
+                if fs_ring_readable(&self.endpoint.c.ring):
                     return True
             elif fs_switch_reached(&self.endpoint.c):
                 return True
@@ -169,11 +169,11 @@ cdef class Transport(Carried):
     cdef bint arm(self) except -1:
         if not is_asked_here(self.endpoint):
             return True
-        fs_seat(self.origin.queue.set, &self.endpoint.c)
+        fs_set_register(self.origin.queue.set, &self.endpoint.c)
         if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended and not self.closing, self.backlog_size != 0):
             # That look has taken the credits, so fs_credit_returned sees none that came just before it.
             self.credit = self.backlog_size != 0
-            fs_disarm_receiver(&self.endpoint.c.vi, FS_SET_ASLEEP)
+            fs_disarm_receiver(&self.endpoint.c.ring, FS_SET_ASLEEP)
             return True
         return False
 

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fastsock.aio.loops import new_event_loop
-from fastsock.aio.running import run
+from fastsock.aio.runner import run
 
 if TYPE_CHECKING:
     from fastsock.aio.policy import EventLoopPolicy as EventLoopPolicy

@@ -12,8 +12,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from fastsock.aio import files, selector
-from fastsock.aio.transports import close_queue
+from fastsock.aio import sendfile, stdlib_loop
+from fastsock.aio.transport_policy import close_queue
 
 __all__ = ["check", "methods_for", "new_event_loop"]
 
@@ -64,10 +64,10 @@ def methods_for(base: Any) -> dict[str, Callable[..., Any]]:
 
 def _wrappers_for(base: Any) -> dict[str, Callable[[Any], Any]]:
     if issubclass(base, asyncio.BaseEventLoop):
-        return {**selector.WRAPPERS, **files.STDLIB}
-    from fastsock.aio import uv
+        return {**stdlib_loop.WRAPPERS, **sendfile.STDLIB}
+    from fastsock.aio import uvloop_loop
 
-    return {**uv.wrappers(), **files.UVLOOP}
+    return {**uvloop_loop.wrappers(), **sendfile.UVLOOP}
 
 
 _own_methods: dict[Any, Any] = {}  # wrapped method -> the loop's own

@@ -19,10 +19,10 @@ from pathlib import Path
 import attrs
 
 import fastsock
-from fastsock import _boot, config, facade
+from fastsock import _startup, config, socket_class
 from fastsock.advice import advice_for
-from fastsock.rendezvous import DISABLED, Reason
-from fastsock.tools import looking
+from fastsock.path_policy import DISABLED, Reason
+from fastsock.tools import introspection
 from fastsock.tools.columns import Column
 
 _socket = stdlib.socket
@@ -309,7 +309,7 @@ def a_connection() -> Findings:
     """The proof: a connection between two processes, here and now."""
     config.active()  # an error of it is told here, and not by the other process
     command = [sys.executable, "-c", ECHO]
-    environ = {name: value for name, value in os.environ.items() if name != _boot.RUN}
+    environ = {name: value for name, value in os.environ.items() if name != _startup.RUN}
     path = [str(Path(fastsock.__file__).parent.parent), *filter(None, [environ.get("PYTHONPATH")])]
     environ["PYTHONPATH"] = os.pathsep.join(path)
     with started(command, environ) as server:
@@ -319,7 +319,7 @@ def a_connection() -> Findings:
             if not port:
                 yield Finding(BAD, "connection", "a second Python process could not start", "see what it says above")
                 return
-            with facade.socket() as client:
+            with socket_class.socket() as client:
                 client.settimeout(PAIR_SECONDS)
                 client.connect(("127.0.0.1", int(port)))
                 began = time.monotonic()
@@ -348,7 +348,7 @@ UNDECIDED = (Reason.FEW, Reason.SEEKING, Reason.BACK)
 def running() -> Findings:
     """Processes that use fastsock just now."""
     try:
-        processes = looking.look()
+        processes = introspection.look()
     except OSError as error:
         yield Finding(NOTE, "running", f"cannot ask: {error.strerror}", "mount /proc, and leave a descriptor free")
         return
@@ -356,7 +356,7 @@ def running() -> Findings:
     moved = sum(end.path == "ring" for end in ends)
     says = f"{len(processes)} processes of yours use fastsock, with {len(ends)} connection ends, {moved} on the ring"
     yield Finding(OK, "running", says, "fastsock ss shows them" if processes else "")
-    others = [str(process.pid) for process in processes if process.protocol != looking.VERSION]
+    others = [str(process.pid) for process in processes if process.protocol != introspection.VERSION]
     if others:
         says = f"{len(others)} of them speak another version of the protocol: {', '.join(others)}"
         yield Finding(WARN, "running", says, advice_for(Reason.VERSION))

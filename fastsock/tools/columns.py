@@ -31,9 +31,7 @@ def explained(title: str, columns: Sequence[Column]) -> str:
     """The heads and what they mean, a line or two each."""
     width = max(len(column.head) for column in columns) + 4
     said = [
-        textwrap.fill(
-            column.says, 100, initial_indent=f"  {column.head:{width - 2}}", subsequent_indent=" " * width
-        )
+        textwrap.fill(column.says, 100, initial_indent=f"  {column.head:{width - 2}}", subsequent_indent=" " * width)
         for column in columns
     ]
     return "\n".join([f"{title}:", *said])

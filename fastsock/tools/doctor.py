@@ -18,10 +18,10 @@ from typing import Any
 
 import attrs
 
-from fastsock import _boot, config
+from fastsock import _startup, config
 from fastsock.advice import advice_for, refused_by
-from fastsock.rendezvous import Reason
-from fastsock.tools import checks, looking
+from fastsock.path_policy import Reason
+from fastsock.tools import checks, introspection
 from fastsock.tools.peers import Peers
 
 __all__ = ["Watched", "examine", "watch"]
@@ -115,7 +115,7 @@ def watch(command: Sequence[str], as_json: bool) -> int:
 
 def _watch(command: Sequence[str], directory: str) -> Watched:
     config.from_environment()  # an error of it is told here, and not by each Python process
-    environment = {**_boot.environment(os.environ), _boot.REPORT: directory}
+    environment = {**_startup.environment(os.environ), _startup.REPORT: directory}
     began = time.monotonic()
     try:
         program = subprocess.Popen(command, env=environment)
@@ -124,7 +124,7 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
     # An interrupt from the terminal reaches the program too: it decides what that means. Other signals are passed on.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))
-    seen: dict[tuple[int, int], looking.Connection] = {}
+    seen: dict[tuple[int, int], introspection.Connection] = {}
     peers = Peers()
     try:
         while program.poll() is None:
@@ -146,12 +146,12 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
     return _judged(records, seen, peers, status, seconds)
 
 
-def _looked_at(peers: Peers, pids: set[int]) -> list[looking.Process]:
+def _looked_at(peers: Peers, pids: set[int]) -> list[introspection.Process]:
     """The processes that answer, those at the other ends too: none where nobody can be asked, as without /proc. What
     they wrote down is left."""
-    processes: list[looking.Process] = []
+    processes: list[introspection.Process] = []
     with suppress(OSError):
-        processes = looking.look(None) if pids else []
+        processes = introspection.look(None) if pids else []
     with suppress(OSError):
         peers.look(pids, processes)
     return processes
@@ -182,7 +182,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 def _judged(
     records: dict[int, list[dict[str, Any]]],
-    seen: dict[tuple[int, int], looking.Connection],
+    seen: dict[tuple[int, int], introspection.Connection],
     peers: Peers,
     status: int,
     seconds: float,
@@ -195,7 +195,7 @@ def _judged(
     origins: dict[str, str] = {}
     processes = {}
     for pid, lines in records.items():
-        processes[pid] = looking.command_line(next((line["argv"] for line in lines if line.get("argv")), []))
+        processes[pid] = introspection.command_line(next((line["argv"] for line in lines if line.get("argv")), []))
         counted = None
         decided: Counter[str] = Counter()
         decided_ends: set[tuple[str, str]] = set()
@@ -252,7 +252,7 @@ def _undecided(
     counted: dict[str, int],
     decided: set[tuple[str, str]],
     left_open: list[dict[str, str]],
-    seen: dict[tuple[int, int], looking.Connection],
+    seen: dict[tuple[int, int], introspection.Connection],
     peers: Peers,
 ) -> dict[str, set[tuple[str, str]]]:
     """Connections that ended before their path was decided, by the reason that counted them."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 
 from fastsock.advice import Peer
-from fastsock.tools import looking
+from fastsock.tools import introspection
 
 __all__ = ["Peers"]
 
@@ -27,14 +27,14 @@ class Peers:
     owners: dict[int, int] = attrs.field(factory=dict)
     """Inode of a socket -> its process."""
 
-    def look(self, pids: Collection[int], processes: Iterable[looking.Process] = ()) -> None:
+    def look(self, pids: Collection[int], processes: Iterable[introspection.Process] = ()) -> None:
         """Looks at the connections of `pids`. `processes` are those with fastsock that told of theirs."""
-        kernel = looking.kernel_connections()
+        kernel = introspection.kernel_connections()
         inodes = {(known.local, known.peer): inode for inode, known in kernel.items()}
         opposite: dict[Ends, int] = {}
         for pid in pids:
             seen = self.ends.setdefault(pid, set())
-            for inode in looking.sockets(pid) & kernel.keys():
+            for inode in introspection.sockets(pid) & kernel.keys():
                 ends = kernel[inode].local, kernel[inode].peer
                 seen.add(ends)
                 if other := inodes.get((ends[1], ends[0])):  # (0: nobody has accepted it yet)
@@ -64,14 +64,14 @@ class Peers:
     def _find_owners(self, inodes: Iterable[int]) -> None:
         wanted = set(inodes) - self.owners.keys()
         for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) if wanted else ():
-            for inode in looking.sockets(pid) & wanted:
+            for inode in introspection.sockets(pid) & wanted:
                 self.owners.setdefault(inode, pid)
 
 
 def listener(address: str) -> int | None:
     """The inode of the socket that listens at an address of this network namespace, or at all addresses."""
     _, _, port = address.rpartition(":")
-    found = {known.local: inode for inode, known in looking.kernel_connections(listening=True).items()}
+    found = {known.local: inode for inode, known in introspection.kernel_connections(listening=True).items()}
     return next((found[at] for at in (address, f"0.0.0.0:{port}", f"[::]:{port}") if at in found), None)
 
 
@@ -86,7 +86,7 @@ def program(pid: int | None) -> Peer | None:
         return None
     return Peer(
         pid=pid,
-        command=looking.command_of(pid),
+        command=introspection.command_of(pid),
         python=executable.startswith(("python", "pypy")) or "/libpython" in maps,
         fastsock="/fastsock/_native/_core." in maps,
     )

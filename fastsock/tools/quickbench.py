@@ -17,7 +17,7 @@ from statistics import median
 import attrs
 
 import fastsock
-from fastsock import _boot, config
+from fastsock import _startup, config
 from fastsock.advice import advice_for
 from fastsock.tools.checks import busy, remark, started
 
@@ -133,9 +133,9 @@ def slice_of(work: int, path: str, seconds: float) -> tuple[float, float, str, s
     RuntimeError if they do not come to their end."""
     environment = dict(os.environ)
     if path == "ring":
-        environment = _boot.environment(environment)
+        environment = _startup.environment(environment)
     else:
-        environment.pop(_boot.RUN, None)
+        environment.pop(_startup.RUN, None)
     command = [sys.executable, "-m", "fastsock.tools.quickbench"]
     with started([*command, "serve", str(work)], environment) as server:
         assert server.stdout is not None

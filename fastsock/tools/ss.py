@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from fastsock.tools import looking
+from fastsock.tools import introspection
 from fastsock.tools.columns import Column, lines
 
 __all__ = ["COLUMNS", "show", "table"]
@@ -41,7 +41,7 @@ LONGEST = 120
 
 def show(pids: set[int] | None, as_json: bool) -> int:
     """Prints them. 1 if `pids` are given and none of them answered, else 0. OSError if nobody can be asked."""
-    processes = looking.look(pids)
+    processes = introspection.look(pids)
     if as_json:
         print(json.dumps([attrs.asdict(process) for process in processes], indent=2))
     else:
@@ -49,7 +49,7 @@ def show(pids: set[int] | None, as_json: bool) -> int:
     return int(pids is not None and not processes)
 
 
-def table(processes: Sequence[looking.Process]) -> list[str]:
+def table(processes: Sequence[introspection.Process]) -> list[str]:
     """The lines of the table: processes, then their connections."""
     if not processes:
         return ["no fastsock process of yours in this network namespace"]
@@ -58,14 +58,16 @@ def table(processes: Sequence[looking.Process]) -> list[str]:
     return heads + (lines(COLUMNS, rows) if rows else [])
 
 
-def _version(process: looking.Process) -> str:
+def _version(process: introspection.Process) -> str:
     """What is said of a process whose answers cannot be read."""
-    if process.protocol == looking.VERSION:
+    if process.protocol == introspection.VERSION:
         return ""
-    return f"  (version {process.protocol} of the protocol, not {looking.VERSION}: its own fastsock ss shows more)"
+    return (
+        f"  (version {process.protocol} of the protocol, not {introspection.VERSION}: its own fastsock ss shows more)"
+    )
 
 
-def row(process: looking.Process, end: looking.Connection) -> tuple[str, ...]:
+def row(process: introspection.Process, end: introspection.Connection) -> tuple[str, ...]:
     """The cells of one end of a connection."""
 
     def counted(*names: str) -> str:

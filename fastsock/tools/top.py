@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import attrs
 
-from fastsock.tools import looking
+from fastsock.tools import introspection
 from fastsock.tools.columns import Column, lines
 
 __all__ = ["CONNECTIONS", "PROCESSES", "Rates", "Sample", "rates", "run", "sample"]
@@ -53,7 +53,7 @@ class Sample:
 
     when: float
     """Monotonic seconds."""
-    processes: tuple[looking.Process, ...]
+    processes: tuple[introspection.Process, ...]
     processor: Mapping[int, float]
     """pid -> seconds of processor time so far."""
 
@@ -74,7 +74,7 @@ class Rates:
 
 def sample(pids: set[int] | None = None) -> Sample:
     """Looks once, at all processes or at these. OSError if nobody can be asked."""
-    processes = looking.look(pids)
+    processes = introspection.look(pids)
     return Sample(time.monotonic(), tuple(processes), {each.pid: processor_seconds(each.pid) for each in processes})
 
 
@@ -104,8 +104,8 @@ def rates(before: Mapping[str, int], now: Mapping[str, int], seconds: float) -> 
     )
 
 
-def totals(process: looking.Process) -> dict[str, int]:
-    return {name: process.total(name) for name in looking.COUNTERS}
+def totals(process: introspection.Process) -> dict[str, int]:
+    return {name: process.total(name) for name in introspection.COUNTERS}
 
 
 def tables(before: Sample, now: Sample) -> list[tuple[str, Sequence[Column], list[tuple[str, ...]]]]:

@@ -2,7 +2,7 @@
  *
  *     conformance [CASE ...]        all of them without a name. A connection is used for a while first, so that it moves where it can.
  *
- * A case has the two ends of a connection of this process. tests/test_interpose.py compares. */
+ * A case has the two ends of a connection of this process. tests/interpose/test_interpose.py compares. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
 
 #include <signal.h>
 
-#include "waiter/bell.h"
+#include "events/futex.h"
 
 static fs_word32 patient;            /* no sleep on a bell ends by itself */
 static fs_word32 no_thread, no_room; /* what cannot be had */
@@ -56,7 +56,7 @@ static void *wait_in_call(void *argument) {
     fs_store_sc(&me->id, (uint32_t)syscall(SYS_gettid));
     check(begin_call(me->end, &call), "a call begins");
     do {
-        if (me->what == FS_RECEIVE) me->got = fs_try_receive(&me->end->c, bytes, 1, 0, final);
+        if (me->what == FS_RECEIVE) me->got = fs_try_recv(&me->end->c, bytes, 1, 0, final);
         else while ((me->got = fs_try_send(&me->end->c, bytes, sizeof bytes, MSG_NOSIGNAL)) > 0) {}
         final = FS_IF_TOLD;
     } while (me->got == -EAGAIN && wait_for(me->end, me->what, deadline, 0) == 1);
@@ -92,7 +92,7 @@ static void tell_receivers(void) {
     for (int i = 0; i < 2; i++) begin_wait(&waiters[i], FS_RECEIVE, &ends[1]);
     check(fs_try_send(&ends[0].c, "z", 1, MSG_NOSIGNAL) == 1, "sending");
     usleep(1000);
-    check(fs_shut(&ends[0].c, 0, 1) && shutdown(ends[0].number, SHUT_WR) == 0, "shutdown: %m");
+    check(fs_conn_shutdown(&ends[0].c, 0, 1) && shutdown(ends[0].number, SHUT_WR) == 0, "shutdown: %m");
     check(end_wait(&waiters[0]) + end_wait(&waiters[1]) == 1, "one byte, and one end");
     close_ends();
 }
@@ -119,9 +119,9 @@ static void sleep_often(void) {
     check(end_wait(&waiter) == 1, "receiving");
     uint32_t first_joined = fs_load_sc(&joined), first_looked = fs_load_sc(&looked_at);
     for (int i = 0; i < 100; i++) {
-        fs_word32 *bell = &ends[1].c.vi.rx->bell;
+        fs_word32 *futex = &ends[1].c.ring.rx->futex;
         begin_wait(&waiter, FS_RECEIVE, &ends[1]);
-        if (i % 2) fs_ring_bell(bell); /* in vain */
+        if (i % 2) fs_futex_wake(futex); /* in vain */
         check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
         check(end_wait(&waiter) == 1, "receiving");
     }
@@ -138,14 +138,14 @@ static void lose_watcher(void) {
     move_ends();
     begin_wait(&waiters[0], FS_RECEIVE, &ends[0]);
     begin_wait(&waiters[1], FS_SEND, &ends[0]);
-    fs_stop_thread(); /* as for a fork */
+    fs_control_thread_stop(); /* as for a fork */
     fs_reset_connection(ends[1].number);
     for (int i = 0; i < 2; i++) {
         int64_t got = end_wait(&waiters[i]);
         check(got <= 0 && got != -EAGAIN, "%" PRId64 " after a reset", got);
     }
-    fs_fork_is_over();
-    check(fs_start_thread_again() == 0, "no thread");
+    fs_control_thread_after_fork();
+    check(fs_control_thread_restart() == 0, "no thread");
     close_ends();
 }
 
@@ -155,11 +155,11 @@ static void find_next_watcher(void) {
     open_ends();
     move_ends();
     begin_wait(&waiter, FS_RECEIVE, &ends[0]);
-    fs_stop_thread();
-    check(!fs_is_watched(&ends[0].c.watch, FS_ENDS), "nobody is there to watch");
-    fs_fork_is_over();
-    check(fs_start_thread_again() == 0, "no thread");
-    for (double until = seconds_now() + PATIENCE; !fs_is_watched(&ends[0].c.watch, FS_ENDS); usleep(1000))
+    fs_control_thread_stop();
+    check(!fs_is_watched(&ends[0].c.watch, FS_HANGUP_EVENTS), "nobody is there to watch");
+    fs_control_thread_after_fork();
+    check(fs_control_thread_restart() == 0, "no thread");
+    for (double until = seconds_now() + PATIENCE; !fs_is_watched(&ends[0].c.watch, FS_HANGUP_EVENTS); usleep(1000))
         check(seconds_now() < until, "it joins no other watcher");
     fs_store_sc(&patient, 1);
     fs_reset_connection(ends[1].number);
@@ -178,7 +178,7 @@ static void change_number(void) {
     int other = fcntl(ends[0].number, F_DUPFD_CLOEXEC, 0), stranger[2];
     check(other >= 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, stranger) == 0, "descriptors: %m");
     enter(&ends[0]);
-    fs_point_to(&ends[0].c, other);
+    fs_set_fd(&ends[0].c, other);
     leave();
     check(dup2(stranger[0], ends[0].number) >= 0, "dup2: %m");
     await_sleep((pid_t)fs_load_sc(&waiter.id));
@@ -196,14 +196,14 @@ static void move_sleeper_away(void) {
     struct waiter waiter;
     open_ends();
     move_ends();
-    fs_store_relaxed(&fs_strangers_ring, 1);
+    fs_store_relaxed(&fs_untrusted_wakeups, 1);
     begin_wait(&waiter, FS_RECEIVE, &ends[1]);
-    fs_word32 *bell = &ends[1].c.vi.rx->bell, *away = &ends[1].c.vi.rx->finack;
-    long moved = syscall(SYS_futex, bell, FUTEX_REQUEUE, 0, (void *)1, away, 0);
+    fs_word32 *futex = &ends[1].c.ring.rx->futex, *away = &ends[1].c.ring.rx->finack;
+    long moved = syscall(SYS_futex, futex, FUTEX_REQUEUE, 0, (void *)1, away, 0);
     check(moved >= 0, "FUTEX_REQUEUE: %m"); /* (0: it looked just then) */
     check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
     check(end_wait(&waiter) == 1, "receiving");
-    fs_store_relaxed(&fs_strangers_ring, 0);
+    fs_store_relaxed(&fs_untrusted_wakeups, 0);
     close_ends();
 }
 
@@ -218,12 +218,12 @@ static void await_told(struct fs_connection *c, uint32_t told) {
 
 /* Has the second end; ends its stream, takes what tells of posts out of its kernel's queue, and reads nothing. */
 static void half_close_and_wait(void) {
-    fs_inherit(&ends[1].c);
+    fs_conn_inherit(&ends[1].c);
     close(ends[0].number);
-    if (!fs_shut(&ends[1].c, 0, 1) || shutdown(ends[1].number, SHUT_WR)) end_at_once(1);
+    if (!fs_conn_shutdown(&ends[1].c, 0, 1) || shutdown(ends[1].number, SHUT_WR)) end_at_once(1);
     for (;;) {
         char byte;
-        while (recv(ends[1].number, &byte, 1, MSG_DONTWAIT) > 0) fs_add_sc(&ends[1].c.vi.rx->heard, 1);
+        while (recv(ends[1].number, &byte, 1, MSG_DONTWAIT) > 0) fs_add_sc(&ends[1].c.ring.rx->heard, 1);
         usleep(1000);
     }
 }
@@ -235,7 +235,7 @@ static void kill_behind_half_close(void) {
     pid_t child = fork_holder();
     if (child == 0) half_close_and_wait();
     ends[0].c.peer_process = child;
-    for (double until = seconds_now() + PATIENCE; !fs_load_sc(&ends[0].c.vi.rx->fin); usleep(1000))
+    for (double until = seconds_now() + PATIENCE; !fs_load_sc(&ends[0].c.ring.rx->fin); usleep(1000))
         check(seconds_now() < until, "the peer does not end its stream");
     fs_add_sc(&fs_own(&ends[0].c)->holders, (uint32_t)-1); /* (the child has it no more, but for that it was killed) */
     fs_store_sc(&patient, 1);
@@ -263,7 +263,7 @@ static void die_behind_credits(void) {
     while (fs_try_send(c, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) {}
     while (c->unacknowledged_sends % 4) fs_try_send(c, bytes, sizeof bytes, MSG_NOSIGNAL); /* (each 4th looks) */
     check(fs_sleep(c, FS_SEND, fs_now() + 1000000, NULL) == 0, "it is full");
-    for (int i = 0; i < 8; i++) check(fs_try_receive(&ends[1].c, into, sizeof into, 0, FS_NOT_FINAL) > 0, "receiving");
+    for (int i = 0; i < 8; i++) check(fs_try_recv(&ends[1].c, into, sizeof into, 0, FS_NOT_FINAL) > 0, "receiving");
     uint32_t told = fs_load_sc(&c->watch.told);
     fs_reset_connection(ends[1].number);
     await_told(c, told);
@@ -271,7 +271,7 @@ static void die_behind_credits(void) {
     int64_t got = fs_try_send(c, bytes, sizeof bytes, MSG_NOSIGNAL);
     if (got > 0) got = fs_try_send(c, bytes, sizeof bytes, MSG_NOSIGNAL);
     if (got == -EAGAIN) check(fs_sleep(c, FS_SEND, fs_now() + 2000000000, NULL) == 1, "a sender sleeps beside a dead peer");
-    check(fs_is_gone(c), "a sender goes on in the kernel, to a dead peer");
+    check(fs_peer_is_gone(c), "a sender goes on in the kernel, to a dead peer");
     end_call(&ends[0], &call);
     close_ends();
 }
@@ -285,15 +285,15 @@ static void die_behind_byte(void) {
     struct fs_connection *c = &ends[1].c;
     check(begin_call(&ends[1], &call), "a call begins");
     check(fs_sleep(c, FS_RECEIVE, fs_now() + 1000000, NULL) == 0, "it is empty");
-    fs_store_sc(&c->vi.rx->ringing, 1);
-    fs_add_sc(&c->vi.rx->rung, 1);
+    fs_store_sc(&c->ring.rx->ringing, 1);
+    fs_add_sc(&c->ring.rx->rung, 1);
     check(send(ends[0].number, "", 1, 0) == 1, "sending: %m");
     uint32_t told = fs_load_sc(&c->watch.told);
     check(shutdown(ends[0].number, SHUT_WR) == 0, "shutdown: %m");
     await_told(c, told);
     int64_t got, deadline = fs_now() + 2000000000;
     int sleeps = 0;
-    do got = fs_try_receive(c, into, 1, 0, FS_IF_TOLD);
+    do got = fs_try_recv(c, into, 1, 0, FS_IF_TOLD);
     while (got == -EAGAIN && ++sleeps && fs_sleep(c, FS_RECEIVE, deadline, NULL) == 1);
     check(got != -EAGAIN, "a receiver sleeps beside a dead peer: told %u, looked %u", c->watch.told, c->receive_looked);
     check(sleeps < 100, "%d sleeps beside a byte that could not be taken", sleeps);
@@ -310,13 +310,13 @@ static void fork_often(void) {
     check(begin_call(&ends[1], &call), "a call begins");
     for (int i = 0; i < 10; i++) {
         char byte;
-        while (fs_try_receive(&ends[1].c, &byte, 1, 0, FS_FINAL) != -EAGAIN) {}
+        while (fs_try_recv(&ends[1].c, &byte, 1, 0, FS_FINAL) != -EAGAIN) {}
         check(fs_sleep(&ends[1].c, FS_RECEIVE, fs_now() + 1000000, NULL) == 0, "it is empty");
         check(fs_watch_process(&ends[1].c.watch, getppid()) == FS_PROCESS_LIVES, "it is not watched");
         if (!i) before = open_descriptors();
-        fs_stop_thread();
-        fs_fork_is_over();
-        check(fs_start_thread_again() == 0, "no thread");
+        fs_control_thread_stop();
+        fs_control_thread_after_fork();
+        check(fs_control_thread_restart() == 0, "no thread");
     }
     check(open_descriptors() <= before, "%d descriptors, %d before", open_descriptors(), before);
     end_call(&ends[1], &call);
@@ -332,18 +332,18 @@ static void fork_beside_idle(void) {
     for (int i = 0; i < 2; i++) {
         check(begin_call(&ends[i], &calls[i]), "a call begins");
         check(fs_sleep(&ends[i].c, FS_RECEIVE, fs_now() + 1000000, NULL) == 0, "it is empty");
-        check(fs_is_watched(&ends[i].c.watch, FS_ENDS), "it is not watched");
+        check(fs_is_watched(&ends[i].c.watch, FS_HANGUP_EVENTS), "it is not watched");
         end_call(&ends[i], &calls[i]);
     }
     for (int sleeps = 0; sleeps < 2; sleeps++) {
         if (sleeps) begin_wait(&waiter, FS_RECEIVE, &ends[1]);
         uint32_t before = fs_load_sc(&wakeups), told = fs_load_sc(&ends[0].c.watch.told);
-        fs_stop_thread();
+        fs_control_thread_stop();
         uint32_t made = fs_load_sc(&wakeups) - before;
-        fs_fork_is_over();
+        fs_control_thread_after_fork();
         check(made == (uint32_t)sleeps, "%u wakeups for %d sleepers", made, sleeps);
         check(sleeps || fs_load_sc(&ends[0].c.watch.told) == told + 1, "who sleeps next is not told to look");
-        check(fs_start_thread_again() == 0, "no thread");
+        check(fs_control_thread_restart() == 0, "no thread");
     }
     check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
     check(end_wait(&waiter) == 1, "receiving");
@@ -354,12 +354,12 @@ int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random;
     become_front_end();
-    fs_poll_ns = 0;
+    fs_spin_ns = 0;
     fs_system.futex = sleep_patiently;
     fs_system.pthread_create = make_thread;
     fs_system.epoll_ctl = control_epoll;
     fs_system.recv = look_and_count;
-    fs_watch_forks(count_child);
+    fs_atfork_install(count_child);
     alarm(120);
     while (next_round(&rounds, &random)) {
         tell_receivers();
@@ -383,13 +383,13 @@ int main(int count, char **arguments) {
         tell_of_death(FS_SEND);
         fs_store_sc(&no_room, 0);
         fs_store_sc(&no_thread, 1);
-        fs_stop_thread();
-        fs_fork_is_over();
+        fs_control_thread_stop();
+        fs_control_thread_after_fork();
         open_ends();
-        check(fs_start_thread_again() == FS_NO_THREAD, "there is a thread");
+        check(fs_control_thread_restart() == FS_NO_THREAD, "there is a thread");
         close_ends();
         fs_store_sc(&no_thread, 0);
-        check(fs_start_thread_again() == 0, "no thread");
+        check(fs_control_thread_restart() == 0, "no thread");
     }
     printf("%u rounds\n", rounds.done);
     return 0;

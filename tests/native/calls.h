@@ -1,12 +1,12 @@
-/* The calls of the core that failures.c lets fail: all that the table has (core/base/system.h). The list, the functions that stand
+/* The calls of the core that failures.c lets fail: all that the table has (core/os/syscalls.h). The list, the functions that stand
  * in the real ones' place and the test's rounds are made from it, so a call that is added to the table fails here too. */
-#ifndef FASTSOCK_TESTS_CALLS_H
-#define FASTSOCK_TESTS_CALLS_H
+#ifndef FASTSOCK_CALLS_H
+#define FASTSOCK_CALLS_H
 
 #include "harness.h"
 
-#include "base/atomics.h"
-#include "base/system.h"
+#include "os/atomics.h"
+#include "os/syscalls.h"
 #include "sweep.h"
 
 enum { MOST_ERRORS = 4, NEVER = -1 };

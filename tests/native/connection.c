@@ -23,7 +23,7 @@ enum {
 static int count_child(int by) {
     for (int s = 0; s < 2; s++)
         if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
-    if (by > 0) fs_tell_of_number(); /* as forks.h wants it */
+    if (by > 0) fs_fd_change_notify(); /* as atfork.h wants it */
     return 2;
 }
 
@@ -35,10 +35,10 @@ __attribute__((noreturn)) static void be_holder(struct end *e, uint64_t random) 
     while (!fs_load_sc(&the->tells_holder) && begin_call(e, &call)) {
         uint32_t what = below(&random, 5);
         int64_t soon = fs_now() + 1000 * (int64_t)below(&random, 20000);
-        if (what == 0) fs_try_receive(&e->c, byte, sizeof byte, MSG_PEEK, 1);
+        if (what == 0) fs_try_recv(&e->c, byte, sizeof byte, MSG_PEEK, 1);
         if (what == 1) wait_for(e, FS_RECEIVE, soon, 1);
         if (what == 2) wait_for(e, FS_SEND, soon, 1);
-        if (what == 3 && fs_is_attached(&e->c)) fs_answer_ask(&e->c, -1);
+        if (what == 3 && fs_is_attached(&e->c)) fs_handle_request(&e->c, -1);
         if (what == 4) fs_plug_if_full(&e->c);
         end_call(e, &call);
     }
@@ -50,7 +50,7 @@ static void hold(struct end *e, uint64_t random) {
     enter(e);
     holder = fork_holder();
     if (holder == 0) {
-        fs_inherit(&e->c);
+        fs_conn_inherit(&e->c);
         e->asked = 0;
         leave();
         be_holder(e, random);
@@ -74,7 +74,7 @@ static void happen(const struct event *event, uint64_t *random) {
     switch (event->what) {
     case ATTACH:
         if (the->driven[event->side]) {
-            fs_swap_if32(&the->wants_attach[event->side], NOT_WANTED, WANTED);
+            fs_cas32(&the->wants_attach[event->side], NOT_WANTED, WANTED);
             while (fs_load_sc(&the->wants_attach[event->side]) == WANTED) usleep(200); /* one at a time, as with one lock */
             break;
         }
@@ -82,7 +82,7 @@ static void happen(const struct event *event, uint64_t *random) {
         fs_store_sc(&moving[event->side], 1);
         leave();
         while (fs_is_in_kernel(&e->c)) usleep(200); /* their timeout is BLOCKED_US */
-        result = attach_end(e, &the->manner);
+        result = attach_end(e, &the->flow);
         check(result == 0 || result == -ENOTCONN, "attaching: %s", strerror(-result));
         break;
     case EXPOSE:
@@ -92,7 +92,7 @@ static void happen(const struct event *event, uint64_t *random) {
     case LEAVE:
         result = (int)leave_end(e, MAY_BRIDGE);
         the->outcomes[event->side] = e->bridged ? 10 + result : result;
-        if (result == FS_DISSOLVED) {
+        if (result == FS_FALLBACK_FAILED) {
             if (MAY_BRIDGE && !the->excused) lose("side %d had to give up the connection", event->side);
             fs_store_sc(&the->dissolved, 1);
         }
@@ -123,7 +123,7 @@ static void run_ends(int first, int last, uint64_t random) {
     for (int s = first; s <= last; s++) {
         struct end *e = &ends[s];
         *e = (struct end){.lock = &locks[the->one_lock ? 0 : s], .memory = the->memory, .size = the->size, .side = s};
-        if (the->driven[s]) e->set = fs_new_set(&failed);
+        if (the->driven[s]) e->set = fs_event_set_new(&failed);
         check(!failed, "no event set: %s", strerror(-failed));
         fs_store_sc(&exposed[s], 0);
         fs_store_sc(&moving[s], 0);
@@ -148,7 +148,7 @@ static void run_ends(int first, int last, uint64_t random) {
     }
     for (int s = first, n = 0; s <= last; s++) {
         for (; n < of_side[s]; n++) pthread_join(workers[n].thread, NULL);
-        struct fs_side *own = fs_own(&ends[s].c);
+        struct fs_shared_side *own = fs_own(&ends[s].c);
         if (fs_load_sc(&ends[s].open) && own->receiver.oob_waiting && own->receiver.oob_byte != '!') lose("another urgent byte was sent");
         close_end(&ends[s], 1);
         if (holder > 0) { /* it outlives the end that it was forked from, and says goodbye */
@@ -156,7 +156,7 @@ static void run_ends(int first, int last, uint64_t random) {
             end_process(&holder, 0);
         }
         fs_add_counters(&the->counters, &ends[s].totals, 0);
-        if (ends[s].set) fs_end_set(ends[s].set);
+        if (ends[s].set) fs_event_set_end(ends[s].set);
     }
 }
 
@@ -191,7 +191,7 @@ static void make_plan(uint64_t *random) {
     uint32_t kind = below(random, 10);
     the->window = windows[below(random, 7)];
     the->chunk = chunks[below(random, 4)];
-    the->manner = (struct fs_manner){1 + below(random, the->window), one_in(random, 3) ? 0 : 8192, one_in(random, 2)};
+    the->flow = (struct fs_flow_options){1 + below(random, the->window), one_in(random, 3) ? 0 : 8192, one_in(random, 2)};
     the->event_count = the->leaves = the->excused = the->outcomes[0] = the->outcomes[1] = 0;
     the->one_lock = the->apart;
     the->closes = one_in(random, 2) ? 0 : -1;
@@ -244,7 +244,7 @@ static void run_connection(uint64_t *random) {
     int one = 1;
     struct timeval blocked = {0, BLOCKED_US};
     make_plan(random);
-    fs_front.keeps_apart = (int)below(random, 2); /* the rounds without have no lock of ours at calls */
+    fs_host.keeps_apart = (int)below(random, 2); /* the rounds without have no lock of ours at calls */
     the->memory = make_region(the->window, the->chunk, &the->size);
     connect_pair(the->lines);
     for (int s = 0; s < 2; s++) {
@@ -283,7 +283,7 @@ static void run_round(uint64_t random) {
     check(process >= 0, "fork: %m");
     if (process == 0) {
         mind_the_end();
-        fs_watch_forks(count_child);
+        fs_atfork_install(count_child);
         the->apart = one_in(&random, 2);
         if (one_in(&random, 2)) have_processors_to_spare();
         fs_store_sc(&the->dissolved, 0);

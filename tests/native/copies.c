@@ -5,7 +5,7 @@
  * of pages between pages that nobody may touch. Then which processors get vectors; and a source that somebody changes meanwhile. */
 #include "harness.h"
 
-#include "base/copy.h"
+#include "os/copy.h"
 
 enum { MOST = 4200, LARGE = 32768, AROUND = 128, ROOM = 10 * 4096 };
 
@@ -91,7 +91,7 @@ static void changed_meanwhile(int in_vectors) {
 
 static void which_processors(void) {
     static const struct {
-        struct fs_processor processor;
+        struct fs_cpu_info processor;
         int wanted;
     } cases[] = {
         {{"AuthenticAMD", 0x00a20f12, 1, 1}, 1}, /* Zen 3 */
@@ -105,13 +105,13 @@ static void which_processors(void) {
         {{{0}, 0, 0, 0}, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check(fs_wants_vectors(&cases[i].processor) == cases[i].wanted, "processor %zu", i);
+        check(fs_prefers_vectors(&cases[i].processor) == cases[i].wanted, "processor %zu", i);
 }
 
 int main(void) {
-    struct fs_processor here = fs_this_processor();
+    struct fs_cpu_info here = fs_read_cpu_info();
     uint64_t state = 1;
-    check(fs_copies_in_vectors == fs_wants_vectors(&here), "the choice was not made before main");
+    check(fs_copies_in_vectors == fs_prefers_vectors(&here), "the choice was not made before main");
     which_processors();
     for (size_t i = 0; i < sizeof source; i++) source[i] = (unsigned char)next_random(&state);
     for (int in_vectors = 0; in_vectors <= here.vectors; in_vectors++) {

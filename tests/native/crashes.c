@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/atomics.h"
+#include "os/atomics.h"
 
 static int stores_left; /* 0: nobody is killed */
 
@@ -26,13 +26,13 @@ static inline void count_down(void) {
 #define AROUND(action) (count_down(), (action), count_down())
 static inline int swap_counted32(fs_word32 *p, uint32_t expected, uint32_t desired) {
     count_down();
-    int done = fs_swap_if32(p, expected, desired);
+    int done = fs_cas32(p, expected, desired);
     count_down();
     return done;
 }
 static inline int swap_counted64(fs_word64 *p, uint64_t expected, uint64_t desired) {
     count_down();
-    int done = fs_swap_if64(p, expected, desired);
+    int done = fs_cas64(p, expected, desired);
     count_down();
     return done;
 }
@@ -45,7 +45,7 @@ static inline void *copy_counted(void *to, const void *from, size_t size) {
     return to;
 }
 static inline void in_order_counted(void) {
-    fs_in_order();
+    fs_compiler_barrier();
     count_down();
 }
 #undef fs_store_relaxed
@@ -54,11 +54,11 @@ static inline void in_order_counted(void) {
 #define fs_store_relaxed(p, v) AROUND(atomic_store_explicit((p), (v), memory_order_relaxed))
 #define fs_store_release(p, v) AROUND(atomic_store_explicit((p), (v), memory_order_release))
 #define fs_store_sc(p, v) AROUND(atomic_store_explicit((p), (v), memory_order_seq_cst))
-#define fs_swap_if32 swap_counted32
-#define fs_swap_if64 swap_counted64
-#define fs_in_order in_order_counted
+#define fs_cas32 swap_counted32
+#define fs_cas64 swap_counted64
+#define fs_compiler_barrier in_order_counted
 #define memcpy copy_counted
-#include "ring/mending.h"
+#include "ring/ring_recovery.h"
 #undef memcpy
 #include "harness.h"
 
@@ -66,12 +66,12 @@ static inline void in_order_counted(void) {
 #define CHUNK 1024
 
 struct shared {
-    struct fs_side own[2];
+    struct fs_shared_side own[2];
     uint64_t ends[2][64];
     uint64_t sent, read; /* bytes of the pattern, by those who lived to say so */
 };
 
-static struct fs_vi views[2];
+static struct fs_ring_pair views[2];
 static struct shared *shared;
 
 static void begin(struct mapping *map) {
@@ -79,7 +79,7 @@ static void begin(struct mapping *map) {
     memset(shared, 0, sizeof *shared);
     format_region(map, WINDOW, CHUNK);
     for (int s = 0; s < 2; s++) {
-        const char *wrong = fs_vi_attach(&views[s], map->memory, map->size, s);
+        const char *wrong = fs_ring_pair_attach(&views[s], map->memory, map->size, s);
         check(!wrong, "%s", wrong);
         views[s].own = &shared->own[s];
         views[s].own->sender.ends = shared->ends[s];
@@ -88,14 +88,14 @@ static void begin(struct mapping *map) {
 }
 
 static void lock(int side, int sends) {
-    struct fs_side *own = &shared->own[side];
-    if (fs_lock(sends ? &own->sender.lock : &own->receiver.lock, (uint32_t)getpid()) != FS_INHERITED) return;
-    if (sends) check(fs_mend_sender(&views[side], &shared->own[side].sender) == 0, "%s", views[side].violation);
-    else fs_mend_receiver(&views[side], &shared->own[side].receiver);
+    struct fs_shared_side *own = &shared->own[side];
+    if (fs_robust_lock(sends ? &own->sender.lock : &own->receiver.lock, (uint32_t)getpid()) != FS_LOCK_OWNER_DIED) return;
+    if (sends) check(fs_recover_sender(&views[side], &shared->own[side].sender) == 0, "%s", views[side].violation);
+    else fs_recover_receiver(&views[side], &shared->own[side].receiver);
 }
 
 static void unlock(int side, int sends) {
-    fs_unlock(sends ? &shared->own[side].sender.lock : &shared->own[side].receiver.lock);
+    fs_robust_unlock(sends ? &shared->own[side].sender.lock : &shared->own[side].receiver.lock);
 }
 
 /* What one process does in its turn: posts bytes of the pattern from where the stream stands. */
@@ -110,7 +110,7 @@ static void read_some(uint32_t room, int kill_at) {
     char bytes[LARGEST];
     lock(1, 0);
     stores_left = kill_at;
-    int64_t got = fs_take(&views[1], &shared->own[1].receiver, bytes, room, FS_CONSUME);
+    int64_t got = fs_ring_recv(&views[1], &shared->own[1].receiver, bytes, room, FS_CONSUME);
     stores_left = 0;
     check(got >= 0, "%s", views[1].violation);
     check(memcmp(bytes, pattern_at(shared->read), (size_t)got) == 0, "other bytes at %" PRIu64, shared->read);
@@ -131,14 +131,14 @@ static void be_killed(void (*turn)(uint64_t, int), uint64_t what, int kill_at, i
     check(*died ? info.si_status == SIGKILL : info.si_status == 0, "the child failed");
 }
 
-/* Killed within fs_writable, between its two stores of `head`. */
+/* Killed within fs_ring_writable, between its two stores of `head`. */
 static void killed_asking(uint64_t seed, int kill_at) {
     uint32_t offset;
     (void)seed, (void)kill_at;
     lock(0, 1);
-    check(fs_take_credits(&views[0], &shared->own[0].sender) == 0, "%s", views[0].violation);
+    check(fs_update_credits(&views[0], &shared->own[0].sender) == 0, "%s", views[0].violation);
     if (!fs_in_flight(&shared->own[0].sender) || fs_in_flight(&shared->own[0].sender) >= WINDOW) _exit(0);
-    fs_reserve(&views[0], &shared->own[0].sender, CHUNK, &offset);
+    fs_arena_reserve(&views[0], &shared->own[0].sender, CHUNK, &offset);
     kill(getpid(), SIGKILL);
 }
 
@@ -151,7 +151,7 @@ static void killed_sending(uint64_t seed, int kill_at) {
     lock(0, 1);
     stores_left = kill_at;
     post(shared->sent, 1 + below(&random, 200), one_in(&random, 2));
-    fs_take_credits(&views[0], &shared->own[0].sender);
+    fs_update_credits(&views[0], &shared->own[0].sender);
     if (one_in(&random, 8)) fs_seal(&views[0], &shared->own[0].sender);
     unlock(0, 1);
 }
@@ -168,13 +168,13 @@ static void drain_all(void) {
         read_some(LARGEST, 0);
     }
     lock(1, 0);
-    fs_acknowledge(&views[1], &shared->own[1].receiver); /* what a reader does before it sleeps */
+    fs_send_ack(&views[1], &shared->own[1].receiver); /* what a reader does before it sleeps */
     unlock(1, 0);
     lock(0, 1);
-    check(fs_take_credits(&views[0], &shared->own[0].sender) == 0, "%s", views[0].violation);
+    check(fs_update_credits(&views[0], &shared->own[0].sender) == 0, "%s", views[0].violation);
     check(shared->own[0].sender.posted == shared->own[0].sender.credited, "descriptors posted that nobody read");
     check(shared->own[0].sender.head == shared->own[0].sender.tail, "arena bytes are missing");
-    check(fs_writable(&views[0], &shared->own[0].sender), "the arena is empty, and nothing may be sent");
+    check(fs_ring_writable(&views[0], &shared->own[0].sender), "the arena is empty, and nothing may be sent");
     check(post(shared->read, 100, 0) == 100, "the arena is empty, and nothing is sent");
     unlock(0, 1);
     read_some(100, 0);
@@ -190,7 +190,7 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
         uint32_t who = below(random, 5);
         if (one_in(random, 10)) {
             lock(0, 1);
-            fs_limit_sends(&views[0], &shared->own[0].sender, limits[below(random, 3)]);
+            fs_set_send_limit(&views[0], &shared->own[0].sender, limits[below(random, 3)]);
             unlock(0, 1);
         }
         if (who == 0) {
@@ -232,53 +232,53 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
 
 /* A holder that is stopped keeps its turn, and one that ends with its turn to another's gain does not spoil it. */
 static void stop_a_holder(void) {
-    struct fs_lock *turn = &shared->own[0].sender.lock;
+    struct fs_robust_lock *turn = &shared->own[0].sender.lock;
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {
-        fs_lock(turn, (uint32_t)getpid());
+        fs_robust_lock(turn, (uint32_t)getpid());
         raise(SIGSTOP);
-        fs_unlock(turn);
+        fs_robust_unlock(turn);
         raise(SIGSTOP);
         _exit(0);
     }
     int status;
     check(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status), "the child did not stop");
     for (int tries = 0; tries < 3; tries++) {
-        check(fs_try_lock(turn, (uint32_t)getpid()) == FS_BUSY, "the turn of a stopped holder was taken");
-        fs_await_turn(turn);
+        check(fs_robust_trylock(turn, (uint32_t)getpid()) == FS_LOCK_BUSY, "the turn of a stopped holder was taken");
+        fs_lock_wait(turn);
     }
     kill(child, SIGCONT);
-    check(fs_lock(turn, (uint32_t)getpid()) == FS_TAKEN_OVER, "a turn that ended well was inherited");
+    check(fs_robust_lock(turn, (uint32_t)getpid()) == FS_LOCK_TAKEN, "a turn that ended well was inherited");
     waitpid(child, &status, WUNTRACED);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
-    check(fs_load_relaxed(&turn->word) == fs_taker.thread, "a stranger's death took the turn");
-    fs_unlock(turn);
+    check(fs_load_relaxed(&turn->word) == fs_robust_thread.thread, "a stranger's death took the turn");
+    fs_robust_unlock(turn);
 }
 
 /* Two turns at once: both are told of their holder's death. */
 static void kill_a_holder_of_both(void) {
-    struct fs_lock *turns[2] = {&shared->own[0].receiver.lock, &shared->own[0].sender.lock};
+    struct fs_robust_lock *turns[2] = {&shared->own[0].receiver.lock, &shared->own[0].sender.lock};
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {
-        fs_lock(turns[0], (uint32_t)getpid());
-        fs_keep(turns[0]);
-        fs_lock(turns[1], (uint32_t)getpid());
-        fs_unlock(turns[1]);
-        fs_lock(turns[1], (uint32_t)getpid());
+        fs_robust_lock(turns[0], (uint32_t)getpid());
+        fs_lock_push(turns[0]);
+        fs_robust_lock(turns[1], (uint32_t)getpid());
+        fs_robust_unlock(turns[1]);
+        fs_robust_lock(turns[1], (uint32_t)getpid());
         kill(getpid(), SIGKILL);
     }
     siginfo_t info;
     check(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0, "waitid: %m");
     for (int i = 0; i < 2; i++) {
-        check(fs_lock(turns[i], (uint32_t)getpid()) == FS_INHERITED, "turn %d was not inherited", i);
-        fs_disclaim(turns[i]);
-        check(fs_lock(turns[i], (uint32_t)getpid()) == FS_INHERITED, "turn %d: whose holder could not mend it", i);
-        fs_unlock(turns[i]);
-        check(fs_lock(turns[i], (uint32_t)getpid()) == FS_TAKEN_OVER, "turn %d was inherited twice", i);
-        fs_unlock(turns[i]);
+        check(fs_robust_lock(turns[i], (uint32_t)getpid()) == FS_LOCK_OWNER_DIED, "turn %d was not inherited", i);
+        fs_unlock_owner_died(turns[i]);
+        check(fs_robust_lock(turns[i], (uint32_t)getpid()) == FS_LOCK_OWNER_DIED, "turn %d: whose holder could not mend it", i);
+        fs_robust_unlock(turns[i]);
+        check(fs_robust_lock(turns[i], (uint32_t)getpid()) == FS_LOCK_TAKEN, "turn %d was inherited twice", i);
+        fs_robust_unlock(turns[i]);
     }
     reap();
 }

@@ -7,7 +7,7 @@
 
 enum variant { GOES_ON, LEAVES, BRIDGES, TALKS, STOPPED, VARIANTS };
 
-enum { MOST_BLOCKS = 4096, SLAB = 65536, BLOCK = 64 /* as in registry/memory.c */ };
+enum { MOST_BLOCKS = 4096, SLAB = 65536, BLOCK = 64 /* as in process/fork_shared_slab.c */ };
 
 static struct stream {
     uint64_t sent, received;
@@ -28,7 +28,7 @@ static int alive(int s) { return fs_load_relaxed(&ends[s].open) && !failed[s]; }
 
 /* A call has told the program of an error. One that passes is no end; behind any other one the program closes. */
 static void tell(int s, int64_t error) {
-    const char *name = error == FS_VIOLATED ? ends[s].c.vi.violation : strerror((int)-error);
+    const char *name = error == FS_VIOLATED ? ends[s].c.ring.violation : strerror((int)-error);
     if (strict) violate("end %d is told of error %" PRId64 " (%s)", s, error, name);
     shared->told++;
     if (error == -EINTR || error == -ENOMEM || error == -ENOBUFS) return;
@@ -42,7 +42,7 @@ static int take(int s, size_t room, int flags) {
     struct stream *from = &streams[!s];
     struct fs_call call;
     if (!alive(s) || !begin_call(&ends[s], &call)) return 0;
-    int64_t got = fs_try_receive(&ends[s].c, buffer, room, flags, 1);
+    int64_t got = fs_try_recv(&ends[s].c, buffer, room, flags, 1);
     end_call(&ends[s], &call);
     if (got == -EAGAIN) return 0;
     if (got < 0) {
@@ -115,9 +115,9 @@ static void await_poll(int s, short events, const char *what) {
 /* ---- what happens ------------------------------------------------------------------------------------------------ */
 
 static void attach(int s) {
-    static const struct fs_manner manner = {4, 8192, 1};
+    static const struct fs_flow_options flow = {4, 8192, 1};
     if (!alive(s)) return;
-    int result = attach_end(&ends[s], &manner);
+    int result = attach_end(&ends[s], &flow);
     if (result && strict) violate("attaching: %s", strerror(-result));
 }
 
@@ -141,7 +141,7 @@ static void fill_and_plug(int s) {
 static void half_close(int s) {
     struct fs_call call;
     if (!alive(s) || !begin_call(&ends[s], &call)) return;
-    while (fs_shut(&ends[s].c, 0, 1) == -EINTR) {}
+    while (fs_conn_shutdown(&ends[s].c, 0, 1) == -EINTR) {}
     end_call(&ends[s], &call);
     syscall(SYS_shutdown, ends[s].number, SHUT_WR);
 }
@@ -153,7 +153,7 @@ static void read_to_end(int s) {
     drain_stream(s);
     while (alive(s)) {
         if (!begin_call(&ends[s], &call)) return;
-        int64_t got = fs_try_receive(&ends[s].c, buffer, sizeof buffer, 0, 1);
+        int64_t got = fs_try_recv(&ends[s].c, buffer, sizeof buffer, 0, 1);
         end_call(&ends[s], &call);
         if (got == 0) return;
         if (got > 0) violate("end %d gets %" PRId64 " bytes that nobody sent", s, got);
@@ -165,7 +165,7 @@ static void read_to_end(int s) {
 
 static void leave_ring(int s, int may_bridge) {
     if (!alive(s)) return;
-    if (leave_end(&ends[s], may_bridge) != FS_DISSOLVED) return;
+    if (leave_end(&ends[s], may_bridge) != FS_FALLBACK_FAILED) return;
     if (strict) violate("end %d had to give up the connection", s);
     failed[s] = 1;
     close_end(&ends[s], 1);
@@ -270,7 +270,7 @@ static void run_scenario(int variant) {
     take(1, 1000, 0);
     step("attaching");
     pause_for(1, FS_RECEIVE);
-    pause_for(0, FS_RECEIVE); /* for nothing: so that there are news (news.h) */
+    pause_for(0, FS_RECEIVE); /* for nothing: so that there are news (fd_change.h) */
     attach(1);
     send_bytes(1, 10, 0);
     attach(0);
@@ -322,19 +322,19 @@ static int count_blocks(size_t size) {
     static void *taken[MOST_BLOCKS];
     int count = 0;
     no_slabs = 1;
-    while (count < MOST_BLOCKS && (taken[count] = fs_new_block(size))) count++;
-    for (int i = 0; i < count; i++) fs_free_block(taken[i], size);
+    while (count < MOST_BLOCKS && (taken[count] = fs_slab_alloc(size))) count++;
+    for (int i = 0; i < count; i++) fs_slab_free(taken[i], size);
     no_slabs = 0;
     return count;
 }
 
 /* (The process of a bridge holds the side's memory until it ends, by itself: all of the first slabs comes back.) */
 static void take_stock(struct counts *counts, const struct counts *wanted) {
-    int of_side = SLAB / (int)((sizeof(struct fs_side) + BLOCK - 1) / BLOCK * BLOCK), of_ends = SLAB / BLOCK;
+    int of_side = SLAB / (int)((sizeof(struct fs_shared_side) + BLOCK - 1) / BLOCK * BLOCK), of_ends = SLAB / BLOCK;
     double until = seconds_now() + 3;
     (void)wanted;
     do {
-        counts->side_blocks = count_blocks(sizeof(struct fs_side));
+        counts->side_blocks = count_blocks(sizeof(struct fs_shared_side));
         counts->ends_blocks = count_blocks(fs_ends_size(8));
     } while ((counts->side_blocks < of_side || counts->ends_blocks < of_ends) && seconds_now() < until &&
              usleep(1000) == 0);

@@ -50,41 +50,41 @@ struct end {
 static void await(struct end *end, int what) {
     if (fs_spin(&end->c, what)) return;
     take_front();
-    struct fs_news *news = fs_join_news();
+    struct fs_fd_change *fd_change = fs_fd_change_subscribe();
     drop_front();
-    int woken = fs_sleep(&end->c, what, fs_now() + (int64_t)(PATIENCE * 1e9), news);
+    int woken = fs_sleep(&end->c, what, fs_now() + (int64_t)(PATIENCE * 1e9), fd_change);
     take_front();
-    if (news) fs_leave_news(news);
+    if (fd_change) fs_fd_change_unsubscribe(fd_change);
     drop_front();
     check(woken, "side %d was never woken from a wait for %d; moved %u", end->number, what, fs_moved(&end->c));
 }
 
 /* The front end's lock, in rounds where it keeps threads apart at calls; they need none else. */
 static void take_front_for_calls(void) {
-    if (fs_front.keeps_apart) take_front();
+    if (fs_host.keeps_apart) take_front();
 }
 
 static void drop_front_of_calls(void) {
-    if (fs_front.keeps_apart) drop_front();
+    if (fs_host.keeps_apart) drop_front();
 }
 
 static void enter(struct end *end, struct fs_call *call) {
     take_front_for_calls();
-    check(fs_begin(&end->c, call), "the connection has ended");
+    check(fs_call_enter(&end->c, call), "the connection has ended");
     drop_front_of_calls();
 }
 
 static void leave(struct end *end, struct fs_call *call) {
     take_front_for_calls();
-    check(fs_end_call(&end->c, call) == FS_NOTHING_MORE, "the connection has ended");
+    check(fs_call_exit(&end->c, call) == FS_EXIT_NOTHING, "the connection has ended");
     drop_front_of_calls();
 }
 
 static void attach(struct end *end) {
-    struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 512, .combine_when_full = 1};
+    struct fs_flow_options flow = {.ack_threshold = 4, .combine_limit = 512, .combine_when_full = 1};
     const char *wrong = NULL;
     take_front();
-    int failed = fs_attach(&end->c, end->map->memory, end->map->size, end->number, &manner, &wrong);
+    int failed = fs_attach(&end->c, end->map->memory, end->map->size, end->number, &flow, &wrong);
     drop_front();
     check(!failed, "attaching: %s", wrong ? wrong : strerror(-failed));
     fs_store_relaxed(&end->attached, 1);
@@ -99,9 +99,9 @@ static void expose(struct end *end) {
     drop_front();
     if (!asks) return;
     enter(end->peer, &call);
-    fs_answer_ask(&end->peer->c, -1);
+    fs_handle_request(&end->peer->c, -1);
     leave(end->peer, &call);
-    fs_await_doorbell_byte(&end->c);
+    fs_wait_for_doorbell_byte(&end->c);
 }
 
 static void send_bytes(struct end *end, uint32_t length) {
@@ -135,7 +135,7 @@ static void *send_stream(void *argument) {
     }
     struct fs_call call;
     enter(end, &call);
-    while (fs_shut(&end->c, 0, 1) == -EINTR) {}
+    while (fs_conn_shutdown(&end->c, 0, 1) == -EINTR) {}
     check(shutdown(fs_fd(&end->c), SHUT_WR) == 0, "shutdown: %m");
     leave(end, &call);
     return NULL;
@@ -152,9 +152,9 @@ static void *receive_stream(void *argument) {
         int how = flags[below(random, 4)];
         struct fs_call call;
         if (fs_is_exposed(&end->c))
-            check(fs_events_within(fs_fd(&end->c), POLLIN, (int)(PATIENCE * 1000)), "side %d is deaf", end->number);
+            check(fs_poll_events(fs_fd(&end->c), POLLIN, (int)(PATIENCE * 1000)), "side %d is deaf", end->number);
         enter(end, &call);
-        while ((got = fs_try_receive(&end->c, buffer, room, how, 1)) == -EAGAIN) await(end, FS_RECEIVE);
+        while ((got = fs_try_recv(&end->c, buffer, room, how, 1)) == -EAGAIN) await(end, FS_RECEIVE);
         leave(end, &call);
         check(got >= 0 && (size_t)got <= room, "receiving: %" PRId64, got);
         check(!memcmp(buffer, pattern_at(position), (size_t)got), "wrong bytes among the %" PRId64 " at %" PRIu64, got,
@@ -176,15 +176,15 @@ static struct fs_counters run_round(uint64_t *random) {
     int fds[2];
     format_region(&map, window, chunk);
     connect_pair(fds);
-    fs_poll_ns = below(random, 2) * 20000;
-    fs_front.keeps_apart = (int)below(random, 2);
+    fs_spin_ns = below(random, 2) * 20000;
+    fs_host.keeps_apart = (int)below(random, 2);
     take_front();
     for (int i = 0; i < 2; i++) {
         struct end *end = &ends[i];
         *end = (struct end){.peer = &ends[!i], .number = i, .exposes = (int)below(random, 3), .map = &map,
                             .largest = 1 + below(random, LARGEST),
                             .seed = {next_random(random), next_random(random)}};
-        check(fs_open_connection(&end->c, fds[i], fs_inode(fds[i])) == 0, "no connection");
+        check(fs_conn_open(&end->c, fds[i], fs_inode(fds[i])) == 0, "no connection");
     }
     drop_front();
     for (int i = 0; i < 2; i++) pthread_create(&ends[i].sender, NULL, send_stream, &ends[i]);
@@ -194,11 +194,11 @@ static struct fs_counters run_round(uint64_t *random) {
     for (int i = 0; i < 2; i++) {
         struct fs_connection *c = &ends[i].c;
         struct fs_call call;
-        check(fs_begin(c, &call) && fs_note_finished_alone(c), "a call is inside");
-        fs_let_go_of(c, &totals);
+        check(fs_call_enter(c, &call) && fs_note_ended_alone(c), "a call is inside");
+        fs_conn_close(c, &totals);
         close(fds[i]);
-        check(fs_end_call(c, &call) == FS_RELEASE, "somebody has it");
-        fs_free_own(c);
+        check(fs_call_exit(c, &call) == FS_EXIT_RELEASE, "somebody has it");
+        fs_release_side(c);
         fs_note_detached(c);
     }
     drop_front();
@@ -226,10 +226,10 @@ static void break_pipe(void) {
     format_region(&map, 4, 1024);
     connect_pair(fds);
     take_front();
-    check(fs_open_connection(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
+    check(fs_conn_open(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
     drop_front();
     attach(&end);
-    fs_linger_zero(fds[1]);
+    fs_set_linger_zero(fds[1]);
     close(fds[1]);
     enter(&end, &call);
     check(fs_try_send(&end.c, "x", 1, MSG_NOSIGNAL) == -ECONNRESET && signals == 0, "what tells of the reset");
@@ -238,11 +238,11 @@ static void break_pipe(void) {
     check(fs_try_send(&end.c, "x", 1, 0) == -EPIPE && signals == 1, "a send");
     check(fs_try_send_urgent(&end.c, "x", 1, 0) == -EPIPE && signals == 2, "an urgent send");
     take_front();
-    check(fs_note_finished_alone(&end.c), "another call is inside");
-    fs_let_go_of(&end.c, &totals);
+    check(fs_note_ended_alone(&end.c), "another call is inside");
+    fs_conn_close(&end.c, &totals);
     close(fds[0]);
-    check(fs_end_call(&end.c, &call) == FS_RELEASE, "somebody has it");
-    fs_free_own(&end.c);
+    check(fs_call_exit(&end.c, &call) == FS_EXIT_RELEASE, "somebody has it");
+    fs_release_side(&end.c);
     fs_note_detached(&end.c);
     drop_front();
     munmap(map.start, map.length);
@@ -261,24 +261,24 @@ static void sleep_late(int attaches) {
     format_region(&map, 4, 1024);
     connect_pair(fds);
     take_front();
-    check(fs_open_connection(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
+    check(fs_conn_open(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
     drop_front();
     if (attaches) attach(&end);
     enter(&end, &call);
     take_front();
-    fs_note_finished(&end.c);
-    fs_let_go_of(&end.c, &totals);
-    fs_abandon_number(&end.c);
+    fs_note_ended(&end.c);
+    fs_conn_close(&end.c, &totals);
+    fs_forget_fd(&end.c);
     close(fds[0]);
-    struct fs_news *news = fs_join_news();
+    struct fs_fd_change *fd_change = fs_fd_change_subscribe();
     drop_front();
     for (int what = FS_RECEIVE; what <= FS_SEND; what++)
-        check(fs_sleep(&end.c, what, fs_now() + (int64_t)(PATIENCE * 1e9), news) == 1, "a wait for %d sleeps on", what);
-    check(fs_try_receive(&end.c, &byte, 1, 0, 1) == -EBADF, "a receive");
+        check(fs_sleep(&end.c, what, fs_now() + (int64_t)(PATIENCE * 1e9), fd_change) == 1, "a wait for %d sleeps on", what);
+    check(fs_try_recv(&end.c, &byte, 1, 0, 1) == -EBADF, "a receive");
     take_front();
-    if (news) fs_leave_news(news);
-    check(fs_end_call(&end.c, &call) == FS_RELEASE, "a call is inside");
-    fs_free_own(&end.c);
+    if (fd_change) fs_fd_change_unsubscribe(fd_change);
+    check(fs_call_exit(&end.c, &call) == FS_EXIT_RELEASE, "a call is inside");
+    fs_release_side(&end.c);
     fs_note_detached(&end.c);
     drop_front();
     close(fds[1]);
@@ -289,8 +289,8 @@ int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t bytes = 0, sleeps = 0, random;
     fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_space = fs_pid_space();
-    fs_front = (struct fs_front){.let_go = let_go, .take_again = take_again};
+    fs_own_pid_ns = fs_pid_ns();
+    fs_host = (struct fs_host){.let_go = let_go, .take_again = take_again};
     fill_pattern();
     break_pipe();
     sleep_late(0);

@@ -1,8 +1,8 @@
 /* What the native tests share: random numbers, a region between guard pages, the pattern that streams carry, and
  * ways to wait. System calls that wake or wait are made directly, because ThreadSanitizer takes its own wrappers of
  * read and write for synchronisation: it would then believe what the ring has to guarantee by itself. */
-#ifndef FASTSOCK_TESTS_HARNESS_H
-#define FASTSOCK_TESTS_HARNESS_H
+#ifndef FASTSOCK_HARNESS_H
+#define FASTSOCK_HARNESS_H
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

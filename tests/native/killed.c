@@ -5,7 +5,7 @@
  * in the core's table of calls, and stays a zombie while the next holder works. */
 #include "pair.h"
 
-#include "waiter/bell.h"
+#include "events/futex.h"
 
 #include <signal.h>
 
@@ -29,7 +29,7 @@ static void be_killed(void (*act)(void)) {
     siginfo_t info;
     pid_t child = fork_holder();
     if (child == 0) {
-        for (int s = 0; s < 2; s++) fs_inherit(&ends[s].c);
+        for (int s = 0; s < 2; s++) fs_conn_inherit(&ends[s].c);
         act();
         _exit(1);
     }
@@ -42,8 +42,8 @@ static void reap(void) { check(waitpid(-1, NULL, 0) > 0, "waitpid: %m"); }
 /* Half of what waits, by a child that dies as it wakes the sender: its wish for a plug to be taken out is cleared by then. */
 static void receive_half(void) {
     char bytes[WINDOW / 2 * CHUNK];
-    dies_at = &ends[0].c.vi.tx->credit_bell;
-    fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1);
+    dies_at = &ends[0].c.ring.tx->credit_futex;
+    fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1);
 }
 
 static void kill_who_answers_a_plug(void) {
@@ -56,12 +56,12 @@ static void kill_who_answers_a_plug(void) {
     while (fs_try_send(&ends[0].c, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) {}
     check(fs_plug_if_full(&ends[0].c), "the ring has room");
     check(poll(&polled, 1, 0) == 0, "a full ring is called writable");
-    check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == CHUNK, "receiving");
+    check(fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1) == CHUNK, "receiving");
     check(poll(&polled, 1, 0) == 0, "the plug goes before a third of the window is free");
-    fs_arm_sender(&ends[0].c.vi, &fs_own(&ends[0].c)->sender, FS_WAITS); /* another thread of this end sleeps on the bell */
+    fs_arm_sender(&ends[0].c.ring, &fs_own(&ends[0].c)->sender, FS_WAITS); /* another thread of this end sleeps on the bell */
     be_killed(receive_half);
-    check(!fs_peer_credit_wait(&ends[1].c.vi), "the child has not answered");
-    check(fs_try_receive(&ends[1].c, bytes, 1, MSG_PEEK, 1) == 1, "what the child had not read");
+    check(!fs_peer_credit_wait(&ends[1].c.ring), "the child has not answered");
+    check(fs_try_recv(&ends[1].c, bytes, 1, MSG_PEEK, 1) == 1, "what the child had not read");
     check(poll(&polled, 1, (int)(PATIENCE * 1000)) == 1 && polled.revents == POLLOUT,
           "there is room in the ring, and nobody has taken out the plug");
     reap();
@@ -72,9 +72,9 @@ static int place_of_death;
 
 static void take_urgent_byte(void) {
     char bytes[8];
-    check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == 2, "what comes before the urgent byte");
+    check(fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1) == 2, "what comes before the urgent byte");
     dies_in_line = place_of_death;
-    fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1);
+    fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1);
 }
 
 /* A child dies as it asks how far the kernel's queue was read, for which it says for a moment that urgent bytes are in line. */
@@ -89,16 +89,16 @@ static void kill_who_counts_by_place(int in_line) {
     check(fs_try_send(&ends[0].c, "cd", 2, MSG_NOSIGNAL) == 2, "sending");
     place_of_death = in_line;
     be_killed(take_urgent_byte);
-    int64_t got = fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1);
-    check(got == -EAGAIN, "%" PRId64 ", %s", got, ends[1].c.vi.violation ? ends[1].c.vi.violation : "no violation");
+    int64_t got = fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1);
+    check(got == -EAGAIN, "%" PRId64 ", %s", got, ends[1].c.ring.violation ? ends[1].c.ring.violation : "no violation");
     check(!fs_option(ends[1].number, SOL_SOCKET, SO_OOBINLINE), "urgent bytes are in line from now on");
     for (double until = seconds_now() + PATIENCE; poll(&polled, 1, 0);) { /* (a doorbell byte may be late) */
         check(seconds_now() < until, "the descriptor is called readable, and there is nothing");
-        check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == -EAGAIN, "there was nothing");
+        check(fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1) == -EAGAIN, "there was nothing");
     }
     check(fs_try_send(&ends[0].c, "ef", 2, MSG_NOSIGNAL) == 2, "sending");
     check(poll(&polled, 1, (int)(PATIENCE * 1000)) == 1, "the descriptor is not called readable");
-    check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == 2 && !memcmp(bytes, "ef", 2), "receiving");
+    check(fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1) == 2 && !memcmp(bytes, "ef", 2), "receiving");
     reap();
     close_ends();
 }
@@ -106,7 +106,7 @@ static void kill_who_counts_by_place(int in_line) {
 /* A thread that sleeps on a bell of the second end, and looks at nothing by itself. */
 struct sleeper {
     pthread_t thread;
-    fs_word32 *bell;
+    fs_word32 *futex;
     uint32_t heard;
     fs_word32 id, woken;
 };
@@ -117,21 +117,21 @@ static void *sleep_on_bell(void *argument) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, NULL); /* (one that comes for the process, and is ignored, would have it look again) */
     fs_store_sc(&me->id, (uint32_t)syscall(SYS_gettid));
-    fs_store_sc(&me->woken, (uint32_t)fs_sleep_on(me->bell, me->heard, (int64_t)(PATIENCE * 1e9)));
+    fs_store_sc(&me->woken, (uint32_t)fs_futex_wait(me->futex, me->heard, (int64_t)(PATIENCE * 1e9)));
     return NULL;
 }
 
 static void put_to_sleep(struct sleeper *s) {
-    *s = (struct sleeper){.bell = &ends[1].c.vi.rx->bell};
-    s->heard = fs_hear_bell(s->bell);
-    check(!fs_arm_receiver(&ends[1].c.vi, FS_ASLEEP), "there is something to receive");
+    *s = (struct sleeper){.futex = &ends[1].c.ring.rx->futex};
+    s->heard = fs_futex_load(s->futex);
+    check(!fs_arm_receiver(&ends[1].c.ring, FS_ASLEEP), "there is something to receive");
     check(pthread_create(&s->thread, NULL, sleep_on_bell, s) == 0, "no thread");
     while (!fs_load_sc(&s->id)) usleep(100);
     await_sleep((pid_t)fs_load_sc(&s->id));
 }
 
 static void post_and_die(void) {
-    dies_at = &ends[0].c.vi.tx->bell;
+    dies_at = &ends[0].c.ring.tx->futex;
     fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL);
 }
 
@@ -143,12 +143,12 @@ static void kill_who_wakes(void) {
     move_ends();
     put_to_sleep(&sleeper);
     be_killed(post_and_die);
-    check(!(fs_load_sc(&ends[1].c.vi.rx->doorbell) & FS_ASLEEP), "the child has not found the sleeper");
+    check(!(fs_load_sc(&ends[1].c.ring.rx->doorbell) & FS_ASLEEP), "the child has not found the sleeper");
     check(!fs_load_sc(&sleeper.woken), "the child has woken the sleeper");
     int64_t deadline = fs_now() + (int64_t)(PATIENCE * 1e9);
     while (!fs_load_sc(&sleeper.woken)) check(fs_sleep(&ends[0].c, FS_RECEIVE, deadline, NULL) != 0, "nobody wakes the sleeper");
     pthread_join(sleeper.thread, NULL);
-    check(fs_own32(&sleeper.woken) == 1, "the sleeper was never woken");
+    check(fs_load_own32(&sleeper.woken) == 1, "the sleeper was never woken");
     reap();
     close_ends();
 }
@@ -160,19 +160,19 @@ static void kill_who_sleeps(void) {
     move_ends();
     pid_t child = fork_holder();
     if (child == 0) {
-        for (int s = 0; s < 2; s++) fs_inherit(&ends[s].c);
+        for (int s = 0; s < 2; s++) fs_conn_inherit(&ends[s].c);
         while (fs_sleep(&ends[1].c, FS_RECEIVE, -1, NULL) >= 0) {}
         _exit(1);
     }
     double until = seconds_now() + PATIENCE;
-    while (!(fs_load_sc(&ends[1].c.vi.rx->doorbell) & FS_ASLEEP)) check(seconds_now() < until, "the child does not sleep");
+    while (!(fs_load_sc(&ends[1].c.ring.rx->doorbell) & FS_ASLEEP)) check(seconds_now() < until, "the child does not sleep");
     await_sleep(child);
     put_to_sleep(&sleeper);
     check(kill(child, SIGKILL) == 0, "kill: %m");
     reap();
     check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
     pthread_join(sleeper.thread, NULL);
-    check(fs_own32(&sleeper.woken) == 1, "the sleeper was never woken");
+    check(fs_load_own32(&sleeper.woken) == 1, "the sleeper was never woken");
     close_ends();
 }
 
@@ -181,7 +181,7 @@ int main(int count, char **arguments) {
     uint64_t random;
     fs_system.futex = wake_or_die;
     become_front_end();
-    fs_watch_forks(count_child);
+    fs_atfork_install(count_child);
     alarm(60);
     fs_system.ioctl = ask_or_die;
     while (next_round(&rounds, &random)) {

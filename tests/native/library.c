@@ -1,11 +1,11 @@
-/* The ring as a shared library, for tests/test_native.py: one end of a region behind plain functions, the layout as
+/* The ring as a shared library, for tests/native/test_ring.py: one end of a region behind plain functions, the layout as
  * a table of numbers, and a way to let the peer act between a function's look at a commit word and its swap of it. */
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/atomics.h"
+#include "os/atomics.h"
 
 static void (*interference)(void); /* called once, before the next swap of a commit word */
 
@@ -13,14 +13,14 @@ static inline int swap_interfered(fs_word64 *word, uint64_t expected, uint64_t d
     void (*act)(void) = interference;
     interference = NULL;
     if (act) act();
-    return fs_swap_if64(word, expected, desired);
+    return fs_cas64(word, expected, desired);
 }
-#define fs_swap_if64 swap_interfered
+#define fs_cas64 swap_interfered
 #include "ring/doorbell.h"
 
 void interfere_once(void (*act)(void)) { interference = act; }
 
-void copy_in_vectors(int wanted) { fs_copies_in_vectors = wanted && fs_this_processor().vectors; }
+void copy_in_vectors(int wanted) { fs_copies_in_vectors = wanted && fs_read_cpu_info().vectors; }
 
 /* ---- layout ---------------------------------------------------------------------------------------- */
 
@@ -35,9 +35,9 @@ struct number {
 
 const struct number layout[] = {
     CONSTANT(FS_VERSION), CONSTANT(FS_OOB), CONSTANT(FS_FIN), CONSTANT(FS_RESET), CONSTANT(FS_BACK),
-    SIZE(fs_region), SIZE(fs_half), SIZE(fs_descriptor),
+    SIZE(fs_region), SIZE(fs_direction), SIZE(fs_descriptor),
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
-    FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_half, acked), FIELD(fs_half, fin),
+    FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_direction, acked), FIELD(fs_direction, fin),
     FIELD(fs_descriptor, commit), FIELD(fs_descriptor, ack), FIELD(fs_descriptor, offset),
     {NULL, 0},
 };
@@ -48,12 +48,12 @@ uint64_t commit_word(uint32_t sequence, uint32_t length, uint32_t type, uint32_t
 
 uint32_t slots(uint32_t window) { return fs_slots(window); }
 size_t region_size(uint32_t window, uint32_t chunk) { return fs_region_size(window, chunk); }
-size_t half_size(uint32_t of_slots) { return fs_half_size(of_slots); }
+size_t half_size(uint32_t of_slots) { return fs_direction_size(of_slots); }
 size_t arena_offset(uint32_t of_slots, int half) { return fs_arena_offset(of_slots, half); }
-uint32_t near(uint32_t of_slots) { return fs_near(of_slots); }
+uint32_t near(uint32_t of_slots) { return fs_near_size(of_slots); }
 uint32_t arena(uint32_t window, uint32_t chunk) { return fs_arena(window, chunk); }
-uint32_t gap(uint32_t window, uint32_t chunk, int half) { return fs_gap(window, chunk, half); }
-uint32_t spare_offset(uint32_t window, uint32_t chunk, int half) { return fs_spare_offset(window, chunk, half); }
+uint32_t gap(uint32_t window, uint32_t chunk, int half) { return fs_arena_gap(window, chunk, half); }
+uint32_t spare_offset(uint32_t window, uint32_t chunk, int half) { return fs_overflow_offset(window, chunk, half); }
 void format(void *memory, uint32_t window, uint32_t chunk, const unsigned char *id) {
     fs_region_format(memory, window, chunk, id);
 }
@@ -62,8 +62,8 @@ void recycle(void *memory, uint32_t window) { fs_region_recycle(memory, window);
 /* ---- one end --------------------------------------------------------------------------------------- */
 
 struct end {
-    struct fs_vi vi;
-    struct fs_side own;
+    struct fs_ring_pair ring;
+    struct fs_shared_side own;
 };
 
 /* NULL with *wrong telling why, or when there is no memory. Both counts of a direction begin at a number: `sending`
@@ -73,21 +73,21 @@ struct end *end_new(void *memory, size_t size, int side, uint32_t ack_threshold,
     struct end *end = aligned_alloc(FS_LINE, sizeof *end);
     if (!end) return NULL;
     memset(end, 0, sizeof *end);
-    *wrong = fs_vi_attach(&end->vi, memory, size, side);
+    *wrong = fs_ring_pair_attach(&end->ring, memory, size, side);
     if (*wrong) {
         free(end);
         return NULL;
     }
-    end->vi.own = &end->own;
-    end->vi.ack_threshold = ack_threshold;
-    end->own.sender.ends = calloc(1, fs_ends_size(end->vi.window));
+    end->ring.own = &end->own;
+    end->ring.ack_threshold = ack_threshold;
+    end->own.sender.ends = calloc(1, fs_ends_size(end->ring.window));
     end->own.sender.posted = end->own.sender.credited = sending;
     fs_store_relaxed(&end->own.receiver.consumed, receiving);
     fs_store_relaxed(&end->own.receiver.acknowledged, receiving);
     fs_store_relaxed(&end->own.receiver.ack_seen, sending);
-    fs_store_relaxed(&end->vi.rx->acked, receiving);
-    for (uint32_t n = receiving - end->vi.mask - 1; receiving && n != receiving; n++)
-        fs_store_relaxed(&fs_descriptor_at(&end->vi, end->vi.rx, n)->commit, FS_COMMIT(n + 1, 1, FS_DATA, FS_SEALED));
+    fs_store_relaxed(&end->ring.rx->acked, receiving);
+    for (uint32_t n = receiving - end->ring.mask - 1; receiving && n != receiving; n++)
+        fs_store_relaxed(&fs_descriptor_at(&end->ring, end->ring.rx, n)->commit, FS_COMMIT(n + 1, 1, FS_DATA, FS_SEALED));
     return end;
 }
 
@@ -100,48 +100,48 @@ void end_free(struct end *end) {
 void end_never_piggybacked(struct end *end) { fs_store_relaxed(&end->own.receiver.ack_seen, 0); }
 
 int64_t end_post(struct end *end, const char *data, size_t length, int type, int combine) {
-    return fs_post(&end->vi, &end->own.sender, data, length, type, combine, NULL);
+    return fs_post(&end->ring, &end->own.sender, data, length, type, combine, NULL);
 }
-int64_t end_take(struct end *end, char *into, size_t room, int how) { return fs_take(&end->vi, &end->own.receiver, into, room, how); }
-void end_post_fin(struct end *end, uint64_t kind) { fs_post_fin(&end->vi, &end->own.sender, kind); }
-uint64_t end_of_stream(struct end *end) { return fs_end(&end->vi, &end->own.receiver); }
+int64_t end_take(struct end *end, char *into, size_t room, int how) { return fs_ring_recv(&end->ring, &end->own.receiver, into, room, how); }
+void end_post_fin(struct end *end, uint64_t kind) { fs_post_fin(&end->ring, &end->own.sender, kind); }
+uint64_t end_of_stream(struct end *end) { return fs_stream_end(&end->ring, &end->own.receiver); }
 void end_fin_taken(struct end *end) { end->own.receiver.fin_taken = 1; }
-void end_acknowledge(struct end *end) { fs_acknowledge(&end->vi, &end->own.receiver); }
-int end_take_credits(struct end *end) { return fs_take_credits(&end->vi, &end->own.sender); }
-void end_seal(struct end *end) { fs_seal(&end->vi, &end->own.sender); }
+void end_acknowledge(struct end *end) { fs_send_ack(&end->ring, &end->own.receiver); }
+int end_take_credits(struct end *end) { return fs_update_credits(&end->ring, &end->own.sender); }
+void end_seal(struct end *end) { fs_seal(&end->ring, &end->own.sender); }
 void end_limit(struct end *end, uint32_t send_limit) { end->own.sender.send_limit = send_limit; }
-int end_waiting(struct end *end) { return fs_waiting(&end->vi); }
-int end_readable(struct end *end) { return fs_readable(&end->vi); }
-int end_writable(struct end *end) { return fs_writable(&end->vi, &end->own.sender); }
-size_t end_available(struct end *end, size_t enough) { return fs_available(&end->vi, enough); }
-int end_count_ring(struct end *end) { return fs_count_ring(&end->vi, &end->own.sender); }
-uint32_t end_hush(struct end *end) { return fs_hush(&end->vi, &end->own.receiver); }
+int end_waiting(struct end *end) { return fs_has_descriptor(&end->ring); }
+int end_readable(struct end *end) { return fs_ring_readable(&end->ring); }
+int end_writable(struct end *end) { return fs_ring_writable(&end->ring, &end->own.sender); }
+size_t end_available(struct end *end, size_t enough) { return fs_available(&end->ring, enough); }
+int end_count_ring(struct end *end) { return fs_count_ring(&end->ring, &end->own.sender); }
+uint32_t end_hush(struct end *end) { return fs_doorbell_bytes_to_drain(&end->ring, &end->own.receiver); }
 
-const char *end_violation(struct end *end) { return end->vi.violation; }
+const char *end_violation(struct end *end) { return end->ring.violation; }
 int end_oob_byte(struct end *end) { return end->own.receiver.oob_waiting ? end->own.receiver.oob_byte : -1; }
 uint32_t end_posted(struct end *end) { return end->own.sender.posted; }
 uint32_t end_credited(struct end *end) { return end->own.sender.credited; }
 uint32_t end_consumed(struct end *end) { return fs_load_relaxed(&end->own.receiver.consumed); }
 uint64_t end_arena_used(struct end *end) { return end->own.sender.head - end->own.sender.tail; }
-const struct fs_counters *end_counters(struct end *end) { return &end->vi.count; }
+const struct fs_counters *end_counters(struct end *end) { return &end->ring.count; }
 
 /* ---- turns ------------------------------------------------------------------------------------------ */
 
 /* The lock of a side that a live endpoint uses (its `describe` tells where). */
-static struct fs_lock *lock_of(struct fs_side *side, int sends) { return sends ? &side->sender.lock : &side->receiver.lock; }
+static struct fs_robust_lock *lock_of(struct fs_shared_side *side, int sends) { return sends ? &side->sender.lock : &side->receiver.lock; }
 
-int turn_try(struct fs_side *side, int sends) { return fs_try_lock(lock_of(side, sends), (uint32_t)getpid()); }
-void turn_end(struct fs_side *side, int sends) { fs_unlock(lock_of(side, sends)); }
-uint32_t turn_word(struct fs_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
+int turn_try(struct fs_shared_side *side, int sends) { return fs_robust_trylock(lock_of(side, sends), (uint32_t)getpid()); }
+void turn_end(struct fs_shared_side *side, int sends) { fs_robust_unlock(lock_of(side, sends)); }
+uint32_t turn_word(struct fs_shared_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
 
 /* Doorbell bytes that the side counted as rung, and for which the kernel had no room at that time. In the turn to send. */
-void side_owes(struct fs_side *side, uint32_t count, int64_t since) {
+void side_owes(struct fs_shared_side *side, uint32_t count, int64_t since) {
     side->sender.bytes_unsent = count;
     side->sender.unsent_since = since;
 }
-void *holders_of(struct fs_side *side) { return &side->holders; }
+void *holders_of(struct fs_shared_side *side) { return &side->holders; }
 
-uint32_t side_owed(struct fs_side *side) { return side->sender.bytes_unsent; }
+uint32_t side_owed(struct fs_shared_side *side) { return side->sender.bytes_unsent; }
 
 /* Has the allocator's lock most of the time, until *over. */
 void churn(fs_word32 *over) {

@@ -53,13 +53,13 @@ static void release(void) {
     check(fs_load_relaxed(&the->goodbyes) == 1, "released before the goodbye");
     check(!fs_load_relaxed(&the->inside) && !fs_load_relaxed(&the->keeping), "released with somebody inside");
     touch_all(ACTORS);
-    fs_free_own(&the->c);
+    fs_release_side(&the->c);
     fs_note_detached(&the->c);
 }
 
 static int begin(struct fs_call *call) {
     int ended = fs_load_sc(&the->ended) != 0;
-    if (!fs_begin(&the->c, call)) return 0;
+    if (!fs_call_enter(&the->c, call)) return 0;
     check(!ended, "a call has begun after the end");
     add(&the->inside, 1);
     return 1;
@@ -72,20 +72,20 @@ static void say_goodbye(struct fs_call *call) {
     struct fs_counters totals = {0};
     check(add(&the->goodbyes, 1) == 0, "said goodbye twice");
     fs_store_sc(&the->ended, 1);
-    fs_let_go_of(&the->c, &totals);
+    fs_conn_close(&the->c, &totals);
     end(call);
 }
 
 static void end(struct fs_call *call) {
     add(&the->inside, -1);
-    enum fs_after after = fs_end_call(&the->c, call);
-    if (after == FS_END_LAST_CALL) {
+    enum fs_exit_action after = fs_call_exit(&the->c, call);
+    if (after == FS_EXIT_CLOSE) {
         check(add(&the->inside, 1) == 0, "the last call was not the last");
         check(the->number == 1, "the number is another one");
         touch_all(CALLS);
         say_goodbye(call);
     }
-    if (after == FS_RELEASE) release();
+    if (after == FS_EXIT_RELEASE) release();
 }
 
 static void *make_calls(void *argument) {
@@ -108,19 +108,19 @@ static void *close_once(void *argument) {
     struct actor *me = argument;
     struct fs_call call;
     pthread_barrier_wait(&the->start);
-    for (uint32_t i = below(&me->random, 40 * MOST); i; i--) fs_pause();
+    for (uint32_t i = below(&me->random, 40 * MOST); i; i--) fs_cpu_relax();
     if (!me->closes || !begin(&call)) return NULL;
     touch(me);
     if (!me->late) {
-        if (fs_note_finished(&the->c)) say_goodbye(&call);
+        if (fs_note_ended(&the->c)) say_goodbye(&call);
         else end(&call);
-    } else if (fs_note_finished_alone(&the->c)) {
+    } else if (fs_note_ended_alone(&the->c)) {
         touch_all(CALLS);
         say_goodbye(&call);
     } else {
-        if (fs_swap_if32(&the->closes_late, 0, 1)) { /* else the other one is at it */
+        if (fs_cas32(&the->closes_late, 0, 1)) { /* else the other one is at it */
             the->number = 1;
-            check(fs_note_finishing(&the->c) || !the->only_late, "it has ended with a call inside");
+            check(fs_note_closing(&the->c) || !the->only_late, "it has ended with a call inside");
         }
         end(&call);
     }
@@ -130,13 +130,13 @@ static void *close_once(void *argument) {
 static void *keep(void *argument) {
     struct actor *me = argument;
     pthread_barrier_wait(&the->start);
-    for (uint32_t i = 0; i < me->times && fs_note_kept(&the->c); i++) {
+    for (uint32_t i = 0; i < me->times && fs_pin(&the->c); i++) {
         add(&the->keeping, 1);
         touch(me);
         if (one_in(&me->random, 4)) sched_yield();
         add(&the->keeping, -1);
-        if (fs_note_loose(&the->c) == FS_RELEASE) release();
-        check(fs_note_loose(&the->c) == FS_NOTHING_MORE, "let loose twice"); /* (nobody else keeps it) */
+        if (fs_unpin(&the->c) == FS_EXIT_RELEASE) release();
+        check(fs_unpin(&the->c) == FS_EXIT_NOTHING, "let loose twice"); /* (nobody else keeps it) */
     }
     return NULL;
 }
@@ -144,7 +144,7 @@ static void *keep(void *argument) {
 static int open_one(void) {
     int fd = eventfd(0, EFD_CLOEXEC); /* (nothing is sent on it) */
     the = calloc(1, sizeof *the);
-    check(the && fd >= 0 && fs_open_connection(&the->c, fd, 1) == 0, "no connection");
+    check(the && fd >= 0 && fs_conn_open(&the->c, fd, 1) == 0, "no connection");
     return fd;
 }
 
@@ -169,10 +169,10 @@ static uint32_t run_round(uint64_t *random) {
     }
     for (uint32_t i = 0; i < ACTORS; i++) pthread_join(actors[i].thread, NULL);
     if (begin(&call)) { /* nobody has closed it */
-        check(fs_note_finished_alone(&the->c), "%u calls are inside", fs_calls_inside(&the->c));
+        check(fs_note_ended_alone(&the->c), "%u calls are inside", fs_calls_inside(&the->c));
         say_goodbye(&call);
     }
-    check(!begin(&call) && !fs_note_kept(&the->c), "begun after the release");
+    check(!begin(&call) && !fs_pin(&the->c), "begun after the release");
     uint32_t calls = fs_load_relaxed(&the->begun);
     pthread_barrier_destroy(&the->start);
     close_one(fd);
@@ -197,19 +197,19 @@ static void run_fork(void) {
     pthread_barrier_init(&the->start, NULL, 2);
     check(pthread_create(&thread, NULL, stay_inside, NULL) == 0, "no thread");
     pthread_barrier_wait(&the->start);
-    check(begin(&call) && begin(&inner) && !fs_note_finished_alone(&the->c), "alone, or ended");
+    check(begin(&call) && begin(&inner) && !fs_note_ended_alone(&the->c), "alone, or ended");
     the->number = 1;
-    check(fs_note_finishing(&the->c), "it has ended");
+    check(fs_note_closing(&the->c), "it has ended");
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {
         fs_own_pid = (uint32_t)getpid();
-        fs_forget_blocks_after_fork();
-        fs_inherit(&the->c);
+        fs_slab_forget();
+        fs_conn_inherit(&the->c);
         check(fs_calls_inside(&the->c) == 2, "%u calls are inside", fs_calls_inside(&the->c));
-        check(fs_end_call(&the->c, &inner) == FS_NOTHING_MORE, "one call more is inside");
-        check(fs_end_call(&the->c, &call) == FS_END_LAST_CALL, "another thread's call is inside");
-        check(!fs_others_have(&the->c) && fs_end_call(&the->c, &call) == FS_RELEASE, "somebody has it");
+        check(fs_call_exit(&the->c, &inner) == FS_EXIT_NOTHING, "one call more is inside");
+        check(fs_call_exit(&the->c, &call) == FS_EXIT_CLOSE, "another thread's call is inside");
+        check(!fs_has_other_users(&the->c) && fs_call_exit(&the->c, &call) == FS_EXIT_RELEASE, "somebody has it");
         end_at_once(0);
     }
     check(waitpid(child, &status, 0) == child && status == 0, "the child has failed");
@@ -227,9 +227,9 @@ int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count - plain, arguments + plain);
     uint64_t random, calls = 0;
     fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_space = fs_pid_space();
+    fs_own_pid_ns = fs_pid_ns();
     run_fork();
-    fs_front.keeps_apart = plain;
+    fs_host.keeps_apart = plain;
     while (next_round(&rounds, &random)) calls += run_round(&random);
     printf("%u rounds, %" PRIu64 " calls\n", rounds.done, calls);
     return 0;

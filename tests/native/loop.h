@@ -1,12 +1,12 @@
-/* An end that a loop drives (core/connection/drive.h), as an event loop's transport does it: one thread reads and writes the kernel
+/* An end that a loop drives (core/conn/loop_io.h), as an event loop's transport does it: one thread reads and writes the kernel
  * connection itself, polls the ring, and sleeps on its event set and the descriptor. It is both the sender and the receiver of its
  * side's lanes. What happens to the end while it is driven is done in that thread too. */
-#ifndef FASTSOCK_TESTS_LOOP_H
-#define FASTSOCK_TESTS_LOOP_H
+#ifndef FASTSOCK_LOOP_H
+#define FASTSOCK_LOOP_H
 
 #include "streams.h"
 
-#include "connection/drive.h"
+#include "conn/loop_io.h"
 
 enum { KEPT = 1 << 22 }; /* bytes of a peer that went back, at most, that wait for what is in the ring */
 
@@ -43,7 +43,7 @@ static int take_from_ring(struct loop *l) {
     struct fs_connection *c = &l->me->end->c;
     size_t room = pick_size(&l->me->random, 40000);
     char *into = l->me->buffer + LARGEST - room;
-    int64_t got = fs_try_receive(c, into, room, 0, l->lower_ended);
+    int64_t got = fs_try_recv(c, into, room, 0, l->lower_ended);
     if (l->held && !fs_keeps_plug(c)) l->held = 0;
     if (got == -EAGAIN) return 0;
     if (got < 0) {
@@ -66,9 +66,9 @@ static void deliver_late(struct loop *l, const char *bytes, uint64_t count) {
     memcpy(l->late, bytes, count);
     l->late_size = count;
     count_step(LATE);
-    while (!l->over && fs_waiting(&c->vi))
+    while (!l->over && fs_has_descriptor(&c->ring))
         if (!take_from_ring(l)) break;
-    fs_try_receive(c, &nothing, 1, MSG_PEEK, 0); /* sees that the peer is back, if that was not seen yet */
+    fs_try_recv(c, &nothing, 1, MSG_PEEK, 0); /* sees that the peer is back, if that was not seen yet */
     if (!l->over) deliver(l, l->late, l->late_size);
 }
 
@@ -176,7 +176,7 @@ static int write_some(struct loop *l) {
 static void obey(struct loop *l) {
     struct end *e = l->me->end;
     if (fs_load_sc(&the->wants_attach[e->side]) == WANTED) {
-        int failed = attach_end(e, &the->manner);
+        int failed = attach_end(e, &the->flow);
         check(!failed || failed == -ENOTCONN, "attaching in a loop: %s", strerror(-failed));
         if (!failed) fs_drive_by_loop(&e->c);
         fs_store_sc(&the->wants_attach[e->side], NOT_WANTED);
@@ -188,7 +188,7 @@ static void take_all_hints(struct end *e) {
     uint32_t places[FS_HINTS];
     for (int count; (count = fs_take_hints(e->set, places, FS_HINTS));)
         for (int i = 0; i < count; i++) {
-            struct end *member = fs_member_at(e->set, places[i]);
+            struct end *member = fs_slot_member(e->set, places[i]);
             if (member && member != e) lose("a hint at another one's connection");
         }
 }
@@ -198,18 +198,18 @@ static void sleep_in_loop(struct loop *l) {
     int attached = fs_is_attached(&e->c);
     if (attached) {
         enter(e);
-        fs_seat(e->set, &e->c);
-        fs_tend(e->set);
+        fs_set_register(e->set, &e->c);
+        fs_reoffer_pages(e->set);
         leave();
     }
     if (attached && fs_arm_for_loop(&e->c, !l->ended, l->backlog && l->on_ring)) {
-        fs_disarm_receiver(&e->c.vi, FS_SET_ASLEEP);
+        fs_disarm_receiver(&e->c.ring, FS_SET_ASLEEP);
         count_step(FOUND_WHEN_ARMED);
         return;
     }
-    if (fs_fall_asleep(e->set)) {
+    if (fs_prepare_sleep(e->set)) {
         take_all_hints(e);
-        if (attached) fs_disarm_receiver(&e->c.vi, FS_SET_ASLEEP);
+        if (attached) fs_disarm_receiver(&e->c.ring, FS_SET_ASLEEP);
         return;
     }
     struct pollfd fds[2] = {{e->set->epoll, POLLIN, 0}, {l->lower_ended || l->held ? -1 : e->number, POLLIN, 0}};
@@ -220,15 +220,15 @@ static void sleep_in_loop(struct loop *l) {
         struct timespec nap = {0, 100000000};
         woken = syscall(SYS_ppoll, fds, 2, &nap, NULL, 0) > 0;
         /* (Behind a half-close the death of the peer is no event: a loop asks now and then.) */
-        if (!woken && l->lower_ended && l->backlog && l->on_ring) woken = fs_probe_driven_peer(&e->c);
+        if (!woken && l->lower_ended && l->backlog && l->on_ring) woken = fs_probe_loop_peer(&e->c);
         if (!woken && seconds_now() > until) lose("the loop of side %d was never woken", e->side);
     }
     if (attached) {
-        fs_disarm_receiver(&e->c.vi, FS_SET_ASLEEP);
+        fs_disarm_receiver(&e->c.ring, FS_SET_ASLEEP);
         count_step(fds[0].revents ? WOKEN_BY_EVENTFD : WOKEN_BY_DESCRIPTOR);
     }
-    fs_rise(e->set);
-    fs_clear_set(e->set);
+    fs_set_awake(e->set);
+    fs_event_set_drain(e->set);
     take_all_hints(e);
 }
 
@@ -268,7 +268,7 @@ static void *drive_end(void *argument) {
         end_call(e, &call);
     }
     enter(e);
-    fs_leave_seat(&e->c, e->set);
+    fs_slot_free(&e->c, e->set);
     leave();
     if (fs_load_sc(&the->wants_close[e->side])) close_end(e, 1);
     fs_store_sc(&the->wants_attach[e->side], TOO_LATE);

@@ -26,9 +26,9 @@ static void take_urgent_byte_that_comes_late(int flags) {
     attach_ends();
     expose_end(&ends[1]);
     check(fs_try_send(&ends[0].c, "cd", 2, MSG_NOSIGNAL) == 2 && fs_sends_on_ring(&ends[0].c), "sending");
-    check(fs_load_relaxed(&ends[0].c.vi.tx->rung) == 1, "there is no doorbell byte");
+    check(fs_load_relaxed(&ends[0].c.ring.tx->rung) == 1, "there is no doorbell byte");
     counts_unknown = 1;
-    int64_t got = fs_try_receive(&ends[1].c, bytes, sizeof bytes, flags, 1);
+    int64_t got = fs_try_recv(&ends[1].c, bytes, sizeof bytes, flags, 1);
     check(!counts_unknown, "the kernel was not asked");
     check(got == 2 && !memcmp(bytes, "cd", 2), "%" PRId64 " of the bytes behind the urgent one", got);
     close_ends();
@@ -53,13 +53,13 @@ static void poll_for_credits(void) {
     char bytes[CHUNK] = {0};
     open_ends();
     move_ends();
-    ends[1].c.vi.ack_threshold = WINDOW + 1; /* no ACK is alone, */
-    ends[1].c.vi.window = 2 * WINDOW;        /* not even a late one */
+    ends[1].c.ring.ack_threshold = WINDOW + 1; /* no ACK is alone, */
+    ends[1].c.ring.window = 2 * WINDOW;        /* not even a late one */
     while (fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) > 0) {}
-    check(fs_try_receive(&ends[1].c, bytes, sizeof bytes, 0, 1) == WINDOW, "receiving");
-    ends[1].c.vi.window = WINDOW;
+    check(fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1) == WINDOW, "receiving");
+    ends[1].c.ring.window = WINDOW;
     check(fs_try_send(&ends[1].c, "y", 1, MSG_NOSIGNAL) == 1, "sending");
-    check(fs_try_receive(&ends[0].c, bytes, 1, 0, 1) == 1, "receiving");
+    check(fs_try_recv(&ends[0].c, bytes, 1, 0, 1) == 1, "receiving");
     int ready = fs_spin(&ends[0].c, FS_SEND);
     check(ready || !fs_load_relaxed(&ends[0].c.spun), "there is room, and it polls for it in vain");
     check(fs_load_relaxed(&ends[0].c.spun), "it does not poll");
@@ -71,13 +71,13 @@ static void poll_for_credits(void) {
 static void leave_while_leaving(void) {
     open_ends();
     attach_ends();
-    check(!fs_is_leaving(&ends[0].c), "nobody leaves");
-    struct fs_leaver *leaver = fs_begin_leaving(&ends[0].c);
-    check(leaver, "another one leaves");
-    check(fs_is_leaving(&ends[0].c), "this thread leaves, and does not know");
-    check(!fs_begin_leaving(&ends[0].c), "it leaves twice"); /* (nor does another thread wait for ever) */
-    fs_end_leaving(&ends[0].c, leaver, 1);
-    check(!fs_is_leaving(&ends[0].c), "it leaves no more");
+    check(!fs_fallback_is_running(&ends[0].c), "nobody leaves");
+    struct fs_fallback_lock *fallback = fs_fallback_begin(&ends[0].c);
+    check(fallback, "another one leaves");
+    check(fs_fallback_is_running(&ends[0].c), "this thread leaves, and does not know");
+    check(!fs_fallback_begin(&ends[0].c), "it leaves twice"); /* (nor does another thread wait for ever) */
+    fs_fallback_end(&ends[0].c, fallback, 1);
+    check(!fs_fallback_is_running(&ends[0].c), "it leaves no more");
     close_ends();
 }
 
@@ -93,9 +93,9 @@ static void leave_without_memory(void) {
     move_ends();
     check(fs_try_send(&ends[0].c, bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes, "sending");
     no_memory = 1;
-    enum fs_outcome outcome = leave_end(&ends[1], 0);
+    enum fs_fallback_result outcome = leave_end(&ends[1], 0);
     no_memory = 0;
-    check(outcome == FS_IN_KERNEL, "it does not leave: %d", outcome);
+    check(outcome == FS_FELL_BACK, "it does not leave: %d", outcome);
     check(recv(ends[1].number, bytes, sizeof bytes, MSG_WAITALL) == sizeof bytes, "what lay unread: %m");
     close_ends();
 }
@@ -119,7 +119,7 @@ static void *receive_once(void *argument) {
     struct fs_call call;
     check(begin_call(&ends[0], &call), "it has ended");
     fs_store_sc(&receives, 1);
-    check(fs_try_receive(&ends[0].c, &byte, 1, 0, 1) == 1, "receiving");
+    check(fs_try_recv(&ends[0].c, &byte, 1, 0, 1) == 1, "receiving");
     end_call(&ends[0], &call);
     return argument;
 }
@@ -133,14 +133,14 @@ static void give_up_number(void) {
     check(pthread_create(&thread, NULL, receive_once, NULL) == 0, "no thread");
     while (fs_load_sc(&receives) != 2) check(seconds_now() < until, "nobody receives");
     enter(&ends[0]);
-    fs_abandon_number(&ends[0].c);
+    fs_forget_fd(&ends[0].c);
     leave();
     fs_store_sc(&given_up, 1);
     fs_store_sc(&receives, 0);
     pthread_join(thread, NULL);
     check(fs_fd(&ends[0].c) == -1, "it is not given up");
     enter(&ends[0]);
-    fs_point_to(&ends[0].c, ends[0].number); /* for the end */
+    fs_set_fd(&ends[0].c, ends[0].number); /* for the end */
     leave();
     close_ends();
 }
@@ -152,19 +152,19 @@ static void post_to_bridge(void) {
     char bytes[8];
     open_ends();
     move_ends();
-    struct fs_side *own = fs_own(&ends[1].c);
+    struct fs_shared_side *own = fs_own(&ends[1].c);
     fs_add_sc(&own->holders, 1); /* there is another holder */
-    fs_stop_thread();            /* and a peer that does not help */
+    fs_control_thread_stop();            /* and a peer that does not help */
     check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
-    check(leave_end(&ends[1], 1) == FS_IN_KERNEL && ends[1].bridged, "there is no bridge");
+    check(leave_end(&ends[1], 1) == FS_FELL_BACK && ends[1].bridged, "there is no bridge");
     check(recv(ends[1].number, bytes, sizeof bytes, 0) == 1 && bytes[0] == 'x', "what lay unread: %m");
     double until = seconds_now() + PATIENCE;
     while (fs_try_send(&ends[0].c, "y", 1, MSG_NOSIGNAL) != 1) check(seconds_now() < until, "sending");
     struct pollfd polled = {ends[1].number, POLLIN, 0};
     check(poll(&polled, 1, (int)(PATIENCE * 1000)) == 1, "the bridge hears of nothing");
     check(recv(ends[1].number, bytes, sizeof bytes, 0) == 1 && bytes[0] == 'y', "what came: %m");
-    fs_fork_is_over();
-    check(fs_start_thread_again() == 0, "no thread");
+    fs_control_thread_after_fork();
+    check(fs_control_thread_restart() == 0, "no thread");
     close_ends();
 }
 

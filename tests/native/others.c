@@ -2,8 +2,8 @@
  * meanwhile. How the scenarios run, and fail by place: runs.h. */
 #include "runs.h"
 
-#include "connection/lifeline.h"
-#include "waiter/lifelines.h"
+#include "conn/liveness.h"
+#include "events/tcp_watch.h"
 
 static pid_t other;
 
@@ -18,13 +18,13 @@ static void fork_other(void (*act)(void)) {
     static int watched;
     int was = armed;
     armed = 0;
-    if (!watched) check(fs_watch_forks(count_child) == 0, "forks are not watched");
+    if (!watched) check(fs_atfork_install(count_child) == 0, "forks are not watched");
     watched = 1;
     armed = was;
     other = fork_holder();
     if (other) return;
     armed = 0;
-    for (int s = 0; s < 2; s++) fs_inherit(&ends[s].c);
+    for (int s = 0; s < 2; s++) fs_conn_inherit(&ends[s].c);
     if (act) act();
     for (;;) pause();
 }
@@ -38,7 +38,7 @@ static void kill_other(void) {
 
 static void reap_other(void) { check(waitpid(other, NULL, 0) == other, "waitpid: %m"); }
 
-/* A wait for what does not come: so that it is watched, and there are news (news.h). */
+/* A wait for what does not come: so that it is watched, and there are news (fd_change.h). */
 static void look_once(int s) {
     struct fs_call call;
     if (!begin_call(&ends[s], &call)) return;
@@ -70,9 +70,9 @@ static void run_killed_holder(void) {
 }
 
 static void end_the_stream(void) {
-    fs_count_out(fs_own(&ends[0].c));
+    fs_unregister_holder(fs_own(&ends[0].c));
     close(ends[0].number);
-    while (fs_shut(&ends[1].c, 0, 1) == -EINTR) {}
+    while (fs_conn_shutdown(&ends[1].c, 0, 1) == -EINTR) {}
     shutdown(ends[1].number, SHUT_WR);
 }
 
@@ -125,7 +125,7 @@ static void *call_for_long(void *nothing) {
     return nothing;
 }
 
-static void keep_the_turn(void) { fs_take_turn_to_send(&ends[0].c, -1); }
+static void keep_the_turn(void) { fs_lock_send_within(&ends[0].c, -1); }
 
 /* The number is closed beside a call of ours and a turn of a process that does not go on. */
 static void run_stopped_holder(void) {
@@ -153,21 +153,21 @@ static void run_stopped_holder(void) {
 
 /* A connection whose earlier object has not left yet is watched anew. */
 static void run_watched_twice(void) {
-    static fs_word32 bell, sleepers;
-    const struct fs_sleepers nobody = {&bell, &sleepers};
-    static struct fs_watch watch;
+    static fs_word32 futex, sleepers;
+    const struct fs_sleepers nobody = {&futex, &sleepers};
+    static struct fs_tcp_watch watch;
     step("a number that is watched twice");
     if (open_two(1)) {
         put(1);
         get(0);
         look_once(0);
-        watch = (struct fs_watch){.turn = 0};
+        watch = (struct fs_tcp_watch){.turn = 0};
         double until = seconds_now() + PATIENCE; /* (an epoll that takes no more is left alone for a second) */
-        while (!fs_join_watch(&watch, fs_fd(&ends[0].c), FS_ENDS, nobody, nobody) && strict) {
+        while (!fs_watch_add(&watch, fs_fd(&ends[0].c), FS_HANGUP_EVENTS, nobody, nobody) && strict) {
             if (seconds_now() > until) violate("it is not watched");
             usleep(1000);
         }
-        fs_leave_watch(&watch);
+        fs_watch_remove(&watch);
     }
     close_two();
 }

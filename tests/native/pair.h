@@ -1,6 +1,6 @@
 /* A connection whose ends are both in this process: opened on the kernel, attached, moved, closed. */
-#ifndef FASTSOCK_TEST_PAIR_H
-#define FASTSOCK_TEST_PAIR_H
+#ifndef FASTSOCK_PAIR_H
+#define FASTSOCK_PAIR_H
 
 #include "frontend.h"
 
@@ -23,8 +23,8 @@ static void open_ends(void) {
 }
 
 static void attach_ends(void) {
-    static const struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 0, .combine_when_full = 0};
-    for (int s = 0; s < 2; s++) check(attach_end(&ends[s], &manner) == 0, "attaching");
+    static const struct fs_flow_options flow = {.ack_threshold = 4, .combine_limit = 0, .combine_when_full = 0};
+    for (int s = 0; s < 2; s++) check(attach_end(&ends[s], &flow) == 0, "attaching");
 }
 
 static inline void close_ends(void) {
@@ -32,7 +32,7 @@ static inline void close_ends(void) {
     munmap(ends[0].memory, ends[0].size);
 }
 
-/* For forks (registry/forks.h): a child has both. */
+/* For forks (process/atfork.h): a child has both. */
 static inline int count_child(int by) {
     for (int s = 0; s < 2; s++)
         if (fs_load_sc(&ends[s].open)) fs_add_sc(&fs_own(&ends[s].c)->holders, (uint32_t)by);
@@ -45,7 +45,7 @@ static inline void move_ends(void) {
     attach_ends();
     for (int s = 0; s < 2; s++) {
         check(fs_try_send(&ends[s].c, "x", 1, MSG_NOSIGNAL) == 1 && fs_sends_on_ring(&ends[s].c), "side %d does not move", s);
-        check(fs_try_receive(&ends[!s].c, &byte, 1, 0, 1) == 1, "receiving");
+        check(fs_try_recv(&ends[!s].c, &byte, 1, 0, 1) == 1, "receiving");
     }
 }
 

@@ -32,9 +32,9 @@ static void open_pair(struct pair *p) {
 }
 
 static void attach_side(struct pair *p, int s) {
-    static const struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 256, .combine_when_full = 1};
+    static const struct fs_flow_options flow = {.ack_threshold = 4, .combine_limit = 256, .combine_when_full = 1};
     check(fs_poller_before_attach(&p->its[s]) == 0, "no seat");
-    check(attach_end(&p->ends[s], &manner) == 0, "attaching");
+    check(attach_end(&p->ends[s], &flow) == 0, "attaching");
     fs_poller_after_attach(&p->its[s], 1);
 }
 
@@ -45,7 +45,7 @@ static void move_pair(struct pair *p) {
 static int64_t receive(struct pair *p, int side, char *into, size_t room) {
     struct fs_call call;
     if (!begin_call(&p->ends[side], &call)) return -EBADF;
-    int64_t got = fs_try_receive(&p->ends[side].c, into, room, 0, 1);
+    int64_t got = fs_try_recv(&p->ends[side].c, into, room, 0, 1);
     end_call(&p->ends[side], &call);
     return got;
 }
@@ -72,7 +72,7 @@ static void close_pair(struct pair *p) {
 
 static struct fs_poller *new_poller(int epoll) {
     int failed;
-    struct fs_poller *made = fs_new_poller(epoll, &failed);
+    struct fs_poller *made = fs_poller_new(epoll, &failed);
     check(made, "a poller: %d", failed);
     return made;
 }
@@ -83,7 +83,7 @@ static void begin(void) {
 }
 
 static void finish(void) {
-    fs_end_poller(poller);
+    fs_poller_end(poller);
     close(instance);
 }
 
@@ -134,7 +134,7 @@ static void *poll_once(void *argument) {
     int n = fs_poller_poll(mine, &waits, &it, 1, FOREVER, NULL);
     check(n == 1, "polling: %d", n);
     end_call(&pairs[0].ends[1], &call);
-    fs_end_poller(mine);
+    fs_poller_end(mine);
     *found = (unsigned short)waits.revents;
     return NULL;
 }
@@ -187,7 +187,7 @@ static void leave_while_waiting(void) {
     check(transmit(&pairs[0], 0, "a", 1) == 1 && told_of(poller, 5, FOREVER) == EPOLLIN, "not told");
     check(receive(&pairs[0], 1, bytes, 8) == 1 && told_of(poller, 5, 0) == 0, "receiving");
     await_sleep(start(&thread, wait_once, &found));
-    check(leave_end(&pairs[0].ends[1], 0) == FS_IN_KERNEL, "it does not leave");
+    check(leave_end(&pairs[0].ends[1], 0) == FS_FELL_BACK, "it does not leave");
     fs_poller_after_leave(&pairs[0].its[1]);
     check(transmit(&pairs[0], 0, "b", 1) == 1, "sending");
     pthread_join(thread, NULL);
@@ -232,7 +232,7 @@ static void *send_storm(void *argument) {
             for (int s = 0; s < 2; s++)
                 if (!fs_is_attached(&pairs[i].ends[s].c)) attach_side(&pairs[i], s);
     }
-    fs_shut(&pairs[i].ends[0].c, 0, 1);
+    fs_conn_shutdown(&pairs[i].ends[0].c, 0, 1);
     shutdown(pairs[i].ends[0].number, SHUT_WR);
     return NULL;
 }
@@ -335,7 +335,7 @@ static void close_a_number(void) {
         int before = p->ends[1].number, other = fcntl(before, F_DUPFD_CLOEXEC, 0);
         fs_poller_close_number(&p->its[1], before, 0);
         enter(&p->ends[1]);
-        fs_point_to(&p->ends[1].c, other);
+        fs_set_fd(&p->ends[1].c, other);
         leave();
         p->ends[1].number = other;
         close(before);
@@ -433,8 +433,8 @@ static void several_pollers(void) {
         check(receive(&pairs[0], 1, bytes, 8) == 1, "receiving");
         check(told_of(poller, 5, 0) == 0 && told_of(other, 6, 0) == 0, "told of nothing");
     }
-    fs_end_poller(mine);
-    fs_end_poller(other);
+    fs_poller_end(mine);
+    fs_poller_end(other);
     close(second);
     check(transmit(&pairs[0], 0, "a", 1) == 1 && told_of(poller, 5, FOREVER) == EPOLLIN, "not told");
     for (int i = 0; i < 2; i++) close_pair(&pairs[i]);
@@ -462,7 +462,7 @@ static void *wait_among_others(void *argument) {
         pthread_barrier_wait(&together); /* all were told: it is taken, */
         pthread_barrier_wait(&together); /* and the next one comes */
     }
-    if (which == 2) fs_end_poller(mine);
+    if (which == 2) fs_poller_end(mine);
     return NULL;
 }
 
@@ -487,7 +487,7 @@ static void several_that_sleep(void) {
         pthread_barrier_wait(&together);
     }
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
-    fs_end_poller(both[1]);
+    fs_poller_end(both[1]);
     close(second);
     for (int i = 0; i < 2; i++) close_pair(&pairs[i]);
     finish();
@@ -513,7 +513,7 @@ static void forked(void) {
         if (moves) move_pair(&pairs[0]);
         pid_t child = fork_holder();
         if (!child) {
-            for (int s = 0; s < 2; s++) fs_inherit(&pairs[0].ends[s].c);
+            for (int s = 0; s < 2; s++) fs_conn_inherit(&pairs[0].ends[s].c);
             pairs[0].ends[0].asked = pairs[0].ends[1].asked = 0;
             fs_poller_after_fork(poller);
             check(told_of(poller, 5, FOREVER) == EPOLLIN, "the child is not told");
@@ -530,7 +530,7 @@ static void forked(void) {
             }
             close_pair(&pairs[1]);
             for (int s = 0; s < 2; s++) close_side(&pairs[0], s);
-            fs_end_poller(poller);
+            fs_poller_end(poller);
             end_at_once(0);
         }
         fs_poller_forked(poller);
@@ -585,7 +585,7 @@ static void signals(void) {
         }
         close_pair(&pairs[0]);
     }
-    fs_end_poller(mine);
+    fs_poller_end(mine);
     finish();
 }
 
@@ -604,8 +604,8 @@ static const struct {
 int main(int count, char **arguments) {
     signal(SIGPIPE, SIG_IGN);
     become_front_end();
-    fs_watch_forks(count_child);
-    fs_begin_pollers();
+    fs_atfork_install(count_child);
+    fs_pollers_begin();
     fs_poller_host.end_call = end_call_of;
     int runs = 0;
     const char *only = count > 1 && !strchr("0123456789", *arguments[1]) ? arguments[1] : NULL;
@@ -616,7 +616,7 @@ int main(int count, char **arguments) {
         if (only) printf("%s: %.3f s\n", tests[i].name, seconds_now() - began);
         runs++;
     }
-    fs_stop_thread();
+    fs_control_thread_stop();
     printf("%d runs\n", runs);
     return 0;
 }

@@ -47,7 +47,7 @@ static void begin_path(void) {
     }
     open_ends();
     memset(&pollable, 0, sizeof pollable);
-    poller = fs_new_poller(engine == EPOLL ? instance : -1, &failed);
+    poller = fs_poller_new(engine == EPOLL ? instance : -1, &failed);
     check(poller, "a poller: %d", failed);
     fs_poller_connected(&pollable, &ends[1].c);
 }
@@ -60,7 +60,7 @@ static int64_t receive(int side, char *into, size_t room) {
         return got < 0 ? -errno : got;
     }
     MUST(begin_call(&ends[side], &call), "it has ended");
-    int64_t got = fs_try_receive(&ends[side].c, into, room, 0, 1);
+    int64_t got = fs_try_recv(&ends[side].c, into, room, 0, 1);
     end_call(&ends[side], &call);
     return got;
 }
@@ -94,11 +94,11 @@ static void exchange(int from) {
 }
 
 static void move(void) {
-    static const struct fs_manner manner = {.ack_threshold = 4, .combine_limit = 512, .combine_when_full = 1};
+    static const struct fs_flow_options flow = {.ack_threshold = 4, .combine_limit = 512, .combine_when_full = 1};
     if (!fs_load_sc(&ends[0].open) || !fs_load_sc(&ends[1].open)) return;
     check(fs_poller_before_attach(&pollable) == 0, "no seat");
-    int failed = attach_end(&ends[1], &manner);
-    if (!failed) failed = attach_end(&ends[0], &manner); /* (-ENOTCONN: a direction is shut, and it stays on the kernel) */
+    int failed = attach_end(&ends[1], &flow);
+    if (!failed) failed = attach_end(&ends[0], &flow); /* (-ENOTCONN: a direction is shut, and it stays on the kernel) */
     fs_poller_after_attach(&pollable, fs_is_attached(&ends[1].c));
     for (int s = 0; s < 2 && path == 0; s++) exchange(s);
 }
@@ -106,7 +106,7 @@ static void move(void) {
 static void shut(int side, int how) {
     struct fs_call call;
     if (path != KERNEL && begin_call(&ends[side], &call)) {
-        fs_shut(&ends[side].c, how != SHUT_WR, how != SHUT_RD);
+        fs_conn_shutdown(&ends[side].c, how != SHUT_WR, how != SHUT_RD);
         end_call(&ends[side], &call);
     }
     shutdown(number_of(side), how);
@@ -127,7 +127,7 @@ static void end_path(void) {
     finish(1);
     finish(0);
     if (path != KERNEL) {
-        fs_end_poller(poller);
+        fs_poller_end(poller);
         munmap(ends[0].memory, ends[0].size);
     }
     close(instance);
@@ -422,11 +422,11 @@ static int try_rows(const char *only) {
 int main(int count, char **arguments) {
     signal(SIGPIPE, SIG_IGN);
     become_front_end();
-    fs_begin_pollers();
+    fs_pollers_begin();
     fs_poller_host.end_call = end_call_of;
     const char *only = count > 1 && !strchr("0123456789", *arguments[1]) ? arguments[1] : NULL;
     int runs = try_rows(only);
-    fs_stop_thread();
+    fs_control_thread_stop();
     check(only || on_ring > runs / 4, "only %d runs are on the ring", on_ring);
     printf("%d runs, %d on the ring\n", runs, on_ring);
     return 0;

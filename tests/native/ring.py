@@ -18,7 +18,10 @@ from types import TracebackType
 
 HERE = Path(__file__).parent
 CORE = HERE.parent.parent / "core"
-SOURCES = [str(HERE / "library.c"), *(str(CORE / name) for name in ("ring/lock.c", "base/copy.c", "base/system.c"))]
+SOURCES = [
+    str(HERE / "library.c"),
+    *(str(CORE / name) for name in ("ring/robust_lock.c", "os/copy.c", "os/syscalls.c")),
+]
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O1", "-g", "-fPIC", "-shared"]
 VIOLATION = -1
 WIDE = {"magic", "asks", "set", "fin", "switch_at", "commit"}
@@ -92,7 +95,7 @@ class _Number(ctypes.Structure):
 
 @functools.cache
 def layout() -> dict[str, int]:
-    """Those constants, sizes ("fs_half") and offsets ("fs_half.acked") of the headers that the tests use."""
+    """Those constants, sizes ("fs_direction") and offsets ("fs_direction.acked") of the headers that the tests use."""
     numbers, table = (_Number * 1000).in_dll(library(), "layout"), {}
     for number in numbers:
         if number.name is None:
@@ -121,11 +124,11 @@ class Region:
         if struct != "fs_region":
             start = layout()["fs_region"] + half * library().half_size(self.slots)
         if struct == "fs_descriptor":
-            start += layout()["fs_half"] + number % self.slots * layout()["fs_descriptor"]
+            start += layout()["fs_direction"] + number % self.slots * layout()["fs_descriptor"]
         return start + layout()[name], 8 if field in WIDE else 4
 
     def get(self, name: str, half: int = 0, number: int = 0) -> int:
-        """A word, such as "fs_half.acked"; `half` 0 carries what side 0 sends, `number` is a descriptor's."""
+        """A word, such as "fs_direction.acked"; `half` 0 carries what side 0 sends, `number` is a descriptor's."""
         at, width = self._place(name, half, number)
         return int.from_bytes(self.memory[at : at + width], "little")
 

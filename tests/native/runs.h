@@ -2,14 +2,14 @@
  * failure and once more without. Nothing hangs; a byte that was sent comes, or somebody is told of an error; and afterwards no
  * descriptor, no allocation and no mapping is missing.
  *
- * Built with sites.h, for tests/test_sites.py, each place where the scenarios ask the system fails once (sweep.h). Built without, each
+ * Built with sites.h, for tests/native/test_syscall_failures.py, each place where the scenarios ask the system fails once (sweep.h). Built without, each
  * scenario is done once and nothing fails. */
-#ifndef FASTSOCK_TESTS_RUNS_H
-#define FASTSOCK_TESTS_RUNS_H
+#ifndef FASTSOCK_RUNS_H
+#define FASTSOCK_RUNS_H
 
 #include "failing.h"
 
-#include "registry/memory.h"
+#include "process/fork_shared_slab.h"
 
 struct scenario {
     const char *name;
@@ -17,7 +17,7 @@ struct scenario {
 };
 static const struct scenario *scenarios; /* of the program */
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
-static struct fs_set *set;
+static struct fs_event_set *set;
 static int lost; /* an end was told of an error */
 
 static void describe(void) { fputc('\n', stderr); }
@@ -34,7 +34,7 @@ static int goes_on(int64_t result) {
 }
 
 static int open_two(int moves) {
-    static const struct fs_manner manner = {4, 0, 0};
+    static const struct fs_flow_options flow = {4, 0, 0};
     int fds[2], was = armed;
     size_t size;
     lost = 0;
@@ -46,13 +46,13 @@ static int open_two(int moves) {
         ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s, .set = s == 1 ? set : NULL};
         goes_on(open_end(&ends[s], fds[s]));
     }
-    for (int s = 0; moves && !lost && s < 2; s++) goes_on(attach_end(&ends[s], &manner));
+    for (int s = 0; moves && !lost && s < 2; s++) goes_on(attach_end(&ends[s], &flow));
     return !lost;
 }
 
 static void close_two(void) {
     for (int s = 0; s < 2; s++) {
-        if (set && ends[s].set && fs_load_relaxed(&ends[s].open)) fs_leave_seat(&ends[s].c, set);
+        if (set && ends[s].set && fs_load_relaxed(&ends[s].open)) fs_slot_free(&ends[s].c, set);
         close_end(&ends[s], 1);
     }
     munmap(ends[0].memory, ends[0].size);
@@ -77,7 +77,7 @@ static void get(int s) {
     int64_t got = -EAGAIN;
     for (double until = seconds_now() + PATIENCE; !lost && (got == -EAGAIN || got == -EINTR || got == -ENOMEM);) {
         if (!begin_call(&ends[s], &call)) return;
-        got = fs_try_receive(&ends[s].c, &byte, 1, 0, 1);
+        got = fs_try_recv(&ends[s].c, &byte, 1, 0, 1);
         if (got == -EAGAIN) wait_for(&ends[s], FS_RECEIVE, fs_now() + 5000000, 0);
         end_call(&ends[s], &call);
         if (seconds_now() > until) violate("the byte is lost");
@@ -93,7 +93,7 @@ static void read_end(int s) {
     int64_t got = -EAGAIN;
     for (double until = seconds_now() + PATIENCE; got > 0 || got == -EAGAIN || got == -EINTR || got == -ENOMEM;) {
         if (!begin_call(&ends[s], &call)) return;
-        got = fs_try_receive(&ends[s].c, bytes, sizeof bytes, 0, 1);
+        got = fs_try_recv(&ends[s].c, bytes, sizeof bytes, 0, 1);
         if (got == -EAGAIN) wait_for(&ends[s], FS_RECEIVE, fs_now() + 5000000, 0);
         end_call(&ends[s], &call);
         if (seconds_now() > until) violate("the stream has no end");
@@ -119,13 +119,13 @@ static void make_what_stays(void) {
     struct fs_call call;
     if (open_two(1) && begin_call(&ends[1], &call)) {
         enter(&ends[1]);
-        struct fs_news *news = fs_join_news();
+        struct fs_fd_change *fd_change = fs_fd_change_subscribe();
         leave();
-        fs_sleep(&ends[1].c, FS_RECEIVE, fs_now() + 1000000, news);
+        fs_sleep(&ends[1].c, FS_RECEIVE, fs_now() + 1000000, fd_change);
         enter(&ends[1]);
-        if (news) fs_leave_news(news);
-        struct fs_side *held = fs_new_side();
-        if (held) fs_free_side(held, 0);
+        if (fd_change) fs_fd_change_unsubscribe(fd_change);
+        struct fs_shared_side *held = fs_side_new();
+        if (held) fs_side_free(held, 0);
         if (held) fs_store_sc(&held->holders, 0);
         leave();
         end_call(&ends[1], &call);

@@ -9,17 +9,17 @@
 
 #include <limits.h>
 
-#include "channel/regions.h"
-#include "meeting/lookup.h"
-#include "meeting/search.h"
+#include "control/region_memory.h"
+#include "rendezvous/peer_lookup.h"
+#include "rendezvous/connector.h"
 
 enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 2 /* of a run, one after the other */, VARIANTS = 2 };
 
-static struct fs_course courses[2];
+static struct fs_path courses[2];
 
 static void describe(void) {
     for (int s = 0; s < 2; s++)
-        fprintf(stderr, "; end %d %s, reason %d", s, fs_course_name(courses[s].state), courses[s].reason);
+        fprintf(stderr, "; end %d %s, reason %d", s, fs_path_state_name(courses[s].state), courses[s].reason);
     fputc('\n', stderr);
 }
 
@@ -27,35 +27,35 @@ static void describe(void) {
 
 /* An operation of end `s`: one more step, if it is due. */
 static void operate(int s) {
-    struct fs_course *course = &courses[s];
-    struct fs_upshot upshot;
+    struct fs_path *path = &courses[s];
+    struct fs_step_result step;
     struct fs_call call;
     enter(&ends[s]);
-    course->operations++;
-    if (fs_is_undecided(course) && course->operations >= course->next && fs_begin(&ends[s].c, &call)) {
-        fs_take_step(course, &ends[s].c, NULL, &upshot);
+    path->operations++;
+    if (fs_is_undecided(path) && path->operations >= path->next && fs_call_enter(&ends[s].c, &call)) {
+        fs_connector_step(path, &ends[s].c, NULL, &step);
         after_call(&ends[s], &call);
-        if (upshot.what == FS_BROKE) violate("end %d broke the protocol: %s", s, upshot.violation);
-        if (upshot.what == FS_MOVED_NOW && !upshot.name[0]) violate("end %d moved without a name", s);
+        if (step.what == FS_STEP_BROKEN) violate("end %d broke the protocol: %s", s, step.violation);
+        if (step.what == FS_STEP_MOVED && !step.name[0]) violate("end %d moved without a name", s);
     }
     leave();
 }
 
 /* End 0 seeks, end 1 publishes. */
 static void begin(int s, int fd, const char *name) {
-    courses[s] = (struct fs_course){0};
+    courses[s] = (struct fs_path){0};
     ends[s] = (struct end){.lock = &lock, .side = s};
     int failed = open_end(&ends[s], fd);
     if (failed && strict) violate("opening: %s", strerror(-failed));
     if (failed) return;
     enter(&ends[s]);
     fs_count_opened(FS_REASON_FEW);
-    fs_open_course(&courses[s], &ends[s].c, 0, FS_REASON_FEW);
-    if (!fs_proceed(&courses[s], FS_CE_START)) violate("end %d does not start", s);
-    if (fs_proceed(&courses[s], FS_CE_START)) violate("end %d starts twice", s);
-    failed = fs_begin_search(&courses[s], name, strlen(name), s == 1, NULL);
+    fs_path_open(&courses[s], &ends[s].c, 0, FS_REASON_FEW);
+    if (!fs_path_event(&courses[s], FS_PATH_START)) violate("end %d does not start", s);
+    if (fs_path_event(&courses[s], FS_PATH_START)) violate("end %d starts twice", s);
+    failed = fs_connector_begin(&courses[s], name, strlen(name), s == 1, NULL);
     if (failed && strict) violate("searching: %s", strerror(-failed));
-    if (failed) fs_stay(&courses[s], &ends[s].c, FS_REASON_RESOURCES);
+    if (failed) fs_path_decide_tcp(&courses[s], &ends[s].c, FS_REASON_RESOURCES);
     leave();
 }
 
@@ -66,13 +66,13 @@ static int is_decided(int s) {
 static void end_connection(int s) {
     if (!fs_load_relaxed(&ends[s].open)) return;
     enter(&ends[s]);
-    fs_end_search(&courses[s]);
-    if (courses[s].kit) fs_end_answers(courses[s].kit);
+    fs_connector_end(&courses[s]);
+    if (courses[s].region_ref) fs_region_stop_requests(courses[s].region_ref);
     leave();
     close_end(&ends[s], 1);
     enter(&ends[s]);
-    if (courses[s].kit) fs_release_kit(courses[s].kit, ends[s].c.recyclable);
-    courses[s].kit = NULL;
+    if (courses[s].region_ref) fs_region_release(courses[s].region_ref, ends[s].c.recyclable);
+    courses[s].region_ref = NULL;
     leave();
 }
 
@@ -99,7 +99,7 @@ static void run_connection(int number) {
         int attached = fs_load_relaxed(&ends[s].open) && fs_is_attached(&ends[s].c);
         int hello_lost = shared->fired && plan.call == CALL_sendmsg && plan.error == ECONNREFUSED && plan.where == PROGRAM;
         if (!fs_load_relaxed(&ends[s].open)) continue;
-        if (attached != (courses[s].kit != NULL)) violate("end %d has no kit, or too many", s);
+        if (attached != (courses[s].region_ref != NULL)) violate("end %d has no kit, or too many", s);
         if (attached ? courses[s].reason != FS_REASON_NONE : courses[s].reason <= FS_REASON_SEEKING)
             violate("end %d stands without a reason", s);
         if (!attached && (strict || hello_lost)) violate("end %d does not move", s);
@@ -112,35 +112,35 @@ static void run_connections(void) {
     armed = 1;
     for (int i = 0; i < CONNECTIONS; i++) run_connection(i);
     enter(&ends[0]);
-    if (strict && plan.n < 0 && !fs_count_parked_kits()) violate("no region is parked");
-    fs_drop_kits();
+    if (strict && plan.n < 0 && !fs_cached_region_count()) violate("no region is parked");
+    fs_region_cache_clear();
     if (fs_memory_used()) violate("%zu bytes are counted as mapped", fs_memory_used());
     leave();
     armed = 0;
 }
 
 static void put_terms(void) {
-    struct fs_terms terms = {.window = WINDOW, .chunk = CHUNK, .manner = {4, 1024, 1}, .memory_cap = 1 << 30,
+    struct fs_upgrade_config config = {.window = WINDOW, .chunk = CHUNK, .flow = {4, 1024, 1}, .memory_cap = 1 << 30,
                              .patience = 200000000, .waits = 1};
-    fs_put_terms(&terms);
+    fs_set_upgrade_config(&config);
 }
 
 /* At the cap those that are there are looked at. */
 static void run_capped(void) {
-    struct fs_kit *kits[2] = {NULL, NULL};
+    struct fs_region_ref *kits[2] = {NULL, NULL};
     int memfd, failed[2];
     armed = 1;
     step("at the cap");
     ends[0].lock = &lock;
     enter(&ends[0]);
-    fs_set_memory_cap((int64_t)fs_size_without_spares(fs_region_size(WINDOW, CHUNK)) + 8192);
+    fs_set_memory_cap((int64_t)fs_size_without_overflows(fs_region_size(WINDOW, CHUNK)) + 8192);
     for (int i = 0; i < 2; i++) {
-        failed[i] = fs_new_kit(1, WINDOW, CHUNK, &kits[i], &memfd);
+        failed[i] = fs_region_new(1, WINDOW, CHUNK, &kits[i], &memfd);
         if (!failed[i]) fs_system.close(memfd);
         else if (strict) violate("there is room beside the pages of the first one");
     }
     for (int i = 0; i < 2; i++)
-        if (!failed[i]) fs_discard_kit(kits[i]);
+        if (!failed[i]) fs_region_discard(kits[i]);
     if (fs_memory_used()) violate("%zu bytes are counted as mapped", fs_memory_used());
     put_terms();
     leave();
@@ -154,7 +154,7 @@ static void run_scenario(int variant) {
 }
 
 /* (Where a call failed that tells whether a close can block, a thread closes the descriptor, and nobody waits for that
- * thread: channel/dropping.h. Here it gets its time.) */
+ * thread: control/fd_reaper.h. Here it gets its time.) */
 static void take_stock(struct counts *counts, const struct counts *wanted) {
     double until = seconds_now() + PATIENCE;
     int most = wanted ? wanted->descriptors : INT_MAX;
@@ -180,49 +180,49 @@ static int is_spared(int variant, int where, int call, int error) {
  * before it takes it back, no later than as long again, and within a third of a second: it has the name for two, and others wait for
  * it. */
 static void check_pace(int64_t pace) {
-    struct fs_lookup lookup;
+    struct fs_peer_lookup lookup;
     double last = 0, seconds = 2;
     int64_t operations = 1;
     int looks = 0;
-    fs_begin_lookup(&lookup, "nobody", 6, (int64_t)(seconds * 1e9));
+    fs_lookup_begin(&lookup, "nobody", 6, (int64_t)(seconds * 1e9));
     while (!lookup.over) {
         double now = (double)operations / (double)pace, most = FS_MAX(FS_MAX(0.01, 40 / (double)pace), FS_MIN(1.1 * last, 0.33));
         check(looks < 1 || now - last <= most, "%" PRId64 " a second: look %d comes %f s after %f s", pace, looks, now - last, last);
         last = now;
         looks++;
-        operations += fs_pause_lookup(&lookup, operations * 1000000000 / pace, operations);
+        operations += fs_lookup_pause(&lookup, operations * 1000000000 / pace, operations);
     }
     check(last > seconds, "the search is over after %f s", last);
     check(looks > 64 && looks < 80 + 3 * (double)pace * seconds / 1024, "%d looks at %" PRId64 " a second", looks, pace);
-    fs_end_lookup(&lookup);
+    fs_lookup_end(&lookup);
 }
 
 static void check_parking(void) {
-    struct fs_kit *kits[FS_PARKED_PER_PEER + 2], *again;
+    struct fs_region_ref *kits[FS_CACHED_PER_PEER + 2], *again;
     void *oldest_kept;
     int memfd;
     ends[0].lock = &lock;
     put_terms();
     become_front_end();
     enter(&ends[0]);
-    for (int i = 0; i < FS_PARKED_PER_PEER + 2; i++) {
-        check(fs_new_kit(4000000, WINDOW, CHUNK, &kits[i], &memfd) == 0, "no region");
+    for (int i = 0; i < FS_CACHED_PER_PEER + 2; i++) {
+        check(fs_region_new(4000000, WINDOW, CHUNK, &kits[i], &memfd) == 0, "no region");
         close(memfd);
         kits[i]->window = WINDOW; /* as if it had been attached, and the peer were done with it too */
         fs_mark_done(kits[i]->memory, kits[i]->size, 1, WINDOW);
     }
     oldest_kept = kits[2]->memory;
-    for (int i = 0; i < FS_PARKED_PER_PEER + 2; i++) fs_release_kit(kits[i], 1);
-    check(fs_count_parked_kits() == FS_PARKED_PER_PEER, "%d regions are parked", fs_count_parked_kits());
-    check(!fs_parked_kit(4000001, WINDOW, CHUNK) && !fs_parked_kit(4000000, WINDOW * 2, CHUNK), "another one's region");
-    again = fs_parked_kit(4000000, WINDOW, CHUNK);
+    for (int i = 0; i < FS_CACHED_PER_PEER + 2; i++) fs_region_release(kits[i], 1);
+    check(fs_cached_region_count() == FS_CACHED_PER_PEER, "%d regions are parked", fs_cached_region_count());
+    check(!fs_cached_region_for(4000001, WINDOW, CHUNK) && !fs_cached_region_for(4000000, WINDOW * 2, CHUNK), "another one's region");
+    again = fs_cached_region_for(4000000, WINDOW, CHUNK);
     check(again && again->memory == oldest_kept, "the oldest did not go first");
-    check(fs_count_parked_kits() == FS_PARKED_PER_PEER - 1, "it is parked still");
-    fs_release_kit(again, 1);
-    for (struct fs_kit *kit; (kit = fs_parked_kit(4000000, WINDOW, CHUNK)); fs_discard_kit(kit))
-        check(kit != again, "one that the peer has not finished with");
-    check(fs_count_parked_kits() == 1, "it stays for later");
-    fs_drop_kits();
+    check(fs_cached_region_count() == FS_CACHED_PER_PEER - 1, "it is parked still");
+    fs_region_release(again, 1);
+    for (struct fs_region_ref *region_ref; (region_ref = fs_cached_region_for(4000000, WINDOW, CHUNK)); fs_region_discard(region_ref))
+        check(region_ref != again, "one that the peer has not finished with");
+    check(fs_cached_region_count() == 1, "it stays for later");
+    fs_region_cache_clear();
     leave();
 }
 
@@ -233,39 +233,39 @@ static int no_looks(void *at, size_t length, unsigned char *into) {
 
 /* A region counts whole, but for its spare parts, below the cap. At the cap those that are there are looked at, and count what is in memory. */
 static void check_cap(void) {
-    struct fs_kit *kits[3];
+    struct fs_region_ref *kits[3];
     int memfd;
-    size_t size = fs_size_without_spares(fs_region_size(WINDOW, CHUNK));
+    size_t size = fs_size_without_overflows(fs_region_size(WINDOW, CHUNK));
     enter(&ends[0]);
     check(fs_memory_used() == 0, "%zu bytes count already", fs_memory_used());
     fs_set_memory_cap((int64_t)size - 1);
-    check(fs_new_kit(1, WINDOW, CHUNK, &kits[0], &memfd) == FS_CAP_REACHED, "beyond the cap");
+    check(fs_region_new(1, WINDOW, CHUNK, &kits[0], &memfd) == FS_CAP_REACHED, "beyond the cap");
     fs_set_memory_cap((int64_t)size);
-    check(fs_new_kit(1, WINDOW, CHUNK, &kits[0], &memfd) == 0 && fs_memory_used() == size, "at the cap");
+    check(fs_region_new(1, WINDOW, CHUNK, &kits[0], &memfd) == 0 && fs_memory_used() == size, "at the cap");
     close(memfd);
 
     fs_set_memory_cap((int64_t)size + 8192);
     fs_system.mincore = no_looks;
-    check(fs_new_kit(1, WINDOW, CHUNK, &kits[1], &memfd) == FS_CAP_REACHED, "what the kernel does not tell counts whole");
+    check(fs_region_new(1, WINDOW, CHUNK, &kits[1], &memfd) == FS_CAP_REACHED, "what the kernel does not tell counts whole");
     fs_system.mincore = mincore;
-    check(fs_new_kit(1, WINDOW, CHUNK, &kits[1], &memfd) == 0, "there is room beside the pages of the first one");
+    check(fs_region_new(1, WINDOW, CHUNK, &kits[1], &memfd) == 0, "there is room beside the pages of the first one");
     close(memfd);
     check(fs_memory_used() == size + 4096, "a header and a region are %zu bytes", fs_memory_used());
 
     memset((char *)kits[0]->memory + 4096, 1, size - 4096); /* it grows */
-    check(fs_new_kit(1, WINDOW, CHUNK, &kits[2], &memfd) == FS_CAP_REACHED, "what was looked at does not grow");
+    check(fs_region_new(1, WINDOW, CHUNK, &kits[2], &memfd) == FS_CAP_REACHED, "what was looked at does not grow");
     check(fs_memory_used() == size + 4096, "a region and a header are %zu bytes", fs_memory_used());
     fs_system.madvise((char *)kits[0]->memory + 4096, size - 4096, MADV_REMOVE);
-    check(fs_new_kit(1, WINDOW, CHUNK, &kits[2], &memfd) == 0, "it does not shrink");
+    check(fs_region_new(1, WINDOW, CHUNK, &kits[2], &memfd) == 0, "it does not shrink");
     close(memfd);
     check(fs_memory_used() == size + 8192, "two headers and a region are %zu bytes", fs_memory_used());
 
-    for (int i = 0; i < 3; i++) fs_discard_kit(kits[i]);
+    for (int i = 0; i < 3; i++) fs_region_discard(kits[i]);
     check(fs_memory_used() == 0, "%zu bytes count still", fs_memory_used());
     fs_set_memory_cap((int64_t)size);
-    check(fs_new_kit(1, WINDOW, CHUNK, &kits[0], &memfd) == 0, "nothing is mapped, and there is no room");
+    check(fs_region_new(1, WINDOW, CHUNK, &kits[0], &memfd) == 0, "nothing is mapped, and there is no room");
     close(memfd);
-    fs_discard_kit(kits[0]);
+    fs_region_discard(kits[0]);
     leave();
 }
 

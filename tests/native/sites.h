@@ -1,8 +1,8 @@
 /* Where the core asks the system: put in front of each file of a core whose `fs_system.recv(...)` was rewritten to `FS_AT(recv)(...)`
- * (tests/test_sites.py). Each such place notes itself before the call, and a program finds all of them between the two ends of
+ * (tests/native/test_syscall_failures.py). Each such place notes itself before the call, and a program finds all of them between the two ends of
  * their section. */
-#ifndef FASTSOCK_TESTS_SITES_H
-#define FASTSOCK_TESTS_SITES_H
+#ifndef FASTSOCK_SITES_H
+#define FASTSOCK_SITES_H
 
 struct fs_site {
     const char *file, *name;

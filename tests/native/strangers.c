@@ -9,11 +9,11 @@
 
 #include <sys/un.h>
 
-#include "base/sealed.h"
-#include "channel/dropping.h"
-#include "channel/names.h"
-#include "channel/table.h"
-#include "meeting/search.h"
+#include "os/memfd.h"
+#include "control/fd_reaper.h"
+#include "control/abstract_socket.h"
+#include "control/control_state.h"
+#include "rendezvous/connector.h"
 
 enum { SET_BACK = 3600 /* s that the time of day has been set back by, whenever somebody has looked at it */ };
 enum { LIMIT = 1024, STRANGER = 12345, MOST_SECONDS = 60, NEVER = 20000 /* us that what must not happen is waited for */ };
@@ -154,7 +154,7 @@ static uint64_t publish(const char *name, int fd) {
     uint64_t handle;
     int failed;
     enter_front();
-    until((failed = fs_publish(name, strlen(name), fd, NULL, NULL, &handle)) != FS_TOO_MANY_NAMES && failed != FS_NO_THREAD,
+    until((failed = fs_listing_publish(name, strlen(name), fd, NULL, NULL, &handle)) != FS_TOO_MANY_LISTINGS && failed != FS_NO_THREAD,
           "no name can be published");
     leave_front();
     check(failed == 0, "publishing: %s", strerror(-failed));
@@ -162,9 +162,9 @@ static uint64_t publish(const char *name, int fd) {
 }
 
 static void withdraw(uint64_t handle) {
-    fs_word32 *arrival;
+    fs_word32 *listing_state;
     enter_front();
-    fs_withdraw(handle, &arrival);
+    fs_listing_withdraw(handle, &listing_state);
     leave_front();
 }
 
@@ -184,7 +184,7 @@ static int is_sent_away(int fd, char why) {
 
 static int start_thread(void) {
     enter_front();
-    int failed = fs_start_thread_again();
+    int failed = fs_control_thread_restart();
     leave_front();
     return failed;
 }
@@ -201,7 +201,7 @@ static void fork_and_publish(int fd) {
         alarm(MOST_SECONDS);
         fs_store_sc(&holds, 0);
 #ifdef __SANITIZE_THREAD__
-        fs_drop_parked();
+        fs_cache_clear();
         end_at_once(0);
 #endif
         uint64_t handle = publish("fastsock/test/child", fd);
@@ -229,15 +229,15 @@ static void hold_with_visitor(void) {
     fork_and_publish(fds[1]);
     /* It keeps off the table until a fork is over. */
     enter_front();
-    fs_stop_thread();
+    fs_control_thread_stop();
     leave_front();
     release();
     usleep(NEVER);
-    fs_take_table();
-    check(fs_load_relaxed(&fs_table.meetings[handle & 0xffff].state) == FS_MEETING_WAITING, "it does not keep off");
-    fs_unlock_table();
+    fs_control_lock_hosted();
+    check(fs_load_relaxed(&fs_control_state.meetings[handle & 0xffff].state) == FS_LISTING_WAITING, "it does not keep off");
+    fs_control_unlock();
     enter_front();
-    fs_fork_is_over();
+    fs_control_thread_after_fork();
     leave_front();
     check(is_sent_away(visitor, 'v'), "the visitor is not answered");
     until(start_thread() == 0, "no thread is started again");
@@ -261,7 +261,7 @@ struct pair {
 };
 
 static struct pair *make_pair(void) {
-    static const struct fs_manner manner = {4, 8192, 1};
+    static const struct fs_flow_options flow = {4, 8192, 1};
     struct pair *pair = calloc(1, sizeof *pair);
     int fds[2];
     connect_pair(fds);
@@ -269,7 +269,7 @@ static struct pair *make_pair(void) {
     for (int s = 0; s < 2; s++) {
         struct end *e = &pair->ends[s];
         *e = (struct end){.lock = &lock, .memory = pair->memory, .size = pair->size, .side = s};
-        check(open_end(e, fds[s]) == 0 && attach_end(e, &manner) == 0, "no pair");
+        check(open_end(e, fds[s]) == 0 && attach_end(e, &flow) == 0, "no pair");
     }
     return pair;
 }
@@ -286,10 +286,10 @@ static void ask(struct pair *pair) {
     leave_front();
     end_call(&pair->ends[0], &call);
     check(lacks == 1, "no byte is missing: %d", lacks);
-    fs_ask_for_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
+    fs_request_doorbell_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
 }
 
-static int has_byte(struct pair *pair) { return fs_events_now(pair->ends[0].number, POLLIN); }
+static int has_byte(struct pair *pair) { return fs_poll_events_now(pair->ends[0].number, POLLIN); }
 
 static fs_word32 ended;
 
@@ -297,7 +297,7 @@ static void *end_pair(void *given) {
     struct pair *pair = given;
     enter_front();
     for (int s = 0; s < 2; s++) {
-        fs_ignore_asks(&pair->ends[s].c);
+        fs_requests_stop(&pair->ends[s].c);
         pair->ends[s].asked = 0;
     }
     leave_front();
@@ -320,10 +320,10 @@ static void hold_while_answering(int lost) {
     ask(first);
     until(fs_load_sc(&stands), "the thread does not answer");
     if (lost) {
-        int from = fs_share(&size);
+        int from = fs_reserved_range(&size);
         for (int i = 0; i < size; i++) close(from + i);
         enter_front();
-        check(fs_ensure_thread() == 0, "no second thread");
+        check(fs_control_thread_start() == 0, "no second thread");
         leave_front();
         hold(ALL_PASS, SEND); /* but the first one */
         ask(second);
@@ -351,37 +351,37 @@ static void hold_while_answering(int lost) {
 /* From the socket for requests of another process, as a peer does it. */
 static void send_offer(int sender, int memfd, int fd) {
     struct sockaddr_un address;
-    struct fs_set_offer offer = {.magic = FS_SET_MAGIC, .version = FS_VERSION, .set = 7};
+    struct fs_page_offer offer = {.magic = FS_PAGE_OFFER_MAGIC, .version = FS_VERSION, .set = 7};
     struct iovec iov = {&offer, sizeof offer};
     union {
         char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr aligned;
     } came;
-    struct msghdr message = {.msg_name = &address, .msg_namelen = fs_ask_address(&address, fs_ask_token()), .msg_iov = &iov,
+    struct msghdr message = {.msg_name = &address, .msg_namelen = fs_control_address(&address, fs_request_token()), .msg_iov = &iov,
                              .msg_iovlen = 1, .msg_control = came.space};
     memset(&came, 0, sizeof came);
-    fs_put_control(&message, fs_put_credentials(&message, &came.aligned), SCM_RIGHTS, (int[]){memfd, fd}, 2 * sizeof(int));
+    fs_put_cmsg(&message, fs_put_credentials(&message, &came.aligned), SCM_RIGHTS, (int[]){memfd, fd}, 2 * sizeof(int));
     check(sendmsg(sender, &message, 0) == sizeof offer, "offering: %m");
 }
 
 /* What is offered as an eventfd is a file, whose file system answers when it likes. */
 static void offer_file(void) {
     struct sockaddr_un address;
-    socklen_t size = fs_ask_address(&address, (uint64_t)getpid() << 32 | 1);
+    socklen_t size = fs_control_address(&address, (uint64_t)getpid() << 32 | 1);
     int fds[2], sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), file = (int)syscall(SYS_memfd_create, "a file", 1);
-    int memfd = fs_sealed_memory("a page", FS_PAGE_SIZE), number = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    struct fs_set_page *page = fs_map_sealed(memfd, FS_PAGE_SIZE);
+    int memfd = fs_memfd_sealed("a page", FS_PAGE_SIZE), number = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct fs_event_page *page = fs_map_memfd(memfd, FS_PAGE_SIZE);
     check(sender >= 0 && bind(sender, (struct sockaddr *)&address, size) == 0, "binding: %m");
     check(fcntl(file, F_SETFL, O_NONBLOCK) == 0 && fstat(file, &strange) == 0 && page && number >= 0, "no file: %m");
     until(start_thread() == 0, "no thread is started again");
     enter_front();
-    until(fs_ensure_thread() == 0, "no thread");
+    until(fs_control_thread_start() == 0, "no thread");
     leave_front();
     hold(CONNECTION_THREAD, STAT);
     send_offer(sender, memfd, file);
     until(fs_load_sc(&stands), "nobody looks at the file");
-    check(pthread_mutex_trylock(&fs_table.lock) == 0, "the table is locked meanwhile");
-    pthread_mutex_unlock(&fs_table.lock);
+    check(pthread_mutex_trylock(&fs_control_state.lock) == 0, "the table is locked meanwhile");
+    pthread_mutex_unlock(&fs_control_state.lock);
     connect_pair(fds);
     fork_and_publish(fds[1]);
     release();
@@ -405,34 +405,34 @@ static void offer_file(void) {
 /* The parent's threads are not in a forked child, nor is anything held there. It has that so before the front end's handlers run, as
  * one of them may close a connection. */
 static void fork_beside_droppers(void) {
-    int status, pipes[FS_DROPPERS][2];
+    int status, pipes[FS_REAPERS][2];
     fs_store_sc(&next_role, DROPPER);
     hold(DROPPER, CLOSE);
-    for (int i = 0; i < FS_DROPPERS; i++) {
+    for (int i = 0; i < FS_REAPERS; i++) {
         check(pipe2(pipes[i], O_CLOEXEC) == 0, "pipe: %m");
-        fs_drop_descriptor(pipes[i][0], 0);
+        fs_reap_fd(pipes[i][0], 0);
     }
-    until(fs_load_sc(&stands) == FS_DROPPERS, "they are not held");
-    check(!fs_can_drop(), "more can be dropped");
+    until(fs_load_sc(&stands) == FS_REAPERS, "they are not held");
+    check(!fs_reaper_has_room(), "more can be dropped");
     enter_front();
-    fs_stop_thread();
-    fs_announce_fork(1);
+    fs_control_thread_stop();
+    fs_expect_fork(1);
     pid_t child = fork();
-    fs_announce_fork(0);
-    if (child == 0) end_at_once(!fs_can_drop());
-    fs_fork_is_over();
+    fs_expect_fork(0);
+    if (child == 0) end_at_once(!fs_reaper_has_room());
+    fs_control_thread_after_fork();
     leave_front();
     check(waitpid(child, &status, 0) == child && status == 0, "the child waits for its parent's threads");
     release();
-    until(fs_can_drop(), "nothing can be dropped");
-    for (int i = 0; i < FS_DROPPERS; i++) close(pipes[i][1]);
+    until(fs_reaper_has_room(), "nothing can be dropped");
+    for (int i = 0; i < FS_REAPERS; i++) close(pipes[i][1]);
     fs_store_sc(&next_role, CONNECTION_THREAD);
     until(start_thread() == 0, "no thread is started again");
 }
 
 static int more_can_be_dropped(void) {
     enter_front();
-    int can = fs_can_drop();
+    int can = fs_reaper_has_room();
     leave_front();
     return can;
 }
@@ -447,9 +447,9 @@ static void flood(int none_can_be_made) {
     int before = open_descriptors();
     uint64_t handle = publish(name, fds[1]);
     enter_front();
-    fs_take_table();
-    fs_table.meetings[handle & 0xffff].expires = fs_now() + (int64_t)MOST_SECONDS * 1000000000;
-    fs_unlock_table();
+    fs_control_lock_hosted();
+    fs_control_state.meetings[handle & 0xffff].expires = fs_now() + (int64_t)MOST_SECONDS * 1000000000;
+    fs_control_unlock();
     leave_front();
     int published = open_descriptors();
     fs_store_sc(&seen_user, STRANGER);
@@ -470,7 +470,7 @@ static void flood(int none_can_be_made) {
     }
     check(count < 64, "all are let in");
     int taken = open_descriptors() - published - count;
-    check(taken <= FS_DROPPERS + 1, "%d are taken", taken);
+    check(taken <= FS_REAPERS + 1, "%d are taken", taken);
     fs_store_sc(&no_threads, 0);
     release();
     for (int i = 0; i < count; i++) {
@@ -481,7 +481,7 @@ static void flood(int none_can_be_made) {
     }
     withdraw(handle);
     until(open_descriptors() == before, "%d descriptors are left", open_descriptors() - before);
-    until(fs_can_drop(), "nothing can be dropped");
+    until(fs_reaper_has_room(), "nothing can be dropped");
     fs_store_sc(&seen_user, 0);
     fs_store_sc(&next_role, CONNECTION_THREAD);
     close(fds[0]);
@@ -492,7 +492,7 @@ static void flood(int none_can_be_made) {
 static void drop_late(void) {
     char name[64];
     struct pair *pair = make_pair();
-    int length = snprintf(name, sizeof name, FS_ASK_NAME, (unsigned long long)fs_ask_token()), before = open_descriptors();
+    int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)fs_request_token()), before = open_descriptors();
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, (size_t)length);
     int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -510,7 +510,7 @@ static void drop_late(void) {
     close(stranger);
     /* (Nobody needs a doorbell byte: that one would get it without being heard.) */
     uint32_t told = fs_load_sc(&pair->ends[1].c.watch.told);
-    fs_ask_for_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
+    fs_request_doorbell_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
     until(fs_load_sc(&stood) - stood_before > 2, "the connection thread waits for ever");
     check(fs_load_sc(&pair->ends[1].c.watch.told) == told, "it is answered too early");
     release();
@@ -526,8 +526,8 @@ static void drop_late(void) {
 /* Another user holds the name. The seeker's call closes nothing that may have something in it. */
 static void seek_at_stranger(int old) {
     const char *name = "fastsock/test/held";
-    struct fs_course course = {0};
-    struct fs_upshot upshot;
+    struct fs_path path = {0};
+    struct fs_step_result step;
     struct fs_call call;
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, strlen(name));
@@ -543,14 +543,14 @@ static void seek_at_stranger(int old) {
     check(open_end(&ends[0], fds[0]) == 0, "no end");
     enter_front();
     fs_count_opened(FS_REASON_FEW);
-    fs_open_course(&course, &ends[0].c, 0, FS_REASON_FEW);
-    check(fs_proceed(&course, FS_CE_START) && fs_begin_search(&course, name, strlen(name), 0, NULL) == 0, "no search");
-    for (course.operations = 1; course.state != FS_DECIDED; course.operations++) {
-        check(course.operations < 10000 && fs_begin(&ends[0].c, &call), "nothing is decided");
-        fs_take_step(&course, &ends[0].c, NULL, &upshot);
+    fs_path_open(&path, &ends[0].c, 0, FS_REASON_FEW);
+    check(fs_path_event(&path, FS_PATH_START) && fs_connector_begin(&path, name, strlen(name), 0, NULL) == 0, "no search");
+    for (path.operations = 1; path.state != FS_DECIDED; path.operations++) {
+        check(path.operations < 10000 && fs_call_enter(&ends[0].c, &call), "nothing is decided");
+        fs_connector_step(&path, &ends[0].c, NULL, &step);
         after_call(&ends[0], &call);
     }
-    check(course.reason == FS_REASON_UNTRUSTED, "reason %d", course.reason);
+    check(path.reason == FS_REASON_UNTRUSTED, "reason %d", path.reason);
     leave_front();
     until(fs_load_sc(&control_closed_by), "nobody closes it");
     int passes = 1;
@@ -568,7 +568,7 @@ static void seek_at_stranger(int old) {
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random;
-    struct fs_terms terms = {.window = 8, .chunk = 4096, .manner = {4, 1024, 1}, .memory_cap = 1 << 30, .patience = 200000000};
+    struct fs_upgrade_config config = {.window = 8, .chunk = 4096, .flow = {4, 1024, 1}, .memory_cap = 1 << 30, .patience = 200000000};
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = LIMIT;
@@ -586,7 +586,7 @@ int main(int count, char **arguments) {
     fs_system.connect = noted_connect;
     fs_store_sc(&next_role, CONNECTION_THREAD);
     become_front_end();
-    fs_put_terms(&terms);
+    fs_set_upgrade_config(&config);
     while (next_round(&rounds, &random)) {
         hold_with_visitor();
         hold_while_answering(0);

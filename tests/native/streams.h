@@ -1,6 +1,6 @@
 /* What the two ends of a connection send and receive in a round of connection.c, and the threads that do it. */
-#ifndef FASTSOCK_TESTS_STREAMS_H
-#define FASTSOCK_TESTS_STREAMS_H
+#ifndef FASTSOCK_STREAMS_H
+#define FASTSOCK_STREAMS_H
 
 #include "frontend.h"
 
@@ -9,7 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
-#include "connection/blocking.h"
+#include "conn/kernel_io.h"
 
 enum { MAX_THREADS = 3, MAX_EVENTS = 16, MOST_SECONDS = 40 /* of a round */ };
 
@@ -58,13 +58,13 @@ static struct round {
     struct lane lanes[2]; /* by the side that sends */
     struct event events[MAX_EVENTS];
     int event_count, apart, urgent, closes, leaves, threads[4];
-    int outcomes[2]; /* of leaving: enum fs_outcome, 10 more: by a bridge */
+    int outcomes[2]; /* of leaving: enum fs_fallback_result, 10 more: by a bridge */
     int driven[2]; /* by a loop, which is asked for: */
     fs_word32 wants_attach[2], wants_close[2]; /* (the former: enum wanted) */
     int blocks; /* calls before the move wait in the kernel's own */
     int one_lock; /* of both ends, where sleepers have to hear of numbers */
     int excused; /* an end is killed or closed in the middle: the other one gets what TCP gives */
-    struct fs_manner manner;
+    struct fs_flow_options flow;
     uint32_t window, chunk;
     void *memory;
     size_t size;
@@ -124,7 +124,7 @@ static void make_calls_unseen(void) {
 
 __attribute__((no_sanitize("thread"))) static void show(void) {
     fprintf(stderr, "window %u, chunk %u, t %u, combine %u; %s, urgent %d, closes %d, threads %d %d %d %d,"
-            " left %d %d\n", the->window, the->chunk, the->manner.ack_threshold, the->manner.combine_limit,
+            " left %d %d\n", the->window, the->chunk, the->flow.ack_threshold, the->flow.combine_limit,
             the->apart ? "two processes" : "one process",
             the->urgent, the->closes, the->threads[0], the->threads[1], the->threads[2], the->threads[3],
             the->outcomes[0], the->outcomes[1]);
@@ -181,7 +181,7 @@ static void mind_the_end(void) {
 static void note_failure(const struct worker *me, const char *what, int64_t result) {
     fs_store_sc(&the->failed_calls, 1);
     if (the->excused) return;
-    if (result == FS_VIOLATED) lose("side %d %s: %s", me->end->side, what, me->end->c.vi.violation);
+    if (result == FS_VIOLATED) lose("side %d %s: %s", me->end->side, what, me->end->c.ring.violation);
     if (!the->leaves || MAY_BRIDGE) lose("side %d %s: %s", me->end->side, what, strerror((int)-result));
     /* (Otherwise it is judged when it is known whether the leaver gave the connection up.) */
 }
@@ -253,7 +253,7 @@ static int64_t try_to_send(struct worker *me, uint64_t position, size_t length) 
 static void end_stream(struct worker *me) {
     struct end *e = me->end;
     if (the->closes == e->side) return; /* the end of the connection ends it */
-    while (fs_shut(&e->c, 0, 1) == -EINTR) {}
+    while (fs_conn_shutdown(&e->c, 0, 1) == -EINTR) {}
     shutdown(e->number, SHUT_WR);
 }
 
@@ -302,7 +302,7 @@ static int send_some(struct worker *me) {
         me->from += (uint64_t)part;
     }
     if (fs_load_sc(&lane->accepted) == lane->target) {
-        if (fs_swap_if32(&lane->ended, 0, 1)) end_stream(me);
+        if (fs_cas32(&lane->ended, 0, 1)) end_stream(me);
         return 1;
     }
     if (part == -EAGAIN) await_room(me);
@@ -407,7 +407,7 @@ static int receive_some(struct worker *me) {
     uint64_t position = fs_load_relaxed(&lane->received);
     if (locked) enter(e);
     blocks = blocks && may_block(e);
-    int64_t got = blocks ? receive_blocking(e, into, room, flags) : fs_try_receive(&e->c, into, room, flags, final);
+    int64_t got = blocks ? receive_blocking(e, into, room, flags) : fs_try_recv(&e->c, into, room, flags, final);
     if (locked) leave();
     if (got > 0 && lane->ordered && !(flags & MSG_PEEK)) fs_store_relaxed(&lane->received, position + (uint64_t)got);
     if (lane->ordered) pthread_mutex_unlock(&lane->receiving);

@@ -6,7 +6,7 @@
  * the shipped code by connection.c. */
 #include "harness.h"
 
-#include "waiter/bell.h"
+#include "events/futex.h"
 
 enum { MAX_THREADS = 3 };
 
@@ -24,8 +24,8 @@ struct lane {
 };
 
 struct side {
-    struct fs_vi vi;
-    struct fs_side own;
+    struct fs_ring_pair ring;
+    struct fs_shared_side own;
     struct lane *out, *in;
     uint32_t way;
     fs_word32 slept;
@@ -54,45 +54,45 @@ static struct side *shown;
 __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct side *side, const char *who) {
     for (int s = 0; s < 2; s++) {
         const struct side *it = &shown[s];
-        const struct fs_side *own = &it->own;
-        const struct fs_half *tx = it->vi.tx, *rx = it->vi.rx;
-        fprintf(stderr, "side %d: window %u, chunk %u, t %u, way %u\n", s, it->vi.window, it->vi.chunk,
-                it->vi.ack_threshold, it->way);
+        const struct fs_shared_side *own = &it->own;
+        const struct fs_direction *tx = it->ring.tx, *rx = it->ring.rx;
+        fprintf(stderr, "side %d: window %u, chunk %u, t %u, way %u\n", s, it->ring.window, it->ring.chunk,
+                it->ring.ack_threshold, it->way);
         fprintf(stderr, "  sends: %" PRIu64 " of %" PRIu64 " bytes, lead %u, posted %u, credited %u, acked %u,"
                 " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, bell %u\n", it->out->sent,
                 it->out->target, it->out->lead, own->sender.posted, own->sender.credited, fs_load_relaxed(&tx->acked),
                 fs_load_relaxed(&own->receiver.ack_seen), own->sender.head - own->sender.tail, fs_load_relaxed(&tx->credit_wait),
-                fs_load_relaxed(&tx->rung), fs_load_relaxed(&tx->credit_bell));
+                fs_load_relaxed(&tx->rung), fs_load_relaxed(&tx->credit_futex));
         fprintf(stderr, "  receives: consumed %u, acknowledged %u, doorbell %u, heard %u, owed %u, end %d,"
                 " bell %u\n",
                 fs_load_relaxed(&own->receiver.consumed), fs_load_relaxed(&own->receiver.acknowledged), fs_load_relaxed(&rx->doorbell),
                 fs_load_relaxed(&rx->heard), own->receiver.doorbell_debt, own->receiver.fin_taken != 0,
-                fs_load_relaxed(&rx->bell));
+                fs_load_relaxed(&rx->futex));
     }
-    fail("a %s of side %d was never woken", who, side->vi.side);
+    fail("a %s of side %d was never woken", who, side->ring.side);
 }
 
 /* ---- doorbell -------------------------------------------------------------------------------------- */
 
 /* After a post, in the turn to send. */
 static void ring(struct side *side) {
-    uint32_t doorbell = fs_peer_doorbell(&side->vi);
-    if (doorbell & FS_ASLEEP && fs_wakes_receiver(&side->vi, &side->own.sender)) {
-        fs_ring_bell(&side->vi.tx->bell);
-        side->vi.count.doorbells_rung++;
+    uint32_t doorbell = fs_peer_doorbell(&side->ring);
+    if (doorbell & FS_ASLEEP && fs_claim_receiver_wakeups(&side->ring, &side->own.sender)) {
+        fs_futex_wake(&side->ring.tx->futex);
+        side->ring.count.doorbells_rung++;
     }
 }
 
 /* The peer waits for credits. In the turn to receive. */
 static void serve_sender(struct side *side) {
-    fs_acknowledge(&side->vi, &side->own.receiver);
-    uint32_t wants = fs_answer_sender(&side->vi, &side->own.receiver, 0);
-    if (wants & FS_WAITS) fs_ring_bell(&side->vi.rx->credit_bell);
+    fs_send_ack(&side->ring, &side->own.receiver);
+    uint32_t wants = fs_claim_credit_wait(&side->ring, &side->own.receiver, 0);
+    if (wants & FS_WAITS) fs_futex_wake(&side->ring.rx->credit_futex);
 }
 
-static void sleep_unless(int ready, struct side *side, fs_word32 *bell, uint32_t heard, const char *who) {
+static void sleep_unless(int ready, struct side *side, fs_word32 *futex, uint32_t heard, const char *who) {
     if (ready) return;
-    if (!fs_sleep_on(bell, heard, (int64_t)(PATIENCE * 1e9))) lose(side, who);
+    if (!fs_futex_wait(futex, heard, (int64_t)(PATIENCE * 1e9))) lose(side, who);
     fs_add_sc(&side->slept, 1);
 }
 
@@ -101,16 +101,16 @@ static void sleep_unless(int ready, struct side *side, fs_word32 *bell, uint32_t
 static void await_credit(struct worker *me) {
     struct side *side = me->side;
     int spins = one_in(&me->random, 2), ready;
-    fs_lock(&side->own.sender.lock, (uint32_t)getpid());
-    uint32_t heard = fs_hear_bell(&side->vi.tx->credit_bell);
+    fs_robust_lock(&side->own.sender.lock, (uint32_t)getpid());
+    uint32_t heard = fs_futex_load(&side->ring.tx->credit_futex);
     uint32_t credited = side->own.sender.credited;
-    ready = fs_arm_sender(&side->vi, &side->own.sender, spins ? FS_HURRY : FS_WAITS);
-    fs_unlock(&side->own.sender.lock);
+    ready = fs_arm_sender(&side->ring, &side->own.sender, spins ? FS_ACK_NOW : FS_WAITS);
+    fs_robust_unlock(&side->own.sender.lock);
     if (!spins) {
-        sleep_unless(ready, side, &side->vi.tx->credit_bell, heard, "sender");
+        sleep_unless(ready, side, &side->ring.tx->credit_futex, heard, "sender");
         return;
     }
-    for (int turns = 0; turns < 200 && fs_load_acquire(&side->vi.tx->acked) == credited; turns++) fs_pause();
+    for (int turns = 0; turns < 200 && fs_load_acquire(&side->ring.tx->acked) == credited; turns++) fs_cpu_relax();
     sched_yield();
 }
 
@@ -135,11 +135,11 @@ static void *send_stream(void *argument) {
     do {
         uint32_t length = pick_size(&me->random, out->largest), done = 0;
         int combine = one_in(&me->random, 2);
-        fs_lock(&side->own.sender.lock, (uint32_t)getpid());
+        fs_robust_lock(&side->own.sender.lock, (uint32_t)getpid());
         if (length > allowed(side) - out->sent) length = (uint32_t)(allowed(side) - out->sent);
         while (done < length) {
-            int64_t part = fs_post(&side->vi, &side->own.sender, (const char *)pattern_at(out->sent), length - done, FS_DATA, combine, NULL);
-            check(part >= 0, "posting: %s", side->vi.violation);
+            int64_t part = fs_post(&side->ring, &side->own.sender, (const char *)pattern_at(out->sent), length - done, FS_DATA, combine, NULL);
+            check(part >= 0, "posting: %s", side->ring.violation);
             if (part == 0) break;
             out->sent += (uint64_t)part;
             done += (uint32_t)part;
@@ -147,10 +147,10 @@ static void *send_stream(void *argument) {
         }
         sent = out->sent;
         if (sent == out->target && !side->own.sender.fin_sent) {
-            fs_post_fin(&side->vi, &side->own.sender, out->kind);
+            fs_post_fin(&side->ring, &side->own.sender, out->kind);
             ring(side);
         }
-        fs_unlock(&side->own.sender.lock);
+        fs_robust_unlock(&side->own.sender.lock);
         if (done < length) await_credit(me);
         else if (sent < out->target) await_allowance(side, sent);
         if (one_in(&me->random, 16)) sched_yield(); /* starves the receivers: they claim what is open */
@@ -164,39 +164,39 @@ static void await_data(struct worker *me) {
     struct side *side = me->side;
     switch (side->way == ANY_WAY ? below(&me->random, 2) : side->way) {
     case POLLS:
-        for (int turns = 0; turns < 200 && !fs_readable(&side->vi); turns++) fs_pause();
+        for (int turns = 0; turns < 200 && !fs_ring_readable(&side->ring); turns++) fs_cpu_relax();
         sched_yield();
         break;
     default:
-        fs_lock(&side->own.receiver.lock, (uint32_t)getpid());
-        uint32_t heard = fs_hear_bell(&side->vi.rx->bell);
+        fs_robust_lock(&side->own.receiver.lock, (uint32_t)getpid());
+        uint32_t heard = fs_futex_load(&side->ring.rx->futex);
         serve_sender(side);
-        int ready = fs_arm_receiver(&side->vi, FS_ASLEEP) || side->own.receiver.fin_taken;
-        fs_unlock(&side->own.receiver.lock);
-        sleep_unless(ready, side, &side->vi.rx->bell, heard, "receiver");
+        int ready = fs_arm_receiver(&side->ring, FS_ASLEEP) || side->own.receiver.fin_taken;
+        fs_robust_unlock(&side->own.receiver.lock);
+        sleep_unless(ready, side, &side->ring.rx->futex, heard, "receiver");
         break;
     }
 }
 
 /* One receive call. Bytes, or 0 with *over telling whether that is the end of the stream. */
 static int64_t take(struct side *side, char *into, size_t room, int how, uint64_t *position, int *over) {
-    fs_lock(&side->own.receiver.lock, (uint32_t)getpid());
+    fs_robust_lock(&side->own.receiver.lock, (uint32_t)getpid());
     *position = fs_load_relaxed(&side->in->received);
-    int64_t got = fs_take(&side->vi, &side->own.receiver, into, room, how);
-    check(got >= 0, "taking: %s", side->vi.violation);
+    int64_t got = fs_ring_recv(&side->ring, &side->own.receiver, into, room, how);
+    check(got >= 0, "taking: %s", side->ring.violation);
     if (got > 0 && how == FS_CONSUME) {
         fs_store_relaxed(&side->in->received, *position + (uint64_t)got);
-        if (fs_peer_credit_wait(&side->vi)) serve_sender(side);
+        if (fs_peer_credit_wait(&side->ring)) serve_sender(side);
     } else if (got == 0) {
-        uint64_t end = side->own.receiver.fin_taken ? 0 : fs_end(&side->vi, &side->own.receiver);
-        check(end != 1, "ending: %s", side->vi.violation);
+        uint64_t end = side->own.receiver.fin_taken ? 0 : fs_stream_end(&side->ring, &side->own.receiver);
+        check(end != 1, "ending: %s", side->ring.violation);
         if (end) {
             check(end == side->in->kind, "FIN of the wrong kind");
             side->own.receiver.fin_taken = 1;
         }
         *over = side->own.receiver.fin_taken != 0;
     }
-    fs_unlock(&side->own.receiver.lock);
+    fs_robust_unlock(&side->own.receiver.lock);
     return got;
 }
 
@@ -209,7 +209,7 @@ static void *receive_stream(void *argument) {
         size_t room = pick_size(&me->random, 40000);
         int how = one_in(&me->random, 8) ? FS_PEEK : FS_CONSUME, discards = one_in(&me->random, 8);
         if (one_in(&me->random, 4)) {
-            size_t waiting = fs_available(&side->vi, room);
+            size_t waiting = fs_available(&side->ring, room);
             check(waiting <= room, "%zu bytes available of %zu asked for", waiting, room);
             if (waiting) room = waiting;
         }
@@ -231,22 +231,22 @@ static void *receive_stream(void *argument) {
 static void start_at(struct side *from, struct side *to, uint32_t base) {
     from->own.sender.posted = from->own.sender.credited = base;
     fs_store_relaxed(&from->own.receiver.ack_seen, base);
-    fs_store_relaxed(&from->vi.tx->acked, base);
-    fs_store_relaxed(&from->vi.tx->seen, base);
+    fs_store_relaxed(&from->ring.tx->acked, base);
+    fs_store_relaxed(&from->ring.tx->seen, base);
     fs_store_relaxed(&to->own.receiver.consumed, base);
     fs_store_relaxed(&to->own.receiver.acknowledged, base);
-    for (uint32_t number = base - from->vi.mask - 1; base && number != base; number++)
-        fs_store_relaxed(&fs_descriptor_at(&from->vi, from->vi.tx, number)->commit,
+    for (uint32_t number = base - from->ring.mask - 1; base && number != base; number++)
+        fs_store_relaxed(&fs_descriptor_at(&from->ring, from->ring.tx, number)->commit,
                          FS_COMMIT(number + 1, 1, FS_DATA, FS_INLINED));
 }
 
 static void settle(struct side *from, struct side *to) {
     uint64_t received = fs_load_relaxed(&from->out->received);
     check(received == from->out->target, "%" PRIu64 " of %" PRIu64 " bytes arrived", received, from->out->target);
-    check(from->vi.count.bytes_sent == to->vi.count.bytes_received, "bytes counted differently at the two ends");
-    check(from->vi.count.messages_sent == to->vi.count.messages_received, "messages counted differently");
-    fs_acknowledge(&to->vi, &to->own.receiver);
-    check(fs_take_credits(&from->vi, &from->own.sender) == 0, "last credits: %s", from->vi.violation);
+    check(from->ring.count.bytes_sent == to->ring.count.bytes_received, "bytes counted differently at the two ends");
+    check(from->ring.count.messages_sent == to->ring.count.messages_received, "messages counted differently");
+    fs_send_ack(&to->ring, &to->own.receiver);
+    check(fs_update_credits(&from->ring, &from->own.sender) == 0, "last credits: %s", from->ring.violation);
     check(from->own.sender.credited == from->own.sender.posted && from->own.sender.head == from->own.sender.tail, "credits or arena bytes leaked");
 }
 
@@ -259,21 +259,21 @@ static void plan(struct lane *lane, uint32_t lead, uint64_t *random) {
 }
 
 static void attach(struct side *side, int number, struct mapping *map, uint64_t *random) {
-    const char *wrong = fs_vi_attach(&side->vi, map->memory, map->size, number);
+    const char *wrong = fs_ring_pair_attach(&side->ring, map->memory, map->size, number);
     check(!wrong, "%s", wrong);
-    side->vi.own = &side->own;
-    side->vi.ack_threshold = side->vi.window == 1 ? 1 : 1 + below(random, side->vi.window - 1);
-    side->own.sender.ends = calloc(1, fs_ends_size(side->vi.window));
+    side->ring.own = &side->own;
+    side->ring.ack_threshold = side->ring.window == 1 ? 1 : 1 + below(random, side->ring.window - 1);
+    side->own.sender.ends = calloc(1, fs_ends_size(side->ring.window));
     side->way = one_in(random, 2) ? ANY_WAY : below(random, 2);
     if (one_in(random, 8)) side->own.sender.send_limit = 1 + below(random, 100000);
 }
 
 static void tally(struct side *side) {
-    totals.bytes += side->vi.count.bytes_sent;
-    totals.combined += side->vi.count.sends_combined;
-    totals.alone += side->vi.count.acks_alone;
-    totals.piggybacked += side->vi.count.acks_piggybacked;
-    totals.doorbells += side->vi.count.doorbells_rung;
+    totals.bytes += side->ring.count.bytes_sent;
+    totals.combined += side->ring.count.sends_combined;
+    totals.alone += side->ring.count.acks_alone;
+    totals.piggybacked += side->ring.count.acks_piggybacked;
+    totals.doorbells += side->ring.count.doorbells_rung;
     totals.slept += fs_load_relaxed(&side->slept);
 }
 
@@ -288,7 +288,7 @@ static void run_round(uint64_t *random) {
     memset(sides, 0, 2 * sizeof *sides);
     struct worker workers[4 * MAX_THREADS];
     int threads = 0;
-    fs_copies_in_vectors = one_in(random, 2) && fs_this_processor().vectors;
+    fs_copies_in_vectors = one_in(random, 2) && fs_read_cpu_info().vectors;
     format_region(&map, window, chunk);
     for (int s = 0; s < 2; s++) {
         plan(&lanes[s], lead, random);
@@ -297,7 +297,7 @@ static void run_round(uint64_t *random) {
         sides[s].in = &lanes[!s];
     }
     for (int s = 0; s < 2; s++) {
-        if (sides[s].own.sender.send_limit) sides[!s].vi.ack_threshold = 1; /* a small buffer waits for no others */
+        if (sides[s].own.sender.send_limit) sides[!s].ring.ack_threshold = 1; /* a small buffer waits for no others */
         start_at(&sides[s], &sides[!s], bases[below(random, 4)]);
     }
     for (int task = 0; task < 4; task++)

@@ -3,12 +3,12 @@
  * A run without a failure shows which places a scenario passes. Each of those fails then in a run of its own, with each error that its
  * call can have. What such a run passes for the first time lies on the way out of that error: it fails in another run, behind
  * the first failure. So a run has a chain of failures, of LINKS at most. */
-#ifndef FASTSOCK_TESTS_SWEEP_H
-#define FASTSOCK_TESTS_SWEEP_H
+#ifndef FASTSOCK_SWEEP_H
+#define FASTSOCK_SWEEP_H
 
 #include "harness.h"
 
-#include "base/atomics.h"
+#include "os/atomics.h"
 
 #ifdef FS_AT
 enum { MOST_SITES = 1024, LINKS = 3, MOST_RUNS = 4096 };
@@ -40,7 +40,7 @@ static inline int fails_here(int *fired) {
     fs_or_sc(&sweep->fates[at], PASSED);
     uint32_t link = fs_load_sc(&sweep->fired);
     if (!fs_load_sc(&sweep->armed) || (int)link >= sweep->chain.links || sweep->chain.sites[link] != at) return 0;
-    if (!fs_swap_if32(&sweep->fired, link, link + 1)) return 0;
+    if (!fs_cas32(&sweep->fired, link, link + 1)) return 0;
     fs_or_sc(&sweep->fates[at], FAILED);
     errno = sweep->chain.errors[link];
     if (fired) *fired = 1;

@@ -4,23 +4,23 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than this needs */
 #include "frontend.h"
 
-#include "meeting/search.h"
+#include "rendezvous/connector.h"
 
 enum { ROUNDS = 500, BLOCK = 1500, MOST_SECONDS = 60 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct end end;
-static struct fs_course course;
+static struct fs_path path;
 
 static void operate(void) {
-    struct fs_upshot upshot;
+    struct fs_step_result step;
     struct fs_call call;
     enter(&end);
-    course.operations++;
-    if (fs_is_undecided(&course) && course.operations >= course.next && fs_begin(&end.c, &call)) {
-        fs_take_step(&course, &end.c, NULL, &upshot);
+    path.operations++;
+    if (fs_is_undecided(&path) && path.operations >= path.next && fs_call_enter(&end.c, &call)) {
+        fs_connector_step(&path, &end.c, NULL, &step);
         after_call(&end, &call);
-        check(upshot.what != FS_BROKE, "the peer broke the protocol: %s", upshot.violation);
+        check(step.what != FS_STEP_BROKEN, "the peer broke the protocol: %s", step.violation);
     }
     leave();
 }
@@ -32,7 +32,7 @@ static void transfer(char *block, int what) {
         operate();
         check(begin_call(&end, &call), "it is closed");
         int64_t got = what == FS_SEND ? fs_try_send(&end.c, block + done, BLOCK - done, MSG_NOSIGNAL)
-                                      : fs_try_receive(&end.c, block + done, BLOCK - done, 0, 1);
+                                      : fs_try_recv(&end.c, block + done, BLOCK - done, 0, 1);
         if (got == -EAGAIN) wait_for(&end, what, fs_now() + 10000000, 0);
         else check(got > 0, "%s: %" PRId64, what == FS_SEND ? "sending" : "receiving", got);
         if (got > 0) done += (size_t)got;
@@ -43,25 +43,25 @@ static void transfer(char *block, int what) {
 int main(int count, char **words) {
     static char block[BLOCK];
     check(count == 4, "versions DESCRIPTOR ROLE NAME");
-    struct fs_terms terms = {.window = 8, .chunk = 4096, .manner = {4, 1024, 1}, .memory_cap = 1 << 30,
+    struct fs_upgrade_config config = {.window = 8, .chunk = 4096, .flow = {4, 1024, 1}, .memory_cap = 1 << 30,
                              .patience = INT64_C(20000000000), .waits = 1};
     int publishes = atoi(words[2]), both = 0;
     uint64_t bytes = 0;
     alarm(MOST_SECONDS);
     become_front_end();
-    fs_put_terms(&terms);
+    fs_set_upgrade_config(&config);
     end.lock = &lock;
     end.side = publishes;
     check(open_end(&end, atoi(words[1])) == 0, "opening");
     enter(&end);
     fs_count_opened(FS_REASON_FEW);
-    fs_open_course(&course, &end.c, 0, FS_REASON_FEW);
-    check(fs_proceed(&course, FS_CE_START), "starting");
-    check(fs_begin_search(&course, words[3], strlen(words[3]), publishes, NULL) == 0, "searching");
+    fs_path_open(&path, &end.c, 0, FS_REASON_FEW);
+    check(fs_path_event(&path, FS_PATH_START), "starting");
+    check(fs_connector_begin(&path, words[3], strlen(words[3]), publishes, NULL) == 0, "searching");
     leave();
     for (int round = 0; round < ROUNDS || !both; round++) {
         memset(block, round + publishes, sizeof block);
-        int decided = block[0] = !fs_is_undecided(&course);
+        int decided = block[0] = !fs_is_undecided(&path);
         transfer(block, FS_SEND);
         transfer(block, FS_RECEIVE);
         bytes += sizeof block;
@@ -70,7 +70,7 @@ int main(int count, char **words) {
         both = decided && block[0];
     }
     printf("version %d, %s, reason %d, %" PRIu64 " bytes\n", FS_VERSION, fs_is_attached(&end.c) ? "ring" : "tcp",
-           course.reason, bytes);
+           path.reason, bytes);
     fflush(stdout);
     _exit(0);
 }

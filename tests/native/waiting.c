@@ -4,13 +4,13 @@
 
 #include <netinet/tcp.h>
 
-#include "channel/dropping.h"
-#include "channel/seen.h"
-#include "connection/blocking.h"
-#include "connection/drive.h"
-#include "connection/hear.h"
-#include "connection/lifeline.h"
-#include "connection/wait.h"
+#include "control/fd_reaper.h"
+#include "control/introspection.h"
+#include "conn/kernel_io.h"
+#include "conn/loop_io.h"
+#include "conn/doorbell_rx.h"
+#include "conn/liveness.h"
+#include "conn/wait.h"
 #include "transport/tcp.h"
 
 static void sleep_in_set(void) {
@@ -18,26 +18,26 @@ static void sleep_in_set(void) {
     uint32_t hints[FS_HINTS];
     struct fs_connection *c = &ends[1].c;
     enter(&ends[1]);
-    fs_rise(set);
-    fs_clear_set(set);
+    fs_set_awake(set);
+    fs_event_set_drain(set);
     while (fs_take_hints(set, hints, FS_HINTS)) {}
-    fs_seat(set, c);
-    fs_tend(set);
+    fs_set_register(set, c);
+    fs_reoffer_pages(set);
     leave();
     usleep(3000); /* the offer is taken */
     int there = fs_arm_for_loop(c, 1, 0);
-    there |= fs_fall_asleep(set);
+    there |= fs_prepare_sleep(set);
     put(0);
     if (!lost && !there && poll(&waits, 1, (int)(PATIENCE * 1000)) != 1) violate("the set sleeps on");
-    fs_rise(set);
-    fs_disarm_receiver(&c->vi, FS_SET_ASLEEP);
+    fs_set_awake(set);
+    fs_disarm_receiver(&c->ring, FS_SET_ASLEEP);
     get(1);
 }
 
 static void run_set(void) {
     int failed;
     step("a set");
-    set = fs_new_set(&failed);
+    set = fs_event_set_new(&failed);
     if (!set) {
         goes_on(failed);
         return;
@@ -51,12 +51,12 @@ static void run_set(void) {
         step("its eventfd was closed by the program");
         if (!lost) close((int)fs_load_relaxed(&set->fd));
         if (!lost) sleep_in_set();
-        fs_rouse(set);
-        fs_clear_set(set);
+        fs_wake_owner(set);
+        fs_event_set_drain(set);
     }
     step("the end of a set");
     close_two();
-    fs_end_set(set);
+    fs_event_set_end(set);
     set = NULL;
 }
 
@@ -85,8 +85,8 @@ static void run_sleepers(void) {
             end_call(&ends[0], &call);
         }
         step("the thread ends");
-        fs_stop_thread();
-        fs_start_thread_again();
+        fs_control_thread_stop();
+        fs_control_thread_restart();
     }
     close_two();
 }
@@ -126,11 +126,11 @@ static void run_fork(void) {
     step("a fork");
     fs_store_sc(&children, 0);
     check(pthread_atfork(NULL, set_errno, NULL) == 0, "no handler");
-    if (!goes_on(-fs_watch_forks(count_child))) return;
-    fs_announce_fork(1);
+    if (!goes_on(-fs_atfork_install(count_child))) return;
+    fs_expect_fork(1);
     pid_t child = fork();
     if (child == 0) end_at_once(0);
-    fs_announce_fork(0);
+    fs_expect_fork(0);
     check(child > 0 && waitpid(child, &status, 0) == child, "fork: %m");
     if (fs_load_sc(&children) != 1 && strict) violate("the child is not counted");
 }
@@ -152,11 +152,11 @@ static void end_behind(void (*lies)(void)) {
 static void send_uncounted(void) { check(send(ends[1].number, "junk", 4, MSG_NOSIGNAL) == 4, "send: %m"); }
 
 static void count_unsent(void) {
-    struct fs_receiver *receiver = fs_lock_receiving(&ends[0].c);
-    fs_add_sc(&ends[0].c.vi.rx->rung, 1);
+    struct fs_receiver *receiver = fs_lock_recv(&ends[0].c);
+    fs_add_sc(&ends[0].c.ring.rx->rung, 1);
     shutdown(ends[1].number, SHUT_WR);
-    fs_swallow(&ends[0].c, receiver, 1);
-    fs_end_turn_to_receive(&ends[0].c, receiver);
+    fs_discard_doorbell_bytes(&ends[0].c, receiver, 1);
+    fs_unlock_recv(&ends[0].c, receiver);
 }
 
 static void run_stray(void) {
@@ -180,38 +180,38 @@ static void forget_peer(void) {
 static void run_peer(void) {
     step("looks at the peer");
     if (open_two(0)) {
-        enum fs_peer stands = fs_peer_socket(fs_fd(&ends[0].c));
+        enum fs_peer_state stands = fs_peer_socket_state(fs_fd(&ends[0].c));
         if (strict && stands == FS_PEER_CLOSED) violate("it lives");
         close_end(&ends[1], 1);
         fs_reset_connection(fs_fd(&ends[0].c));
-        fs_peer_socket(fs_fd(&ends[0].c));
+        fs_peer_socket_state(fs_fd(&ends[0].c));
         if (stands == FS_PEER_CLOSED) violate("it lived");
     }
     close_two();
     step("a peer that the kernel has forgotten");
-    if (fs_peer_socket(forgotten) == FS_PEER_OPEN) violate("it has ended");
+    if (fs_peer_socket_state(forgotten) == FS_PEER_OPEN) violate("it has ended");
 }
 
 static void run_single(void) {
     unsigned char address[16];
     int port, pair[2], was = armed;
-    struct fs_asker nobody = {.address = {AF_UNIX, ""}, .size = sizeof(sa_family_t) + 9};
+    struct fs_requester nobody = {.address = {AF_UNIX, ""}, .size = sizeof(sa_family_t) + 9};
     step("single calls");
     memcpy(nobody.address.sun_path + 1, "not here", 8);
     if (open_two(0)) {
         int fd = fs_fd(&ends[0].c);
         for (int remote = 0; remote < 2; remote++)
-            if (fs_end_of(fd, remote, address, &port) != 4 && strict) violate("an address is unknown");
-        struct fs_patience patience = fs_patience_of(-1);
+            if (fs_endpoint_address(fd, remote, address, &port) != 4 && strict) violate("an address is unknown");
+        struct fs_wait_limit patience = fs_wait_limit_of(-1);
         expose_end(&ends[0]);
-        if (!fs_may_wait(&ends[0].c, FS_RECEIVE, &patience) || fs_wait_until(&patience) >= 0) violate("a time that nobody set");
+        if (!fs_may_wait(&ends[0].c, FS_RECEIVE, &patience) || fs_wait_deadline(&patience) >= 0) violate("a time that nobody set");
         if (fs_option_ns(fd, SO_RCVTIMEO) != -1) violate("a timeout that nobody set");
-        if (fs_is_asked_at(1) && strict) violate("nobody listens there");
-        fs_answer(fd, &nobody, "", 1);
+        if (fs_control_is_open(1) && strict) violate("nobody listens there");
+        fs_send_reply(fd, &nobody, "", 1);
         enter(&ends[0]);
-        struct fs_news *joined = fs_join_news();
-        fs_tell_of_number();
-        if (joined) fs_leave_news(joined);
+        struct fs_fd_change *joined = fs_fd_change_subscribe();
+        fs_fd_change_notify();
+        if (joined) fs_fd_change_unsubscribe(joined);
         else if (strict) violate("no news");
         leave();
     }
@@ -221,22 +221,22 @@ static void run_single(void) {
     int failed, epoll = epoll_create1(EPOLL_CLOEXEC);
     check(epoll >= 0, "epoll_create1: %m");
     armed = was;
-    struct fs_set *joined = fs_new_set_in(epoll, 7, &failed);
-    if (joined) fs_end_set(joined);
+    struct fs_event_set *joined = fs_event_set_new_in(epoll, 7, &failed);
+    if (joined) fs_event_set_end(joined);
     else goes_on(failed);
     close(epoll);
     step("a message of a stranger");
     armed = 0;
     check(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0 && write(pair[1], "", 1) == 1, "socketpair: %m");
     armed = was;
-    if (!fs_drop_message(pair[0]) && strict) violate("it is not dropped");
+    if (!fs_reap_message(pair[0]) && strict) violate("it is not dropped");
     close(pair[0]);
     close(pair[1]);
     step("a seeker that is a stranger");
     armed = 0;
     check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0, "socketpair: %m");
     armed = was;
-    fs_drop_seeker(pair[0], 0);
+    fs_reap_seeker(pair[0], 0);
     close(pair[1]);
 }
 

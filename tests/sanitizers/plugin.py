@@ -18,9 +18,9 @@ FOLDER = Path(os.environ["SANITIZER_REPORTS"])
 
 def pytest_configure() -> None:
     """Refuses to run on anything but the instrumented modules."""
-    from fastsock._native import calls, connector, descriptors, sockets, transport, vi
+    from fastsock._native import control, os_calls, registry, socket_lifecycle, socket_methods, transport
 
-    for module in (vi, sockets, calls, descriptors, connector, transport):
+    for module in (registry, socket_lifecycle, socket_methods, os_calls, control, transport):
         path = Path(str(module.__file__))
         if Path.cwd() not in path.parents or MARKS[os.environ["SANITIZER"]] not in path.read_bytes():
             raise pytest.UsageError(f"{path} is not the instrumented module")

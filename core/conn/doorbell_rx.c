@@ -1,0 +1,286 @@
+/* Doorbell bytes as the receiver takes them, and the credits that its sender waits for.
+ *
+ * Responsible for: that the kernel's queue holds doorbell bytes exactly while something waits in the ring, what of them
+ * is owed, and the size of the kernel's receive buffer, which is for them. Never: waits with the turn (what is late is
+ * left to its end, fs_connection.late), or takes the program's bytes. */
+#include "conn/doorbell_rx.h"
+
+#include "conn/fallback.h"
+#include "conn/liveness.h"
+#include "conn/doorbell_tx.h"
+#include "conn/state.h"
+#include "conn/side_lock.h"
+#include "transport/options.h"
+#include "transport/tcp.h"
+
+enum {
+    HELD_BUFFER = 262144,   /* bytes of receive buffer for doorbell bytes, at most */
+    FREED_BUFFER = 1 << 20, /* bytes of receive buffer, about, after the way out */
+    SWALLOW_MS = 10,        /* that doorbell bytes may be late, in milliseconds */
+    BYTE_LOOKS = 100,       /* for a doorbell byte, before its reader gives up its turn, */
+    POST_LOOKS = 200,       /* or for the end of a post */
+};
+#define RINGING_NS ((int64_t)5000000) /* that a sender may be in a post that it rings for, */
+#define LATE_NS ((int64_t)100000)     /* or one that was late before */
+
+static char junk[65536]; /* where doorbell bytes go */
+
+/* ---- the kernel's receive buffer --------------------------------------------------------------------------- */
+
+/* (The kernel doubles the size that is set.) */
+static void hold_at(struct fs_connection *c, int size) {
+    fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, size / 2);
+    c->receive_buffer_held = 1;
+    c->receive_buffer_grown = 0;
+}
+
+/* A buffer that has not grown yet does not grow any more. One that has grown is not held before the kernel's part of
+ * the stream has been read: megabytes of that may lie in the peer's kernel, and would come through the small window a
+ * bit at a time, each after the kernel's timer of 200 ms. */
+void fs_freeze_recv_buffer(struct fs_connection *c) {
+    if (c->receive_limit) return; /* the program has set it */
+    int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
+    if (size <= HELD_BUFFER) hold_at(c, size);
+}
+
+/* It would grow with plugs that are read fast, and so would the next plug; a size that was set does not grow. One that
+ * has grown shrinks once the window that it offered is used up. */
+void fs_reserve_recv_buffer(struct fs_connection *c) {
+    uint32_t heard = fs_load_relaxed(&c->ring.rx->heard);
+    if (c->receive_limit || c->receive_buffer_held) return;
+    int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
+    if (size <= HELD_BUFFER || (c->receive_buffer_grown && heard - c->held_from > (uint32_t)size)) {
+        hold_at(c, FS_MIN(size, HELD_BUFFER));
+        return;
+    }
+    if (!c->receive_buffer_grown) {
+        c->receive_buffer_grown = 1;
+        c->held_from = heard;
+    }
+    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, HELD_BUFFER / 4);
+}
+
+void fs_restore_recv_buffer(struct fs_connection *c) {
+    c->receive_buffer_held = 0;
+    if (!c->receive_limit) {
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, FREED_BUFFER);
+        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, FREED_BUFFER);
+    }
+}
+
+/* ---- credits ------------------------------------------------------------------------------------------------ */
+
+/* The plug only once a third of the window is free, as POLLOUT means a third of the buffer in TCP: else each read would
+ * cost a plug. */
+void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver) {
+    uint32_t keep = 0, consumed = fs_load_relaxed(&receiver->consumed);
+    if (fs_peer_credit_wait(&c->ring) & FS_PLUGGED) {
+        if (!c->plug_seen) {
+            c->plug_seen = 1;
+            c->plug_seen_at = consumed;
+        }
+        /* (Before the kernel's part is read nobody takes a plug: the wish stands until the ring is read.) */
+        if (!fs_receives_on_ring(c) || (fs_has_descriptor(&c->ring) && consumed - c->plug_seen_at < c->ring.window / 3))
+            keep = FS_PLUGGED;
+        else
+            c->plug_seen = 0;
+    }
+    fs_send_ack(&c->ring, receiver);
+    uint32_t wants = fs_claim_credit_wait(&c->ring, receiver, keep);
+    fs_wake_peer(c, fs_sender_wakeups(wants));
+    if (wants & FS_PLUGGED) fs_drain_doorbell_bytes(c, receiver);
+}
+
+/* ---- doorbell bytes ----------------------------------------------------------------------------------------- */
+
+/* Whether bytes may come behind a look that got none. Only the end of the connection ends what is owed, and not an
+ * error that passes: what comes later would be taken for the program's. */
+static int may_come(struct fs_connection *c, int64_t got) {
+    return got == -EAGAIN || (got < 0 && fs_liveness(c) != FS_OVER);
+}
+
+/* Takes so many doorbell bytes from the kernel, at most, as fs_peek_kernel. Nothing is written to `junk`, but the kernel checks
+ * that all of it could be: no more than there is. (A function by itself, as ThreadSanitizer is told to look away from it and
+ * from nothing else: tests/sanitizers/thread.supp.) */
+__attribute__((noinline)) static int64_t discard(struct fs_connection *c, uint32_t count) {
+    return fs_peek_kernel(c, junk, FS_MIN((size_t)count, sizeof junk), MSG_TRUNC);
+}
+
+/* Takes what is owed (`doorbell_debt`) as far as it has come. Where no urgent byte is among it: each byte is counted. */
+static void swallow_counted(struct fs_connection *c, struct fs_receiver *receiver) {
+    int tries = 0;
+    while (receiver->doorbell_debt && tries < BYTE_LOOKS) {
+        int64_t got = discard(c, receiver->doorbell_debt);
+        if (got > 0) {
+            receiver->doorbell_debt -= (uint32_t)got;
+        } else if (may_come(c, got)) {
+            tries += 1; /* counted by the peer, but not sent yet: it is in between, or was interrupted there */
+            fs_cpu_relax();
+        } else {
+            if (got < 0) fs_note_error(c, (uint32_t)-got);
+            receiver->doorbell_debt = 0; /* nothing comes any more */
+        }
+    }
+}
+
+/* fs_discard_doorbell_bytes, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so
+ * does the kernel. So it is not counted how many were taken: it is asked how far the queue was read. 0: the kernel does
+ * not tell; the rest is owed. */
+static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receiver) {
+    uint64_t position;
+    int64_t mark;
+    int tries = 0;
+    while (fs_kernel_position(c, &position, &mark)) {
+        uint32_t missing =
+            fs_load_relaxed(&c->ring.rx->heard) - (uint32_t)(position + 1 - fs_load_sc(&c->ring.rx->switch_at));
+        receiver->doorbell_debt = (int32_t)missing > 0 ? missing : 0;
+        if (!receiver->doorbell_debt || tries == BYTE_LOOKS) return 1;
+        int in_line = fs_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
+        int64_t got = discard(c, missing);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, in_line);
+        if (got > 0) {
+            receiver->doorbell_debt = missing - (uint32_t)got;
+        } else if (may_come(c, got)) {
+            tries += 1;
+            fs_cpu_relax();
+        } else {
+            if (got < 0) fs_note_error(c, (uint32_t)-got);
+            receiver->doorbell_debt = 0; /* nothing comes any more */
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* `doorbell_debt` has all of them until they are taken, so that it does not matter who takes them. The end of the turn
+ * waits for those that do not come at once. */
+void fs_discard_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver, uint64_t count) {
+    int owed = receiver->doorbell_debt != 0;
+    int urgent = fs_load_relaxed(&c->ring.rx->urgent) != 0;
+    receiver->doorbell_debt += (uint32_t)count;
+    if (!urgent || !swallow_by_place(c, receiver)) {
+        if (urgent) fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1);
+        swallow_counted(c, receiver);
+        if (urgent) fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, c->ring.oob_inline);
+    }
+    if (receiver->doorbell_debt && !owed) c->late |= FS_LATE_BYTES; /* once is enough */
+}
+
+/* Whether the peer is in no post, or is seen to end it: it is within a few instructions of that. If it does not get
+ * there it is in a plug, or was interrupted, perhaps by us: then it needs a processor, and we do not wait for that in
+ * our turn. */
+static int post_ends(struct fs_connection *c) {
+    for (int tries = 0; tries < POST_LOOKS; tries++) {
+        if (!fs_peer_is_notifying(&c->ring)) return 1;
+        fs_cpu_relax();
+    }
+    return !fs_peer_is_notifying(&c->ring);
+}
+
+/* fs_drain_doorbell_bytes, whether or not the peer is in a post. With the ring being read. */
+static void hear_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
+    if (fs_peer_credit_wait(&c->ring) & FS_PLUGGED && fs_has_descriptor(&c->ring))
+        return; /* a plug, perhaps a new one: for fs_answer_credit_wait */
+    fs_discard_doorbell_bytes(c, receiver, fs_doorbell_bytes_to_drain(&c->ring, receiver));
+    if (c->receive_buffer_grown) fs_reserve_recv_buffer(c);
+}
+
+void fs_drain_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
+    if (!fs_receives_on_ring(c)) return; /* the program's bytes come first */
+    if (!post_ends(c)) {
+        c->late |= c->peer_late ? FS_LATE_AGAIN : FS_LATE_POST;
+        return;
+    }
+    hear_doorbell_bytes(c, receiver);
+}
+
+void fs_drain_all_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
+    /* SYNC: rung - pairs with fs_count_ring and fs_count_plug. */
+    uint32_t rung = fs_load_acquire(&c->ring.rx->rung);
+    uint32_t count = rung - fs_load_relaxed(&c->ring.rx->heard);
+    fs_store_sc(&c->ring.rx->heard, rung);
+    if (count || receiver->doorbell_debt) fs_discard_doorbell_bytes(c, receiver, count);
+}
+
+/* ---- what is late ------------------------------------------------------------------------------------------- */
+
+int fs_unlock_recv(struct fs_connection *c, struct fs_receiver *receiver) {
+    int late = c->late;
+    c->late = 0;
+    fs_unlock_recv_quick(receiver);
+    if (late) fs_wait_for_late(c, late);
+    return (late & (FS_LATE_POST | FS_LATE_AGAIN)) != 0;
+}
+
+/* Takes the doorbell bytes that a turn has left in the kernel's queue (FS_LATE_POST), once the peer's post has ended or
+ * after `patience` nanoseconds. What is late then. With no turn. */
+static int await_post(struct fs_connection *c, int64_t patience) {
+    struct fs_receiver *receiver;
+    int64_t deadline = fs_now() + patience;
+    for (;;) {
+        fs_wait_for_post(&c->ring, deadline);
+        receiver = fs_lock_recv_within(c, FS_PATIENCE);
+        if (!receiver) return 0; /* a stopped process has the turn: the next one takes them */
+        if (!fs_is_attached(c) || !fs_receives_on_ring(c) || !fs_peer_is_notifying(&c->ring)) break;
+        if (fs_now() >= deadline) {
+            c->peer_late = 1; /* stopped, killed or hostile: once is enough */
+            break;
+        }
+        fs_unlock_recv_quick(receiver); /* the next post */
+    }
+    if (fs_is_attached(c) && fs_receives_on_ring(c)) hear_doorbell_bytes(c, receiver);
+    int late = c->late;
+    c->late = 0;
+    fs_unlock_recv_quick(receiver);
+    return late;
+}
+
+/* A few milliseconds for a post and its doorbell bytes: whoever looked at the descriptor after this call would take a
+ * late byte for data. Without the turn: another holder that receives meanwhile, and one that is killed, leaves what is
+ * still owed in `doorbell_debt`, and each look starts from that. */
+void fs_wait_for_late(struct fs_connection *c, int late) {
+    if (late & (FS_LATE_POST | FS_LATE_AGAIN)) late |= await_post(c, late & FS_LATE_AGAIN ? LATE_NS : RINGING_NS);
+    if (late & FS_LATE_REQUEST) fs_press_peer(c); /* perhaps of a dead holder whose turn await_post took over */
+    if (!(late & FS_LATE_BYTES)) return;
+    for (int tries = 0; tries < SWALLOW_MS; tries++) {
+        fs_wait_for_byte(fs_fd(c));
+        struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
+        if (!receiver) continue;
+        if (fs_is_attached(c) && receiver->doorbell_debt) fs_discard_doorbell_bytes(c, receiver, 0);
+        int owed = fs_is_attached(c) && receiver->doorbell_debt;
+        fs_unlock_recv_quick(receiver);
+        if (!owed) return;
+    }
+}
+
+/* ---- a descriptor that was handed out ------------------------------------------------------------------------ */
+
+/* In the turn to receive, where a thread that goes to sleep looks at `exposed`, and takes back what is told if it was
+ * not set. */
+int fs_publish_exposed(struct fs_connection *c) {
+    struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
+    if (!receiver) return -EINTR;
+    int told = fs_is_attached(c); /* (a bridge may have come meanwhile) */
+    if (told) {
+        /* SYNC: exposed - by the turn to receive, with fs_sleep. */
+        fs_or_sc(&c->ring.rx->doorbell, FS_EXPOSED);
+        told = !(fs_moved(c) & FS_RECEIVING_BACK);
+        if (fs_receives_on_ring(c) && !fs_has_descriptor(&c->ring))
+            fs_drain_doorbell_bytes(c, receiver); /* of a byte behind which nothing waits: fs_leave_probe_byte */
+    }
+    fs_unlock_recv(c, receiver);
+    return told;
+}
+
+/* While the kernel's part of the stream is not read to its end, POLLIN does not tell: the byte, which comes behind it,
+ * is told by its count. Not by that of an urgent one with nothing behind it, which makes no descriptor readable. */
+int fs_lacks_doorbell_byte(struct fs_connection *c) {
+    if (!fs_ring_readable(&c->ring)) return 0;
+    if (fs_receives_on_ring(c)) return !fs_poll_events_now(fs_fd(c), POLLIN);
+    /* SYNC: rung - pairs with fs_count_urgent: who sees the count sees what it is of. */
+    uint32_t rung = fs_load_acquire(&c->ring.rx->rung);
+    uint64_t urgent = fs_load_relaxed(&c->ring.rx->urgent);
+    int told = rung != fs_load_relaxed(&c->ring.rx->heard) && !(urgent && (int32_t)((uint32_t)urgent - rung) >= 0);
+    return !told && !fs_peer_ended(c);
+}

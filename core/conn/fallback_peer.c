@@ -1,0 +1,120 @@
+/* The peer of a leaver (leave.c): it posts BACK, waits until the leaver is settled, sends what that had not read
+ * once more, and goes on in the kernel.
+ *
+ * Responsible for: that what this side sends through the kernel comes behind what it posted, and behind what the
+ * leaver gets again. Never: asking anybody, or receiving. */
+#include "conn/fallback_peer.h"
+
+#include "conn/liveness.h"
+#include "conn/doorbell_tx.h"
+#include "conn/send.h"
+#include "conn/state.h"
+#include "conn/side_lock.h"
+#include "transport/options.h"
+#include "transport/tcp.h"
+
+#define HELD_TIME ((int64_t)5000000000) /* ns that a sender waits for a leaver to be settled */
+
+enum { RETURN_PATIENCE = 50 }; /* times some 10 ms that a parcel waits for the turn. The leaver waits a second (FS_ANSWER_TIME), and so
+                                * does a fork for this thread */
+
+/* Bytes of a parcel; -1 if it is not in memory, where no read blocks. */
+static int64_t parcel_size(int fd) {
+    struct stat st;
+    return fs_system.fcntl(fd, F_GET_SEALS, 0) >= 0 && fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+void fs_send_fall_back(struct fs_connection *c, struct fs_sender *sender, int held) {
+    if (fs_moved(c) & FS_SENDING_BACK) return;
+    fs_begin_sending_step(sender);
+    fs_change_sending(c, sender, held && !sender->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
+    if (!sender->fin_sent) {
+        /* A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its
+         * descriptor later finds nobody here whom it could ask for one. Before BACK: a peer that reads up to it
+         * believes `rung`. */
+        if (!held && fs_load_own32(&sender->posted) != fs_load_relaxed(&c->ring.tx->seen)) fs_notify_receiver(c, sender, FS_EXPOSED);
+        /* SYNC: end of stream - by fs_post_fin. */
+        fs_post_fin(&c->ring, sender, FS_BACK);
+        fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
+    }
+    if (sender->plugs) {
+        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
+        fs_poll_events_now(fs_fd(c), POLLOUT); /* see fs_signal_writable */
+        sender->plugs = 0;
+    }
+    uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
+    if (0 < before && before < FS_WIDENED)
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* (the kernel doubles it) */
+    fs_store_relaxed(&fs_own(c)->send_buffer_before, 0);
+    fs_end_sending_step(sender);
+    /* (Of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set.) */
+    if (!fs_is_loop_driven(c)) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
+    fs_wake_local(c); /* senders of this side that sleep until credits come */
+}
+
+void fs_answer_fallback(struct fs_connection *c, struct fs_sender *sender) {
+    /* SYNC: left - pairs with fs_revoke_consent. */
+    if (fs_is_attached(c) && fs_load_sc(&c->ring.tx->ready) == FS_LEFT) fs_send_fall_back(c, sender, 1);
+}
+
+/* (Not while the peer that left is unsettled, as what that wants again comes first. A peer that leaves from here on
+ * gets nothing again.) */
+int fs_send_resumes_in_kernel(struct fs_connection *c, struct fs_sender *sender) {
+    if (!fs_refuse_revocation(c, 0)) return 1;
+    /* (Not fin_sent, which BACK has set. After a FIN nothing more is sent.) */
+    if (fs_load_sc(&c->ring.tx->settled) == FS_UNSETTLED && (fs_load_sc(&c->ring.tx->fin) & FS_FIN_KIND) != FS_FIN)
+        fs_change_sending(c, sender, FS_EV_HOLD);
+    return !fs_send_is_held(c, sender);
+}
+
+/* (After a half-close the end of its stream says nothing.) */
+int fs_fallback_peer_ended(struct fs_connection *c) {
+    enum fs_liveness stands = fs_liveness(c);
+    return stands == FS_OVER || (stands == FS_STREAM_ENDED && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) != FS_FIN);
+}
+
+int fs_send_is_held(struct fs_connection *c, struct fs_sender *sender) {
+    if (!(fs_moved(c) & FS_SENDING_HELD)) return 0;
+    /* SYNC: settled - pairs with fs_settle_go_on. */
+    if (fs_load_sc(&c->ring.tx->settled) == FS_UNSETTLED) {
+        if (!c->held_since) c->held_since = fs_now();
+        if (!fs_fallback_peer_ended(c) && fs_now() - c->held_since < HELD_TIME) return 1;
+        fs_settle_refused(c);
+    }
+    fs_change_sending(c, sender, FS_EV_RELEASE);
+    return 0;
+}
+
+/* (A program that polls for POLLOUT by edge, and was refused while this side was held, has never seen it false:
+ * setting the option, to what it is, makes an edge if there is room. If there is none, the kernel makes one later
+ * for whoever it has told so: a look does that.) */
+void fs_signal_writable(struct fs_connection *c, struct fs_sender *sender) {
+    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT));
+    fs_poll_events_now(fs_fd(c), POLLOUT);
+}
+
+void fs_resend_unread(struct fs_connection *c, int unread_data) {
+    int64_t size = parcel_size(unread_data);
+    if (!(0 < size && size <= FS_UNREAD_DATA_MAX)) return;
+    char *bytes = fs_system.malloc((size_t)size);
+    if (!bytes) return;
+    int read = fs_system.pread(unread_data, bytes, (size_t)size, 0) == size;
+    struct fs_sender *sender = read ? fs_lock_send_within(c, RETURN_PATIENCE) : NULL;
+    if (sender) {
+        fs_answer_fallback(c, sender);
+        fs_begin_sending_step(sender);
+        /* (give_back may have stopped waiting.) */
+        if (fs_is_attached(c) && fs_moved(c) & FS_SENDING_BACK && fs_load_sc(&c->ring.tx->ready) == FS_LEFT &&
+            fs_settle_resending(c)) {
+            int64_t sent = fs_send_kernel_locked(c, sender, bytes, (size_t)size, MSG_NOSIGNAL);
+            fs_settle_resent(c, (uint32_t)(sent > 0 ? sent : 0));
+            fs_change_sending(c, sender, FS_EV_RELEASE);
+            fs_signal_writable(c, sender);
+        }
+        fs_end_sending_step(sender);
+        fs_unlock_send(c, sender);
+        fs_wake_local(c);
+        fs_wake_peer_all(c);
+    }
+    fs_system.free(bytes);
+}

@@ -1,0 +1,140 @@
+/* How a connection begins and ends in this process.
+ *
+ * Responsible for: what the peer and the kernel are told when the last holder lets go; how its memory is given
+ * back. Never: when that may be done (state.c); the descriptor itself, which its owner closes; what the front end finds
+ * connections by. */
+#include "conn/open_close.h"
+
+#include "conn/doorbell_rx.h"
+#include "conn/liveness.h"
+#include "conn/attach.h"
+#include "conn/receive.h"
+#include "conn/doorbell_tx.h"
+#include "conn/state.h"
+#include "conn/side_lock.h"
+#include "process/holder_count.h"
+#include "process/fork_shared_slab.h"
+#include "process/conn_table.h"
+#include "transport/tcp.h"
+
+/* ---- the beginning ------------------------------------------------------------------------------------------- */
+
+int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode) {
+    size_t life = offsetof(struct fs_connection, is.life), behind = life + sizeof c->is.life;
+    memset(c, 0, life); /* (`life` stays what it is until the rest is whole: fs_note_not_open) */
+    memset((char *)c + behind, 0, sizeof *c - behind);
+    fs_store_relaxed(&c->fd, (uint32_t)fd);
+    c->place = -1; /* 0 would be another's */
+    c->inode = inode;
+    fs_store_relaxed(&c->number, (uint32_t)fd);
+    c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
+    fs_spin_stats_init(&c->stats);
+    struct fs_shared_side *own = fs_side_new();
+    fs_store_relaxed(&c->own, own);
+    if (own) c->place = fs_table_add(inode, fd);
+    fs_note_open(c);
+    return own ? 0 : -ENOMEM;
+}
+
+int fs_conn_identify(struct fs_connection *c) {
+    if (!c->inode) c->inode = fs_socket_inode(fs_fd(c));
+    return c->inode != 0;
+}
+
+void fs_conn_discard(struct fs_connection *c, struct fs_counters *totals) {
+    if (!fs_own(c)) return; /* before it had a place */
+    fs_table_remove(&c->place);
+    if (!fs_has_ended(c)) {
+        fs_add_counters(totals, &c->ring.count, 1);
+        fs_unregister_holder(fs_own(c));
+    }
+    fs_release_side(c);
+}
+
+void fs_conn_inherit(struct fs_connection *c) {
+    fs_note_inherited(c);
+    fs_store_sc(&c->recv_sleepers, 0);
+    fs_store_sc(&c->send_sleepers, 0);
+    fs_store_sc(&c->kernel_sleepers, 0);
+    memset(&c->watch, 0, sizeof c->watch); /* the parent's connection thread has it */
+    c->asked_here = c->asked_before = 0;
+    c->receive_looked = c->receive_late = c->send_looked = 0;
+    fs_register_child(fs_own(c));
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------- */
+
+/* (Of a connection that has no region yet too: fs_attach takes the turn as well, so that either the region is here
+ * by now, or the connection gets none. A FIN that only the kernel sends would be taken for a death on the ring. And
+ * the peer hears of ours in the ring, and may have reset the connection before the kernel's shutdown begins.) */
+int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
+    struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
+    int stood = 0;
+    if (!sender) return -EINTR; /* a stopped process has the turn: the caller looks for signals, and tries again */
+    /* (Relaxed: a call that runs beside this one may be the earlier one.) */
+    fs_note_shut(c, receiving, sending);
+    if (fs_is_attached(c) && !fs_is_broken(c)) {
+        stood = fs_liveness(c) != FS_OVER;
+        if (sending && !sender->fin_sent) {
+            fs_post_fin(&c->ring, sender, FS_FIN); /* also before the switch */
+            fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
+        }
+        if (sending) fs_send_deferred(c, sender); /* behind the kernel's FIN nothing goes out, and an urgent byte would be missed */
+        if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
+            fs_publish_shut(c);
+            fs_wake_peer_all(c);
+        }
+    }
+    fs_unlock_send(c, sender);
+    return stood;
+}
+
+/* Who answered the peer's requests before does so again. What was asked here meanwhile is asked again, or looked for. */
+static void give_asks_back(struct fs_connection *c) {
+    fs_word64 *asks = &c->ring.region->asks[c->ring.side];
+    if (c->asked_here) fs_cas64(&c->ring.region->asks_else[c->ring.side], c->asked_here, 0); /* nor instead of another */
+    /* SYNC: token - pairs with fs_send_control_to_side: that one's socket has been there all the time. */
+    if (c->asked_before && fs_cas64(asks, c->asked_here, c->asked_before)) fs_wake_local(c);
+}
+
+void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
+    fs_table_remove(&c->place);
+    fs_watch_remove(&c->watch);
+    int last = fs_release_unless_last(fs_own(c));
+    if (!last && fs_is_attached(c)) give_asks_back(c);
+    int whole = last && !fs_is_broken(c) && !fs_has_fallen_back(c) && !c->is.bridged;
+    c->recyclable = whole && !c->is.own_inherited;
+    if (fs_is_attached(c) && whole) {
+        void *given = fs_host_unlock();
+        struct fs_side_locks both = fs_lock_side(c);
+        /* GONE first, then the look: a sender that posts later than our look finds GONE. */
+        fs_publish_gone(c);
+        int unread = fs_has_unread(c, both.receiver);
+        if (!both.sender->fin_sent) fs_post_fin(&c->ring, both.sender, unread || fs_has_linger_zero(fs_fd(c)) ? FS_RESET : FS_FIN);
+        if (unread) {
+            fs_set_linger_zero(fs_fd(c));
+        } else if (fs_receives_on_ring(c)) {
+            fs_set_fin_taken(both.receiver, 1);
+            fs_drain_doorbell_bytes(c, both.receiver);
+        }
+        fs_unlock_side(c, both);
+        fs_wake_peer_all(c);
+        fs_host_lock(given);
+    }
+    fs_add_counters(totals, &c->ring.count, 1);
+    if (last) fs_unregister_holder(fs_own(c));
+}
+
+void fs_forget_fd(struct fs_connection *c) {
+    fs_set_fd(c, -1); /* its owner closes it now, and the number may mean another connection at once */
+    fs_fd_change_notify();
+}
+
+void fs_release_side(struct fs_connection *c) {
+    fs_watch_remove(&c->watch); /* (a thread that was inside may have joined once more) */
+    if (fs_own(c) == &fs_ended_side) return;
+    if (c->is.bridged && !c->is.bridged_inherited) fs_side_free(c->ring.own, fs_ends_size(c->ring.window));
+    if (!c->is.own_inherited) fs_side_free(fs_own(c), fs_is_attached(c) ? fs_ends_size(c->ring.window) : 0);
+    fs_store_relaxed(&c->own, &fs_ended_side);
+    c->ring.own = &fs_ended_side;
+}

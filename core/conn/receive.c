@@ -1,0 +1,239 @@
+/* The receiving side of a connection: the kernel's part of the stream, then the ring, and the end of either.
+ *
+ * Responsible for: what a receive gets, and in which order. Never: blocks, decides whether the peer is dead
+ * (liveness.c), or counts doorbell bytes (doorbell_rx.c). */
+#include "conn/receive.h"
+
+#include "conn/doorbell_rx.h"
+#include "conn/fallback.h"
+#include "conn/liveness.h"
+#include "conn/doorbell_tx.h"
+#include "conn/state.h"
+#include "conn/side_lock.h"
+#include "transport/tcp.h"
+
+int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final) {
+    int64_t got = -EAGAIN;
+    if (room == 0) return 0;
+    for (int looks = 0; looks < 2; looks++) {
+        struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
+        if (!receiver) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
+        /* What a dead holder left cannot always be mended. */
+        got = c->ring.violation && !fs_is_broken(c) ? FS_VIOLATED : fs_recv_locked(c, receiver, into, room, flags, final);
+        if (!fs_unlock_recv(c, receiver) || got != -EAGAIN) break;
+    }
+    return got;
+}
+
+/* Whether the kernel's queue may hold a plug: the peer has said so, or said so before and was answered, when the plug could not be
+ * taken yet. Doorbell bytes alone are not so many. */
+static int may_be_plugged(struct fs_connection *c) {
+    /* SYNC: rung - pairs with fs_count_plug. */
+    return (fs_peer_credit_wait(&c->ring) & FS_PLUGGED) != 0 ||
+           fs_load_acquire(&c->ring.rx->rung) - fs_load_relaxed(&c->ring.rx->heard) > FS_EDGES;
+}
+
+/* Peeks in the ring. An urgent byte in front with nothing behind is passed by for good: a peek on TCP sleeps behind it, and here it
+ * would go on being what a receiver waits for. It can still be read apart, but not with a plug behind it, for which its sender
+ * waits: that can only be taken with it. */
+static int64_t peek(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room) {
+    int64_t got = fs_ring_recv(&c->ring, receiver, into, room, FS_PEEK);
+    if (got || !fs_has_descriptor(&c->ring)) return got;
+    got = fs_ring_recv(&c->ring, receiver, NULL, 1, FS_PASS);
+    if (got) return got;
+    receiver->passed = fs_load_relaxed(&receiver->consumed) - (may_be_plugged(c) ? 1 : 0);
+    return fs_ring_recv(&c->ring, receiver, into, room, FS_PEEK);
+}
+
+int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
+    int64_t got;
+    if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
+        if (fs_is_collecting(c)) return fs_recv_beside_collector(c, receiver);
+        if (fs_is_attached(c) && receiver->doorbell_debt) {
+            fs_discard_doorbell_bytes(c, receiver, 0);
+            if (receiver->doorbell_debt) return -EAGAIN; /* what comes first are doorbell bytes */
+        }
+        if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
+        got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
+        return got >= 0 ? got : -errno;
+    }
+    if (fs_is_broken(c)) return 0;
+    if (!fs_receives_on_ring(c)) {
+        uint32_t told = fs_load_sc(&c->watch.told);
+        got = fs_recv_kernel(c, receiver, into, room, flags);
+        if (got == -EAGAIN) c->receive_looked = told;
+        if (got != FS_MOVED_ON) return got;
+    }
+    for (int looks = 0; looks < 4; looks++) {
+        uint32_t consumed = fs_load_relaxed(&receiver->consumed);
+        char *there = flags & MSG_TRUNC ? NULL : into;
+        got = flags & MSG_PEEK ? peek(c, receiver, there, room) : fs_ring_recv(&c->ring, receiver, there, room, FS_CONSUME);
+        if (got < 0) return FS_VIOLATED;
+        /* (An urgent byte is no part of what is got, but doorbell bytes, a plug too, may have been kept for it.) */
+        if ((got > 0 && !(flags & MSG_PEEK)) || fs_load_relaxed(&receiver->consumed) != consumed) {
+            if (fs_peer_credit_wait(&c->ring)) fs_answer_credit_wait(c, receiver);
+            if ((fs_load_relaxed(&c->ring.rx->doorbell) & FS_EXPOSED || fs_load_relaxed(&c->ring.rx->urgent)) &&
+                (!fs_has_descriptor(&c->ring) ||
+                 fs_load_relaxed(&c->ring.rx->rung) - fs_load_relaxed(&c->ring.rx->heard) >= FS_EDGES))
+                fs_drain_doorbell_bytes(c, receiver);
+            if (got > 0 && fs_load_relaxed(&c->ring.rx->fin) && fs_stream_end(&c->ring, receiver) == FS_BACK)
+                fs_recv_fall_back(c, receiver); /* now, so that no doorbell byte stays behind */
+        }
+        if (got > 0) return got;
+        if (fs_load_relaxed(&receiver->fin_taken) == 1) return 0;
+        uint64_t end = fs_stream_end(&c->ring, receiver);
+        if (end == 1) return FS_VIOLATED;
+        if (end == FS_FIN) {
+            fs_set_fin_taken(receiver, 1);
+            fs_store_sc(&c->ring.rx->finack, 1);
+            fs_drain_doorbell_bytes(c, receiver);
+            return 0;
+        }
+        if (end == FS_BACK) {
+            fs_recv_fall_back(c, receiver);
+            return fs_recv_locked(c, receiver, into, room, flags, final);
+        }
+        if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == 0)
+            fs_set_fin_taken(receiver, 2); /* the kernel's RST follows and says the rest */
+        if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
+        uint32_t told = fs_load_sc(&c->watch.told);
+        if (end == 0 && (!final || (final == FS_IF_TOLD && told == c->receive_looked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
+            return -EAGAIN;
+        got = fs_check_liveness(c, receiver);
+        if (got == -EAGAIN) return got;
+        /* The peer is gone. What it posted before is visible now: look once more, then believe the kernel. */
+        if (!fs_has_descriptor(&c->ring)) return got;
+        if (got < 0) fs_note_error(c, (uint32_t)-got);
+    }
+    return -EAGAIN;
+}
+
+int64_t fs_take_pending_error(struct fs_connection *c) {
+    int64_t error = -(int64_t)fs_load_relaxed(&c->is.pending_error);
+    fs_note_error(c, 0);
+    return fs_kernel_result_after_end(c, error);
+}
+
+int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at) {
+    uint64_t position;
+    int64_t mark;
+    return fs_kernel_position(c, &position, &mark) &&
+           (position >= switch_at - 1 || (position == switch_at - 2 && mark == 0));
+}
+
+int fs_switch_reached(struct fs_connection *c) {
+    uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
+    return switch_at != 0 && !(fs_moved(c) & FS_RECEIVING_BACK) &&
+           (switch_at - 1 == fs_load_relaxed(&fs_own(c)->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
+}
+
+/* The last byte of the kernel's part has been taken. Others who wait have found nothing to read in the ring until now, and the peer
+ * has rung for what lies there. Each of them has counted itself in its turn to receive, before it looked. */
+static void tell_of_switch(struct fs_connection *c) {
+    if (fs_load_sc(&c->recv_sleepers) || fs_is_shared(c) || fs_load_relaxed(&c->slot)) fs_wake_local(c);
+}
+
+/* The kernel's part of the stream has been read. */
+static void move_receiving(struct fs_connection *c, struct fs_receiver *receiver) {
+    fs_change_receiving(c, receiver, FS_EV_RECEIVE_SWITCHED);
+    fs_reserve_recv_buffer(c);
+}
+
+int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
+    for (;;) {
+        int64_t got, more, mark = -1;
+        char byte;
+        /* Count first, look for the switch then: doorbell bytes only ever follow the switch, so what was
+         * counted before an unset switch is the program's. */
+        uint64_t here = 0;
+        /* SYNC: switch - pairs with fs_switch_sending. (A switch that stands where all has been taken needs no count.) */
+        uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
+        if (!switch_at || switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken)) {
+            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+            switch_at = fs_load_sc(&c->ring.rx->switch_at);
+        }
+        uint64_t left = here;
+        if (switch_at) {
+            left = switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
+            if (left > (uint64_t)1 << 62) {
+                c->ring.violation = "switch offset in the past";
+                return FS_VIOLATED;
+            }
+            if (left && fs_kernel_part_read(c, switch_at)) {
+                left = 0;
+                fs_store_relaxed(&receiver->kernel_taken, switch_at - 1);
+            }
+            if (left == 0) {
+                move_receiving(c, receiver);
+                return FS_MOVED_ON;
+            }
+            /* Count again: all of it may have come by now, and what was not counted is not read. Recv would pass over
+             * an urgent byte in front, and go on behind the switch. */
+            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+        }
+        if (here == 0 || (here == 1 && mark == 0)) {
+            if (fs_load_relaxed(&c->is.pending_error))
+                return fs_take_pending_error(c); /* of a receive that had taken bytes already */
+            got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            if (got > 0 || (got == 0 && !switch_at && fs_load_sc(&c->ring.rx->switch_at))) continue; /* came just now */
+            if (got < 0) return errno != EAGAIN ? fs_recv_kernel_error(c, errno) : -EAGAIN;
+            /* (With a FIN in the ring the peer has ended its stream, and lives.) */
+            return !fs_load_sc(&c->ring.rx->fin) ? fs_recv_at_end(c) : 0;
+        }
+        uint64_t limit = FS_MIN(here, left);
+        if (mark == 0)
+            limit -= 1;
+        else if (0 < mark && mark < (int64_t)limit)
+            limit = (uint64_t)mark;
+        if (!limit) continue; /* an urgent byte that ends the kernel's part has come just now: it is read */
+        got = fs_system.recv(fs_fd(c), into, room < limit ? room : limit, flags | MSG_DONTWAIT);
+        if (got < 0) return -errno;
+        if (mark == 0 && got) {
+            left -= 1;
+            if (!(flags & MSG_PEEK)) fs_count(&receiver->kernel_taken, 1);
+        }
+        if (!(flags & MSG_PEEK)) {
+            fs_count(&receiver->kernel_taken, (uint64_t)got);
+            if (switch_at && (uint64_t)got == left) tell_of_switch(c);
+        }
+        if (switch_at && (uint64_t)got == left && room > left) {
+            /* The rest of the kernel's part: go on in the ring, where TCP would have gone on too. */
+            more = 0;
+            if (flags & MSG_PEEK) {
+                more = fs_ring_recv(&c->ring, receiver, flags & MSG_TRUNC ? NULL : into + got, room - (size_t)got, FS_PEEK);
+            } else if (fs_has_descriptor(&c->ring)) {
+                move_receiving(c, receiver);
+                more = fs_recv_locked(c, receiver, into + got, room - (size_t)got, flags, 0);
+            }
+            got += more > 0 ? more : 0;
+        }
+        return got;
+    }
+}
+
+int fs_has_unread(struct fs_connection *c, struct fs_receiver *receiver) {
+    int waiting = 0;
+    if (fs_has_descriptor(&c->ring) || fs_load_relaxed(&receiver->taken)) return 1;
+    if (fs_receives_on_ring(c)) return 0;
+    uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
+    if (switch_at) return switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken);
+    fs_system.ioctl(fs_fd(c), FIONREAD, &waiting);
+    return waiting > 0;
+}
+
+int fs_set_oob_inline(struct fs_connection *c, int inline_) {
+    struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
+    if (!receiver) return -EINTR;
+    c->ring.oob_inline = inline_;
+    /* (For the doorbell bytes it does not matter. But a peer that has left sends its urgent bytes in the kernel before
+     * this side has seen that, and a kernel that is to keep them apart drops an unread one for the next one.) */
+    fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, inline_);
+    fs_unlock_recv_quick(receiver);
+    return 0;
+}
+
+int fs_wait_for_more(struct fs_connection *c) {
+    int events = fs_poll_events_now(fs_fd(c), POLLRDHUP);
+    fs_short_sleep();
+    return !(events & (POLLRDHUP | POLLHUP | POLLERR)) && !fs_peer_waits_for_credit(c);
+}

@@ -1,0 +1,270 @@
+/* Who comes to a published name, and what becomes of them.
+ *
+ * Responsible for: checking who asks, and the region that comes with a hello; the VI in the accept queue, or the
+ * refusal. Runs in the connection thread, without the front end's lock. Never: waits for a visitor, nor believes one.
+ * Nothing that a visitor sent is received, asked or closed under the table lock, as each of these may block. */
+#include "control/control_recv.h"
+#include "control/fd_reaper.h"
+#include "control/abstract_socket.h"
+#include "control/region_memory.h"
+#include "control/control_state.h"
+#include "control/control_thread.h"
+#include "ring/ring.h"
+
+#ifndef HUGETLBFS_MAGIC
+#define HUGETLBFS_MAGIC 0x958458f6
+#endif
+
+enum { BRINGS = 2 }; /* descriptors with a fresh region: its memfd, and the proof */
+
+/* What a visitor said and brought. */
+struct brought {
+    struct fs_hello hello;
+    int size; /* bytes received, or -errno */
+    int descriptors[FS_CONTROL_FDS_MAX];
+    int count;
+    int cut;    /* descriptors were sent that could not be received, for want of numbers */
+    int proven; /* the last one is the other end of the connection */
+    int sealed; /* so is the first one */
+    int trusted; /* the user is believed */
+    pid_t process; /* 0: of another PID namespace */
+};
+
+/* What came with a hello of any version. There is room for all that can come: the kernel closes what has none. */
+static void receive_hello(int fd, struct brought *it) {
+    union {
+        char space[CMSG_SPACE(FS_CONTROL_FDS_MAX * sizeof(int))];
+        struct cmsghdr aligned;
+    } control;
+    struct iovec iov = {&it->hello, sizeof it->hello};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
+    int got;
+    do got = (int)fs_system.recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    it->count = it->cut = 0;
+    it->size = got < 0 ? -errno : got;
+    if (got < 0) return;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        int n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        for (int i = 0; i < n && it->count < FS_CONTROL_FDS_MAX; i++)
+            memcpy(&it->descriptors[it->count++], CMSG_DATA(c) + (size_t)i * sizeof(int), sizeof(int));
+    }
+    /* With as many as a hello may have it was cut because there were more, and no hello has more. */
+    it->cut = message.msg_flags & MSG_CTRUNC && it->count < FS_HELLO_DESCRIPTORS;
+    if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || it->count > FS_HELLO_DESCRIPTORS) it->size = (int)sizeof it->hello + 1;
+}
+
+/* Whether a memfd is of huge pages. One that was punched out may be gone for good, and whoever reads there dies. */
+static int has_huge_pages(int fd) {
+    struct statfs where;
+    return fs_system.fstatfs(fd, &where) == 0 && (uint32_t)where.f_type == HUGETLBFS_MAGIC;
+}
+
+/* What the descriptors are. (The connection's other end is asked for its names, and a stranger's file for what it is.) */
+static void examine(struct brought *it, const struct fs_tcp_identity *tcp) {
+    it->proven = it->count > 0 && fs_is_other_end(tcp, it->descriptors[it->count - 1]);
+    it->sealed = it->count == BRINGS && fs_is_sealed(it->descriptors[0]);
+}
+
+static void drop_descriptors(const struct brought *it) {
+    for (int i = 0; i < it->count; i++) {
+        if (i == 0 && it->sealed) fs_system.close(it->descriptors[i]); /* a memfd */
+        else if (i == it->count - 1 && it->proven) fs_reap_tcp(it->descriptors[i], it->trusted);
+        else fs_reap_fd(it->descriptors[i], it->trusted);
+    }
+}
+
+/* The one that came is sent away, for a reason of enum fs_refusal_reason. 0: it has gone. */
+static void refuse(struct fs_listing *m, int why) {
+    if (why) fs_refuse(m->control, (char)why, m->trusted);
+    else fs_reap_control(m->control, m->trusted);
+    m->control = -1;
+}
+
+/* There are no descriptors for whoever came. The connection stays on kernel TCP, and both ends know why. */
+static void give_up_short(struct fs_listing *m) {
+    if (m->control >= 0) refuse(m, FS_WHY_DESCRIPTORS);
+    fs_listing_close(m);
+    fs_store_relaxed(&m->state, FS_LISTING_NO_DESCRIPTORS);
+}
+
+/* The hello breaks the protocol, as the text says. */
+static int violated(struct fs_listing *m, const char *wrong) {
+    m->came.failure = wrong;
+    return FS_WHY_VIOLATION;
+}
+
+/* Checks a hello and takes its region; the descriptors stay the caller's. 0: taken. Else why not, of enum fs_refusal_reason. */
+static int judge(struct fs_listing *m, const struct brought *it) {
+    struct fs_ring_pair probe;
+    const struct fs_hello *hello = &it->hello;
+    const int *descriptors = it->descriptors;
+    /* The last descriptor is the seeker's end of the TCP connection. Without it, whoever came is not the peer: its
+     * hello is no violation of the peer's, unless it is of a user who could harm the peer anyway. */
+    if (!it->proven && !it->trusted) return FS_WHY_UNTRUSTED;
+    if (it->size < (int)FS_HELLO_HEAD || hello->magic != FS_MAGIC) return violated(m, "garbage instead of a hello");
+    if (hello->version != FS_VERSION) return FS_WHY_OTHER_VERSION; /* whatever else it says */
+    if (it->size != (int)sizeof *hello) return violated(m, "garbage instead of a hello");
+    if (!it->proven) return FS_WHY_UNTRUSTED;
+    if (fs_control_state.queued >= FS_MAX((int)fs_load_relaxed(&fs_control_state.backlog), FS_BACKLOG)) return FS_WHY_AGAIN;
+    if (hello->reuse) {
+        struct fs_cached_region *found = NULL;
+        for (int i = 0; i < FS_CACHED_REGIONS && !found; i++) {
+            struct fs_cached_region *parked = &fs_control_state.parked[i];
+            if (parked->memory && memcmp(parked->id, hello->id, 16) == 0) found = parked;
+        }
+        if (!found) return FS_WHY_AGAIN;
+        m->came.memory = found->memory;
+        m->came.size = found->size;
+        found->memory = NULL;
+        m->came.reused = 1;
+    } else {
+        m->came.reused = 0;
+        if (it->count != BRINGS) return violated(m, "hello without its two descriptors");
+        if (!it->sealed) return violated(m, "memfd not sealed");
+        if (has_huge_pages(descriptors[0])) return violated(m, "memfd of huge pages");
+        if (hello->size == 0 || hello->size > fs_region_size(FS_WINDOW_MAX, FS_CHUNK_MAX) ||
+            fs_file_size(descriptors[0]) != (int64_t)hello->size)
+            return violated(m, "memfd of the wrong size");
+        void *memory = fs_map_memfd(descriptors[0], hello->size);
+        if (!memory) return FS_WHY_AGAIN; /* there is no address space */
+        const char *wrong = fs_ring_pair_attach(&probe, memory, hello->size, 1);
+        if (wrong) {
+            fs_system.munmap(memory, hello->size);
+            return violated(m, wrong);
+        }
+        m->came.memory = memory;
+        m->came.size = hello->size;
+    }
+    m->came.peer = it->process;
+    memcpy(m->came.id, hello->id, 16);
+    /* SYNC: taken - pairs with fs_wakeup_seen. Packet WAKEUP. */
+    fs_store_release(&((struct fs_region *)m->came.memory)->wakeup, FS_TAKEN);
+    fs_listing_close(m);
+    fs_control_state.queued++;
+    /* SYNC: arrived - by the table lock, under which fs_listing_result reads it. */
+    fs_store_relaxed(&m->state, FS_LISTING_ACCEPTED);
+    return 0;
+}
+
+enum visit { NOBODY, VISITOR, LATER };
+
+/* A visitor has said nothing yet: it is waited for. (Mostly the hello is there when the visitor is, and its socket is closed before
+ * anybody needs its number.) Under the table lock. */
+static void await_hello(struct fs_listing *m, uint64_t handle) {
+    if (m->kept) return;
+    int kept = fs_dup_reserved(m->control, 1);
+    if (kept < 0) {
+        give_up_short(m);
+        return;
+    }
+    fs_system.close(m->control); /* (the copy stays) */
+    m->control = kept;
+    m->kept = 1;
+    fs_control_watch_socket(kept, handle); /* (a hello that has come just now is an event) */
+}
+
+/* Whether a visitor who may be heard is at the name. LATER: nothing more may be taken from strangers now. Under the table lock. */
+static enum visit look_for_visitor(struct fs_listing *m) {
+    if (!fs_reaper_has_room()) return LATER;
+    while (m->control < 0) {
+        int came = fs_system.accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (came < 0 && errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return NOBODY;
+        if (came < 0) {
+            give_up_short(m);
+            return NOBODY;
+        }
+        m->control = came;
+        m->kept = 0;
+        m->who = fs_peer_credentials(m->control);
+        m->trusted = fs_is_trusted(m->who.uid);
+        if (fs_trusts_any() || m->trusted) continue;
+        refuse(m, FS_WHY_UNTRUSTED); /* and nothing of a stranger's is received */
+        if (!fs_reaper_has_room()) return LATER;
+    }
+    if (fs_has_fd_room()) return VISITOR;
+    give_up_short(m); /* the descriptors that come with a hello might be the program's last */
+    return NOBODY;
+}
+
+/* What becomes of the visitor that was heard. Under the table lock; it has the meeting's control again. */
+static void answer(struct fs_listing *m, const struct brought *it) {
+    if (it->size < 0 && fs_is_transient(-it->size)) { /* the hello may be sound: want of memory is no violation */
+        give_up_short(m);
+        return;
+    }
+    if (it->size < 0) {
+        refuse(m, 0); /* it has gone */
+        return;
+    }
+    if (it->size == 0 && it->count == 0 && !it->cut) {
+        refuse(m, 0); /* left again without a word */
+        return;
+    }
+    int why = it->cut ? FS_WHY_DESCRIPTORS : judge(m, it);
+    if (!why) return;
+    if (why == FS_WHY_DESCRIPTORS) {
+        give_up_short(m);
+        return;
+    }
+    refuse(m, why);
+    if (why == FS_WHY_UNTRUSTED || why == FS_WHY_AGAIN) return; /* the next one may be the peer */
+    fs_listing_close(m);
+    fs_store_relaxed(&m->state, why == FS_WHY_OTHER_VERSION ? FS_LISTING_OTHER_VERSION : FS_LISTING_FAILED);
+}
+
+static int is_waiting(const struct fs_listing *m, uint64_t handle) {
+    return fs_load_relaxed(&m->state) == FS_LISTING_WAITING && m->turn == (uint32_t)(handle >> 32);
+}
+
+int fs_accept_hello(uint64_t handle) {
+    struct brought it;
+    enum visit visit = NOBODY;
+    uint32_t entry = (uint32_t)handle, turn = fs_control_thread_generation();
+    if (entry >= FS_LISTINGS) return 0;
+    struct fs_listing *m = &fs_control_state.meetings[entry];
+    fs_control_lock();
+    while (is_waiting(m, handle) && turn == fs_control_thread_generation() && (visit = look_for_visitor(m)) == VISITOR) {
+        /* Ours alone meanwhile: whoever withdraws the name does not see it, and this thread is the only one that listens. */
+        int control = m->control;
+        struct fs_tcp_identity tcp = m->tcp;
+        m->control = -1;
+        it.trusted = m->trusted;
+        it.process = m->who.pid;
+        fs_control_unlock();
+        receive_hello(control, &it);
+        int silent = it.size == -EAGAIN;
+        if (!silent) examine(&it, &tcp);
+        fs_control_lock();
+        if (turn != fs_control_thread_generation()) break; /* the numbers may be the program's by now */
+        if (is_waiting(m, handle)) {
+            m->control = control;
+            if (silent) {
+                await_hello(m, handle);
+                break;
+            }
+            answer(m, &it);
+        } else {
+            fs_reap_control(control, it.trusted);
+        }
+        fs_control_unlock();
+        drop_descriptors(&it);
+        fs_control_lock();
+    }
+    fs_control_unlock();
+    return visit == LATER;
+}
+
+int fs_accept_hellos(void) {
+    int left = 0, more = 1;
+    for (uint64_t i = 0; more; i++) {
+        fs_control_lock();
+        more = i < (uint64_t)fs_control_state.used;
+        uint64_t handle = more ? (uint64_t)fs_control_state.meetings[i].turn << 32 | i : 0;
+        fs_control_unlock();
+        if (more) left |= fs_accept_hello(handle);
+    }
+    return left;
+}

@@ -1,0 +1,21 @@
+/* Threads of the core: with a small stack, and deaf to signals, which are the program's. */
+#ifndef FASTSOCK_BACKGROUND_THREAD_H
+#define FASTSOCK_BACKGROUND_THREAD_H
+
+#include "os/syscalls.h"
+
+/* 0, or an error number. */
+static inline int fs_background_thread(pthread_t *started, void *(*body)(void *), void *argument) {
+    sigset_t all, old;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 128 * 1024);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int failed = fs_system.pthread_create(started, &attributes, body, argument);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attributes);
+    return failed;
+}
+
+#endif

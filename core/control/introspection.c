@@ -1,0 +1,94 @@
+/* What the connection thread tells to who looks at this process from outside.
+ *
+ * Responsible for: what each kind of look shows. Runs in the connection thread, without the front end's lock, and
+ * without a lock that a byte of data waits for: the table lock is for connections that begin and end. Never: who may
+ * look (control_requests.c). */
+#include "control/introspection.h"
+
+#include "control/control_state.h"
+#include "conn/state.h"
+#include "process/conn_table.h"
+
+enum { LOOKED = 8192 }; /* entries of the roll, at most: one of free entries only must not keep the thread */
+
+struct fs_counters *fs_ended_counters;
+
+static struct {
+    struct fs_query_reply head;
+    union {
+        struct fs_process_info process;
+        uint64_t words[FS_REPLY_ROOM / sizeof(uint64_t)];
+        struct fs_connection_info ends[FS_REPLY_CONNECTIONS];
+        unsigned char room[FS_REPLY_ROOM];
+    } records;
+} answer; /* the connection thread's alone */
+
+_Static_assert(offsetof(__typeof__(answer), records) == sizeof(struct fs_query_reply), "no padding on the wire");
+
+/* Each of these fills the answer with one kind of record: bytes of them. */
+
+static size_t see_process(void) {
+    struct fs_process_info *seen = &answer.records.process;
+    memset(seen, 0, sizeof *seen);
+    if (fs_ended_counters) fs_add_counters(&seen->gone, fs_ended_counters, 0);
+    fs_control_lock();
+    seen->on_ring = (uint32_t)fs_control_state.on_ring_count;
+    seen->queued = (uint32_t)fs_control_state.queued;
+    for (int i = 0; i < FS_LISTINGS; i++)
+        seen->names += fs_load_relaxed(&fs_control_state.meetings[i].state) == FS_LISTING_WAITING;
+    fs_control_unlock();
+    answer.head.count = 1;
+    return sizeof *seen;
+}
+
+/* Words of the roll from an entry on, as many as fit; free entries are left out. */
+static size_t see_roll(uint32_t first) {
+    uint64_t word;
+    uint32_t place = first;
+    for (int looked = 0; fs_table_read(place, &word); looked++) {
+        if (answer.head.count == FS_REPLY_ROOM / sizeof(uint64_t) || looked == LOOKED) {
+            answer.head.next = place;
+            break;
+        }
+        if (word >> 56 != FS_TABLE_FREE) answer.records.words[answer.head.count++] = word;
+        place++;
+    }
+    return answer.head.count * sizeof(uint64_t);
+}
+
+/* Ends that have a region, from the n-th of the list on. One that ends meanwhile may move another to its place, which
+ * is then told twice or not at all. */
+static size_t see_ring(uint32_t first) {
+    fs_control_lock();
+    for (int64_t i = first; i < fs_control_state.on_ring_count; i++) {
+        if (answer.head.count == FS_REPLY_CONNECTIONS) {
+            answer.head.next = (uint32_t)i;
+            break;
+        }
+        struct fs_connection *c = fs_control_state.on_ring[i].connection;
+        /* A connection on the list has not ended, so its region is mapped and its side's memory is there. */
+        if (fs_is_attached(c)) {
+            uint32_t flags = fs_is_exposed(c) ? FS_INFO_EXPOSED : 0;
+            if (fs_is_loop_driven(c)) flags |= FS_INFO_LOOP_DRIVEN;
+            fs_fill_connection_info(&c->ring, fs_own(c), c->inode, flags, &answer.records.ends[answer.head.count]);
+            answer.head.count++;
+        }
+    }
+    fs_control_unlock();
+    return answer.head.count * sizeof(struct fs_connection_info);
+}
+
+void fs_answer_query(int fd, const struct fs_requester *requester) {
+    size_t size;
+    answer.head.magic = FS_REPLY_MAGIC;
+    answer.head.tag = requester->look.tag;
+    answer.head.kind = requester->look.kind;
+    answer.head.protocol = FS_VERSION;
+    answer.head.next = FS_QUERY_END;
+    answer.head.count = 0;
+    if (requester->look.kind == FS_QUERY_PROCESS) size = see_process();
+    else if (requester->look.kind == FS_QUERY_TABLE) size = see_roll(requester->look.from);
+    else if (requester->look.kind == FS_QUERY_RING) size = see_ring(requester->look.from);
+    else return;
+    fs_send_reply(fd, requester, &answer, sizeof(struct fs_query_reply) + size);
+}

@@ -1,0 +1,231 @@
+/* Published names and what came of them, and the publisher's cache of regions.
+ *
+ * Responsible for: the table that the program and its connection thread share, and its lock. Never: who may come
+ * (acceptor.c), when the thread runs (control_thread.c). */
+#include "control/listener.h"
+
+#include "os/host.h"
+#include "control/fd_reaper.h"
+#include "control/abstract_socket.h"
+#include "control/region_memory.h"
+#include "control/control_state.h"
+#include "control/control_thread.h"
+#include "events/futex.h"
+
+#define VISIBLE_MS 2000 /* how long a name stays published: a fastsock peer looks for it within some operations */
+
+struct fs_control_state fs_control_state = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* (All zero: no shared object carries its 130 KB.) */
+
+void fs_control_lock_hosted(void) {
+    while (pthread_mutex_trylock(&fs_control_state.lock)) {
+        void *given = fs_host_unlock();
+        pthread_mutex_lock(&fs_control_state.lock);
+        pthread_mutex_unlock(&fs_control_state.lock);
+        fs_host_lock(given);
+    }
+}
+
+void fs_set_trust(int any_user) {
+    fs_store_relaxed(&fs_control_state.trusts_any, (uint32_t)any_user);
+    fs_store_relaxed(&fs_untrusted_wakeups, (uint32_t)any_user);
+}
+
+int fs_trusts_any(void) { return (int)fs_load_relaxed(&fs_control_state.trusts_any); }
+
+void fs_set_backlog(int length) {
+    if (length > (int)fs_load_relaxed(&fs_control_state.backlog)) fs_store_relaxed(&fs_control_state.backlog, (uint32_t)length);
+}
+
+/* A free entry for one more name, or -1: as many are published as may be. Under the table lock. */
+static int find_place(void) {
+    int size, found = -1, published = 0;
+    fs_reserved_range(&size);
+    for (int i = 0; i < fs_control_state.used; i++) {
+        enum fs_listing_state state = (enum fs_listing_state)fs_load_relaxed(&fs_control_state.meetings[i].state);
+        published += state == FS_LISTING_WAITING;
+        if (state == FS_LISTING_FREE && found < 0) found = i;
+    }
+    if (found < 0 && fs_control_state.used < FS_LISTINGS) found = fs_control_state.used;
+    /* (A quarter of the share: the seekers of this process, and who comes to its names, need numbers too.) */
+    return published < size / 4 ? found : -1;
+}
+
+int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **listing_state, uint64_t *handle) {
+    struct fs_listing *meetings = fs_control_state.meetings;
+    struct fs_tcp_identity tcp;
+    int found, late = 0;
+    int failed = fs_control_thread_start();
+    if (failed) return failed;
+    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* strangers hold all the threads that could send the next one away */
+    if (ends) tcp = *ends;
+    fs_control_lock_hosted();
+    found = find_place();
+    fs_control_unlock();
+    if (found < 0) return FS_TOO_MANY_LISTINGS; /* (A look before the sockets are made: of many that wait, each comes here often.) */
+    if (!(ends ? fs_tcp_netns(fd, &tcp) : fs_identify_tcp(fd, &tcp))) return -ENOTCONN;
+    int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
+    if (listener < 0) return listener;
+    fs_control_lock_hosted();
+    found = find_place(); /* (another thread may have taken it) */
+    if (found >= 0) {
+        struct fs_listing *m = &meetings[found];
+        fs_control_state.used = FS_MAX(fs_control_state.used, found + 1);
+        fs_store_relaxed(&m->state, FS_LISTING_WAITING);
+        m->turn++;
+        m->came.failure = NULL;
+        m->listener = listener;
+        m->control = -1;
+        m->tcp = tcp;
+        m->expires = fs_control_state.last_expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
+        fs_control_watch_socket(listener, (uint64_t)m->turn << 32 | (uint64_t)found);
+        if (listing_state) *listing_state = &m->state;
+        late = fs_control_state.wakes_at > m->expires;
+    }
+    fs_control_unlock();
+    if (found < 0) {
+        fs_reap_listener(listener);
+        return FS_TOO_MANY_LISTINGS;
+    }
+    if (late) fs_control_thread_kick(); /* to look at the new deadline */
+    *handle = (uint64_t)meetings[found].turn << 32 | (uint64_t)found;
+    return 0;
+}
+
+/* The entry of a handle, or NULL if it has been given to somebody else since. */
+static struct fs_listing *meeting_of(uint64_t handle) {
+    struct fs_listing *m = &fs_control_state.meetings[handle & 0xffffffff];
+    return m->turn == (uint32_t)(handle >> 32) ? m : NULL;
+}
+
+enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_state, struct fs_accepted_region *came) {
+    enum fs_listing_state state = FS_LISTING_EXPIRED;
+    fs_control_lock_hosted();
+    struct fs_listing *m = meeting_of(handle);
+    if (m && fs_load_relaxed(&m->state) == FS_LISTING_WAITING) {
+        fs_control_unlock();
+        return FS_LISTING_WAITING;
+    }
+    *listing_state = NULL;
+    /* SYNC: arrived - by the table lock, under which judge wrote it. */
+    if (m) {
+        state = (enum fs_listing_state)fs_load_relaxed(&m->state);
+        *came = m->came;
+        fs_control_state.queued -= state == FS_LISTING_ACCEPTED;
+        fs_store_relaxed(&m->state, FS_LISTING_FREE);
+    }
+    fs_control_unlock();
+    return state;
+}
+
+/* Unmaps a region that came and was not taken. */
+static void refuse_arrival(const struct fs_accepted_region *came) {
+    fs_system.munmap(came->memory, came->size);
+    if (came->reused) fs_count_cached(came->size, -1);
+}
+
+void fs_listing_withdraw(uint64_t handle, fs_word32 **listing_state) {
+    fs_control_lock_hosted();
+    *listing_state = NULL;
+    struct fs_listing *m = meeting_of(handle);
+    if (m) {
+        fs_listing_close(m);
+        if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) {
+            fs_control_state.queued--;
+            refuse_arrival(&m->came);
+        }
+        fs_store_relaxed(&m->state, FS_LISTING_FREE);
+    }
+    fs_control_unlock();
+}
+
+void fs_listing_close(struct fs_listing *m) {
+    if (fs_load_relaxed(&m->state) == FS_LISTING_FREE) return; /* closed, or never used: zeros are no descriptors */
+    if (m->listener >= 0) fs_reap_listener(m->listener);
+    if (m->control >= 0) fs_reap_control(m->control, m->trusted);
+    m->listener = m->control = -1;
+}
+
+int fs_expire_listings(void) {
+    int64_t now = fs_now(), first = INT64_MAX;
+    int used = 0;
+    fs_control_lock();
+    for (int i = 0; i < fs_control_state.used; i++) {
+        struct fs_listing *m = &fs_control_state.meetings[i];
+        if (fs_load_relaxed(&m->state) != FS_LISTING_FREE) used = i + 1;
+        if (fs_load_relaxed(&m->state) != FS_LISTING_WAITING) continue;
+        if (m->expires <= now) {
+            fs_listing_close(m);
+            fs_store_relaxed(&m->state, FS_LISTING_EXPIRED); /* FREE when its connection has seen it, or has ended */
+        } else if (m->expires < first) {
+            first = m->expires;
+        }
+    }
+    fs_control_state.used = used;
+    if (fs_control_state.last_expires > now) first = FS_MIN(first, fs_control_state.last_expires);
+    fs_control_state.wakes_at = first;
+    fs_control_unlock();
+    return first == INT64_MAX ? -1 : (int)((first - now) / 1000000 + 1);
+}
+
+/* ---- parked regions --------------------------------------------------------------------------------------- */
+
+/* Gives a parked region back to the system. */
+static void release_parked(struct fs_cached_region *region) {
+    if (!region->memory) return;
+    fs_system.munmap(region->memory, region->size);
+    region->memory = NULL;
+    fs_count_cached(region->size, -1);
+}
+
+void fs_cache_put(void *memory, size_t size, const unsigned char id[16]) {
+    fs_control_lock_hosted();
+    struct fs_cached_region *place = &fs_control_state.parked[fs_control_state.parked_next];
+    struct fs_cached_region old = *place;
+    place->memory = memory;
+    place->size = size;
+    memcpy(place->id, id, 16);
+    fs_control_state.parked_next = (fs_control_state.parked_next + 1) % FS_CACHED_REGIONS;
+    fs_control_unlock();
+    fs_count_cached(size, 1);
+    release_parked(&old);
+}
+
+int fs_cache_release_all(void) {
+    int any_parked = 0;
+    for (int i = 0; i < FS_CACHED_REGIONS; i++) {
+        struct fs_cached_region *region = &fs_control_state.parked[i];
+        if (region->memory) {
+            any_parked = 1;
+            release_parked(region);
+        }
+    }
+    return any_parked;
+}
+
+int fs_cache_clear(void) {
+    fs_control_lock_hosted();
+    int any = fs_cache_release_all();
+    fs_control_unlock();
+    return any;
+}
+
+/* ---- a fork ------------------------------------------------------------------------------------------------ */
+
+void fs_listings_forget(void) {
+    /* Another thread of the parent may have waited for the lock. The table under it is whole: see fs_control_lock_hosted. */
+    pthread_mutex_init(&fs_control_state.lock, NULL);
+    fs_control_state.frozen = 0;
+    fs_control_state.answering = NULL; /* of a thread that was given up, and is not here */
+    for (int i = 0; i < fs_control_state.used; i++) {
+        struct fs_listing *m = &fs_control_state.meetings[i];
+        if (fs_load_relaxed(&m->state) == FS_LISTING_FREE) continue; /* zeros are no descriptors */
+        /* The parent has the same sockets: they are not shut, and this is no last close. */
+        if (m->listener >= 0) fs_system.close(m->listener);
+        if (m->control >= 0) fs_system.close(m->control);
+        m->listener = m->control = -1;
+        if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) refuse_arrival(&m->came);
+        fs_store_relaxed(&m->state, FS_LISTING_FREE);
+    }
+    fs_control_state.queued = fs_control_state.used = 0;
+    fs_cache_clear();
+}

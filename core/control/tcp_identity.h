@@ -1,0 +1,77 @@
+/* Which TCP connection a descriptor belongs to, as both of its ends can tell. */
+#ifndef FASTSOCK_TCP_IDENTITY_H
+#define FASTSOCK_TCP_IDENTITY_H
+
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "os/syscalls.h"
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71 /* Linux 5.14 */
+#endif
+
+/* One end as an IPv6 address (IPv4 as ::ffff:...) and a port. */
+struct fs_tcp_endpoint {
+    unsigned char address[16];
+    uint16_t port;
+};
+
+struct fs_tcp_identity {
+    struct fs_tcp_endpoint here, there;
+    uint64_t network; /* cookie of the network namespace, 0: the kernel does not tell */
+};
+
+static inline int fs_tcp_address(int fd, int remote, struct fs_tcp_endpoint *end) {
+    struct sockaddr_storage s;
+    socklen_t n = sizeof s;
+    memset(end, 0, sizeof *end);
+    if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
+    if (s.ss_family == AF_INET) {
+        end->address[10] = end->address[11] = 0xff;
+        memcpy(end->address + 12, &((struct sockaddr_in *)&s)->sin_addr, 4);
+        end->port = ((struct sockaddr_in *)&s)->sin_port;
+        return 1;
+    }
+    if (s.ss_family != AF_INET6) return 0;
+    memcpy(end->address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
+    end->port = ((struct sockaddr_in6 *)&s)->sin6_port;
+    return 1;
+}
+
+/* Whether a socket is connected; then `*identity` has its two ends, and of its network nothing yet. */
+static inline int fs_tcp_addresses(int fd, struct fs_tcp_identity *identity) {
+    identity->network = 0;
+    return fs_tcp_address(fd, 0, &identity->here) && fs_tcp_address(fd, 1, &identity->there);
+}
+
+/* Whether `fd` is a TCP socket; then `*identity` has its network. */
+static inline int fs_tcp_netns(int fd, struct fs_tcp_identity *identity) {
+    int protocol = 0;
+    socklen_t n = sizeof protocol;
+    if (fs_system.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0 || protocol != IPPROTO_TCP) return 0;
+    n = sizeof identity->network;
+    if (fs_system.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &identity->network, &n) < 0) identity->network = 0;
+    return 1;
+}
+
+/* Whether `fd` is a connected TCP socket; then `*identity` tells which. (UDP sockets have two names, too.) */
+static inline int fs_identify_tcp(int fd, struct fs_tcp_identity *identity) {
+    return fs_tcp_addresses(fd, identity) && fs_tcp_netns(fd, identity);
+}
+
+/* Whether `fd` is the other end of a connection. A network namespace has one connected TCP socket with given names at each
+ * end, and nobody can make a second one while it lives. So a match means this socket and no other. */
+static inline int fs_is_other_end(const struct fs_tcp_identity *own, int fd) {
+    struct fs_tcp_identity other;
+    return fs_identify_tcp(fd, &other) && own->network == other.network &&
+           memcmp(&own->here, &other.there, sizeof own->here) == 0 &&
+           memcmp(&own->there, &other.here, sizeof own->there) == 0;
+}
+
+int fs_trusts_any(void); /* the setting `trust` (listener.h) */
+
+/* Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root. */
+static inline int fs_is_trusted(uint32_t user) { return user == 0 || user == geteuid(); }
+
+#endif

@@ -1,0 +1,109 @@
+/* Whether polling pays: what every wait of this process goes by, of a thread or of a loop.
+ *
+ * Responsible for: habits, which learn from finished waits, and what is known of the processors. Never: polls, sleeps,
+ * or takes a lock. */
+#include "events/spin_budget.h"
+
+#include <stdio.h>
+
+#include "os/syscalls.h"
+
+/* In nanoseconds. */
+#define AFFINITY_INTERVAL ((int64_t)50000000) /* that a count of usable processors is believed, and whether
+                                               * there is a crowd */
+#define WAKE_COST ((int64_t)60000)            /* that a sleep adds to a wait, generously (docs/waiting.md) */
+
+enum {
+    PENALTY_MAX = 255, /* waits without polling after polls that held the peer up */
+};
+
+int64_t fs_spin_ns = 50000;
+struct fs_spin_stats fs_kernel_spin_stats = {.score = FS_SCORE_MAX / 2}; /* as fs_spin_stats_init */
+
+/* Relaxed: who sees the time and not yet the number goes without polling, or with the old number, once. */
+static fs_word32 processors;       /* that this process may use */
+static fs_word64 processors_known; /* since when, monotonic ns */
+static fs_word32 crowd;            /* whether more wants to run than there are processors */
+static fs_word64 crowd_known;      /* since when, monotonic ns */
+
+void fs_spin_stats_init(struct fs_spin_stats *stats) {
+    fs_store_relaxed(&stats->score, FS_SCORE_MAX / 2);
+    fs_store_relaxed(&stats->skip, 0);
+    fs_store_relaxed(&stats->penalty, 0);
+}
+
+/* Processors that this process may use. */
+static int usable_processors(void) {
+    cpu_set_t set;
+    return fs_system.sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+int64_t fs_spin_budget(struct fs_spin_stats *stats, int64_t now, uint32_t peer_processor) {
+    uint32_t skip = fs_load_relaxed(&stats->skip);
+    if (fs_spin_ns == 0 || fs_load_relaxed(&stats->score) < FS_SCORE_SPINS) return 0;
+    if (skip > 0) {
+        fs_store_relaxed(&stats->skip, skip - 1);
+        return 0;
+    }
+    if (now - (int64_t)fs_load_relaxed(&processors_known) > AFFINITY_INTERVAL) {
+        fs_store_relaxed(&processors, (uint32_t)usable_processors());
+        fs_store_relaxed(&processors_known, (uint64_t)now);
+    }
+    if (fs_load_relaxed(&processors) > 1 || (peer_processor && !fs_shares_cpu(peer_processor))) return fs_spin_ns;
+    return 0;
+}
+
+/* Whether more threads of the host want to run than it has processors. Where nobody tells: no. */
+static int is_host_crowded(void) {
+    static fs_word32 known; /* the host's processors; relaxed: two threads that ask get the same answer */
+    char text[64];
+    int64_t length;
+    unsigned running, online = fs_load_relaxed(&known);
+    int fd = fs_system.open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    length = fs_system.read(fd, text, sizeof text - 1);
+    fs_system.close(fd);
+    if (length <= 0) return 0;
+    text[length] = 0;
+    if (sscanf(text, "%*s %*s %*s %u/", &running) != 1) return 0;
+    if (online == 0) fs_store_relaxed(&known, online = (unsigned)fs_system.sysconf(_SC_NPROCESSORS_ONLN));
+    return running > online;
+}
+
+int fs_cpus_are_busy(int64_t now) {
+    if (now - (int64_t)fs_load_relaxed(&crowd_known) > AFFINITY_INTERVAL) {
+        fs_store_relaxed(&crowd_known, (uint64_t)now);
+        fs_store_relaxed(&crowd, (uint32_t)is_host_crowded());
+    }
+    return fs_load_relaxed(&crowd) != 0;
+}
+
+int fs_shares_cpu(uint32_t peer_processor) { return peer_processor == (uint32_t)sched_getcpu() + 1; }
+
+/* Waits for longer each time before it polls again. */
+static void back_off(struct fs_spin_stats *stats) {
+    uint32_t longer = 2 * fs_load_relaxed(&stats->penalty) + 1;
+    uint32_t penalty = FS_MIN(longer, (uint32_t)PENALTY_MAX);
+    fs_store_relaxed(&stats->penalty, penalty);
+    fs_store_relaxed(&stats->skip, penalty);
+}
+
+void fs_spin_stats_update(struct fs_spin_stats *stats, struct fs_counters *count, int64_t began, int polled, int paid) {
+    uint32_t score = fs_load_relaxed(&stats->score);
+    if (paid) {
+        fs_count(&count->polls_paid, 1);
+        fs_store_relaxed(&stats->penalty, fs_load_relaxed(&stats->penalty) / 2);
+        if (score < FS_SCORE_MAX) fs_store_relaxed(&stats->score, score + 1);
+        return;
+    }
+    int soon = fs_now() - began <= WAKE_COST;
+    if (polled) {
+        fs_count(&count->polls_unpaid, 1);
+        if (soon)
+            back_off(stats); /* it came as soon as we slept: the peer needed our processor */
+        else if (score > 0)
+            fs_store_relaxed(&stats->score, score - 1);
+    } else if (soon && score < FS_SCORE_MAX) {
+        fs_store_relaxed(&stats->score, score + 1); /* polling would have caught it */
+    }
+}

@@ -1,0 +1,331 @@
+/* The table of the kernel connections, and of the processes, that the connection thread watches for sleepers.
+ *
+ * A handle is a place and how often that was used, so that an event that was under way when a connection left is not taken for the
+ * next one's. What a place points to is touched under the lock only, and who leaves takes that lock: so the memory of a connection
+ * and its region may go then.
+ *
+ * The lock is held for some loads, a system call for each bell on which somebody sleeps, and for who joins a few that end at once
+ * (epoll_ctl, pidfd_open, fstat of a socket) and room for places. It is not waited for with the front end's lock.
+ *
+ * Responsible for: who is told of what. Never: looks at a connection, or decides what its event means. */
+#include "events/tcp_watch.h"
+
+#include <pthread.h>
+
+#include "os/host.h"
+#include "os/fd_reserve.h"
+#include "os/syscalls.h"
+#include "events/futex.h"
+
+enum {
+    FIRST = 64,     /* places of the first block; each one after it is twice as large, */
+    BLOCKS = 20,    /* and there are at most so many */
+    PROCESSES = 32, /* that are watched at a time: a descriptor each. Others are asked about, as without any of this */
+};
+#define NO_ROOM_INTERVAL ((int64_t)1000000000) /* ns between two attempts to join an epoll that took no more */
+
+struct place {
+    struct fs_tcp_watch *whose; /* NULL: free */
+    uint32_t uses, next;    /* the next free one, plus one */
+};
+
+struct process {
+    pid_t number; /* 0: free */
+    int fd;       /* its pidfd; 0: none yet */
+    uint32_t users, uses;
+    int ended;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct place *blocks[BLOCKS]; /* never given back, so that a place stays where it is */
+static uint32_t places, first_free;  /* taken ever; the first free one of them, plus one */
+static struct process processes[PROCESSES];
+static int epoll = -1;      /* of the present watcher; -1: there is none */
+static fs_word32 present;   /* its turn; 0: there is none */
+static uint32_t last_turn;
+static int64_t no_room_until;
+
+/* For a thread that may have the front end's lock. */
+static void take_lock(void) {
+    while (pthread_mutex_trylock(&lock)) {
+        void *given = fs_host_unlock();
+        pthread_mutex_lock(&lock);
+        pthread_mutex_unlock(&lock);
+        fs_host_lock(given);
+    }
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------- */
+
+static struct place *place_at(uint32_t n) {
+    int block = 0;
+    for (uint32_t size = FIRST; n >= size; size *= 2) {
+        n -= size;
+        block++;
+    }
+    return blocks[block] + n;
+}
+
+/* A free place, plus one. 0: there is no memory. */
+static uint32_t take_place(struct fs_tcp_watch *w) {
+    uint32_t n = first_free;
+    if (!n) {
+        uint32_t size = FIRST, begins = 0;
+        int block = 0;
+        while (block < BLOCKS && places >= begins + size) {
+            begins += size;
+            size *= 2;
+            block++;
+        }
+        if (block == BLOCKS) return 0;
+        if (!blocks[block]) blocks[block] = fs_system.calloc(size, sizeof(struct place));
+        if (!blocks[block]) return 0;
+        n = ++places;
+    } else {
+        first_free = place_at(n - 1)->next;
+    }
+    place_at(n - 1)->whose = w;
+    return n;
+}
+
+static void free_place(uint32_t n) {
+    struct place *place = place_at(n - 1);
+    place->whose = NULL;
+    place->uses++;
+    place->next = first_free;
+    first_free = n;
+}
+
+static uint64_t handle_of(uint32_t kind, uint32_t uses, uint32_t n) { return (uint64_t)uses << 32 | kind | n; }
+
+/* What was watched by this number is watched no more, if it is still the same. Whether it is. */
+static int stop_watching(int fd) { return epoll >= 0 && fs_system.epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL) == 0; }
+
+/* ---- processes ---------------------------------------------------------------------------------------------- */
+
+/* (The program may have closed the number and taken it for its own: that one is not in the epoll.) */
+static void forget_process(struct process *process) {
+    if (process->number && stop_watching(process->fd)) fs_system.close(process->fd);
+    *process = (struct process){.uses = process->uses + 1};
+}
+
+static void leave_process(struct fs_tcp_watch *w) {
+    if (!w->process) return;
+    struct process *process = &processes[w->process - 1];
+    w->process = 0;
+    if (--process->users) return;
+    forget_process(process);
+}
+
+/* A pidfd of it in the table: its place, or -1. */
+static int add_process(pid_t number) {
+    int at = 0;
+    while (at < PROCESSES && processes[at].number) at++;
+    if (at == PROCESSES) return -1;
+    struct process *process = processes + at;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET,
+                                .data = {.u64 = handle_of(FS_OF_PROCESS, process->uses, (uint32_t)at)}};
+    int fd = fs_reserve_fd(fs_system.pidfd_open(number, 0), 0);
+    if (fd < 0) return -1;
+    if (fs_system.epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+        fs_system.close(fd);
+        return -1;
+    }
+    *process = (struct process){.number = number, .fd = fd, .uses = process->uses};
+    return at;
+}
+
+enum fs_process fs_watch_process(struct fs_tcp_watch *w, pid_t process) {
+    enum fs_process stands = FS_PROCESS_UNKNOWN;
+    pthread_mutex_lock(&lock);
+    if (fs_is_watched(w, 0) && !w->process && process > 0) {
+        int at = 0;
+        /* (A number is given to another process once this one has ended, which its pidfd tells.) */
+        while (at < PROCESSES && !(processes[at].number == process && !processes[at].ended)) at++;
+        if (at == PROCESSES) at = add_process(process);
+        if (at >= 0) {
+            processes[at].users++;
+            w->process = at + 1;
+        }
+    }
+    if (w->process) stands = processes[w->process - 1].ended ? FS_PROCESS_ENDED : FS_PROCESS_LIVES;
+    pthread_mutex_unlock(&lock);
+    return stands;
+}
+
+/* ---- connections -------------------------------------------------------------------------------------------- */
+
+int fs_is_watched(const struct fs_tcp_watch *w, uint32_t events) {
+    /* SYNC: watched - pairs with fs_watch_stop: who still finds the old turn here has heard the bell before it was rung. */
+    uint32_t turn = fs_load_sc(&present);
+    return turn && fs_load_own32(&w->turn) == turn && (fs_load_own32(&w->asked) & events) == events;
+}
+
+/* Under the lock, as the next ones. */
+static void leave_place(struct fs_tcp_watch *w) {
+    uint32_t n = fs_load_relaxed(&w->place);
+    if (!n || place_at(n - 1)->whose != w) return;
+    leave_process(w);
+    /* (A number that another connection has by now, which was closed behind our back, is that one's.) */
+    if (fs_inode(w->fd) == w->inode) stop_watching(w->fd);
+    free_place(n);
+    fs_store_relaxed(&w->place, 0);
+    fs_store_relaxed(&w->turn, 0);
+}
+
+/* (EEXIST: an earlier connection of the same socket has not left. ENOENT: the number was given to another file and back.) */
+static int tell_epoll(struct fs_tcp_watch *w, uint32_t events, int what) {
+    uint32_t n = fs_load_relaxed(&w->place) - 1;
+    struct epoll_event event = {.events = events | EPOLLET,
+                                .data = {.u64 = handle_of(FS_OF_LIFELINE, place_at(n)->uses, n)}};
+    if (fs_system.epoll_ctl(epoll, what, w->fd, &event) == 0) return 1;
+    if (errno != EEXIST && errno != ENOENT) return 0;
+    what = what == EPOLL_CTL_ADD ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    return fs_system.epoll_ctl(epoll, what, w->fd, &event) == 0;
+}
+
+static int join(struct fs_tcp_watch *w, int fd, uint32_t events) {
+    uint32_t turn = fs_load_relaxed(&present);
+    int known = fs_load_own32(&w->turn) == turn && w->fd == fd;
+    if (!known) {
+        int64_t now = fs_now();
+        leave_place(w);
+        if (now < no_room_until) return 0;
+        uint64_t inode = fs_inode(fd);
+        uint32_t n = inode ? take_place(w) : 0;
+        if (!n) return 0;
+        w->fd = fd;
+        w->inode = inode;
+        fs_store_relaxed(&w->place, n);
+    }
+    if (known) events |= fs_load_own32(&w->asked);
+    if (!tell_epoll(w, events, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD)) {
+        leave_place(w);
+        no_room_until = fs_now() + NO_ROOM_INTERVAL;
+        return 0;
+    }
+    fs_store_relaxed(&w->asked, events);
+    fs_store_relaxed(&w->turn, turn);
+    return 1;
+}
+
+int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_sleepers receivers, struct fs_sleepers senders) {
+    int joined = 0;
+    if (fd < 0 || !fs_load_relaxed(&present)) return 0;
+    pthread_mutex_lock(&lock);
+    if (epoll >= 0) {
+        w->receivers = receivers;
+        w->senders = senders;
+        joined = join(w, fd, events);
+    }
+    pthread_mutex_unlock(&lock);
+    return joined;
+}
+
+void fs_watch_ends_only(struct fs_tcp_watch *w) {
+    pthread_mutex_lock(&lock);
+    if (fs_is_watched(w, 0) && tell_epoll(w, FS_HANGUP_EVENTS, EPOLL_CTL_MOD)) fs_store_relaxed(&w->asked, FS_HANGUP_EVENTS);
+    pthread_mutex_unlock(&lock);
+}
+
+int fs_try_watch_remove(struct fs_tcp_watch *w) {
+    /* SYNC: place - pairs with fs_watch_stop, which has rung the bells for the last time by then. */
+    if (!fs_load_acquire(&w->place)) return 1;
+    if (pthread_mutex_trylock(&lock)) return 0;
+    leave_place(w);
+    pthread_mutex_unlock(&lock);
+    return 1;
+}
+
+void fs_watch_remove(struct fs_tcp_watch *w) {
+    /* SYNC: place - as above. */
+    if (!fs_load_acquire(&w->place)) return;
+    take_lock();
+    leave_place(w);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- the watcher -------------------------------------------------------------------------------------------- */
+
+static void wake(const struct fs_sleepers *sleepers) {
+    /* SYNC: sleeper - pairs with sleep_to_receive and sleep_to_send: who is not counted yet finds what was told, or that nobody
+     * watches any more. */
+    if (fs_load_sc(sleepers->count)) fs_futex_wake(sleepers->futex);
+}
+
+static void tell(struct fs_tcp_watch *w, uint32_t events) {
+    /* Before the bells: a sleeper reads them in the other order. */
+    fs_add_sc(&w->told, 1);
+    if (events & (EPOLLIN | FS_HANGUP_EVENTS)) wake(&w->receivers);
+    if (events & ~(uint32_t)EPOLLIN) wake(&w->senders);
+}
+
+uint32_t fs_watch_start(int epoll_of_thread) {
+    take_lock();
+    if (epoll < 0) {
+        last_turn = last_turn == UINT32_MAX ? 1 : last_turn + 1;
+        epoll = epoll_of_thread;
+        no_room_until = 0;
+        fs_store_sc(&present, last_turn);
+    }
+    uint32_t turn = fs_load_relaxed(&present);
+    pthread_mutex_unlock(&lock);
+    return turn;
+}
+
+void fs_watch_stop(uint32_t turn) {
+    take_lock();
+    if (turn && fs_load_relaxed(&present) == turn) {
+        /* SYNC: watched - pairs with fs_is_watched. */
+        fs_store_sc(&present, 0);
+        for (uint32_t n = 1; n <= places; n++) {
+            struct fs_tcp_watch *w = place_at(n - 1)->whose;
+            if (!w) continue;
+            w->process = 0;
+            tell(w, FS_HANGUP_EVENTS);
+            free_place(n);
+            /* SYNC: place - pairs with fs_try_watch_remove: nothing of `w` is touched from here on. */
+            fs_store_release(&w->place, 0);
+        }
+        for (int at = 0; at < PROCESSES; at++) forget_process(&processes[at]);
+        epoll = -1;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* The connections with that process are told. The one who sends asks whether the peer lives: children of it may. */
+static void note_end_of_process(uint32_t at) {
+    processes[at].ended = 1;
+    for (uint32_t n = 1; n <= places; n++) {
+        struct fs_tcp_watch *w = place_at(n - 1)->whose;
+        if (w && w->process == (int)at + 1) tell(w, FS_HANGUP_EVENTS);
+    }
+}
+
+int fs_watch_event(uint64_t handle, uint32_t events) {
+    uint32_t place = (uint32_t)handle, uses = (uint32_t)(handle >> 32), n = place & (FS_OF_LIFELINE - 1);
+    uint32_t kind = place - n;
+    if (kind != FS_OF_LIFELINE && kind != FS_OF_PROCESS) return 0;
+    pthread_mutex_lock(&lock);
+    if (kind == FS_OF_PROCESS) {
+        if (n < PROCESSES && processes[n].number && processes[n].uses == uses) note_end_of_process(n);
+    } else if (n < places && place_at(n)->whose && place_at(n)->uses == uses) {
+        tell(place_at(n)->whose, events);
+    }
+    pthread_mutex_unlock(&lock);
+    return 1;
+}
+
+void fs_watch_forget(void) {
+    /* Another thread of the parent may have had the lock, and been in the middle of anything. Blocks are never given back. */
+    pthread_mutex_init(&lock, NULL);
+    for (int at = 0; at < PROCESSES; at++) {
+        if (processes[at].number && processes[at].fd > 0) fs_system.close(processes[at].fd);
+        processes[at] = (struct process){.number = 0};
+    }
+    for (int block = 0; block < BLOCKS; block++)
+        if (blocks[block]) memset(blocks[block], 0, (size_t)FIRST * ((size_t)1 << block) * sizeof(struct place));
+    places = first_free = 0;
+    epoll = -1;
+    fs_store_sc(&present, 0);
+}

@@ -1,0 +1,31 @@
+/* Memory that two processes share: a sealed memfd, whose size cannot change under who has mapped it. */
+#ifndef FASTSOCK_MEMFD_H
+#define FASTSOCK_MEMFD_H
+
+#include "os/syscalls.h"
+
+enum { FS_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW };
+
+/* A new sealed memfd of so many bytes, or -errno. `name`: what /proc shows. */
+static inline int fs_memfd_sealed(const char *name, size_t size) {
+    int memfd = fs_system.memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (memfd < 0) return -errno;
+    if (fs_system.ftruncate(memfd, (off_t)size) == 0 && fs_system.fcntl(memfd, F_ADD_SEALS, FS_SEALS) == 0) return memfd;
+    int failed = -errno;
+    fs_system.close(memfd);
+    return failed;
+}
+
+/* Whether a descriptor is one, whoever made it. */
+static inline int fs_is_sealed(int fd) {
+    int seals = fs_system.fcntl(fd, F_GET_SEALS, 0);
+    return seals >= 0 && (seals & FS_SEALS) == FS_SEALS;
+}
+
+/* Maps it. NULL without address space. */
+static inline void *fs_map_memfd(int memfd, size_t size) {
+    void *memory = fs_system.mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+#endif

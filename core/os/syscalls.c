@@ -1,0 +1,73 @@
+/* The real functions of the table (syscalls.h). */
+#include "os/syscalls.h"
+
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+/* The numbers are those of every architecture; the kernel's headers may be older than the kernel. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434 /* Linux 5.3 */
+#endif
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441 /* Linux 5.11 */
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* Linux 5.9 */
+#endif
+
+/* Each one is a function of the shape that the table has: the C library's may take any number of arguments, or a union. */
+#define CALL(type, name, failure, parameters, arguments) \
+    static type real_##name parameters { return name arguments; }
+#define RAW(type, name, failure, parameters, arguments)
+FS_SYSTEM_CALLS(CALL, RAW)
+#undef RAW
+#undef CALL
+
+/* (A kernel that has it not counts in milliseconds. The sets of signals are the kernel's, of 64.) */
+static int real_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    int got = (int)syscall(SYS_epoll_pwait2, epoll, events, most, time, mask, 8);
+    if (got >= 0 || errno != ENOSYS) return got;
+    int64_t rest = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
+    return epoll_pwait(epoll, events, most, (int)FS_MIN(rest, (int64_t)INT32_MAX), mask);
+}
+
+static int real_memfd_create(const char *name, unsigned flags) { return (int)syscall(SYS_memfd_create, name, flags); }
+
+static int real_close_range(unsigned first, unsigned last, int flags) {
+    return (int)syscall(SYS_close_range, first, last, flags);
+}
+
+/* (The C library's has another answer where the kernel has none, and that may block.) */
+static int real_statx(int fd, const char *path, int flags, unsigned wanted, struct statx *into) {
+    return (int)syscall(SYS_statx, fd, path, flags, wanted, into);
+}
+
+static int real_futex(void *word, int what, uint32_t value, const struct timespec *time) {
+    return (int)syscall(SYS_futex, word, what, value, time, NULL, 0);
+}
+
+static int real_pidfd_open(pid_t process, unsigned flags) { return (int)syscall(SYS_pidfd_open, process, flags); }
+
+/* A child on a copy of this stack, as of fork, but without its handlers. */
+static pid_t real_clone(int flags) { return (pid_t)syscall(SYS_clone, (long)flags, 0L, 0L, 0L, 0L); }
+
+static pid_t real_gettid(void) { return (pid_t)syscall(SYS_gettid); }
+
+static int real_tgkill(pid_t process, pid_t thread, int number) { return (int)syscall(SYS_tgkill, process, thread, number); }
+
+static int real_get_robust_list(pid_t thread, struct robust_list_head **list, size_t *size) {
+    return (int)syscall(SYS_get_robust_list, thread, list, size);
+}
+
+static int real_set_robust_list(struct robust_list_head *list, size_t size) {
+    return (int)syscall(SYS_set_robust_list, list, size);
+}
+
+struct fs_system fs_system = {
+#define REAL(type, name, failure, parameters, arguments) .name = real_##name,
+    FS_SYSTEM_CALLS(REAL, REAL)
+#undef REAL
+    .free = free,
+};

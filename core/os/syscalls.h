@@ -1,0 +1,175 @@
+/* What the core asks of the system: one table of functions, the clock, and waits with a bound. Nothing of fastsock is
+ * known here.
+ *
+ * Each system call and each allocation of the core that can fail goes through `fs_system`, as fs_system.recv(...), and
+ * no other file of the core names the C library's (tests/native/test_core.py looks at the objects). So a test puts a function
+ * of its own there and sees the call, or lets it fail. Whoever does that does it before the first connection, as
+ * nobody reads the table with care. What cannot fail is called as it is: the clock, yields, numbers of the process. */
+#ifndef FASTSOCK_SYSCALLS_H
+#define FASTSOCK_SYSCALLS_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+struct robust_list_head;
+struct statx; /* (the C library tells of it only where _GNU_SOURCE came first) */
+
+/* The calls: type, name, what it returns when it fails, parameters, arguments. CALL is the C library's function of that name;
+ * for RAW there is none everywhere, or one of another shape, and syscalls.c has it. Tests make lists of their own of this one. */
+#define FS_SYSTEM_CALLS(CALL, RAW) \
+    /* bytes */ \
+    CALL(ssize_t, read, -1, (int fd, void *into, size_t room), (fd, into, room)) \
+    CALL(ssize_t, write, -1, (int fd, const void *data, size_t length), (fd, data, length)) \
+    CALL(ssize_t, pread, -1, (int fd, void *into, size_t room, off_t at), (fd, into, room, at)) \
+    CALL(ssize_t, recv, -1, (int fd, void *into, size_t room, int flags), (fd, into, room, flags)) \
+    CALL(ssize_t, send, -1, (int fd, const void *data, size_t length, int flags), (fd, data, length, flags)) \
+    CALL(ssize_t, sendto, -1, \
+         (int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size), \
+         (fd, data, length, flags, to, size)) \
+    CALL(ssize_t, recvmsg, -1, (int fd, struct msghdr *message, int flags), (fd, message, flags)) \
+    CALL(ssize_t, sendmsg, -1, (int fd, const struct msghdr *message, int flags), (fd, message, flags)) \
+    CALL(ssize_t, getrandom, -1, (void *into, size_t room, unsigned flags), (into, room, flags)) \
+    /* waits */ \
+    CALL(int, poll, -1, (struct pollfd *fds, nfds_t count, int milliseconds), (fds, count, milliseconds)) \
+    CALL(int, ppoll, -1, \
+         (struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask), \
+         (fds, count, time, mask)) \
+    CALL(int, epoll_create1, -1, (int flags), (flags)) \
+    CALL(int, epoll_ctl, -1, (int epoll, int what, int fd, struct epoll_event *event), (epoll, what, fd, event)) \
+    RAW(int, epoll_pwait2, -1, \
+        (int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask), \
+        (epoll, events, most, time, mask)) \
+    CALL(int, eventfd, -1, (unsigned start, int flags), (start, flags)) \
+    RAW(int, futex, -1, (void *word, int what, uint32_t value, const struct timespec *time), (word, what, value, time)) \
+    CALL(int, nanosleep, -1, (const struct timespec *time, struct timespec *rest), (time, rest)) \
+    /* sockets */ \
+    CALL(int, socket, -1, (int family, int type, int protocol), (family, type, protocol)) \
+    CALL(int, bind, -1, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size)) \
+    CALL(int, connect, -1, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size)) \
+    CALL(int, listen, -1, (int fd, int backlog), (fd, backlog)) \
+    CALL(int, accept4, -1, (int fd, struct sockaddr *from, socklen_t *size, int flags), (fd, from, size, flags)) \
+    CALL(int, shutdown, -1, (int fd, int how), (fd, how)) \
+    CALL(int, getsockname, -1, (int fd, struct sockaddr *name, socklen_t *size), (fd, name, size)) \
+    CALL(int, getpeername, -1, (int fd, struct sockaddr *name, socklen_t *size), (fd, name, size)) \
+    CALL(int, getsockopt, -1, (int fd, int level, int option, void *value, socklen_t *size), \
+         (fd, level, option, value, size)) \
+    CALL(int, setsockopt, -1, (int fd, int level, int option, const void *value, socklen_t size), \
+         (fd, level, option, value, size)) \
+    /* descriptors and files */ \
+    CALL(int, open, -1, (const char *path, int flags), (path, flags)) \
+    CALL(int, close, -1, (int fd), (fd)) \
+    CALL(int, dup3, -1, (int from, int to, int flags), (from, to, flags)) \
+    CALL(int, pipe2, -1, (int fds[2], int flags), (fds, flags)) \
+    CALL(int, fcntl, -1, (int fd, int what, long argument), (fd, what, argument)) \
+    CALL(int, ioctl, -1, (int fd, unsigned long what, void *argument), (fd, what, argument)) \
+    CALL(int, fstat, -1, (int fd, struct stat *into), (fd, into)) \
+    CALL(int, fstatfs, -1, (int fd, struct statfs *into), (fd, into)) \
+    CALL(int, stat, -1, (const char *path, struct stat *into), (path, into)) \
+    RAW(int, statx, -1, (int fd, const char *path, int flags, unsigned wanted, struct statx *into), \
+        (fd, path, flags, wanted, into)) \
+    CALL(off_t, lseek, -1, (int fd, off_t to, int whence), (fd, to, whence)) \
+    CALL(int, ftruncate, -1, (int fd, off_t length), (fd, length)) \
+    CALL(int, fallocate, -1, (int fd, int mode, off_t from, off_t length), (fd, mode, from, length)) \
+    RAW(int, memfd_create, -1, (const char *name, unsigned flags), (name, flags)) \
+    RAW(int, close_range, -1, (unsigned first, unsigned last, int flags), (first, last, flags)) \
+    RAW(int, pidfd_open, -1, (pid_t process, unsigned flags), (process, flags)) \
+    /* memory */ \
+    CALL(void *, malloc, NULL, (size_t size), (size)) \
+    CALL(void *, calloc, NULL, (size_t count, size_t size), (count, size)) \
+    CALL(void *, realloc, NULL, (void *before, size_t size), (before, size)) \
+    CALL(void *, mmap, MAP_FAILED, (void *at, size_t length, int access, int flags, int fd, off_t from), \
+         (at, length, access, flags, fd, from)) \
+    CALL(int, munmap, -1, (void *at, size_t length), (at, length)) \
+    CALL(int, madvise, -1, (void *at, size_t length, int advice), (at, length, advice)) \
+    CALL(int, mincore, -1, (void *at, size_t length, unsigned char *into), (at, length, into)) \
+    /* threads and processes */ \
+    CALL(int, pthread_create, EAGAIN, \
+         (pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument), \
+         (thread, how, body, argument)) \
+    CALL(int, pthread_atfork, ENOMEM, (void (*before)(void), void (*parent)(void), void (*child)(void)), \
+         (before, parent, child)) \
+    RAW(pid_t, clone, -1, (int flags), (flags)) \
+    RAW(pid_t, gettid, -1, (void), ()) \
+    RAW(int, get_robust_list, -1, (pid_t thread, struct robust_list_head **list, size_t *size), (thread, list, size)) \
+    RAW(int, set_robust_list, -1, (struct robust_list_head *list, size_t size), (list, size)) \
+    CALL(pid_t, waitpid, -1, (pid_t process, int *status, int options), (process, status, options)) \
+    CALL(int, kill, -1, (pid_t process, int number), (process, number)) \
+    RAW(int, tgkill, -1, (pid_t process, pid_t thread, int number), (process, thread, number)) \
+    CALL(pid_t, setsid, -1, (void), ()) \
+    CALL(int, chdir, -1, (const char *path), (path)) \
+    CALL(int, prctl, -1, (int what, const char *argument), (what, argument)) \
+    CALL(int, getrlimit, -1, (int what, struct rlimit *into), (what, into)) \
+    CALL(int, sched_getaffinity, -1, (pid_t thread, size_t size, cpu_set_t *into), (thread, size, into)) \
+    CALL(long, sysconf, -1, (int what), (what))
+
+struct fs_system {
+#define FS_FIELD(type, name, failure, parameters, arguments) type(*name) parameters;
+    FS_SYSTEM_CALLS(FS_FIELD, FS_FIELD)
+#undef FS_FIELD
+    void (*free)(void *memory); /* (cannot fail; but who counts allocations counts it) */
+};
+
+extern struct fs_system fs_system;
+
+/* Monotonic time in nanoseconds. */
+static inline int64_t fs_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Sleeps for 50 us. */
+static inline void fs_short_sleep(void) {
+    struct timespec t = {0, 50000};
+    fs_system.nanosleep(&t, NULL);
+}
+
+/* Sleeps until one of the two has an event, for at most `nanoseconds` (negative: for ever). */
+static inline int fs_poll2(struct pollfd *fds, int64_t nanoseconds) {
+    struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+    return fs_system.ppoll(fds, 2, nanoseconds < 0 ? NULL : &t, NULL);
+}
+
+/* Events of an epoll, for at most `nanoseconds` (negative: for ever). `mask`: of signals meanwhile; NULL: this thread's. As epoll_pwait. */
+static inline int fs_epoll_wait(int epoll, struct epoll_event *events, int most, int64_t nanoseconds, const sigset_t *mask) {
+    struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+    return fs_system.epoll_pwait2(epoll, events, most, nanoseconds < 0 ? NULL : &t, mask);
+}
+
+/* The events of one descriptor, after `milliseconds` at most. 0: none. */
+static inline int fs_poll_events(int fd, short events, int milliseconds) {
+    struct pollfd p = {fd, events, 0};
+    return fs_system.poll(&p, 1, milliseconds) > 0 ? p.revents : 0;
+}
+
+static inline int fs_poll_events_now(int fd, short events) { return fs_poll_events(fd, events, 0); }
+
+/* Whether an error of send or recv says nothing about the connection: the same call may succeed the next time. */
+static inline int fs_is_transient(int error) {
+    return error == EAGAIN || error == EINTR || error == ENOBUFS || error == ENOMEM;
+}
+
+#define FS_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define FS_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#endif

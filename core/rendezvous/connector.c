@@ -1,0 +1,448 @@
+/* The steps of a search.
+ *
+ * Responsible for: what an undecided connection does at its next operation, and what becomes of it. Never: whether it may
+ * search (the front end), what follows what (path_state.c), who may come to a name (control/acceptor.c).
+ *
+ * The front end's lock is let go in some of the calls below. So another thread may decide meanwhile, or end the connection: the
+ * course has no search then, or another one, and whoever took the step gives back what the search had. */
+#include "rendezvous/connector.h"
+
+#include <pthread.h>
+
+#include "control/fd_reaper.h"
+#include "control/region_memory.h"
+#include "control/control_thread.h"
+#include "conn/doorbell_tx.h"
+#include "conn/state.h"
+#include "rendezvous/peer_lookup.h"
+#include "process/holder_count.h"
+#include "transport/tcp.h"
+
+enum {
+    MEETINGS = 4,         /* that came to nothing, before there are no more */
+    TURN_OPERATIONS = 4,  /* until a connection that waits for its turn to meet comes again */
+    FORKED_PAUSE = 8,     /* operations until one that another process shares looks again */
+    LOOKS = 4,            /* at WAKEUP, before the first at what is said on the meeting's socket; doubled so often at most: */
+    LOOK_DOUBLINGS = 4,
+    TRY_PAUSE = 256,      /* operations until the connection thread is tried again: a try costs system calls and a warning */
+};
+
+struct fs_connector {
+    char name[FS_NAME_MAX];
+    size_t length;
+    struct fs_tcp_identity ends; /* of the connection, if */
+    int ends_known;
+    int stepping;      /* a thread takes a step */
+    int published;     /* there is a name, whose handle this is */
+    uint64_t handle;
+    struct fs_peer_lookup lookup;
+    int control;       /* the meeting's socket; -1: none */
+    pid_t peer;        /* the process at its other end, */
+    int trusted;       /* which is of a user who is believed */
+    struct fs_region_ref *region_ref; /* that hello was said with */
+    int reused;        /* one that was parked was offered: the next one is new */
+    int64_t until;     /* monotonic ns that an answer is waited for */
+    int looks, meetings;
+    int looks_next;    /* at what is said on the meeting's socket */
+    int began;         /* it has looked for the name, or is about to */
+};
+
+static struct fs_upgrade_config config;
+
+void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
+    config = *given;
+    fs_set_memory_cap(given->memory_cap);
+    fs_set_trust(given->trusts_any);
+}
+
+int fs_moves_polled(void) { return config.moves_polled; }
+
+/* ---- its end ------------------------------------------------------------------------------------------------ */
+
+static void close_control(struct fs_connector *s) {
+    if (s->control >= 0) fs_reap_seeker(s->control, s->trusted);
+    s->control = -1;
+}
+
+static void give_up_meeting(struct fs_connector *s) {
+    /* (A fork while the front end's lock is let go in there: the child gives back its own.) */
+    if (s->region_ref) fs_region_discard(s->region_ref);
+    s->region_ref = NULL;
+    close_control(s);
+    fs_lookup_end(&s->lookup);
+}
+
+/* Gives back all that a search has, which its course has forgotten. */
+static void withdraw(struct fs_path *path, struct fs_connector *s) {
+    if (s->published) fs_listing_withdraw(s->handle, &path->listing_state);
+    give_up_meeting(s);
+    fs_system.free(s);
+}
+
+void fs_connector_end(struct fs_path *path) {
+    struct fs_connector *s = path->search;
+    path->search = NULL;
+    fs_path_event(path, FS_PATH_STAY);
+    if (s && !s->stepping) withdraw(path, s);
+}
+
+int fs_path_decide_tcp(struct fs_path *path, struct fs_connection *c, enum fs_reason reason) {
+    int counted = path->state != FS_CONNECTING;
+    fs_connector_end(path);
+    if (fs_is_attached(c)) return 0;
+    if (counted) {
+        fs_change_reason(path, c, reason);
+    } else {
+        fs_note_reason(path, c, reason);
+        if (reason != FS_REASON_DETACHED) fs_count_opened(reason); /* one passed on unused is no connection of this program's */
+    }
+    return 1;
+}
+
+/* ---- what comes of a step ----------------------------------------------------------------------------------- */
+
+struct step {
+    struct fs_path *path;
+    struct fs_connection *c;
+    struct fs_connector *search;
+    const struct fs_attach_hooks *hooks;
+    struct fs_step_result *outcome;
+};
+
+/* Whether another thread has decided otherwise since the step began. */
+static int is_over(const struct step *at) { return at->path->search != at->search; }
+
+static void stay(struct step *at, enum fs_reason reason) {
+    if (is_over(at)) return;
+    fs_path_decide_tcp(at->path, at->c, reason);
+    at->outcome->what = FS_STEP_TCP;
+}
+
+/* The peer broke the protocol: its connection is reset. */
+static void violate(struct step *at, const char *violation) {
+    if (is_over(at)) return;
+    fs_path_decide_tcp(at->path, at->c, FS_REASON_VIOLATION);
+    fs_note_broken(at->c);
+    fs_reset_connection(fs_fd(at->c));
+    fs_wake_local(at->c);
+    at->outcome->what = FS_STEP_BROKEN;
+    at->outcome->violation = violation;
+}
+
+static void fail(struct step *at, int failed) {
+    if (failed == FS_CAP_REACHED) {
+        stay(at, FS_REASON_MEMORY_CAP);
+    } else if (failed == -ENOTCONN) {
+        stay(at, FS_REASON_ENDING);
+    } else if (!is_over(at)) {
+        at->outcome->failed = failed;
+        stay(at, FS_REASON_RESOURCES);
+    }
+}
+
+/* Others use all descriptors that there are for meetings: comes again soon. Whoever operates next when one is free gets it, and does
+ * not compete any more when its meeting is over. So all get their turn; if those that have waited longest came again latest, names
+ * would be free that nobody takes. */
+static void wait_its_turn(struct step *at) { at->path->next = at->path->operations + TURN_OPERATIONS; }
+
+/* This meeting came to nothing: tries another one, with a new region. The publisher may have withdrawn its name because of
+ * a fork, and one of its processes publishes it again. */
+static void come_again(struct step *at, enum fs_reason otherwise) {
+    give_up_meeting(at->search);
+    if (!is_over(at)) fs_path_event(at->path, FS_PATH_AGAIN);
+    if (++at->search->meetings == MEETINGS) stay(at, otherwise);
+}
+
+/* ---- the move ------------------------------------------------------------------------------------------------ */
+
+/* No fork comes between the look at who shares the connection and consent: a fork waits for `attaching` (but for one that
+ * began before, or that this thread makes in a signal handler). */
+static int attach(struct step *at, struct fs_region_ref *region_ref) {
+    const char *wrong;
+    at->path->attaching = (unsigned long)pthread_self();
+    int failed = fs_region_attach(region_ref, at->c, &config.flow, at->hooks, &wrong);
+    if (!failed) {
+        at->path->region_ref = region_ref;
+        fs_path_counts.by_reason[at->path->reason]--;
+        fs_path_counts.ring++;
+        fs_note_reason(at->path, at->c, FS_REASON_NONE);
+        fs_path_event(at->path, FS_PATH_MOVED);
+        at->outcome->what = FS_STEP_MOVED;
+        memcpy(at->outcome->name, at->search->name, at->search->length);
+        if (!is_over(at)) at->path->search = NULL;
+    }
+    at->path->attaching = 0;
+    if (!failed) return 0;
+    /* (First, as a fork may come while a kit is given back.) */
+    if (failed == -EINVAL && wrong) violate(at, wrong);
+    else fail(at, failed);
+    fs_region_discard(region_ref); /* nothing has been consented to */
+    return 0;
+}
+
+static int move(struct step *at, struct fs_region_ref *region_ref) {
+    if (is_over(at)) {
+        fs_region_discard(region_ref);
+        return 0;
+    }
+    fs_path_event(at->path, FS_PATH_CAME);
+    if (!fs_forks_under_way() && !at->path->attaching && fs_count_holders(fs_own(at->c)) <= 1) return attach(at, region_ref);
+    stay(at, FS_REASON_FORKED); /* a fork since this step began */
+    fs_region_discard(region_ref);
+    return 0;
+}
+
+/* ---- the publisher ------------------------------------------------------------------------------------------- */
+
+static int publish(struct step *at) {
+    struct fs_connector *s = at->search;
+    int failed = fs_listing_publish(s->name, s->length, fs_fd(at->c), s->ends_known ? &s->ends : NULL,
+                            config.waits ? NULL : &at->path->listing_state, &s->handle);
+    if (failed == FS_NO_THREAD) {
+        at->outcome->no_thread = failed;
+        at->path->next = at->path->operations + TRY_PAUSE;
+        return 0;
+    }
+    if (failed == FS_TOO_MANY_LISTINGS || failed == -EAGAIN) {
+        wait_its_turn(at);
+        return 0;
+    }
+    if (failed == -EADDRINUSE) {
+        stay(at, FS_REASON_NAME);
+        return 0;
+    }
+    if (failed) return failed;
+    s->published = 1;
+    if (!is_over(at)) fs_path_event(at->path, FS_PATH_NAMED);
+    return 0;
+}
+
+static int look_who_came(struct step *at) {
+    struct fs_accepted_region came;
+    struct fs_region_ref *region_ref;
+    enum fs_listing_state state = fs_listing_result(at->search->handle, &at->path->listing_state, &came);
+    if (state == FS_LISTING_WAITING) return 0;
+    at->search->published = 0;
+    if (state == FS_LISTING_ACCEPTED) {
+        int failed = fs_region_accept(&came, &region_ref);
+        return failed ? failed : move(at, region_ref);
+    }
+    if (state == FS_LISTING_NO_DESCRIPTORS) return -EMFILE;
+    if (state == FS_LISTING_FAILED) violate(at, came.failure);
+    else stay(at, state == FS_LISTING_OTHER_VERSION ? FS_REASON_VERSION : FS_REASON_PEER);
+    return 0;
+}
+
+/* ---- the seeker ---------------------------------------------------------------------------------------------- */
+
+/* Packet HELLO, with `count` descriptors. 0 or -errno. */
+static int send_hello(struct fs_connector *s, const int *descriptors, int count) {
+    struct fs_hello hello = {
+        .magic = FS_MAGIC, .version = FS_VERSION, .reuse = (uint32_t)(count == 1), .size = s->region_ref->size};
+    union {
+        char space[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr aligned;
+    } control;
+    struct iovec iov = {&hello, sizeof hello};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
+                             .msg_controllen = CMSG_SPACE((size_t)count * sizeof(int))};
+    memcpy(hello.id, s->region_ref->id, sizeof hello.id);
+    memset(&control, 0, sizeof control);
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
+    memcpy(CMSG_DATA(c), descriptors, (size_t)count * sizeof(int));
+    return fs_system.sendmsg(s->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* Whether the other end of a socket has gone. */
+static int is_gone(int failed) {
+    return failed == -EPIPE || failed == -ESHUTDOWN || failed == -ECONNRESET || failed == -ECONNABORTED || failed == -ECONNREFUSED;
+}
+
+/* The connection's own descriptor goes along: it proves to the publisher who is there. */
+static int say_hello(struct step *at) {
+    struct fs_connector *s = at->search;
+    int memfd = -1, failed = 0;
+    struct fs_region_ref *region_ref = s->reused ? NULL : fs_cached_region_for(s->peer, config.window, config.chunk);
+    if (region_ref) s->reused = 1;
+    else failed = fs_region_new(s->peer, config.window, config.chunk, &region_ref, &memfd);
+    if (failed) return failed;
+    s->region_ref = region_ref;
+    if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
+    else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
+    if (memfd >= 0) fs_system.close(memfd);
+    if (is_gone(failed)) come_again(at, FS_REASON_PEER);
+    else if (failed) return failed;
+    else if (!is_over(at)) fs_path_event(at->path, FS_PATH_HELLO);
+    s->looks = 0;
+    s->looks_next = LOOKS;
+    return 0;
+}
+
+static int seek(struct step *at) {
+    struct fs_connector *s = at->search;
+    /* This is the end that connected, mostly, as it has the larger port. It comes to as many operations before the other one, which
+     * publishes when the next message has come: to look now would be in vain. */
+    if (!s->began && !config.waits) {
+        s->began = 1;
+        return 0;
+    }
+    int found = fs_lookup_try(&s->lookup, at->path->operations, &at->path->next);
+    if (found == -EAGAIN) {
+        wait_its_turn(at);
+        return 0;
+    }
+    if (found < 0) return found;
+    if (!found) {
+        if (s->lookup.over) stay(at, FS_REASON_PEER);
+        return 0;
+    }
+    struct ucred who;
+    socklen_t size = sizeof who;
+    s->control = fs_lookup_take(&s->lookup);
+    s->trusted = 0;
+    s->until = fs_now() + config.patience;
+    if (fs_system.getsockopt(s->control, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0) return -errno;
+    s->peer = who.pid;
+    /* Under trust="any" a stranger may hold the name. A hello brings things that are for the other end only. */
+    s->trusted = fs_is_trusted(who.uid);
+    uint32_t owner;
+    if (s->trusted || (fs_trusts_any() && fs_owner_of_peer(fs_fd(at->c), &owner) && owner == who.uid)) return say_hello(at);
+    stay(at, FS_REASON_UNTRUSTED);
+    return 0;
+}
+
+/* What a refusal means for the connection. A later version may have some that this one does not know. */
+static enum fs_reason reason_of(char why) {
+    switch (why) {
+    case FS_WHY_UNTRUSTED: return FS_REASON_UNTRUSTED;
+    case FS_WHY_DESCRIPTORS: return FS_REASON_RESOURCES;
+    case FS_WHY_OTHER_VERSION: return FS_REASON_VERSION;
+    default: return FS_REASON_REFUSED;
+    }
+}
+
+static int await_wakeup(struct step *at) {
+    struct fs_connector *s = at->search;
+    char answer;
+    if (fs_wakeup_seen(s->region_ref->memory)) {
+        struct fs_region_ref *region_ref = s->region_ref;
+        s->region_ref = NULL;
+        return move(at, region_ref);
+    }
+    if (++s->looks < s->looks_next) return 0;
+    s->looks_next += FS_MIN(s->looks, LOOKS << LOOK_DOUBLINGS);
+    ssize_t got = fs_system.recv(s->control, &answer, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (fs_now() >= s->until) stay(at, FS_REASON_PEER);
+        return 0;
+    }
+    if (fs_wakeup_seen(s->region_ref->memory)) return 0; /* the next step takes it */
+    if (got <= 0) come_again(at, FS_REASON_PEER);
+    else if (answer == FS_WHY_AGAIN) come_again(at, FS_REASON_REFUSED); /* it does not know the old region any more, or its queue is full */
+    else stay(at, reason_of(answer));
+    return 0;
+}
+
+/* ---- one step ------------------------------------------------------------------------------------------------ */
+
+static int search(struct step *at) {
+    struct fs_path *path = at->path;
+    int failed = fs_control_thread_restart(); /* if nobody told us when a fork was over */
+    if (failed) at->outcome->no_thread = failed;
+    if (is_over(at)) return 0;
+    if (fs_count_holders(fs_own(at->c)) > 1) {
+        /* Another process may read the kernel's stream raw: wait until it has let go. */
+        fs_change_reason(path, at->c, FS_REASON_FORKED);
+        path->next = path->operations + FORKED_PAUSE;
+        return 0;
+    }
+    if (path->reason != FS_REASON_SEEKING && fs_needs_kernel(fs_fd(at->c))) {
+        stay(at, FS_REASON_OPTION);
+        return 0;
+    }
+    if (fs_is_exposed(at->c) && !config.moves_polled) {
+        stay(at, FS_REASON_POLLED);
+        return 0;
+    }
+    fs_change_reason(path, at->c, FS_REASON_SEEKING);
+    path->next = path->operations + 1;
+    switch (path->state) {
+    case FS_TO_PUBLISH: return publish(at);
+    case FS_PUBLISHED: return look_who_came(at);
+    case FS_LOOKING: return seek(at);
+    case FS_AWAITING: return await_wakeup(at);
+    default: return 0; /* another thread is at it */
+    }
+}
+
+/* Takes a step of the search, unless another thread's operation does. */
+static void take_turn(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome,
+                      int (*body)(struct step *)) {
+    struct step at = {path, c, path->search, hooks, outcome};
+    if (!at.search || at.search->stepping) return;
+    at.search->stepping = 1;
+    int failed = body(&at);
+    if (failed) fail(&at, failed);
+    at.search->stepping = 0;
+    if (is_over(&at)) withdraw(path, at.search);
+}
+
+void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome) {
+    *outcome = (struct fs_step_result){.what = FS_STEP_PENDING};
+    if (path->state != FS_THREAD_LATER && path->state != FS_ANSWER_LATER) {
+        take_turn(path, c, hooks, outcome, search);
+        return;
+    }
+    if (fs_forks_under_way()) { /* another thread's: its child must not find the thread running */
+        path->next = path->operations + 1;
+    } else if (path->state == FS_THREAD_LATER) {
+        outcome->no_thread = fs_control_thread_restart();
+        if (outcome->no_thread) path->next = path->operations + TRY_PAUSE;
+        else fs_path_event(path, FS_PATH_ANSWERED);
+    } else {
+        /* The parent may let go of the connection. (If this fails, requests go unanswered as they did until now.) */
+        fs_path_event(path, FS_PATH_ANSWERED);
+        if (path->region_ref) fs_region_inherit(path->region_ref, c);
+    }
+}
+
+int fs_connector_begin(struct fs_path *path, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends) {
+    if (path->state != FS_STARTING) return 0;
+    if (length > FS_NAME_MAX) return -ENAMETOOLONG;
+    struct fs_connector *s = fs_system.calloc(1, sizeof *s);
+    if (!s) return -ENOMEM;
+    memcpy(s->name, name, length);
+    s->length = length;
+    if (ends) s->ends = *ends;
+    s->ends_known = ends != NULL;
+    s->control = -1;
+    fs_lookup_begin(&s->lookup, s->name, length, config.patience);
+    path->search = s;
+    fs_path_event(path, publishes ? FS_PATH_PUBLISH : FS_PATH_SEEK);
+    return 0;
+}
+
+/* ---- forks --------------------------------------------------------------------------------------------------- */
+
+void fs_path_await_thread(struct fs_path *path, struct fs_connection *c) {
+    if (fs_is_attached(c) && fs_path_event(path, FS_PATH_FORK)) path->next = path->operations;
+}
+
+void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
+    struct fs_connector *s = path->search;
+    path->waits = 0;
+    if (fs_is_attached(c)) {
+        fs_path_event(path, FS_PATH_INHERIT);
+        path->next = path->operations;
+        return;
+    }
+    fs_path_event(path, FS_PATH_CHILD);
+    if (!s) return;
+    s->stepping = s->published = 0;
+    path->listing_state = NULL;
+    give_up_meeting(s);
+    path->next = path->operations;
+}

@@ -1,0 +1,118 @@
+/* The end of an endpoint, and its way out.
+ *
+ * Responsible for: the order of the steps, and that what a leaver took is lost to nobody. Never: when a connection may be ended (state.c),
+ * or the numbers of the front end's table. */
+#include "rendezvous/endpoint.h"
+
+#include "conn/bridge.h"
+#include "conn/open_close.h"
+#include "conn/fallback.h"
+#include "conn/attach.h"
+#include "conn/doorbell_tx.h"
+#include "conn/state.h"
+#include "conn/side_lock.h"
+#include "process/fork_shared_slab.h"
+#include "transport/tcp.h"
+
+int fs_close_last_fd(struct fs_connection *c, int fd) {
+    if (fs_note_ended_alone(c)) return 1;
+    int spare = fs_system.fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (spare < 0) return fs_note_ended(c);
+    fs_set_fd(c, spare);
+    if (fs_fd(c) != spare || !fs_note_closing(c)) fs_system.close(spare); /* another thread has decided otherwise meanwhile */
+    return 0;
+}
+
+void fs_conn_finish(struct fs_path *path, struct fs_connection *c, struct fs_counters *totals) {
+    fs_connector_end(path);
+    if (path->region_ref) fs_region_stop_requests(path->region_ref);
+    fs_conn_close(c, totals);
+}
+
+void fs_conn_release(struct fs_path *path, struct fs_connection *c) {
+    fs_release_side(c);
+    fs_note_detached(c);
+    struct fs_region_ref *region_ref = path->region_ref;
+    path->region_ref = NULL;
+    if (region_ref) fs_region_release(region_ref, c->recyclable);
+}
+
+int64_t fs_conn_reset(struct fs_connection *c) {
+    fs_note_broken(c);
+    fs_reset_connection(fs_fd(c));
+    fs_wake_local(c);
+    return -ECONNRESET;
+}
+
+/* ---- the way out ----------------------------------------------------------------------------------------------- */
+
+/* The descriptors become `near`. 0: one of them could not, and the connection has been reset. */
+static int change_over(struct fs_connection *c, int near, struct fs_shared_side *side, const struct fs_fd_list *of) {
+    int *numbers = NULL, room = 0, changed = 0;
+    while (!changed) {
+        int count = of->list(of->whose, numbers, room);
+        if (count > room) {
+            int *larger = fs_system.realloc(numbers, (size_t)count * sizeof *numbers);
+            if (!larger) {
+                fs_reset_connection(fs_fd(c));
+                break;
+            }
+            numbers = larger;
+            room = count;
+            continue;
+        }
+        changed = fs_swap_to_bridge(c, near, side, numbers, count);
+        if (!changed) fs_wait_for_side(c);
+    }
+    fs_system.free(numbers);
+    return changed > 0;
+}
+
+/* Puts a bridge under the connection's descriptors. Its process, or -errno if there are no resources for one; -ECONNRESET if it could not
+ * be put there. */
+static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fd_list *of) {
+    int near = -1;
+    struct fs_shared_side *side = fs_side_new();
+    if (!side) return -ENOMEM;
+    int64_t process = fs_start_bridge(c, fallback, unread_data, &near);
+    if (process < 0 || !change_over(c, near, side, of)) {
+        fs_slab_free(side, sizeof *side);
+        if (process >= 0) process = -ECONNRESET;
+    }
+    if (near >= 0) fs_system.close(near);
+    return process;
+}
+
+int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struct fs_fd_list *numbers, int64_t *bridge) {
+    struct fs_unread_data unread_data = FS_NO_UNREAD_DATA;
+    *bridge = 0;
+    if (!fs_is_attached(c)) fs_path_decide_tcp(path, c, FS_REASON_DETACHED);
+    if (!fs_is_attached(c) || fs_is_broken(c) || fs_has_fallen_back(c)) return FS_NOW_IN_KERNEL;
+    if (fs_fallback_is_running(c)) return FS_CANNOT_FALL_BACK; /* a signal handler, within a call that does */
+    void *given = fs_host_unlock();
+    struct fs_fallback_lock *fallback = fs_fallback_begin(c);
+    enum fs_fallback_result outcome = fallback ? fs_fallback(c, fallback, &unread_data) : FS_FELL_BACK;
+    fs_host_lock(given);
+    if (!fallback) return -EINTR;
+    int done = FS_NOW_IN_KERNEL;
+    if (outcome == FS_NEEDS_BRIDGE) {
+        int64_t process = start_bridge(c, fallback, &unread_data, numbers);
+        if (process > 0) {
+            *bridge = process;
+            if (path->region_ref) fs_region_stop_requests(path->region_ref);
+        } else if (unread_data.size == 0 && process != -ECONNRESET) {
+            done = FS_CANNOT_FALL_BACK;
+        } else {
+            outcome = FS_FALLBACK_FAILED; /* without the parcel the stream would have a hole */
+        }
+    }
+    if (outcome == FS_FALLBACK_FAILED) {
+        fs_conn_reset(c);
+        done = FS_FELL_BACK_BROKEN;
+    }
+    given = fs_host_unlock();
+    fs_fallback_end(c, fallback, outcome != FS_FALLBACK_FAILED);
+    fs_host_lock(given);
+    if (unread_data.fd >= 0) fs_system.close(unread_data.fd);
+    return done;
+}

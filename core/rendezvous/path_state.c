@@ -1,0 +1,105 @@
+/* The table of how a connection stands with its peer until its path is decided, and why it is where it is.
+ *
+ * Responsible for: what follows what. Never: what is done about it (connector.c).
+ *
+ *     connecting -> few operations -> starting -> to publish -> published -----------> attaching -> decided (the ring)
+ *                                              \-> looking -> awaiting -/
+ *
+ * From everywhere FS_PATH_STAY leads to decided: kernel TCP, or the end. What has to be done for a connection that is on the ring
+ * after a fork leads back there too. */
+#include "rendezvous/path_state.h"
+
+#include "process/conn_table.h"
+
+#define TO(state) ((state) + 1) /* 0: the event changes nothing there */
+
+static const unsigned char table[FS_PATH_EVENTS][FS_PATH_STATES] = {
+    [FS_PATH_CONNECT] = {[FS_DECIDED] = TO(FS_CONNECTING)},
+    [FS_PATH_CONNECTED] = {[FS_CONNECTING] = TO(FS_DECIDED)},
+    [FS_PATH_OPEN] = {[FS_DECIDED] = TO(FS_FEW_OPERATIONS)},
+    [FS_PATH_START] = {[FS_FEW_OPERATIONS] = TO(FS_STARTING)},
+    [FS_PATH_PUBLISH] = {[FS_STARTING] = TO(FS_TO_PUBLISH)},
+    [FS_PATH_SEEK] = {[FS_STARTING] = TO(FS_LOOKING)},
+    [FS_PATH_NAMED] = {[FS_TO_PUBLISH] = TO(FS_PUBLISHED)},
+    [FS_PATH_HELLO] = {[FS_LOOKING] = TO(FS_AWAITING)},
+    [FS_PATH_AGAIN] = {[FS_LOOKING] = TO(FS_LOOKING), [FS_AWAITING] = TO(FS_LOOKING)},
+    [FS_PATH_CAME] = {[FS_PUBLISHED] = TO(FS_ATTACHING), [FS_AWAITING] = TO(FS_ATTACHING)},
+    [FS_PATH_MOVED] = {[FS_ATTACHING] = TO(FS_DECIDED)},
+    [FS_PATH_STAY] = {[0 ... FS_PATH_STATES - 1] = TO(FS_DECIDED)},
+    [FS_PATH_FORK] = {[FS_DECIDED] = TO(FS_THREAD_LATER)},
+    [FS_PATH_ANSWERED] = {[FS_THREAD_LATER] = TO(FS_DECIDED), [FS_ANSWER_LATER] = TO(FS_DECIDED)},
+    /* (A thread that was at it is not in the child. The role stays: a name that was published is published again.) */
+    [FS_PATH_CHILD] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS), [FS_PUBLISHED] = TO(FS_TO_PUBLISH),
+                     [FS_AWAITING] = TO(FS_LOOKING)},
+    [FS_PATH_INHERIT] = {[0 ... FS_PATH_STATES - 1] = TO(FS_ANSWER_LATER)},
+};
+
+static const char *const names[FS_PATH_STATES] = {
+    [FS_DECIDED] = "decided",
+    [FS_CONNECTING] = "connecting",
+    [FS_FEW_OPERATIONS] = "few operations",
+    [FS_STARTING] = "starting",
+    [FS_TO_PUBLISH] = "to publish",
+    [FS_PUBLISHED] = "published",
+    [FS_LOOKING] = "looking",
+    [FS_AWAITING] = "awaiting",
+    [FS_ATTACHING] = "attaching",
+    [FS_THREAD_LATER] = "thread later",
+    [FS_ANSWER_LATER] = "answer later",
+};
+
+/* (fastsock/path_policy.py has them too, for its readers; a test compares.) */
+static const char *const reasons[FS_REASONS] = {
+    [FS_REASON_NONE] = "",
+    [FS_REASON_FEW] = "too few operations",
+    [FS_REASON_SEEKING] = "looking for the peer",
+    [FS_REASON_EXCLUDED] = "address or port excluded",
+    [FS_REASON_REMOTE] = "peer on another host",
+    [FS_REASON_PEER] = "peer does not use fastsock",
+    [FS_REASON_UNTRUSTED] = "peer belongs to another user",
+    [FS_REASON_NAME] = "name held by somebody else",
+    [FS_REASON_REFUSED] = "peer refused",
+    [FS_REASON_OPTION] = "socket option",
+    [FS_REASON_POLLED] = "descriptor may be polled",
+    [FS_REASON_DETACHED] = "descriptor detached",
+    [FS_REASON_BACK] = "taken back to the kernel, or not moved yet",
+    [FS_REASON_OVERRIDDEN] = "class with data calls of its own",
+    [FS_REASON_HANDED_OUT] = "descriptor handed out",
+    [FS_REASON_FORKED] = "shared with another process",
+    [FS_REASON_MEMORY_CAP] = "memory cap reached",
+    [FS_REASON_RESOURCES] = "out of memory or descriptors",
+    [FS_REASON_ENDING] = "ended before it could move",
+    [FS_REASON_VIOLATION] = "peer broke the protocol",
+    [FS_REASON_VERSION] = "peer speaks another version of the protocol",
+    [FS_REASON_UNPAID] = "moves have not paid here",
+};
+
+struct fs_path_counts fs_path_counts;
+
+int fs_path_event(struct fs_path *path, enum fs_path_events event) {
+    unsigned char to = table[event][path->state];
+    if (!to) return 0;
+    path->state = to - 1;
+    return 1;
+}
+
+const char *fs_path_state_name(int state) { return names[state]; }
+
+const char *fs_reason_text(int reason) { return reasons[reason]; }
+
+void fs_note_reason(struct fs_path *path, struct fs_connection *c, enum fs_reason reason) {
+    path->reason = (int)reason;
+    fs_table_update(c->place, c->inode, fs_fd(c), reason);
+}
+
+void fs_change_reason(struct fs_path *path, struct fs_connection *c, enum fs_reason reason) {
+    if (path->reason == (int)reason) return;
+    fs_count_changed((enum fs_reason)path->reason, reason);
+    fs_note_reason(path, c, reason);
+}
+
+void fs_path_open(struct fs_path *path, struct fs_connection *c, int64_t operations, enum fs_reason reason) {
+    if (!fs_path_event(path, FS_PATH_OPEN)) return;
+    path->next = path->operations + operations;
+    fs_note_reason(path, c, reason);
+}

@@ -1,0 +1,246 @@
+/* Regions in the hands of this process.
+ *
+ * Responsible for: that each region is given back once, and that what is mapped stays below the cap.
+ * Never: who gets one (connector.c), nor what is in it (control/region_memory.c).
+ *
+ * Each part of a kit is forgotten before it is given back: a thread without the front end's lock may fork between two
+ * parts, and what was given back may be a stranger's by the time the child gives back the rest. */
+#include "rendezvous/region_cache.h"
+
+#include "control/region_memory.h"
+#include "control/control_requests.h"
+#include "control/control_thread.h"
+#include "conn/event_slot.h"
+
+static int64_t cap = INT64_MAX;
+static struct fs_region_ref *all; /* a circle; the one that is to be looked at next. NULL: there is none */
+
+enum { LOOKS_LEAST = 2, LOOKS_MOST = 64 }; /* kits that are looked at for a new one, where all that is mapped would be too much */
+
+static struct fs_region_ref *parked[FS_CACHED_BY_SEEKER + 1]; /* the oldest first */
+static int parked_count;
+
+/* ---- the cap ---------------------------------------------------------------------------------------------- */
+
+void fs_set_memory_cap(int64_t bytes) { cap = bytes; }
+
+/* Bytes of a region that are in memory, whoever has touched them. All of it, where the kernel does not tell. */
+static size_t committed(const struct fs_region_ref *region_ref) {
+    unsigned char pages[1024];
+    size_t found = 0, page = (size_t)fs_system.sysconf(_SC_PAGESIZE), step = sizeof pages * page;
+    for (size_t at = 0; at < region_ref->size; at += step) {
+        size_t length = FS_MIN(region_ref->size - at, step), count = (length + page - 1) / page;
+        if (fs_system.mincore((char *)region_ref->memory + at, length, pages) < 0) return region_ref->size;
+        for (size_t i = 0; i < count; i++) found += pages[i] & 1;
+    }
+    return FS_MIN(found * page, region_ref->size);
+}
+
+static void count(struct fs_region_ref *region_ref, size_t bytes) {
+    fs_count_memory(0, (int64_t)bytes - (int64_t)region_ref->counted);
+    region_ref->counted = bytes;
+}
+
+/* A region counts whole, but for its spare parts, until it is looked at. That is done only where all that is mapped would be too much: the kits in turn, as
+ * many as it takes to make room, and a few in any case, since what was looked at may have grown. */
+static int is_too_much(size_t size) {
+    if ((int64_t)(fs_mapped_memory() + size) <= cap) return 0;
+    struct fs_region_ref *first = all;
+    for (int looks = 0; all && looks < LOOKS_MOST; looks++) {
+        if (looks >= LOOKS_LEAST && (int64_t)(fs_memory_used() + size) <= cap) break;
+        if (all->memory) count(all, committed(all));
+        all = all->next;
+        if (all == first) break;
+    }
+    return (int64_t)(fs_memory_used() + size) > cap;
+}
+
+/* Counts a kit, which is in the circle from then on. 0, or FS_CAP_REACHED. */
+static int take_memory(struct fs_region_ref *region_ref) {
+    size_t size = fs_size_without_overflows(region_ref->size);
+    if (is_too_much(size)) return FS_CAP_REACHED;
+    fs_count_memory((int64_t)size, 0);
+    count(region_ref, size);
+    region_ref->next = all ? all : region_ref; /* the last one that is looked at */
+    region_ref->previous = all ? all->previous : region_ref;
+    region_ref->next->previous = region_ref->previous->next = region_ref;
+    if (!all) all = region_ref;
+    return 0;
+}
+
+/* The kit counts no more. */
+static void leave_memory(struct fs_region_ref *region_ref) {
+    if (!region_ref->next) return;
+    if (all == region_ref) all = region_ref->next == region_ref ? NULL : region_ref->next;
+    region_ref->next->previous = region_ref->previous;
+    region_ref->previous->next = region_ref->next;
+    region_ref->next = region_ref->previous = NULL;
+    count(region_ref, 0);
+    fs_count_memory(-(int64_t)fs_size_without_overflows(region_ref->size), 0);
+}
+
+/* ---- one kit ---------------------------------------------------------------------------------------------- */
+
+static void unmap(struct fs_region_ref *region_ref) {
+    void *memory = region_ref->memory;
+    region_ref->memory = NULL;
+    if (memory) fs_system.munmap(memory, region_ref->size);
+}
+
+void fs_region_discard(struct fs_region_ref *region_ref) {
+    leave_memory(region_ref);
+    unmap(region_ref);
+    fs_system.free(region_ref);
+}
+
+/* What fs_region_new makes after the memory is counted. */
+static int fill(struct fs_region_ref *region_ref, int window, int chunk, int *memfd) {
+    int failed = fs_random_bytes(region_ref->id, sizeof region_ref->id);
+    if (failed) return failed;
+    *memfd = fs_create_region(window, chunk, region_ref->id, &region_ref->memory);
+    return FS_MIN(*memfd, 0);
+}
+
+int fs_region_new(pid_t peer, int window, int chunk, struct fs_region_ref **made, int *memfd) {
+    size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
+    struct fs_region_ref *region_ref = fs_system.malloc(sizeof *region_ref);
+    if (!region_ref) return -ENOMEM;
+    *region_ref = (struct fs_region_ref){.size = size, .peer = peer};
+    int failed = take_memory(region_ref);
+    if (failed) {
+        fs_system.free(region_ref);
+        return failed;
+    }
+    failed = fill(region_ref, window, chunk, memfd);
+    if (failed) {
+        fs_region_discard(region_ref);
+        return failed;
+    }
+    *made = region_ref;
+    return 0;
+}
+
+int fs_region_accept(const struct fs_accepted_region *came, struct fs_region_ref **made) {
+    struct fs_region_ref *region_ref = fs_system.malloc(sizeof *region_ref), lost;
+    struct fs_region_ref *first = region_ref ? region_ref : &lost;
+    *first = (struct fs_region_ref){.memory = came->memory, .size = came->size, .side = 1, .peer = came->peer};
+    memcpy(first->id, came->id, sizeof first->id);
+    if (came->reused) fs_count_cached(came->size, -1); /* one that was parked is counted already */
+    int failed = region_ref ? take_memory(region_ref) : -ENOMEM;
+    if (failed) {
+        unmap(first);
+        fs_system.free(region_ref);
+        return failed;
+    }
+    *made = region_ref;
+    return 0;
+}
+
+int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow, const struct fs_attach_hooks *hooks,
+                  const char **wrong) {
+    *wrong = NULL;
+    int failed = fs_requests_expect(c, region_ref->side, region_ref->id);
+    if (failed) return failed;
+    region_ref->asked = c;
+    c->peer_process = region_ref->peer;
+    if (hooks) failed = hooks->watch(hooks->whose, c);
+    if (!failed) failed = fs_attach(c, region_ref->memory, region_ref->size, region_ref->side, flow, wrong);
+    if (failed) {
+        fs_region_stop_requests(region_ref);
+        if (hooks) hooks->ignore(hooks->whose, c);
+        return failed;
+    }
+    region_ref->window = c->ring.window;
+    c->asked_before = 0; /* (what stood there was of an earlier connection) */
+    c->asked_here = fs_request_token();
+    fs_requests_announce(region_ref->memory, region_ref->side);
+    return 0;
+}
+
+int fs_region_inherit(struct fs_region_ref *region_ref, struct fs_connection *c) {
+    int failed = fs_requests_expect(c, region_ref->side, region_ref->id);
+    if (failed) return failed;
+    region_ref->asked = c;
+    fs_requests_announce_holder(c);
+    fs_wake_own_set(c); /* (a loop of the parent's says again that it is to be asked) */
+    return 0;
+}
+
+void fs_region_stop_requests(struct fs_region_ref *region_ref) {
+    struct fs_connection *asked = region_ref->asked;
+    region_ref->asked = NULL;
+    if (asked) fs_requests_stop(asked);
+}
+
+/* ---- parked by the seeker --------------------------------------------------------------------------------- */
+
+static struct fs_region_ref *take_parked(int place) {
+    struct fs_region_ref *region_ref = parked[place];
+    parked_count--;
+    memmove(parked + place, parked + place + 1, (size_t)(parked_count - place) * sizeof *parked);
+    return region_ref;
+}
+
+static int oldest_of(pid_t peer) {
+    int place = 0;
+    while (parked[place]->peer != peer) place++;
+    return place;
+}
+
+/* Keeps a region for the next connection to the same process, in place of the oldest. */
+static void park(struct fs_region_ref *region_ref) {
+    int of_peer = 0;
+    parked[parked_count++] = region_ref; /* (There is room for one more than are kept.) */
+    for (int i = 0; i < parked_count; i++) of_peer += parked[i]->peer == region_ref->peer;
+    if (of_peer > FS_CACHED_PER_PEER) fs_region_discard(take_parked(oldest_of(region_ref->peer)));
+    else if (parked_count > FS_CACHED_BY_SEEKER) fs_region_discard(take_parked(0));
+}
+
+void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
+    fs_region_stop_requests(region_ref); /* (of a connection that was closed while it attached) */
+    if (!recyclable) {
+        fs_region_discard(region_ref);
+        return;
+    }
+    fs_mark_done(region_ref->memory, region_ref->size, region_ref->side, (int)region_ref->window);
+    if (region_ref->side == 0) {
+        park(region_ref);
+        return;
+    }
+    leave_memory(region_ref);
+    fs_cache_put(region_ref->memory, region_ref->size, region_ref->id);
+    fs_system.free(region_ref);
+}
+
+struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk) {
+    size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
+    int place = 0;
+    for (int left = parked_count; left && place < parked_count; left--) {
+        struct fs_region_ref *region_ref = parked[place];
+        if (region_ref->peer != peer || region_ref->window != (uint32_t)window || region_ref->size != size) {
+            place++;
+            continue;
+        }
+        take_parked(place); /* out of the list before it is looked at: from here on it is nobody else's */
+        if (fs_recycle_region(region_ref->memory, window)) return region_ref;
+        else park(region_ref); /* for later */
+    }
+    return NULL;
+}
+
+int fs_cached_region_count(void) { return parked_count; }
+
+static int drop_parked_by_seeker(void) {
+    int any = parked_count > 0;
+    while (parked_count) fs_region_discard(take_parked(0));
+    return any;
+}
+
+int fs_region_cache_clear(void) {
+    return drop_parked_by_seeker() | fs_cache_clear();
+}
+
+void fs_regions_forget(void) {
+    fs_control_forget();
+    drop_parked_by_seeker();
+}

@@ -1,0 +1,96 @@
+/* A request to the other process of a connection, as it is sent: control/control_recv.h says what it is about, and receives it. */
+#ifndef FASTSOCK_CONTROL_MSG_H
+#define FASTSOCK_CONTROL_MSG_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* struct ucred */
+#endif
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/un.h>
+
+#include "os/fd_reserve.h"
+#include "os/syscalls.h"
+#include "wire/region.h"
+
+#define FS_CONTROL_KEY_SIZE 17 /* what a request is about: the region's id, and in one byte the side that is asked */
+#define FS_CONTROL_NAME "fastsock/ask/%016llx"
+#define FS_CONTROL_MAGIC UINT64_C(0x312d6b73612d7366) /* "fs-ask-1", little endian */
+
+/* As it is sent. All datagrams to this socket begin with a magic, and what has another one, or another version, is ignored. */
+struct fs_control_msg {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t side;
+    unsigned char id[16];
+};
+_Static_assert(sizeof(struct fs_control_msg) == 32, "no padding on the wire");
+FS_ASSERT_OFFSET(fs_control_msg, magic, 0);
+FS_ASSERT_OFFSET(fs_control_msg, version, 8);
+FS_ASSERT_OFFSET(fs_control_msg, side, 12);
+FS_ASSERT_OFFSET(fs_control_msg, id, 16);
+
+/* The address of the socket for requests with this token. Its size. */
+static inline socklen_t fs_control_address(struct sockaddr_un *address, uint64_t token) {
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, FS_CONTROL_NAME, (unsigned long long)token);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static inline struct cmsghdr *fs_put_cmsg(struct msghdr *message, struct cmsghdr *c, int type, const void *data, size_t n) {
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = type;
+    c->cmsg_len = CMSG_LEN(n);
+    memcpy(CMSG_DATA(c), data, n);
+    message->msg_controllen += CMSG_SPACE(n);
+    return (struct cmsghdr *)((char *)c + CMSG_SPACE(n));
+}
+
+/* Who sends: the effective user, by which the meeting judged this process. Left alone, the kernel would name the real one. As fs_put_cmsg. */
+static inline struct cmsghdr *fs_put_credentials(struct msghdr *message, struct cmsghdr *c) {
+    struct ucred who = {getpid(), geteuid(), getegid()};
+    return fs_put_cmsg(message, c, SCM_CREDENTIALS, &who, sizeof who);
+}
+
+/* Sends a request, with a parcel if `parcel` is not negative. 0 or -errno. Never blocks. */
+static inline int fs_send_control(uint64_t token, const unsigned char id[16], int side, int unread_data) {
+    struct sockaddr_un address;
+    struct fs_control_msg request = {.magic = FS_CONTROL_MAGIC, .version = FS_VERSION, .side = (uint32_t)side};
+    union {
+        char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
+        struct cmsghdr aligned;
+    } control;
+    if (!token) return -ENOENT; /* the other side has not attached yet, or has no such socket */
+    memcpy(request.id, id, 16);
+    struct iovec iov = {&request, sizeof request};
+    struct msghdr message = {.msg_name = &address, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
+    message.msg_namelen = fs_control_address(&address, token);
+    struct cmsghdr *next = fs_put_credentials(&message, &control.aligned);
+    if (unread_data >= 0) fs_put_cmsg(&message, next, SCM_RIGHTS, &unread_data, sizeof unread_data);
+    int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int own = fd < 0 && (errno == EMFILE || errno == ENFILE) ? fs_valid_control_fd() : -1;
+    if (fd < 0 && own < 0) return -errno;
+    int failed = fs_system.sendmsg(fd < 0 ? own : fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    if (fd >= 0) fs_system.close(fd);
+    return failed;
+}
+
+/* Asks one side of a region, as fs_send_control: who says there that it is to be asked; and if that process has ended, which the
+ * kernel tells, another holder. */
+static inline int fs_send_control_to_side(struct fs_region *region, const unsigned char id[16], int side, int unread_data) {
+    /* SYNC: token - pairs with fs_requests_announce. */
+    int failed = fs_send_control(fs_load_acquire(&region->asks[side]), id, side, unread_data);
+    return failed == -ECONNREFUSED ? fs_send_control(fs_load_acquire(&region->asks_else[side]), id, side, unread_data) : failed;
+}
+
+/* Whether somebody listens there. (Without a descriptor to find out: perhaps.) */
+static inline int fs_control_is_open(uint64_t token) {
+    struct sockaddr_un address;
+    socklen_t length = fs_control_address(&address, token);
+    int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int listens = fd < 0 || fs_system.connect(fd, (struct sockaddr *)&address, length) == 0 || errno != ECONNREFUSED;
+    if (fd >= 0) fs_system.close(fd);
+    return listens;
+}
+
+#endif

@@ -1,0 +1,57 @@
+# What the native modules share of the endpoints of this process: who is behind a descriptor, how a connection begins.
+
+from libc.stdint cimport INT64_MAX, int64_t
+
+from fastsock._native.core_control cimport FS_LISTING_WAITING, fs_forks_under_way
+from fastsock._native.core cimport fs_is_in_kernel
+from fastsock._native.core_ring cimport fs_load_relaxed
+from fastsock._native.endpoint cimport Endpoint, totals
+from fastsock._native.core_rendezvous cimport FS_ANSWER_LATER, FS_THREAD_LATER, fs_is_searching, fs_is_undecided
+from fastsock._native.session_stats cimport SessionStats
+
+cdef Endpoint endpoint_at(object fd)
+cpdef find(int fd)
+cdef bint may_begin() except -1
+cdef int64_t count_beginning(SessionStats session) except -1
+cpdef begin_undecided(Endpoint endpoint)
+cpdef begin_when_connected(Endpoint endpoint)
+cdef int take_step(Endpoint endpoint) except -1
+cdef int note_connected(Endpoint endpoint) except -1
+cdef object error_of(int failed)
+
+
+cdef bint may_look_later(int64_t after) noexcept
+
+
+cdef inline bint is_undecided(Endpoint endpoint) noexcept:
+    """Whether an operation may still have something to do about the path."""
+    return fs_is_undecided(&endpoint.path)
+
+
+cdef inline int64_t acts_again_at(Endpoint endpoint) noexcept:
+    """The number of the operation from which on `operate` has something to do but counting."""
+    if not fs_is_undecided(&endpoint.path):
+        return INT64_MAX
+    return endpoint.path.next if endpoint.path.listing_state == NULL else 0
+
+
+cdef inline int operate(Endpoint endpoint) except -1:
+    """Counts an operation of the program, and lets an undecided connection take its next step. (What has become of a
+    meeting is read as a hint: fs_listing_result looks under the table's lock.)"""
+    endpoint.path.operations += 1
+    if fs_is_undecided(&endpoint.path) and not fs_is_in_kernel(&endpoint.c) and (
+            endpoint.path.operations >= endpoint.path.next if endpoint.path.listing_state == NULL
+            else fs_load_relaxed(endpoint.path.listing_state) != FS_LISTING_WAITING):
+        return take_step(endpoint)
+    return 0
+
+
+cdef inline bint is_asked_here(Endpoint endpoint) except -1:
+    """Before a set sleeps, which the connection thread may have to be asked to tell: in a forked child that is this process's
+    from now on, and behind a fork it runs again. False while another fork is under way."""
+    if endpoint.path.state == FS_ANSWER_LATER or endpoint.path.state == FS_THREAD_LATER:
+        if fs_forks_under_way():
+            return False
+        if endpoint.path.operations >= endpoint.path.next:  # (else there is no thread to be had for a while)
+            take_step(endpoint)
+    return True

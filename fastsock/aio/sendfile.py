@@ -1,0 +1,189 @@
+"""Sending files: the kernel's own sendfile would write past the ring."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from fastsock import socket_class
+from fastsock.aio.transport_policy import Transport, is_stdlib
+
+__all__ = ["STDLIB", "UVLOOP"]
+
+SENDFILE_PIECE = 262144  # bytes read from the file and written at once
+
+
+def _wrap_sendfile(original: Any) -> Any:
+    """uvloop's, which has none for its own transports."""
+
+    async def sendfile(
+        self: Any, transport: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool = True
+    ) -> int:
+        if not isinstance(transport, Transport):
+            return await original(self, transport, file, offset, count, fallback=fallback)  # type: ignore[no-any-return]
+        if transport.is_closing():
+            raise RuntimeError("Transport is closing")
+        if not fallback:
+            _number_of(file)
+        return await _write_file(self, transport, file, offset, count)
+
+    return sendfile
+
+
+def _wrap_sendfile_fallback(original: Any) -> Any:
+    async def _sendfile_fallback(self: Any, transport: Any, file: Any, offset: int, count: int | None) -> int:
+        if not isinstance(transport, Transport):
+            return await original(self, transport, file, offset, count)  # type: ignore[no-any-return]
+        return await _write_file(self, transport, file, offset, count)
+
+    return _sendfile_fallback
+
+
+def _wrap_sendfile_native(original: Any) -> Any:
+    async def _sendfile_native(self: Any, transport: Any, file: Any, offset: int, count: int | None) -> int:
+        if not isinstance(transport, Transport):
+            return await original(self, transport, file, offset, count)  # type: ignore[no-any-return]
+        if transport.sends_file:
+            raise RuntimeError("unable to send; sendfile is in progress")
+        with _reading_paused(transport):
+            transport.sends_file = True
+            try:
+                sent = await _post_file(self, transport, file, offset, count)
+                if not transport.on_kernel:
+                    return sent
+                # As the original does, but that who is cancelled meanwhile leaves a transport that can write.
+                try:
+                    await transport.lower._make_empty_waiter()
+                finally:
+                    transport.lower._reset_empty_waiter()
+                if sent == count:
+                    return sent
+                rest = None if count is None else count - sent
+                return sent + await original(self, transport.lower, file, offset + sent, rest)  # type: ignore[no-any-return]
+            finally:
+                transport.end_file()
+
+    return _sendfile_native
+
+
+async def _post_file(loop: Any, transport: Any, file: Any, offset: int, count: int | None) -> int:
+    """Sends a file as the kernel's sendfile does, but on the ring: by its descriptor, behind all that was written, and
+    nothing waits at the end. The number of bytes sent, fewer if the connection is on the kernel."""
+    sent = 0
+    await _until(transport, lambda: not transport.unsent)
+    loop._check_sendfile_params(transport._sock, file, offset, count)
+    number = _number_of(file)
+    while not transport.on_kernel and sent != count:
+        size = SENDFILE_PIECE if count is None else min(SENDFILE_PIECE, count - sent)
+        try:
+            piece = await loop.run_in_executor(None, os.pread, number, size, offset + sent)
+        except OSError:
+            if sent:
+                raise
+            raise asyncio.SendfileNotAvailableError("not a regular file") from None
+        if not piece:
+            break
+        await _until(transport, lambda: True)
+        transport.write_file(piece)
+        sent += len(piece)
+        os.lseek(number, offset + sent, os.SEEK_SET)
+        await _until(transport, lambda: not transport.unsent)
+    return sent
+
+
+async def _write_file(loop: Any, transport: Transport, file: Any, offset: int, count: int | None) -> int:
+    """As asyncio's own fallback: reads the file and writes what it read, while the program may write as well. But the
+    protocol stays in its place, so that it hears all that it needs to know."""
+
+    async def send(piece: bytes) -> None:
+        await _until(transport, lambda: not transport._protocol_paused)
+        transport.write(piece)
+
+    with _reading_paused(transport):
+        return await _send_pieces(loop, file, offset, count, send)
+
+
+async def _until(transport: Transport, met: Callable[[], bool]) -> None:
+    """Waits until so much is sent that a condition is met. ConnectionError if the transport is closing."""
+    while True:
+        if transport.is_closing():
+            raise ConnectionError("Connection closed by peer")
+        if met():
+            return
+        await transport.sending_changes()
+
+
+@contextlib.contextmanager
+def _reading_paused(transport: Transport) -> Iterator[None]:
+    reads = transport.is_reading()
+    transport.pause_reading()
+    try:
+        yield
+    finally:
+        if reads:
+            transport.resume_reading()
+
+
+_NO_NATIVE_SENDFILE = asyncio.BaseEventLoop._sock_sendfile_native  # type: ignore[attr-defined]
+
+
+def _wrap_sock_sendfile(original: Any) -> Any:
+    async def sock_sendfile(
+        self: Any, sock: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool | None = None
+    ) -> int:
+        endpoint = sock._endpoint if isinstance(sock, socket_class.socket) else None
+        refuses = fallback is False and getattr(type(self), "_sock_sendfile_native", None) is _NO_NATIVE_SENDFILE
+        if refuses or endpoint is None or not (endpoint.attached or endpoint.undecided):
+            options = {} if fallback is None else {"fallback": fallback}
+            return await original(self, sock, file, offset, count, **options)  # type: ignore[no-any-return]
+        # The kernel's sendfile would write past the ring.
+        if is_stdlib(self):
+            self._check_sendfile_params(sock, file, offset, count)
+        if fallback is False:
+            _number_of(file)
+        return await _send_pieces(self, file, offset, count, lambda piece: self.sock_sendall(sock, piece))
+
+    return sock_sendfile
+
+
+def _number_of(file: Any) -> int:
+    """The descriptor of a file that the kernel's sendfile takes. SendfileNotAvailableError for anything else."""
+    try:
+        number: int = file.fileno()
+        os.fstat(number)
+    except (AttributeError, OSError):  # (io.UnsupportedOperation is an OSError)
+        raise asyncio.SendfileNotAvailableError("not a regular file") from None
+    return number
+
+
+async def _send_pieces(
+    loop: Any, file: Any, offset: int, count: int | None, send: Callable[[bytes], Coroutine[Any, Any, None]]
+) -> int:
+    """Reads pieces in the executor and sends them. The number of bytes sent; the file's position is behind them."""
+    if hasattr(file, "seek"):
+        file.seek(offset)
+    total = 0
+    try:
+        while count is None or total < count:
+            size = SENDFILE_PIECE if count is None else min(SENDFILE_PIECE, count - total)
+            piece = await loop.run_in_executor(None, file.read, size)
+            if not piece:
+                break
+            await send(piece)
+            total += len(piece)
+        return total
+    finally:
+        if total > 0 and hasattr(file, "seek"):
+            file.seek(offset + total)
+
+
+STDLIB: dict[str, Callable[[Any], Any]] = {
+    "_sendfile_native": _wrap_sendfile_native,
+    "_sendfile_fallback": _wrap_sendfile_fallback,
+    "sock_sendfile": _wrap_sock_sendfile,
+}
+UVLOOP: dict[str, Callable[[Any], Any]] = {"sendfile": _wrap_sendfile, "sock_sendfile": _wrap_sock_sendfile}
+"""What is replaced in a loop class, by its kind."""

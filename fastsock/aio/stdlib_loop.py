@@ -1,0 +1,49 @@
+"""The stdlib's loops: there all stream connections are made by two methods, under TLS and elsewhere."""
+
+from __future__ import annotations
+
+from asyncio import sslproto
+from collections.abc import Callable
+from typing import Any
+
+from fastsock._native.relay_protocol import making_of_socket, may_move
+from fastsock.aio.transport_policy import new_origin
+
+__all__ = ["WRAPPERS"]
+
+
+def _wrap_make_ssl_transport(original: Any) -> Any:
+    def _make_ssl_transport(
+        self: Any,
+        rawsock: Any,
+        protocol: Any,
+        sslcontext: Any,
+        waiter: Any = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: Any = None,
+        server: Any = None,
+        **timeouts: Any,
+    ) -> Any:
+        who: dict[str, Any] = {"server_side": server_side, "server_hostname": server_hostname}
+        below: dict[str, Any] = {"extra": extra, "server": server}
+        if "context" in timeouts:  # from Python 3.15 on: in which the transport makes its calls
+            below["context"] = timeouts.pop("context")
+        if not may_move(rawsock):
+            return original(self, rawsock, protocol, sslcontext, waiter, **who, **below, **timeouts)
+        # As the original, which makes the transport below by its class.
+        above = sslproto.SSLProtocol(self, protocol, sslcontext, waiter, **who, **timeouts)
+        self._make_socket_transport(rawsock, above, **below)
+        if hasattr(above, "_get_app_transport"):
+            return above._get_app_transport()
+        return above._app_transport  # Python 3.10
+
+    return _make_ssl_transport
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "_make_socket_transport": lambda original: making_of_socket(original, new_origin),
+    "_make_ssl_transport": _wrap_make_ssl_transport,
+}
+"""What is replaced in asyncio.selector_events.BaseSelectorEventLoop."""

@@ -1,0 +1,209 @@
+"""uvloop: connections are made natively, inside the methods that a program calls.
+
+This module does not import uvloop before it is whole: under `patch()` that import asks for `wrappers`."""
+
+from __future__ import annotations
+
+import functools
+import ssl as tls
+from collections.abc import Callable, Coroutine
+from subprocess import PIPE
+from typing import Any
+
+from fastsock import config, fd_handoff
+from fastsock._native.relay_protocol import ConnectionFactory, RelayFactory, connecting, made_above, origin_of
+from fastsock._native.transport_socket import show_above
+from fastsock.aio.transport_policy import Transport, new_origin
+
+__all__ = ["wrappers"]
+
+
+class _Tls:
+    """TLS above our transport: uvloop's SSL protocol, with the arguments that a method was given."""
+
+    def __init__(
+        self, loop: Any, context: Any, server_side: bool, hostname: str | None, timeouts: dict[str, Any]
+    ) -> None:
+        self.loop = loop
+        self.context = None if isinstance(context, bool) else context
+        self.server_side = server_side
+        self.hostname = hostname
+        self.timeouts = _without_nones(**timeouts)
+
+    def protocol(self, above: Any, waiter: Any = None, call_connection_made: bool = True) -> Any:
+        """An SSL protocol below the program's protocol `above`."""
+        from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
+
+        return SSLProtocol(
+            self.loop,
+            above,
+            self.context,
+            waiter,
+            self.server_side,
+            self.hostname,
+            call_connection_made=call_connection_made,
+            **self.timeouts,
+        )
+
+    async def connect(
+        self, protocol_factory: Any, sock: Any, connecting: Callable[[Any], Coroutine[Any, Any, Any]]
+    ) -> tuple[Any, Any]:
+        """A connection: (the transport above TLS, the program's protocol). `connecting` takes a protocol factory
+        and makes what is below."""
+        waiter = self.loop.create_future()
+        protocol = None
+
+        def below() -> Any:
+            nonlocal protocol
+            protocol = protocol_factory()
+            return self.protocol(protocol, waiter)
+
+        factory = ConnectionFactory(origin_of(self.loop, new_origin), below, sock)
+        transport, ssl_protocol = await made_above(connecting(factory), factory)
+        try:
+            await waiter
+        except BaseException:
+            transport.close()
+            raise
+        return ssl_protocol._get_app_transport(), protocol
+
+
+def _without_nones(**arguments: Any) -> dict[str, Any]:
+    """The arguments that were given: uvloop refuses some that say nothing."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _wrap_create_connection(original: Any) -> Any:
+    async def create_secured(
+        self: Any,
+        protocol_factory: Any,
+        host: Any = None,
+        port: Any = None,
+        *,
+        ssl: Any,
+        server_hostname: Any = None,
+        **options: Any,
+    ) -> tuple[Any, Any]:
+        if server_hostname is None and not host:
+            raise ValueError("You must set server_hostname when using ssl without a host")
+        hostname = host if server_hostname is None else server_hostname
+        security = _Tls(self, ssl, False, hostname, _timeouts_from(options))
+        return await security.connect(
+            protocol_factory, options.get("sock"), lambda factory: original(self, factory, host, port, **options)
+        )
+
+    return connecting(original, create_secured, new_origin)
+
+
+def _timeouts_from(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: options.pop(name, None) for name in ("ssl_handshake_timeout", "ssl_shutdown_timeout")}
+
+
+def _wrap_connect_accepted_socket(original: Any) -> Any:
+    def connect_accepted_socket(
+        self: Any, protocol_factory: Any, sock: Any, *, ssl: Any = None, **timeouts: Any
+    ) -> Coroutine[Any, Any, tuple[Any, Any]]:
+        if not config.active().enabled:
+            return original(self, protocol_factory, sock, ssl=ssl, **timeouts)  # type: ignore[no-any-return]
+        if not ssl:
+            factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, sock)
+            return made_above(original(self, factory, sock, **timeouts), factory)
+        security = _Tls(self, ssl, True, "", timeouts)
+        return security.connect(protocol_factory, sock, lambda factory: original(self, factory, sock))
+
+    return connect_accepted_socket
+
+
+def _wrap_create_server(original: Any) -> Any:
+    async def create_server(
+        self: Any, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **options: Any
+    ) -> Any:
+        if not config.active().enabled or (ssl is not None and not isinstance(ssl, tls.SSLContext)):
+            return await original(self, protocol_factory, host, port, ssl=ssl, **options)
+        factory = protocol_factory
+        if ssl is not None:
+            security = _Tls(self, ssl, True, None, _timeouts_from(options))
+
+            def factory() -> Any:
+                return security.protocol(protocol_factory())
+
+        return await original(self, RelayFactory(origin_of(self, new_origin), factory), host, port, **options)
+
+    return create_server
+
+
+def _wrap_start_tls(original: Any) -> Any:
+    async def start_tls(
+        self: Any,
+        transport: Any,
+        protocol: Any,
+        sslcontext: Any,
+        *,
+        server_side: bool = False,
+        server_hostname: Any = None,
+        ssl_handshake_timeout: Any = None,
+        ssl_shutdown_timeout: Any = None,
+    ) -> Any:
+        timeouts = {"ssl_handshake_timeout": ssl_handshake_timeout, "ssl_shutdown_timeout": ssl_shutdown_timeout}
+        if not isinstance(transport, Transport) or not isinstance(sslcontext, tls.SSLContext):
+            options = _without_nones(server_hostname=server_hostname, **timeouts)
+            return await original(self, transport, protocol, sslcontext, server_side=server_side, **options)
+        waiter = self.create_future()
+        security = _Tls(self, sslcontext, server_side, server_hostname, timeouts)
+        above = security.protocol(protocol, waiter, call_connection_made=False)
+        # Paused, so that nothing reaches the SSL protocol before it knows its transport.
+        transport.pause_reading()
+        transport.set_protocol(above)
+        made = self.call_soon(above.connection_made, transport)
+        resume = self.call_soon(transport.resume_reading)
+        try:
+            await waiter
+        except BaseException:
+            transport.close()
+            made.cancel()
+            resume.cancel()
+            raise
+        return above._get_app_transport()
+
+    return start_tls
+
+
+def _wrap_subprocess(original: Any) -> Any:
+    """uvloop starts programs in C, by itself."""
+
+    async def start(self: Any, protocol_factory: Any, *command: Any, **options: Any) -> Any:
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            stream = options.get(name, PIPE)
+            fd_handoff.leave_file(number if stream is None else stream)
+        fd_handoff.leave_streams((), options.get("close_fds", True), options.get("pass_fds") or ())
+        return await original(self, protocol_factory, *command, **options)
+
+    return start
+
+
+def _wrap_pipe(original: Any) -> Any:
+    """What uvloop takes for a pipe it reads and writes in C."""
+
+    async def connect_pipe(self: Any, protocol_factory: Any, pipe: Any) -> Any:
+        fd_handoff.leave_file(pipe)
+        return await original(self, protocol_factory, pipe)
+
+    return connect_pipe
+
+
+@functools.cache
+def wrappers() -> dict[str, Callable[[Any], Any]]:
+    """What is replaced in uvloop.Loop. Its transports show sockets of ours from now on."""
+    from uvloop.loop import PseudoSocket  # type: ignore[attr-defined]
+
+    show_above(PseudoSocket)
+    return {
+        "create_connection": _wrap_create_connection,
+        "connect_accepted_socket": _wrap_connect_accepted_socket,
+        "create_server": _wrap_create_server,
+        "start_tls": _wrap_start_tls,
+        "subprocess_exec": _wrap_subprocess,
+        "subprocess_shell": _wrap_subprocess,
+        "connect_read_pipe": _wrap_pipe,
+        "connect_write_pipe": _wrap_pipe,
+    }

@@ -1,0 +1,83 @@
+"""Every reason why a connection is on kernel TCP has one line of advice, which the documents show too."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from fastsock import path_policy
+from fastsock.advice import ADVICE, Peer, advice_for, refused_by
+from fastsock.path_policy import Reason
+
+ROOT = Path(__file__).parents[2]
+KNOWN = {*path_policy.REASONS, path_policy.DISABLED, path_policy.FOREIGN}
+
+
+def test_no_reason_lacks_advice_and_no_advice_lacks_its_reason():
+    assert set(ADVICE) == KNOWN
+
+
+@pytest.mark.parametrize("reason", sorted(KNOWN))
+def test_advice_is_one_line_that_says_something(reason):
+    text = advice_for(reason)
+    assert 20 < len(text) < 200
+    assert text.endswith(".")
+    assert text[0].isupper() or text.startswith(("ports_allowed", "enabled"))
+    assert "leave" not in text or "nothing to do" in text  # a library's code is not the reader's
+    assert "\n" not in text
+
+
+def test_the_documents_have_the_same_table():
+    lines = (ROOT / "docs/reasons.md").read_text().split("## Events")[0].splitlines()
+    _, _, *rows = (tuple(line.strip("|").split("|")) for line in lines if line.startswith("| "))
+    shown = {reason.strip(): (end.strip(), text.strip()) for reason, end, text in rows}
+    assert shown == {reason: (refused_by(reason), text) for reason, text in ADVICE.items()}
+
+
+def test_no_reason_is_written_anywhere_else():
+    """One home: a text that is spelled again would miss its advice."""
+    for path in (ROOT / "fastsock").rglob("*.p*"):
+        if path.suffix in (".py", ".pyx") and path.name not in ("rendezvous.py", "advice.py"):
+            for reason in KNOWN:
+                assert f'"{reason}"' not in path.read_text(), f"{path.name}: {reason}"
+
+
+REDIS = Peer(pid=7, command="redis-server *:6379", python=False, fastsock=False)
+PLAIN = Peer(pid=8, command="python server.py", python=True, fastsock=False)
+OURS = Peer(pid=9, command="gunicorn app:app", python=True, fastsock=True)
+
+
+@pytest.mark.parametrize("reason", sorted(KNOWN))
+def test_no_advice_leads_to_a_program_that_cannot_take_it(reason):
+    """Whatever this end has against the move: with a program in C at the other end there is none."""
+    text = advice_for(reason, REDIS)
+    assert text.startswith("Nothing to do: the other end, redis-server *:6379 (pid 7), is no Python program")
+
+
+@pytest.mark.parametrize("reason", sorted(KNOWN))
+def test_a_python_program_without_fastsock_is_named_where_that_helps(reason):
+    text = advice_for(reason, PLAIN)
+    if ADVICE[reason].startswith("Nothing to do") and reason not in (Reason.SEEKING, Reason.UNPAID):
+        assert text == ADVICE[reason]
+    else:
+        assert "python server.py (pid 8), under `fastsock run`" in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "other", "says"),
+    [
+        (Reason.PEER, Reason.POLLED, "(pid 9), refused: descriptor may be polled. For that end: Nothing to do"),
+        (Reason.UNPAID, Reason.EXCLUDED, "(pid 9), refused: address or port excluded. For that end: ports_allowed"),
+        (Reason.SEEKING, Reason.DETACHED, "(pid 9), refused: descriptor detached. For that end: Nothing to do"),
+        (Reason.PEER, "", "gunicorn app:app (pid 9), has fastsock, and did not answer"),
+        (Reason.PEER, Reason.PEER, "gunicorn app:app (pid 9), has fastsock, and did not answer"),
+        (Reason.POLLED, Reason.POLLED, "Nothing to do: the program waits"),
+        (Reason.SEEKING, "", "Nothing to do: it was looking"),
+    ],
+)
+def test_the_end_that_refused_gets_the_advice(reason, other, says):
+    assert says in advice_for(reason, attrs.evolve(OURS, reason=other))
+
+
+def test_an_unknown_reason_gets_advice_too():
+    assert "version" in advice_for("of a later version")

@@ -1,0 +1,308 @@
+"""`fastsock doctor`: what is in the way on this host, and what became of a program's connections."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import attrs
+import pytest
+from harness.processes import Process, ended
+
+from fastsock.path_policy import Reason
+from fastsock.tools import checks, doctor
+
+DOCTOR = [sys.executable, "-m", "fastsock", "doctor"]
+
+ECHO = """
+    import socket, sys, threading
+
+    def serve(listener):
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=echo, args=(connection,), daemon=True).start()
+
+    def echo(connection):
+        with connection:
+            while data := connection.recv(100):
+                connection.sendall(data)
+
+    def talk(port, times):
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            for _ in range(times):
+                sock.sendall(b"x")
+                sock.recv(1)
+
+    def move(port):
+        import time, fastsock
+
+        ends = time.monotonic() + 20
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            while fastsock.path_of(sock).reason != "both directions" and time.monotonic() < ends:
+                sock.sendall(b"x")
+                sock.recv(1)
+
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    threading.Thread(target=serve, args=(listener,), daemon=True).start()
+    port = listener.getsockname()[1]
+"""
+
+
+def run(command, tmp_path, **variables):
+    return ended(command, None, cwd=tmp_path, **variables)
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Runs a program under the doctor; gives what it said as JSON."""
+
+    def watched(source, status=0, **variables):
+        program = tmp_path / "program.py"
+        program.write_text(textwrap.dedent(source))
+        done = run([*DOCTOR, "--json", "--", sys.executable, program], tmp_path, **variables)
+        assert done.returncode == status, done.stderr
+        return json.loads(done.stdout)
+
+    return watched
+
+
+# ---- this host ---------------------------------------------------------------------------------------------
+
+
+def test_every_check_of_this_host_says_something(tmp_path):
+    done = run([*DOCTOR, "--json"], tmp_path)
+    assert done.stderr == ""
+    findings = [checks.Finding(**finding) for finding in json.loads(done.stdout)]
+    looked_at = {finding.what for finding in findings}
+    assert looked_at >= {
+        "python", "kernel", "memfd", "names", "processors", "descriptors", "seccomp", "yama", "network", "patchers",
+        "loops", "settings", "connection", "running",
+    }  # fmt: skip
+    assert all(finding.do for finding in findings if finding.level in (checks.WARN, checks.BAD))
+    (connection,) = (finding for finding in findings if finding.what == "connection")
+    assert "moved to the ring" in connection.says
+    assert done.returncode == 0
+
+
+def test_disabled_is_bad_and_says_where_it_comes_from(tmp_path):
+    done = run(DOCTOR, tmp_path, FASTSOCK_ENABLED="0", FASTSOCK_POLL_US="7", FASTSOCK_POLLUS="1")
+    assert done.returncode == 1
+    assert "enabled=False (FASTSOCK_ENABLED)" in done.stdout
+    assert "poll_us=7 (FASTSOCK_POLL_US)" in done.stdout
+    assert "no such setting: FASTSOCK_POLLUS" in done.stdout
+    assert "did you mean FASTSOCK_POLL_US?" in done.stdout
+    assert "Connections do not move here" in done.stdout
+
+
+def refused(*_: object, **__: object) -> int:
+    raise PermissionError(1, "Operation not permitted")
+
+
+NO_PROC = {"STATUS": Path("/nowhere"), "os.readlink": refused, "looking.look": refused}
+HOSTS = {  # what is different there, who looks, how bad it is, and what he advises in the end
+    "kernel 4.18": ({"platform.release": lambda: "4.18.0-1"}, checks.kernel, [checks.BAD], ""),
+    "kernel 5.4": ({"platform.release": lambda: "5.4.0"}, checks.kernel, [checks.NOTE], ""),
+    "kernel 6.12": ({"platform.release": lambda: "6.12.1-amd64"}, checks.kernel, [checks.OK], ""),
+    "no memfd": ({"os.memfd_create": refused}, checks.memory, [checks.BAD], ""),
+    "no abstract names": ({"_socket": refused}, checks.names, [checks.BAD], ""),
+    "no /proc, sandbox": (NO_PROC, checks.sandbox, [checks.NOTE], "mount /proc"),
+    "no /proc, namespaces": (NO_PROC, checks.namespaces, [checks.NOTE], "mount /proc"),
+    "no /proc, running": (NO_PROC, checks.running, [checks.NOTE], "mount /proc"),
+    "one processor and a small quota": (
+        {
+            "os.sched_getaffinity": lambda _: {0},
+            "_control_group": lambda name: "50000 100000" if name == "cpu.max" else "",
+        },
+        checks.processors, [checks.NOTE, checks.WARN], "",
+    ),
+    "few descriptors": (
+        {"resource.getrlimit": lambda _: (256, 4096)}, checks.descriptors, [checks.WARN], "ulimit -n 4096",
+    ),
+    "few descriptors, which only root can raise": (
+        {"resource.getrlimit": lambda _: (256, 256)}, checks.descriptors, [checks.WARN], "LimitNOFILE",
+    ),
+    "enough descriptors": ({"resource.getrlimit": lambda _: (1024, 4096)}, checks.descriptors, [checks.OK], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host(host, monkeypatch):
+    different, look, levels, advice = HOSTS[host]
+    for name, value in different.items():
+        monkeypatch.setattr(f"fastsock.tools.checks.{name}", value)
+    findings = list(look())
+    assert [finding.level for finding in findings] == levels
+    assert advice in findings[-1].do
+    assert ("ulimit -n" in findings[-1].do) == ("ulimit -n" in advice)
+    if look is checks.descriptors:
+        said = "connections of a process can move at a time; on the ring they need no descriptor"
+        assert findings[0].says in (f"256: 4 {said}", f"1024: 16 {said}")
+
+
+def test_a_setting_like_no_other_is_answered_with_all_names(monkeypatch):
+    monkeypatch.setenv("FASTSOCK_ZZZ", "1")
+    (finding,) = [finding for finding in checks.settings() if "no such" in finding.says]
+    assert "FASTSOCK_POLL_US" in finding.do
+    assert "FASTSOCK_RUN" not in finding.do
+
+
+# ---- a program ---------------------------------------------------------------------------------------------
+
+
+def test_what_moved_and_what_did_not(watched):
+    said = watched(ECHO + "    move(port); talk(port, 1); talk(port, 2)")
+    assert len(said["moved"]) == 2
+    assert {end["local"] for end in said["moved"]} == {end["peer"] for end in said["moved"]}
+    assert said["stayed"] == {Reason.FEW: 4}
+    assert said["advice"][Reason.FEW].startswith("Nothing to do")
+    assert len(said["processes"]) == 1
+
+
+BASH = """["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/$0; while echo x >&3; do read -u 3 line; sleep 0.02; done"]"""
+ENDLESS = "while sock.sendall(b'x') or sock.recv(9): time.sleep(0.02)"
+CLIENT = f"import socket, sys, time; sock = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); {{}}{ENDLESS}"
+POLLED = "sock.fileno()\n"
+OTHER_ENDS = {
+    "bash": (BASH, "Nothing to do: the other end, bash -c "),
+    "python": (f"[sys.executable, '-I', '-c', {CLIENT.format(chr(10))!r}]", "If it is yours, start the other end, "),
+    "refuses": (f"[sys.executable, '-c', {CLIENT.format(POLLED)!r}]", f"refused: {Reason.POLLED}. For that end: "),
+}
+
+
+@pytest.mark.parametrize("other", OTHER_ENDS)
+def test_the_program_at_the_other_end_is_named_and_gets_no_advice_that_it_cannot_take(watched, other):
+    command, says = OTHER_ENDS[other]
+    for seconds in (2, 5, 15):  # on a busy machine the doctor may not look in time
+        said = watched(f"""
+        import os, socket, subprocess, sys, time
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            peer = subprocess.Popen([*{command}, str(listener.getsockname()[1])], stderr=subprocess.DEVNULL)
+            far = listener.accept()[0]
+        ends = time.monotonic() + {seconds}
+        while time.monotonic() < ends:
+            far.sendall(far.recv(9))
+        peer.kill()
+        """)
+        (end,) = (end for reason in (Reason.PEER, Reason.SEEKING) for end in said["examples"].get(reason, []))
+        if says in end["advice"]:
+            break
+    assert says in end["advice"]
+    assert "(pid " in end["program"]
+    assert said["refused_by"].get(Reason.PEER, "the other end") == "the other end"
+    told = doctor.told(doctor.Watched(**{name: said[name] for name in attrs.fields_dict(doctor.Watched)}), [""])
+    assert says[:40] in " ".join(told.split())
+
+
+def test_a_program_that_is_over_before_it_is_seen_gets_the_advice_too(watched):
+    """Its connection is open at its end, and who listens at the other end is there still: this process."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        said = watched(f"import socket; sock = socket.create_connection(('127.0.0.1', {port})); sock.sendall(b'x')")
+    (end,) = said["examples"][Reason.FEW]
+    assert end["peer"] == f"127.0.0.1:{port}"
+    assert f"(pid {os.getpid()})" in end["program"]
+
+
+def test_child_processes_are_watched_too(watched):
+    said = watched(
+        ECHO
+        + """
+    import subprocess
+    source = '''
+    import fastsock, socket, sys, time
+    ends = time.monotonic() + 20
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as sock:
+        while fastsock.path_of(sock).reason != "both directions" and time.monotonic() < ends:
+            sock.sendall(b"x"); sock.recv(1)
+    '''
+    import textwrap
+    subprocess.run([sys.executable, "-c", textwrap.dedent(source), str(port)], check=True)
+    """
+    )
+    assert len(said["processes"]) == 2
+    assert len({end["pid"] for end in said["moved"]}) == 2
+
+
+def test_a_program_that_is_killed_leaves_what_was_seen(watched):
+    said = watched(
+        ECHO + "    move(port)\n    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n", status=128 + 9
+    )
+    assert len(said["moved"]) == 2
+
+
+def test_a_program_is_watched_to_its_end_where_nobody_can_be_asked(tmp_path, monkeypatch, capsys):
+    asked = tmp_path / "asked"
+
+    def look(pids):
+        asked.touch()
+        raise FileNotFoundError(2, "No such file or directory: no /proc")
+
+    monkeypatch.setattr(doctor.looking, "look", look)
+    waits = "import os, sys, time\nends = time.monotonic() + 30\n"
+    waits += "while not os.path.exists(sys.argv[1]) and time.monotonic() < ends: time.sleep(0.05)\n"
+    waits += "raise SystemExit(5 if os.path.exists(sys.argv[1]) else 6)"
+    assert doctor.watch([sys.executable, "-c", waits, str(asked)], as_json=True) == 5
+    assert len(json.loads(capsys.readouterr().out)["processes"]) == 1
+
+
+def test_gevent_names_out_of_reach_and_loops_out_of_reach(watched):
+    said = watched(
+        """
+        import asyncio
+
+        class Own(asyncio.AbstractEventLoop):
+            async def create_connection(self, *args, **kwargs):
+                raise NotImplementedError
+
+        class Derived(asyncio.SelectorEventLoop):
+            pass
+
+        import gevent.monkey
+        gevent.monkey.patch_socket()
+        """
+    )
+    assert "gevent" in said["events"]["fastsock.declined"][0]
+    assert said["loops"] == ["__main__.Own"]
+
+
+def test_a_program_whose_python_comes_up_without_us(tmp_path):
+    done = run([*DOCTOR, "--", sys.executable, "-I", "-c", "print('ran')"], tmp_path)
+    assert done.returncode == 0
+    assert done.stdout == "ran\n"
+    assert "No Python process of it came up with fastsock" in done.stderr
+
+
+def test_every_event_of_a_program_is_told_with_what_to_do():
+    told_only = {"fastsock.bridge", "fastsock.rendezvous_failed"}  # one connection's: its reason has the advice
+    assert doctor.EVENTS.keys() == doctor.EVENT_ADVICE.keys() | told_only
+    said = attrs.evolve(
+        doctor.Watched(
+            status=0, seconds=1, processes={}, moved=[], stayed={}, examples={}, events={}, loops=[], origins={}
+        ),
+        events={"fastsock.violation": ["ack ahead"]},
+    )
+    assert "same version of fastsock" in " ".join(doctor.told(said, ["x"]).split())
+
+
+def test_the_report_in_words(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(ECHO + "    move(port); talk(port, 1)\n    print('its own output')"))
+    done = run([*DOCTOR, "--", sys.executable, program], tmp_path)
+    assert (done.returncode, done.stdout) == (0, "its own output\n")
+    for line in ("moved to the ring: 2 ends of connections", "stayed on kernel TCP: 2 ends of connections"):
+        assert line in done.stderr.splitlines()
+    assert f"-> {doctor.advice_for(Reason.FEW)[:40]}" in done.stderr
+
+
+def test_a_signal_is_passed_on_to_the_program(tmp_path):
+    program = "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(3))\nprint('up', flush=True)\n"
+    program += "for _ in range(400): time.sleep(0.1)"  # one that comes just before a sleep is handled behind it
+    with Process([*DOCTOR, "--", sys.executable, "-c", program], stderr=subprocess.DEVNULL, cwd=tmp_path) as started:
+        assert started.line() == "up"
+        started.process.terminate()
+        assert started.wait() == 3

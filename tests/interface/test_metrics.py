@@ -1,0 +1,83 @@
+"""The counters under OpenTelemetry's names: complete, described, and exported by the example."""
+
+import re
+import urllib.request
+from pathlib import Path
+
+import attrs
+import pytest
+from harness.pairs import make_pair
+from harness.processes import FASTSOCK, Server, command
+
+import fastsock
+
+ROOT = Path(__file__).parents[2]
+LEFT_OUT = ("fallback_reasons", "connections_tcp", "poll_ns", "poll_unpaid_ns")  # in other units, or in a sum
+
+
+pytestmark = pytest.mark.usefixtures("bounded")
+
+
+def distinct() -> fastsock.Stats:
+    """Statistics in which every number is another one."""
+    fields = {field.name: number for number, field in enumerate(attrs.fields(fastsock.Stats), 3)}
+    fields["fallback_reasons"] = {"one reason": 1001, "another": 1002}
+    fields["connections_tcp"] = 2003
+    fields["poll_ns"] = 5_000_000_000
+    fields["poll_unpaid_ns"] = 4_000_000_000
+    return fastsock.Stats(**fields)
+
+
+def test_every_counter_is_in_one_metric():
+    stats = distinct()
+    values = sorted(value for metric in stats.metrics() for _, value in metric.points)
+    fields = attrs.asdict(stats)
+    wanted = [value for name, value in fields.items() if name not in LEFT_OUT]
+    assert values == sorted([*wanted, 1001, 1002, 5.0, 4.0])
+
+
+def test_names_and_units_are_as_opentelemetry_has_them():
+    metrics = distinct().metrics()
+    assert len({metric.name for metric in metrics}) == len(metrics)
+    for metric in metrics:
+        assert re.fullmatch(r"fastsock(\.[a-z]+)+", metric.name)
+        assert re.fullmatch(r"By|s|\{[a-z]+\}", metric.unit)
+        assert metric.description
+        keys = {frozenset(attributes.items()) for attributes, _ in metric.points}
+        assert len(keys) == len(metric.points)
+
+
+def test_the_page_has_every_field_with_its_metric_and_unit():
+    rows = re.findall(
+        r"^\| `(\w+)` \| `([\w.]+)` \|.*?\| (\S+) \|", (ROOT / "docs/statistics.md").read_text(), re.MULTILINE
+    )
+    assert {field for field, _, _ in rows} == {field.name for field in attrs.fields(fastsock.Stats)}
+    units = {metric.name: metric.unit for metric in distinct().metrics()}
+    assert {(metric, unit) for _, metric, unit in rows} == set(units.items())
+
+
+def test_what_is_counted_shows_in_the_metrics():
+    def sent() -> float:
+        (metric,) = (metric for metric in fastsock.stats().metrics() if metric.name == "fastsock.io")
+        return next(value for attributes, value in metric.points if "transmit" in attributes.values())
+
+    before = sent()
+    with make_pair("ring") as pair:
+        pair.near.sendall(b"x" * 100)
+        assert sent() - before >= 100
+
+
+def test_prometheus_scrapes_the_example():
+    with (
+        Server(command(FASTSOCK, "examples/prometheus_exporter.py")) as server,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=20) as answer,
+    ):
+        text = answer.read().decode()
+    for metric in fastsock.stats().metrics():
+        name = metric.name.replace(".", "_")
+        kind = "counter" if metric.grows else "gauge"
+        assert re.search(rf"^# TYPE {name}\w* {kind}$", text, re.MULTILINE), name
+    assert 'fastsock_io_bytes_total{network_io_direction="transmit"} ' in text
+    assert re.search(
+        r'^fastsock_connections\{fastsock_path="tcp",fastsock_reason="too few operations"\} \d', text, re.MULTILINE
+    )

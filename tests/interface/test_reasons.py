@@ -1,0 +1,370 @@
+"""Why a connection is on kernel TCP: each reason there is, recorded in `path_of` and counted in `stats`."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+import pytest
+from conformance.blocking.processes import Gate, forked
+from harness.hostile_peer import Peer, drop_parked, hostile, mapped_regions
+from harness.hosts import two_hosts
+from harness.pairs import SECONDS, KernelSocket, Pair, listening, path_of, read_exactly, until
+from harness.processes import PRELUDE, Process, connect, ended, running
+
+import fastsock
+from fastsock import Path, config, path_policy
+from fastsock._native import control, registry
+
+pytestmark = pytest.mark.usefixtures("bounded")
+
+
+@contextlib.contextmanager
+def pair_of(**settings: object) -> Iterator[Pair]:
+    """Two fastsock sockets under settings, on kernel TCP so far."""
+    with (
+        fastsock.configure(**settings),
+        listening() as listener,
+        connect(listener.getsockname()[1]) as near,
+        listener.accept()[0] as far,
+    ):
+        yield Pair(near, far, "midstream")
+
+
+def exchange(pair: Pair, rounds: int = 40) -> None:
+    for _ in range(rounds):
+        for sender, receiver in (tuple(pair), tuple(pair)[::-1]):
+            sender.sendall(b"some bytes")
+            assert read_exactly(receiver, 10) == b"some bytes"
+
+
+def reasons(pair: Pair) -> list[str]:
+    """Both ends' reasons, near first; both are on kernel TCP."""
+    paths = [fastsock.path_of(sock) for sock in pair]
+    assert [path.path for path in paths] == ["tcp", "tcp"]
+    return [path.reason for path in paths]
+
+
+def test_too_few_operations():
+    with pair_of(move_after=8) as pair:
+        exchange(pair, 3)  # three sends and three receives each
+        assert reasons(pair) == ["too few operations"] * 2
+        exchange(pair)
+        pair.check_path()
+
+
+def test_a_half_close_that_another_thread_is_about_to_make():
+    """It found no region where the end of the stream belongs, and the kernel's alone would be a death on the ring."""
+    with pair_of(move_after=0) as pair:
+        near, far = pair
+        near._endpoint.shutdown(False, True)  # what socket.shutdown does first; another thread's calls come in between
+
+        def decided() -> bool:
+            exchange(pair, 1)
+            return fastsock.path_of(near) != Path("tcp", "looking for the peer")
+
+        until(decided, "its path is decided")
+        assert fastsock.path_of(near) == Path("tcp", "ended before it could move")
+        far.sendall(b"unread")
+        KernelSocket.shutdown(near, socket.SHUT_WR)
+        assert far.recv(1) == b""
+        far.sendall(b" so far")
+        assert read_exactly(near, 13) == b"unread so far"
+
+
+@pytest.mark.parametrize("ends", [[0], [1], [0, 1]])
+def test_a_descriptor_that_may_be_polled(ends):
+    """It pays as many system calls for doorbell bytes as for TCP: by default the connection stays there."""
+    with pair_of() as pair:
+        for end in ends:
+            tuple(pair)[end].fileno()
+
+        def decided() -> bool:
+            exchange(pair, 1)
+            return "descriptor may be polled" in reasons(pair)
+
+        until(decided, "its path is decided")
+
+
+@pytest.mark.parametrize("settings", [{"move_polled": True}, {"move_after": 0}], ids=str)
+def test_a_descriptor_that_may_be_polled_moves_if_wanted(settings):
+    with pair_of(**settings) as pair:
+        pair.near.fileno()
+        exchange(pair)
+        pair.check_path()
+
+
+def test_short_sessions_look_for_their_peer_later():
+    """Those with one service: a move does not pay there. One that lives longer moves all the same."""
+    with listening() as listener:
+
+        @contextlib.contextmanager
+        def session() -> Iterator[Pair]:
+            with connect(listener.getsockname()[1]) as near, listener.accept()[0] as far:
+                yield Pair(near, far, "midstream")
+
+        def known() -> bool:  # (on a busy machine a short session may be over before its ends have met)
+            with session() as pair:
+                exchange(pair, 10)
+                return {fastsock.path_of(sock).reason for sock in pair} == {"moves have not paid here"}
+
+        until(known, "the service is known for short sessions")
+        with session() as pair:
+            before = fastsock.stats().fallback_reasons["moves have not paid here"]
+            exchange(pair, 10)
+            assert reasons(pair) == ["moves have not paid here"] * 2
+            pair.check_path()
+            assert fastsock.stats().fallback_reasons.get("moves have not paid here", 0) == before - 2
+        for _ in range(50):  # so many that the short ones are forgotten
+            with session() as pair:
+                exchange(pair, 300)
+        with session() as pair:
+            exchange(pair, 8)
+            # Where sessions are long they begin to look at once again.
+            assert "moves have not paid here" not in [fastsock.path_of(sock).reason for sock in pair]
+
+
+def test_ended_while_it_looked():
+    """The kernel connection is gone by the time the region has come."""
+
+    class Ended:
+        """In place of a loop's queue, which is told before the endpoint attaches."""
+
+        @staticmethod
+        def admit(endpoint: object) -> None:
+            raise OSError(errno.ENOTCONN, "the connection is being closed")
+
+        dismiss = staticmethod(bool)
+
+    with pair_of(move_after=0) as pair:
+        for sock in pair:
+            sock._endpoint.queue = Ended
+        until(lambda: exchange(pair, 4) or "ended before it could move" in reasons(pair), "a region comes")
+
+
+def test_the_texts_have_the_numbers_of_the_core():
+    """One for each, by the same name: `fastsock ss` shows the text of a number that another process told."""
+    assert {name for name in vars(path_policy.Reason) if name.isupper()} == set(registry.REASONS)
+    assert sorted(registry.REASONS.values()) == list(range(1, len(registry.REASONS) + 1))
+    for name, number in registry.REASONS.items():
+        assert path_policy.REASONS[number - 1] == getattr(path_policy.Reason, name)
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_foreign_peer(publishes, monkeypatch):
+    """After some time, and look-ups, the search ends."""
+    monkeypatch.setattr(config, "SEEK_SECONDS", 0.05)
+    with hostile(publishes) as peer:
+        limit = time.monotonic() + 2 * SECONDS  # a name is published for ten seconds
+        while fastsock.path_of(peer.victim) != Path("tcp", "peer does not use fastsock"):
+            assert time.monotonic() < limit
+            peer.chat()
+            time.sleep(0.001)
+
+
+ADDRESSES = {
+    "port": (lambda port: {"ports_excluded": str(port)}, False),
+    "port range": (lambda port: {"ports_excluded": f"{port - 1}-{port + 1}"}, False),
+    "port not allowed": (lambda port: {"ports_allowed": "1-5"}, False),
+    "address": (lambda port: {"addresses_excluded": "127.0.0.1"}, False),
+    "network": (lambda port: {"addresses_excluded": "10.0.0.0/8,127.0.0.0/8"}, False),
+    "address not allowed": (lambda port: {"addresses_allowed": "::1,192.0.2.0/24"}, False),
+    "port allowed": (lambda port: {"ports_allowed": f"1-5,{port}"}, True),
+    "network allowed": (lambda port: {"addresses_allowed": "127.0.0.0/8"}, True),
+    "another port": (lambda port: {"ports_excluded": "1-5"}, True),
+    "another address": (lambda port: {"addresses_excluded": "127.0.0.2,::1"}, True),
+}
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=["IPv4", "mapped"])
+@pytest.mark.parametrize("excluded", ADDRESSES)
+def test_excluded(excluded, family):
+    """A mapped address is excluded as what it means."""
+    settings, moves = ADDRESSES[excluded]
+    with fastsock.configure(move_after=0), fastsock.socket(family) as listener:
+        listener.bind(("::" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        listener.listen(1)
+        port = listener.getsockname()[1]
+        with fastsock.configure(**settings(port)), connect(port) as near, listener.accept()[0] as far:
+            pair = Pair(near, far, "midstream")
+            exchange(pair)
+            if moves:
+                pair.check_path()
+            else:
+                assert reasons(pair) == ["address or port excluded"] * 2
+
+
+def test_memory_cap_of_the_one_who_makes_the_region():
+    drop_parked()
+    with pair_of(move_after=0, memory_cap=0) as pair:
+        exchange(pair)
+        assert "memory cap reached" in reasons(pair)
+
+
+def test_memory_cap_of_the_one_who_is_sent_the_region():
+    with hostile() as peer, fastsock.configure(memory_cap=0):
+        peer.knock()
+        memfd = peer.make_region()
+        peer.say_hello([memfd])
+        for _ in range(20):
+            peer.chat()
+            time.sleep(0.001)
+        assert peer.region["wakeup"] == 0 or not peer.victim._endpoint.attached
+        assert fastsock.path_of(peer.victim).path == "tcp"
+
+
+def test_memory_cap_counts_what_is_in_memory():
+    """Idle connections map more than the cap. When their regions have filled, no other connection moves."""
+    drop_parked()
+    with fastsock.configure(memory_cap=control.memory_used() + (3 << 20)), contextlib.ExitStack() as stack:
+        pairs = [stack.enter_context(pair_of(move_after=0)) for _ in range(5)]
+        for pair in pairs:
+            exchange(pair)
+            pair.check_path()
+        for pair in pairs:
+            pair.near.sendall(bytes(900_000))  # nobody reads it
+        late = stack.enter_context(pair_of(move_after=0))
+        with contextlib.suppress(AssertionError):
+            exchange(late)
+        assert "memory cap reached" in reasons(late)
+
+
+def test_disabled():
+    with pair_of(move_after=0, enabled=0) as pair:
+        exchange(pair)
+        assert reasons(pair) == ["disabled by settings"] * 2
+
+
+ECHO = """
+import socket, sys
+with socket.create_server((sys.argv[1], 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    peer, _ = listener.accept()
+    while data := peer.recv(100):
+        peer.sendall(data)
+"""
+ASK = """
+import sys
+sock = fastsock.socket()
+sock.connect((sys.argv[1], int(sys.argv[2])))
+for _ in range(20):
+    sock.sendall(b"x")
+    assert sock.recv(1) == b"x"
+print(fastsock.path_of(sock).reason)
+"""
+
+
+def test_peer_on_another_host():
+    with two_hosts() as [(near, host), (far, _)]:
+        words = ["ip", "netns", "exec", near, sys.executable, "-c", ECHO, host]
+        with Process(words) as server:
+            ask = ["ip", "netns", "exec", far, sys.executable, "-c", PRELUDE + ASK, host, server.line()]
+            path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
+            told = ended(ask, PYTHONPATH=path, FASTSOCK_MOVE_AFTER="0").stdout
+    assert told == "peer on another host\n"
+
+
+def test_which_addresses_are_local():
+    for text, local in (("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("192.0.2.1", False),
+                        ("2001:db8::1", False)):  # fmt: skip
+        address = ip_address(text)
+        assert registry.is_local_address((b"" if address.version == 6 else config.MAPPED) + address.packed) is local, (
+            text
+        )
+
+
+@pytest.mark.parametrize("option", [(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1), (socket.SOL_SOCKET, 60, 1)],
+                         ids=["SO_RCVLOWAT", "SO_ZEROCOPY"])  # fmt: skip
+def test_option_that_the_ring_cannot_honour(option):
+    with pair_of(move_after=0) as pair:
+        pair.near.setsockopt(*option)
+        exchange(pair)
+        assert fastsock.path_of(pair.near) == Path("tcp", "socket option")
+        assert path_of(pair.far) == "tcp"
+
+
+def test_detached():
+    with pair_of(move_after=8) as pair:
+        counted = fastsock.stats().fallback_reasons.get("descriptor detached", 0)
+        exchange(pair, 1)
+        with KernelSocket(fileno=pair.near.detach()) as near:
+            near.settimeout(None)
+            exchange(Pair(near, pair.far, "kernel"))
+            assert path_of(pair.far) == "tcp"
+        assert fastsock.stats().fallback_reasons["descriptor detached"] == counted + 1
+
+
+def test_shared_with_another_process():
+    """While a child may read the kernel's stream the connection stays there; it moves when the child has gone."""
+    with pair_of(move_after=4) as pair, Gate() as gate, forked(gate.wait):
+        exchange(pair)
+        assert reasons(pair) == ["shared with another process"] * 2
+        gate.open()
+
+
+def test_name_is_withdrawn_on_close():
+    for leave in (lambda sock: sock.close(), lambda sock: socket.close(sock.detach())):
+        with hostile() as peer:
+            peer.knock().close()
+            leave(peer.victim)
+            with KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as late, pytest.raises(ConnectionRefusedError):
+                late.connect(peer.name)
+
+
+def test_region_sent_and_not_taken_is_given_back():
+    with hostile() as peer:
+        before = mapped_regions()
+        peer.knock()
+        memfd = peer.make_region()
+        peer.say_hello([memfd])
+        until(peer.answered, "the connection thread takes the region")
+        peer.victim.close()
+        peer.region.close()
+        peer.region = None
+        assert mapped_regions() == before
+
+
+def test_expired_name_does_not_mix_two_connections():
+    """The place of a name that nobody claimed in time is given to another connection; the first one must not take
+    what is sent there."""
+    with hostile() as first:
+        first.chat()
+        time.sleep(10.5)  # longer than a name is published
+        with contextlib.closing(Peer(False)) as second:
+            second.knock()
+            memfd = second.make_region()
+            second.say_hello([memfd])
+            until(second.answered, "the connection thread takes the region")
+            first.chat()
+            assert not first.victim._endpoint.attached, "it took the other connection's region"
+            until(second.victim_consents, "the right connection takes it")
+
+
+def test_accept_queue_is_bounded_by_the_backlog():
+    """Regions that no connection has taken yet: 128 of them, or the backlog if that is more."""
+    source = """
+    from harness.hostile_peer import Peer
+    listeners = listening(backlog=140)
+    answers = []
+    with fastsock.configure(move_after=0):
+        peers = []
+        for _ in range(145):
+            peer = Peer(False)
+            peers.append(peer)
+            peer.knock()
+            memfd = peer.make_region()
+            peer.say_hello([memfd])
+            os.close(memfd)
+            answers.append(peer.control.recv(1) or b"taken")
+    assert set(answers[:140]) == {b"taken"}, answers
+    assert set(answers[140:]) == {b"?"}, answers
+    peers[0].chat()
+    say("bounded")
+    """
+    with running(source) as program:
+        assert program.line() == "bounded"

@@ -1,0 +1,170 @@
+"""`fastsock ss`, `fastsock top` and `fastsock bench`."""
+
+import json
+import os
+import re
+import sys
+
+import pytest
+from harness.pairs import until
+from harness.processes import ended, running
+
+from fastsock.tools import checks, introspection, quickbench, ss, top
+from interface.test_introspection import IDLE, PAIR
+
+pytestmark = pytest.mark.usefixtures("bounded")
+
+
+def run(*words, **variables):
+    return ended([sys.executable, "-m", "fastsock", *words], None, **variables)
+
+
+# ---- ss ----------------------------------------------------------------------------------------------------
+
+
+def test_ss_shows_both_ends_of_a_moved_connection():
+    with running(PAIR) as program:
+        near, far = program.line().split()
+
+        def answered():
+            """What it printed, if the process had answered within the half second that it has."""
+            done = run("ss", program.pid)
+            return done if len(done.stdout.splitlines()) > 2 or done.returncode else None
+
+        done = until(answered, "the process answers")
+    assert (done.returncode, done.stderr) == (0, "")
+    headings, *rows = done.stdout.splitlines()[1:]
+    assert headings.split() == [column.head for column in ss.COLUMNS]
+    assert len(rows) == 2
+    for row in rows:
+        assert row.startswith("ESTAB  ring  ")
+        assert f"127.0.0.1:{near}" in row
+        assert f"127.0.0.1:{far}" in row
+
+
+def test_ss_says_why_one_is_on_kernel_tcp():
+    with running(IDLE) as program:
+        program.line()
+        said = "too few operations"
+        done = until(lambda: (done := run("ss", program.pid)) and said in done.stdout and done, "the process answers")
+    assert said in done.stdout
+
+
+def test_ss_as_json():
+    with running(PAIR) as program:
+        program.line()
+        (process,) = until(lambda: json.loads(run("ss", "--json", program.pid).stdout), "the process answers")
+    assert process["pid"] == program.pid
+    assert {end["path"] for end in process["connections"]} == {"ring"}
+    assert set(process["connections"][0]["counters"]) == set(introspection.COUNTERS)
+
+
+# ---- top ---------------------------------------------------------------------------------------------------
+
+BUSY = PAIR.replace(
+    "    told()\n",
+    """
+    def drink():
+        while far.recv(1 << 16): pass
+    threading.Thread(target=drink, daemon=True).start()
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends:
+        near.sendall(b"x" * 100)
+        time.sleep(0.001)
+""",
+)
+
+
+def test_rates_are_what_changed():
+    with running(BUSY) as program:
+        program.line()
+        until(lambda: introspection.look({program.pid}), "it answers")
+        before = until(lambda: seen_sending(program.pid, 0), "it is in a sample")
+        now = until(lambda: seen_sending(program.pid, sent(program.pid, before)), "more was sent")
+    made = {title: rows for title, _, rows in top.tables(before, now)}
+    (row,) = (row for row in made["processes"] if row[0] == str(program.pid))
+    assert row[3:5] == ("2", "0")  # ends on the ring, and on kernel TCP
+    (process,) = (process for process in now.processes if process.pid == program.pid)
+    (earlier,) = (process for process in before.processes if process.pid == program.pid)
+    rate = top.rates(top.totals(earlier), top.totals(process), now.when - before.when)
+    assert rate.sent > 0
+    assert rate.received > 0
+    assert rate.polling >= 0
+
+
+def seen_sending(pid, more):
+    """A sample in which a process has sent more bytes than so many. One that does not answer in time is not in it."""
+    sample = top.sample()
+    return sample if sent(pid, sample) > more else None
+
+
+def sent(pid, sample):
+    return sum(process.total("bytes_sent") for process in sample.processes if process.pid == pid)
+
+
+def test_rates_of_a_process_that_has_just_come_are_zero():
+    assert top.rates({}, {}, 1.0) == top.Rates(
+        sent=0, received=0, messages_sent=0, messages_received=0, doorbells=0, polling=0
+    )
+
+
+def test_what_a_look_costs_can_be_measured():
+    """Not how much it is."""
+    done = ended([sys.executable, "-m", "bench.inspect_cost", "--connections", "3", "--seconds", "1"])
+    first, *rest = done.stdout.splitlines()
+    assert re.fullmatch(r"a process with [1-6] ends of connections on the ring, all idle", first)
+    assert [line.split("  ")[0] for line in rest] == ["nobody looks", "fastsock top", "one fastsock ss"]
+
+
+# ---- bench -------------------------------------------------------------------------------------------------
+
+
+def test_bench_measures_every_work_on_both_paths():
+    for _ in range(2):  # on a busy machine a slice may be over before its connection has moved
+        done = run("bench", "--json", "--seconds", "6")
+        assert re.fullmatch(r"(something else uses \d+% of the CPUs: figures will be off\n)?", done.stderr)
+        pairs = json.loads(done.stdout)
+        if done.returncode == 0:
+            break
+    assert [pair["work"]["name"] for pair in pairs] == [work.name for work in quickbench.WORKS]
+    assert all(pair["tcp"] > 0 and pair["ring"] > 0 for pair in pairs)
+    assert [pair["reason"] for pair in pairs] == [""] * len(pairs)
+    assert done.returncode == 0
+
+
+def pair(ratio, echo=True, reason=""):
+    work = next(work for work in quickbench.WORKS if work.echo == echo)
+    return quickbench.Pair(work, 1000.0, 1000.0 * ratio, 1.0, 1.0, reason)
+
+
+@pytest.mark.parametrize("share", [0.09, 0.4])
+def test_bench_says_when_something_else_runs(monkeypatch, capsys, share):
+    monkeypatch.setattr(quickbench, "busy", lambda seconds: share)
+    monkeypatch.setattr(quickbench, "measure", lambda number, seconds: pair(2.0))
+    assert quickbench.run(1, as_json=True) == 0
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)) == len(quickbench.WORKS)
+    assert said.err == ("something else uses 40% of the CPUs: figures will be off\n" if share == 0.4 else "")
+
+
+def test_a_busy_machine_is_found_busy():
+    with running("say('up')\nwhile True: pass") as program:
+        assert program.line() == "up"
+        until(lambda: checks.busy(0.2) > 0.5 / os.cpu_count(), "one processor is in use")
+
+
+def test_no_load_is_told_of_where_there_is_no_proc(monkeypatch, tmp_path):
+    monkeypatch.setattr(checks, "TIMES", tmp_path / "stat")
+    assert checks.busy(0.01) == 0.0
+
+
+def test_the_verdict_is_in_plain_words():
+    said = quickbench.verdict([pair(12.0), pair(20.04), pair(1.0, echo=False)])
+    assert "12.0 to 20.0 times as fast" in said
+    assert "no gain here (1.0x to 1.0x)" in said
+
+
+def test_the_verdict_on_connections_that_stayed():
+    said = quickbench.verdict([pair(1.0, reason="disabled by settings")])
+    assert "A connection stayed on kernel TCP: disabled by settings" in said
+    assert "FASTSOCK_ENABLED" in said

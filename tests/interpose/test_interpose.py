@@ -1,0 +1,167 @@
+"""The front end at the C library's calls: programs in C do the same under the library as on plain kernel TCP."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness.processes import ROOT, ended, environment
+
+from fastsock import config, launch, path_policy
+from fastsock._native import registry
+
+INTERPOSE = ROOT / "interpose"
+SOURCE = ROOT / "tests" / "interpose" / "conformance.c"
+CASES = re.findall(r'\{"(\w+)", \w+\}', SOURCE.read_text().partition("} CASES[]")[2])
+COMPILER = os.environ.get("CC", "cc")
+RUN = (sys.executable, "-m", "fastsock", "run")
+
+
+def built(folder: Path, *flags: str) -> Path:
+    program = folder / "conformance"
+    words = [COMPILER, "-O1", "-Wall", "-Wno-stringop-overread", *flags, str(SOURCE), "-pthread", "-o", str(program)]
+    subprocess.run(words, check=True, timeout=110)
+    return program
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built with glibc's fortified headers, as distributions build."""
+    return built(tmp_path_factory.mktemp("interpose"), "-D_FORTIFY_SOURCE=2")
+
+
+def under_library(words: list[object], stats: Path, **variables: str) -> tuple[str, dict[str, object]]:
+    """What a program prints under the library, and its statistics."""
+    done = ended([*RUN, "--stats", stats, *words], **variables)
+    assert done.stderr == ""
+    return done.stdout, json.loads(stats.read_text())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path: Path) -> None:
+    expected = ended([program, case]).stdout
+    assert len(expected.splitlines()) > 4
+    got, stats = under_library([program, case], tmp_path / "stats.json")
+    assert got == expected
+    assert stats["connections_ring"] == 2
+
+
+@pytest.mark.parametrize("case", ["data", "polls", "epolls", "ends"])
+def test_a_connection_that_stays_on_kernel_tcp_does_the_same(case: str, program: Path, tmp_path: Path) -> None:
+    got, stats = under_library([program, case], tmp_path / "stats.json", FASTSOCK_PORTS_EXCLUDED="1-65535")
+    assert got == ended([program, case]).stdout
+    assert stats["connections_ring"] == 0
+    assert stats["fallback_reasons"] == {path_policy.Reason.EXCLUDED: 2}
+
+
+def test_without_settings_and_where_it_is_switched_off_the_library_does_nothing(program: Path) -> None:
+    expected = ended([program, "data"]).stdout
+    for variables in ({"LD_PRELOAD": launch.LIBRARY}, {"FASTSOCK_ENABLED": "0"}):
+        words = [program, "data"] if "LD_PRELOAD" in variables else [*RUN, program, "data"]
+        assert ended(words, **variables).stdout == expected
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------
+
+
+def shown() -> set[str]:
+    """What the library shows."""
+    words = ["nm", "--dynamic", "--defined-only", launch.LIBRARY]
+    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    return {line.split()[-1].partition("@")[0] for line in told.splitlines()}
+
+
+def test_the_library_shows_functions_of_the_c_library_alone() -> None:
+    exports = (INTERPOSE / "exports.map").read_text()
+    listed = set(re.findall(r"(\w+);", exports.partition("global:")[2].partition("local:")[0]))
+    assert shown() == listed
+    libc = subprocess.run(
+        [COMPILER, "-print-file-name=libc.so.6"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
+    told = subprocess.run(["nm", "--dynamic", libc], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert listed <= {line.split()[-1].partition("@")[0] for line in told.splitlines()}
+
+
+def test_every_function_of_the_table_stands_in_its_place() -> None:
+    table = set(re.findall(r"^    E\([^,]+, (\w+),", (INTERPOSE / "names.h").read_text(), re.MULTILINE))
+    assert len(table) > 40
+    assert table <= shown()
+
+
+def test_the_core_calls_the_c_library_and_not_ours() -> None:
+    """What of the core's table the library stands in front of is set to the C library's own."""
+    table = (ROOT / "core/os/syscalls.h").read_text()
+    calls = set(re.findall(r"^    (?:CALL|RAW)\([\w *]+, (\w+),", table, re.MULTILINE))
+    given = set(re.findall(r"FS_SAME\((\w+)\)|fs_system\.(\w+) =", (INTERPOSE / "names.c").read_text()))
+    assert len(calls) > 50
+    assert calls & shown() <= {name for names in given for name in names}
+
+
+def test_reasons_have_one_text() -> None:
+    table = dict(re.findall(r'\[FS_REASON_(\w+)\] = "(.*)"', (ROOT / "core/rendezvous/path_state.c").read_text()))
+    assert table.pop("NONE") == ""
+    assert table == {name: getattr(path_policy.Reason, name) for name in registry.REASONS}
+
+
+# ---- `fastsock run PROGRAM` -----------------------------------------------------------------------------------------
+
+
+def test_python_children_of_a_program_are_patched() -> None:
+    code = "import fastsock; print(fastsock.is_patched())"
+    assert ended([*RUN, "sh", "-c", f"{sys.executable} -c '{code}'"]).stdout == "True\n"
+    assert ended([*RUN, sys.executable, "-c", code]).stdout == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [(["-static"], "it is a static program"), ([], "it runs with privileges of its own (setuid)")],
+    ids=["static", "setuid"],
+)
+def test_who_cannot_be_served_is_told_so_and_runs(flags: list[str], why: str, tmp_path: Path) -> None:
+    source = tmp_path / "program.c"
+    source.write_text('#include <stdio.h>\nint main(void) { return puts("runs") < 0; }\n')
+    program = tmp_path / "program"
+    subprocess.run([COMPILER, *flags, str(source), "-o", str(program)], check=True, timeout=60)
+    if not flags:
+        program.chmod(0o4755)
+    done = ended([*RUN, program])
+    assert done.stdout == "runs\n"
+    assert done.stderr == f"fastsock: {program} stays on kernel TCP: {why}\n"
+
+
+def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
+    script, shell, command = tmp_path / "script", tmp_path / "shell", tmp_path / "tool"
+    script.write_text("print(1)\n")
+    shell.write_text("#!/bin/sh\n")
+    command.write_text(f"#!{sys.executable}\n")
+    for path in (script, shell, command):
+        path.chmod(0o755)
+    assert launch.find(str(script)) is None
+    assert launch.find("-m") is None
+    assert launch.find(str(tmp_path)) is None
+    assert launch.find(str(tmp_path / "nothing")) is None
+    assert launch.find(str(command)) is None  # a script of Python's that is named by its file
+    assert launch.find(str(shell)) == launch.Program(str(shell), python=False)
+    found = launch.find("sh")
+    assert found == launch.Program(str(shutil.which("sh")), python=False)
+    interpreter = launch.find(sys.executable)
+    assert interpreter
+    assert interpreter.python
+
+
+def test_the_environment_of_a_program() -> None:
+    excluded = "10.0.0.0/8,fd00::/8"
+    settings = config.Settings(ports_allowed="80,90-99", addresses_excluded=excluded, trust="any", combine=False)
+    made = launch.environment({"LD_PRELOAD": f"other.so {launch.LIBRARY}"}, settings, None)
+    assert made["LD_PRELOAD"] == f"{launch.LIBRARY}:other.so"
+    said = dict(word.split("=") for word in made[config.SETTINGS].split())
+    assert said["ports_allowed"] == "80-80,90-99"
+    assert said["addresses_excluded"] == f"{'0' * 20}ffff0a000000/104,fd{'0' * 30}/8"
+    assert (said["trusts_any"], said["combine_limit"], said["move_after"]) == ("1", "0", "8")
+    assert environment().keys() >= {"PATH"}

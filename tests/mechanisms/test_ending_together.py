@@ -1,0 +1,156 @@
+"""Processes that share a connection let go of it at the same moment: one of them is the last, and says
+goodbye for all."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from conformance.blocking.processes import Gate, forked
+from harness.pairs import KernelSocket, Pair, make_pair, poll_mask, until
+from harness.tracing import await_access, watched
+from native.ring import library
+
+from fastsock._native import registry
+from fastsock._native.session_stats import SessionStats
+
+pytestmark = pytest.mark.usefixtures("bounded")
+BOTH_KINDS = pytest.mark.parametrize("kind", ["kernel", "ring"])
+
+
+def end_of(sock: socket.socket) -> registry.Endpoint:
+    """Without the descriptor's number, which would be handed out with that."""
+    port = sock.getsockname()[1]
+    return next(endpoint for endpoint in registry.endpoints() if endpoint.ends()[0][1] == port)
+
+
+def ended(process: int) -> bool:
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+@contextlib.contextmanager
+def closed_together(pair: Pair) -> Iterator[None]:
+    """Two processes have closed `near` by then, of which the first one saw the second one hold it when it looked."""
+    near, far = pair
+    with Gate() as first, Gate() as second:
+
+        def close(gate: Gate) -> None:
+            far.close()
+            gate.wait()
+            near.close()
+
+        with forked(close, first) as one, forked(close, second) as other:
+            word = 0 if pair.kind == "kernel" else library().holders_of(end_of(near).describe()["side"])
+            near.close()
+            if not word:
+                first.open()
+                second.open()
+            else:
+                with watched(one) as tracee:
+                    tracee.watch(word)
+                    first.open()
+                    await_access(tracee)
+                    second.open()
+                    until(lambda: ended(other), "the second one's end")
+                    tracee.let_go()
+        yield
+
+
+@BOTH_KINDS
+def test_two_that_close_at_once_end_the_stream(kind: str) -> None:
+    with make_pair(kind) as pair:
+        pair.near.sendall(b"last words")
+        with closed_together(pair):
+            assert pair.far.recv(100) == b"last words"
+            assert pair.far.recv(100) == b""
+            assert kind == "kernel" or end_of(pair.far).describe()["fin"], "it takes the end for a death"
+
+
+@BOTH_KINDS
+def test_two_that_close_at_once_reset_what_lies_unread(kind: str) -> None:
+    with make_pair(kind) as pair:
+        pair.far.sendall(b"unread")
+        with closed_together(pair):
+            until(lambda: poll_mask(pair.far) & select.POLLHUP, "the reset")
+            with pytest.raises(ConnectionResetError):
+                pair.far.recv(100)
+
+
+def test_a_child_that_went_over_a_bridge_is_counted_out_once() -> None:
+    """Its parent would take itself for the last, and say goodbye while the bridge carries the connection on."""
+    with make_pair("ring") as (near, far), Gate() as gate:
+        far.sendall(b"unread")
+        far.shutdown(socket.SHUT_WR)
+
+        def leave() -> None:
+            far.close()
+            number = near.detach()
+            assert os.read(number, 100) == b"unread"  # left in the bridge it would be lost, and end the connection
+            if os.fork() == 0:  # so that the bridge outlives the child
+                gate.wait()
+                os._exit(0)
+
+        with forked(leave):
+            pass
+        end = end_of(near)
+        assert end.holders == 2, "this process and the bridge"
+        gate.open()
+        until(lambda: end.holders == 1, "the bridge's end")
+
+
+class ForkInTheMiddle(SessionStats):
+    """In the place of what is told of a session's end: another thread forks while this one closes."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.function = function
+        self.child = 0
+
+    def note(self, *_: int) -> int:
+        def fork() -> None:
+            self.child = os.fork()
+            if self.child == 0:
+                self.function()
+                os._exit(0)
+
+        forking = threading.Thread(target=fork)
+        forking.start()
+        forking.join()
+        return 0
+
+
+def test_a_fork_in_the_middle_of_a_close_leaves_nobody_to_wait_for() -> None:
+    """The thread that closes is not in the child, which was counted: nobody would say goodbye."""
+    with make_pair("ring") as (near, far), Gate() as gate:
+        forks = end_of(near).session = ForkInTheMiddle(gate.wait)
+        near.close()
+        gate.open()
+        os.waitpid(forks.child, 0)
+        assert far.recv(1) == b""
+        assert end_of(far).describe()["fin"], "it takes the end for a death"
+
+
+def memory_comes_back() -> None:
+    with make_pair("ring") as (near, far), Gate() as started:
+        side = end_of(near).describe()["side"]
+
+        def hold() -> None:
+            started.open()
+            signal.pause()
+
+        with forked(hold) as child:
+            started.wait()
+            near.close()
+            os.kill(child, signal.SIGKILL)
+        with contextlib.ExitStack() as sockets:
+            several = [registry.Endpoint(sockets.enter_context(KernelSocket()).fileno()) for _ in range(300)]
+            assert side in [endpoint.describe()["side"] for endpoint in several]
+        assert far.recv(1) == b""
+
+
+def test_memory_that_a_killed_child_shared_comes_back() -> None:
+    with forked(memory_comes_back):  # a process that has no other memory left to give first
+        pass

@@ -1,0 +1,94 @@
+"""What a stranger reads about the project: its metadata, and the refusal of an interpreter that it does not run on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.processes import ended
+from tiers import PARTS
+
+import fastsock
+
+ROOT = Path(__file__).parents[2]
+CITATION = ROOT / "CITATION.cff"
+FREE_THREADED = "fastsock needs CPython with its global interpreter lock: it does not run on the free-threaded build"
+
+
+def test_metadata_says_where_to_look():
+    section = (ROOT / "pyproject.toml").read_text().split("[project.urls]\n")[1].split("\n\n")[0]
+    urls = dict(re.findall(r'^(\w+) = "(https://[^"]+)"$', section, re.MULTILINE))
+    assert urls.keys() == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+
+
+def test_one_version_everywhere():
+    pyproject = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    citation = re.search(r"^version: (.*)$", CITATION.read_text(), re.MULTILINE)
+    assert pyproject
+    assert citation
+    assert pyproject[1] == citation[1] == fastsock.__version__ == importlib.metadata.version("fastsock")
+
+
+def test_the_citation_names_the_papers():
+    titles = re.findall(r'^    title: "(.*)"$', CITATION.read_text(), re.MULTILINE)
+    assert len(titles) == 5
+    for word in ("SOVIA", "Data Intensive", "Gigabit Ethernet", "GRIM", "WSDLite"):
+        assert any(word in title for title in titles), word
+
+
+def test_the_files_that_others_look_for_are_there():
+    files = {"SECURITY.md": "How to report", "CONTRIBUTING.md": "./dev test", "CITATION.cff": "cff-version"}
+    for name, word in files.items():
+        assert word in (ROOT / name).read_text(), name
+
+
+def refused(code: str) -> subprocess.CompletedProcess[str]:
+    """Runs `code` in an interpreter that takes itself for a free-threaded build."""
+    return ended([sys.executable, "-c", f"import sys; sys.abiflags = 't'\n{code}"], None)
+
+
+def test_a_free_threaded_build_is_refused_at_the_import():
+    done = refused("import fastsock")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"ImportError: {FREE_THREADED}")
+
+
+def test_a_free_threaded_build_is_refused_when_it_builds():
+    done = refused("import runpy; runpy.run_path('setup.py')")
+    assert done.returncode == 1
+    assert done.stderr.startswith(FREE_THREADED)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_workflow_calls_commands_that_there_are():
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    called = re.findall(r"- run: (?:\./)?(\S+)(?: (\w+))?", workflow)
+    ours = re.search(r"^exec \./dev (\w+)", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert ours
+    assert {("dev", ours[1]), ("dev", "docs")} <= set(called)
+    usage = (ROOT / "dev").read_text()
+    for command, word in called:
+        assert command in ("pipx", "sudo") or (ROOT / command).is_file(), command
+        assert command != "dev" or f"\n    {word}) shift;" in usage, word
+
+
+def test_the_workflow_installs_what_dev_does_not_where_nobody_is_root():
+    installed = re.search(r"apt-get install (.*)$", (ROOT / ".github/workflows/ci.yml").read_text(), re.MULTILINE)
+    assert installed
+    assert {tool.partition(":")[0] for part in PARTS.values() for tool in part.tools} <= set(installed[1].split())
+
+
+def test_every_python_of_the_classifiers_is_tested_and_gets_a_wheel():
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    versions = re.findall(r"Python :: (3\.\d+)\"", pyproject)
+    tested = re.search(r"python: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
+    built = re.search(r'^build = "(.*)"$', pyproject, re.MULTILINE)
+    assert tested
+    assert built
+    assert len(versions) > 3
+    for version in versions:
+        assert f'"{version}"' in tested[1]
+        assert f"cp{version.replace('.', '')}-*" in built[1].split()

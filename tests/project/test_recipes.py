@@ -1,0 +1,95 @@
+"""Every recipe of the documents, run as it stands there, and its claim about what moves."""
+
+import contextlib
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from harness.hosts import two_hosts
+from harness.processes import FASTSOCK, ROOT, Server, command, ended, port_for_later
+
+from project.test_snippets import CLIENT, SERVER, command_line
+
+MOVES, STAYS = "**moves**", "**stays on kernel TCP**"
+
+
+def recipes(page: str) -> dict[str, str]:
+    parts = re.split(r"^## (.*)$", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+RECIPES = recipes("recipes.md")
+RUN = {name: text for name, text in RECIPES.items() if name != "Containers"}
+
+
+def files_of(text: str) -> dict[str, str]:
+    return dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```', text, re.MULTILINE | re.DOTALL))
+
+
+def play(text: str, tmp_path: Path) -> int:
+    """Runs a recipe, with a free port in place of each that it names: how many ends of connections moved."""
+    ports = {port: str(port_for_later()) for port in sorted(set(re.findall(r"\b8\d{3}\b", text)))}
+    text = re.sub(r"\b8\d{3}\b", lambda found: ports[found[0]], text)
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    reports = folder / "reports"
+    reports.mkdir()
+    for name, source in files_of(text).items():
+        (folder / name).write_text(source)
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    with contextlib.ExitStack() as stack:
+        for line in commands.splitlines():
+            words, settings = command_line(line)
+            settings["FASTSOCK_RUN_REPORT"] = str(reports)
+            if not line.endswith("&"):
+                ended(words, cwd=folder, **settings)
+                continue
+            server = stack.enter_context(Server(words, folder, **settings))
+            told = line + "".join(source for name, source in files_of(text).items() if name in line.split())
+            # (The gateway names the port of the application behind it too, first: its own is the last one.)
+            server.listens(int([port for port in ports.values() if port in told][-1]))
+    lines = [line for path in reports.glob("*.jsonl") for line in path.read_text().splitlines()]
+    return sum(json.loads(line).get("path") == "ring" for line in lines)
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_recipe(name, tmp_path):
+    moves = MOVES in RUN[name]
+    assert moves != (STAYS in RUN[name])
+    # On a busy machine a recipe may be over before its connections have moved.
+    assert any(play(RUN[name], tmp_path) for _ in range(3 if moves else 1)) == moves
+
+
+def test_the_programs_of_the_tutorial(tmp_path):
+    text = "\n".join(recipes("tutorial.md").values())
+    steps = "```sh\nfastsock run server.py &\nfastsock run client.py\n```\n"
+    fenced = "\n".join(f'```python title="{name}"\n{source}```' for name, source in files_of(text).items())
+    assert any(play(f"{fenced}\n{steps}", tmp_path) == 2 for _ in range(3))  # (as above)
+
+
+REASONS = set(re.findall(r'"(peer [^"]+)"', RECIPES["Containers"]))
+
+
+@pytest.mark.parametrize(
+    ("client", "address", "expected"),
+    [(0, "127.0.0.1", {"ring"}), (0, "10.77.0.1", {"ring"}), (1, "10.77.0.1", REASONS)],
+    ids=["one pod", "one pod, its address", "a bridge"],
+)
+def test_containers(client, address, expected, tmp_path):
+    """Those that share a network namespace move, those on a bridge do not, for a reason that the recipe names. A
+    container has for itself beside the network: mounts, process ids, names."""
+    assert len(REASONS) == 2
+    alone = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
+    for name, source in (("server.py", SERVER), ("client.py", CLIENT)):
+        (tmp_path / name).write_text(f"HOST, PORT, EXPECTED = {address!r}, 8000, {expected}\n{source}")
+    with two_hosts() as hosts:
+
+        def inside(host: int, program: str) -> list[str]:
+            return ["ip", "netns", "exec", hosts[host][0], *alone, *command(FASTSOCK, program)]
+
+        with Server(inside(0, "server.py"), tmp_path) as server:
+            server.said("listening")
+            done = ended(inside(client, "client.py"), cwd=tmp_path)
+    assert done.stderr == ""
+    assert done.stdout in {f"path {word}\n" for word in expected}

@@ -1,0 +1,113 @@
+"""The documentation site builds without a warning, and its links lead somewhere."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+from harness.processes import ended
+
+import fastsock
+from fastsock import cli
+
+ROOT = Path(__file__).parents[2]
+HOOKS = importlib.util.spec_from_file_location("hooks", ROOT / "docs/site/hooks.py")
+IMAGE = re.compile(r"!\[[^\]]+\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    made = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", made]
+    ended(command, NO_MKDOCS_2_WARNING="1")
+    return made
+
+
+def test_the_site_builds_without_a_warning(site):
+    for page in ROOT.glob("docs/*.md"):
+        name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"
+        assert (site / name).is_file(), page.name
+
+
+def test_the_reference_has_every_public_name_and_setting(site):
+    text = (site / "reference/index.html").read_text()
+    for name in fastsock.__all__:
+        assert f"fastsock.{name}</code>" in text, name
+    for setting in ("poll_us", "memory_cap", "trust"):
+        assert f"<code>{setting}</code>" in text
+
+
+def test_nothing_is_loaded_from_another_host(site):
+    text = (site / "index.html").read_text()
+    loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?://[^"]+)"', text)
+    assert [url for url in loaded if "fastsock/fastsock" not in url] == []
+
+
+def test_links_between_files_of_the_repository_lead_somewhere():
+    """Also those of files that are no page: README, CONTRIBUTING, SECURITY, CHANGELOG, examples."""
+    found = 0
+    for file in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")]:
+        for target in LINK.findall(file.read_text()):
+            if target.startswith(("http://", "https://", "#")):
+                continue
+            found += 1
+            assert (file.parent / target.partition("#")[0]).exists(), f"{file.name}: {target}"
+    assert found > 40
+
+
+def test_commands_that_the_documents_name_exist():
+    """`./dev NAME` and `fastsock NAME`, in text and in blocks; a module of `python -m bench` or `research` too."""
+    texts = [file.read_text() for file in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md"))]
+    ours = re.findall(r"^    ([a-z0-9]+)\) shift;", (ROOT / "dev").read_text(), re.MULTILINE)
+    named = {word for text in texts for word in re.findall(r"\./dev ([a-z0-9]+)", text)}
+    assert {"demo", "test", "bench", "docs"} <= named
+    assert sorted(named - set(ours)) == []
+    tools = {word for text in texts for word in re.findall(r"^ {4}fastsock ([a-z]+)", text, re.MULTILINE)}
+    assert {"doctor", "ss", "bench"} <= tools
+    assert sorted(tools - cli.COMMANDS.keys()) == []
+    for word in {word for text in texts for word in re.findall(r"python -m ((?:bench|research)[a-z_.]*)", text)}:
+        path = ROOT / word.rstrip(".").replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), word
+
+
+def test_pictures_are_there_and_have_words_for_those_who_do_not_see_them():
+    found = []
+    for file in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        for target in IMAGE.findall(file.read_text()):
+            found.append(target)
+            assert (file.parent / target).is_file(), f"{file.name}: {target}"
+    assert {"docs/latency.svg", "docs/throughput.svg", "byte.svg"} <= set(found)
+
+
+def test_attributes_of_the_api_page_have_their_own_words():
+    assert HOOKS
+    hooks = importlib.util.module_from_spec(HOOKS)
+    HOOKS.loader.exec_module(hooks)
+    for shown in (fastsock.Metric, fastsock.Path):
+        words = hooks.attribute_docs(shown)
+        assert len(words) == len(set(words.values())) == len(attrs.fields(shown)), shown
+
+
+def test_a_link_out_of_the_repository_fails_the_build():
+    assert HOOKS
+    hooks = importlib.util.module_from_spec(HOOKS)
+    HOOKS.loader.exec_module(hooks)
+
+    class Page:
+        class file:
+            src_uri = "design.md"
+
+    class Config:
+        repo_url = "https://example.org/repository"
+
+    def made(text):
+        return hooks.on_page_markdown(text, page=Page, config=Config, files=None)
+
+    assert made("[x](../setup.py)") == "[x](https://example.org/repository/blob/main/setup.py)"
+    assert made("[x](\nprotocol.md)") == "[x](protocol.md)"
+    for target in ("../no-such-file.py", "../../outside"):
+        with pytest.raises(hooks.PluginError):
+            made(f"[x]({target})")

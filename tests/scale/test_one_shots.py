@@ -1,0 +1,127 @@
+"""A connection that ends before it could move: what it costs, and that nobody mistakes it for another one."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.counting import counter
+from harness.pairs import listening, number_of
+from harness.processes import ended
+
+import fastsock
+from fastsock._native import registry
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+COUNTED = (
+    *("fstat", "getpeername", "getsockname", "getsockopt", "setsockopt"),
+    *("fcntl", "ioctl", "poll", "ppoll", "sched_yield"),
+)
+
+PROGRAM = """
+import ctypes, sys
+if sys.argv[1] == "fastsock":
+    import fastsock
+    fastsock.patch()
+import socket
+names = sys.argv[2].split(",")
+counted = ctypes.CDLL(sys.argv[3]).counted
+counted.restype = ctypes.c_ulong
+listener = socket.create_server(("127.0.0.1", 0))
+def one():
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    client.sendall(b"request")
+    assert server.recv(100) == b"request"
+    server.sendall(b"answer")
+    assert client.recv(100) == b"answer"
+    client.close()
+    server.close()
+one()
+before = [counted(name.encode()) for name in names]
+for _ in range(20):
+    one()
+print(*[counted(name.encode()) - then for name, then in zip(names, before)])
+"""
+
+
+@pytest.fixture
+def opened() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def connection(opened: contextlib.ExitStack) -> tuple[fastsock.socket, fastsock.socket]:
+    """Both ends in this process, of which nobody has asked anything."""
+    listener = opened.enter_context(listening())
+    client = opened.enter_context(fastsock.socket())
+    client.connect(listener.getsockname())
+    server, _ = listener.accept()
+    return client, opened.enter_context(server)
+
+
+def test_a_one_shot_makes_the_system_calls_of_plain_tcp(tmp_path: Path) -> None:
+    """Which socket it is, and where its peer is, nobody needs to know of a connection that ends at once."""
+    library = counter(tmp_path, COUNTED)
+    made = {}
+    for path in ("plain", "fastsock"):
+        command = [sys.executable, "-c", PROGRAM, path, ",".join(COUNTED), library]
+        # (On one processor no wait polls: looks at the kernel's stream are a wait's, not the connection's.)
+        done = ended(command, LD_PRELOAD=str(library), FASTSOCK_POLL_US="0")
+        made[path] = dict(zip(COUNTED, map(int, done.stdout.split()), strict=True))
+    assert made["plain"]["getsockname"] > 0  # they are counted
+    assert made["fastsock"] == made["plain"]
+
+
+def test_a_descriptor_that_c_code_has_duplicated_is_known_by_its_socket(opened: contextlib.ExitStack) -> None:
+    client, _ = connection(opened)
+    number = LIBC.dup(number_of(client))
+    try:
+        known = registry.find(number)
+        assert known is not None
+        assert number_of(client) in known.descriptors
+    finally:
+        os.close(number)
+
+
+def test_a_number_that_c_code_has_closed_is_the_file_that_has_it_now(opened: contextlib.ExitStack) -> None:
+    client, _ = connection(opened)
+    number = number_of(client)
+    reads, writes = os.pipe()
+    try:
+        assert LIBC.dup2(writes, number) == number  # by C code: closes the connection
+        os.write(number, b"for the pipe")
+        assert os.read(reads, 100) == b"for the pipe"
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def test_a_number_that_c_code_has_closed_is_the_connection_that_has_it_now(opened: contextlib.ExitStack) -> None:
+    first, _ = connection(opened)
+    again, server = connection(opened)
+    assert LIBC.dup2(number_of(again), number_of(first)) == number_of(first)
+    for number in (number_of(first), number_of(again)):
+        os.write(number, b"hello")
+        assert server.recv(100) == b"hello"
+        assert registry.find(number) is registry.find(number_of(again)) is not None
+
+
+def test_a_new_connection_does_not_take_up_what_had_its_number_before(opened: contextlib.ExitStack) -> None:
+    listener = opened.enter_context(listening())
+    gone = fastsock.socket()
+    gone.connect(listener.getsockname())
+    number = number_of(gone)
+    before = registry.tracked()[number]
+    assert LIBC.close(number) == 0
+    client = opened.enter_context(fastsock.socket())
+    assert number_of(client) == number
+    client.connect(listener.getsockname())
+    assert before.finished
+    assert registry.tracked()[number] is not before
+    gone.detach()
