@@ -349,7 +349,7 @@ def hostile(publishes: bool = False, **geometry: int) -> Iterator[Peer]:
 @contextlib.contextmanager
 def on_ring(publishes: bool) -> Iterator[Peer]:
     """A hostile peer with both directions on the ring: the victim has sent descriptor 0, and has taken ours."""
-    with hostile(publishes, chunk=8192) as peer:
+    with hostile(publishes, window=8, chunk=8192) as peer:
         peer.meet()
         peer.move_both()
         yield peer
