@@ -5,7 +5,7 @@
  * hint of the event set, and a kernel event of the present generation put it there. A wait takes it out of the list under the poller's lock,
  * arms it (the peer's next post is a hint), looks at what is unread, and tells the program under the lock again, unless the member was changed or
  * disabled meanwhile. Before a thread sleeps it says so in the set, and looks for hints. A thread that goes back to the program says so again if
- * others sleep. A level stays in the list, and wakes the others. Steps in "atomic" are under the poller's lock, or are one step of the kernel.
+ * others sleep, and wakes them if something stays in the list: a level that was told, or a member that a look found nothing of and did not arm. Steps in "atomic" are under the poller's lock, or are one step of the kernel.
  *
  * Checked: nobody sleeps for ever while the member is enabled and unread bytes are there (levels), of which nobody was told (EDGE); a single shot (SINGLE) is told to one thread until it is armed again. A thread may leave after it was told, without having read.
  *
@@ -13,6 +13,7 @@
  *   LOOK_FIRST            a wait looks before it arms
  *   EDGE ARM_DRAINED      it arms only where nothing is unread
  *   NO_PASS_ON            who goes back to the program does not say that others sleep
+ *   TOLD_ALONE            it wakes them for what it has told, and not for what stays in the list
  *   QUIET_MOVE            the move does not put the member on the list
  *   QUIET_CHANGE          (SINGLE) arming again does not
  *   SINGLE KERNEL_TELLS   a kernel event of a parked member is told, and not looked after
@@ -69,7 +70,7 @@ inline told(seen) {
 
 active [WAITERS] proctype waiter() {
     byte gen, ver, seen;
-    bool got, was_edge, level, tells;
+    bool got, was_edge, level, tells, leaves;
     do
     ::  tells = false;
         atomic {
@@ -85,6 +86,18 @@ active [WAITERS] proctype waiter() {
         if
         :: atomic { hot -> hot = false; was_edge = edge; edge = false; ver = version };
             if
+            :: !IS_EDGE && live -> /* a look that does not arm: the member stays in the list */
+                atomic {
+                    if
+                    :: UNREAD && live -> tells = true; told(arrived)
+                    :: else
+                    fi;
+                    if
+                    :: live -> hot = true
+                    :: else
+                    fi;
+                    was_edge = false; ver = 0
+                }
             :: live ->
 #ifdef LOOK_FIRST
                 atomic { level = UNREAD; seen = arrived };
@@ -118,6 +131,8 @@ active [WAITERS] proctype waiter() {
         :: atomic { !hot -> skip }
         fi;
         if
+        :: atomic { !tells && gone == 0 && !IS_SINGLE -> gone = 1; leaves = true }; /* its time is over, and it leaves */
+            goto look_again
         :: !tells ->
             /* The kernel is asked; with nothing anywhere the thread sleeps there. */
             atomic {
@@ -170,13 +185,17 @@ active [WAITERS] proctype waiter() {
         fi;
 look_again:
         if
-        :: tells ->
+        :: tells || leaves ->
 #ifndef NO_PASS_ON
             atomic {
                 if
                 :: sleepers > 0 && attached ->
                     if
-                    :: hint || (!IS_EDGE && !IS_SINGLE) -> eventfd = true
+#ifdef TOLD_ALONE
+                    :: hint || (tells && !IS_EDGE && !IS_SINGLE) -> eventfd = true
+#else
+                    :: hint || hot -> eventfd = true
+#endif
                     :: else -> asleep = true
                     fi
                 :: else
@@ -184,8 +203,9 @@ look_again:
             };
 #endif
             if
-            :: atomic { gone == 0 && !IS_SINGLE -> gone = 1; goto over }
-            :: skip
+            :: leaves -> goto over
+            :: atomic { !leaves && gone == 0 && !IS_SINGLE -> gone = 1; goto over }
+            :: !leaves
             fi;
             do
             :: atomic { kernel > 0 -> kernel-- }

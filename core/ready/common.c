@@ -16,7 +16,8 @@ int fs_join_common(struct fs_poller *p) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = fs_poller_data(FS_SET_SLOT, 1)};
     int failed = 0, epoll = p->epoll;
     if (p->common) return 0;
-    if (epoll < 0 && fs_set_of_poller(p, &failed)) epoll = p->set->epoll;
+    /* (It needs one of its own too, by which its threads are woken for what is no hint.) */
+    if (fs_set_of_poller(p, &failed) && epoll < 0) epoll = p->set->epoll;
     if (failed) return failed;
     pthread_mutex_lock(&lock);
     if (!set) set = fs_event_set_new(&failed);

@@ -7,7 +7,6 @@
 #include "conn/liveness.h"
 #include "conn/readiness.h"
 #include "conn/fallback.h"
-#include "ready/poller.h"
 
 /* poll's names are epoll's, but for the types. */
 static uint32_t ask_kernel(struct fs_connection *c) {
@@ -54,6 +53,24 @@ int fs_level_peek(struct fs_connection *c, uint32_t wanted) {
     if (wanted & FS_IN && fs_has_descriptor(&c->ring)) return 1;
     if (fs_load_relaxed(&fs_own(c)->receiver.fin_taken) || fs_load_sc(&c->ring.rx->fin)) return 0;
     return -1;
+}
+
+/* (What is read meanwhile moves the mark on, and is no arrival. An open descriptor grows with what is combined.) */
+int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark) {
+    struct fs_mark now = {.number = mark->number};
+    if (!fs_is_attached(c)) return 0;
+    uint32_t consumed = fs_load_relaxed(&fs_own(c)->receiver.consumed);
+    if ((int32_t)(consumed - now.number) > 0) now.number = consumed;
+    for (uint32_t left = c->ring.window; left; left--) {
+        uint64_t commit = fs_load_sc(&fs_descriptor_at(&c->ring, c->ring.rx, now.number)->commit);
+        if (FS_COMMIT_SEQ(commit) != now.number + 1) break;
+        now.number++;
+    }
+    if (now.number != consumed) now.length = FS_COMMIT_LEN(fs_load_sc(&fs_descriptor_at(&c->ring, c->ring.rx, now.number - 1)->commit));
+    now.fin = fs_load_sc(&c->ring.rx->fin);
+    int more = now.number != mark->number || now.fin != mark->fin || (now.length && mark->length && now.length != mark->length);
+    *mark = now;
+    return more;
 }
 
 int fs_level_arm(struct fs_level *l, int *late) {

@@ -2,7 +2,7 @@
 #ifndef FASTSOCK_LEVEL_H
 #define FASTSOCK_LEVEL_H
 
-#include "conn/connection.h"
+#include "ready/poller.h"
 
 /* A look at one connection, from inside a call (fs_call_enter) and without a lock. */
 struct fs_level {
@@ -22,6 +22,9 @@ void fs_level_read(struct fs_level *l);
 /* The same without a turn and without a call of the kernel's: 1: the connection is ready to be received from, and nothing else is wanted.
  * -1: nothing is there. 0: fs_level_read has to say. */
 int fs_level_peek(struct fs_connection *c, uint32_t wanted);
+
+/* Brings a mark up to what the peer has posted by now. True if that is more. Without a turn. */
+int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark);
 
 /* Says that an event set is to be told of what comes, and of room if a send would find none. Before the look at the level, so that what comes
  * behind that look is told. True if it is not armed, or something is there that a look need not find yet: look again soon. `*late`: the death

@@ -24,8 +24,9 @@ struct claim {
     struct fs_member *m;
     struct fs_call call;
     struct fs_level level;
-    uint32_t events, version, processor;
-    int edge, full, arms, there, late;
+    uint32_t events, version, processor, look;
+    struct fs_mark mark;
+    int edge, full, arms, there, late, more;
 };
 
 static void tell(struct fs_member *m, struct fs_told *told, uint32_t found, int64_t now) {
@@ -33,7 +34,6 @@ static void tell(struct fs_member *m, struct fs_told *told, uint32_t found, int6
     m->last_told = now;
     m->endings |= found & FS_ENDINGS;
     if (m->events & EPOLLONESHOT) m->enabled = 0;
-    else if (!(m->events & EPOLLET)) told->levels = 1;
 }
 
 /* The front one of the list. 1: it is claimed. 0: nothing is left to be done with it. */
@@ -67,6 +67,8 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
     claim->full = m->full;
     claim->arms = arms;
     claim->late = FS_ON_TIME;
+    claim->mark = m->mark;
+    claim->look = ++m->looks;
     m->edge = m->full = m->asks = 0;
     return 1;
 }
@@ -77,6 +79,7 @@ static void look(struct claim *claim) {
     claim->there = claim->arms ? fs_level_arm(l, &claim->late) : 0;
     if (claim->arms && fs_is_shared(l->c)) claim->late = FS_SHARED;
     fs_level_read(l);
+    claim->more = claim->events & EPOLLET && fs_advance_mark(l->c, &claim->mark);
     claim->processor = fs_is_attached(l->c) ? fs_load_relaxed(&l->c->ring.rx->processor) : 0;
     /* (Told until it is drained: the peer need not tell of more.) */
     if (claim->arms && l->found & FS_IN && !(claim->events & EPOLLET) && fs_is_attached(l->c))
@@ -93,7 +96,14 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
     if (claim->level.no_room) fs_await_kernel_room(m);
     fs_note_late(m, claim->late);
     if (!m->enabled) return; /* another wait has told the single shot */
-    int fd_change = !edges || claim->edge || (claim->full && found & FS_OUT_ROOM);
+    /* (A hint may be for nothing, or for what was told already.) */
+    int fd_change = !edges || (claim->edge && (claim->more || found & ~m->found)) || (claim->full && found & FS_OUT_ROOM);
+    if (!found || !fd_change || purpose != FS_ARM) {
+        /* (Behind a later look this one knows only what it has not found.) */
+        int latest = claim->look == m->looks;
+        m->found = latest ? found : m->found & found;
+        if (latest) m->mark = claim->mark;
+    }
     if (found && fd_change && purpose != FS_ARM) {
         tell(m, told, found, now);
         m->poller->processor = claim->processor;
@@ -146,8 +156,10 @@ void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
         struct fs_member *m = fs_member_of_data(p, data);
         if (!m) continue; /* the event set's; or of a registration that has gone */
         if (m->parked) {
+            int fd_change = is_news(m, from[i].events);
             m->asks = 1;
-            fs_member_activate(m, is_news(m, from[i].events));
+            if (fd_change) m->found = 0;
+            fs_member_activate(m, fd_change);
             told->changed = 1;
             continue;
         }

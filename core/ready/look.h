@@ -8,9 +8,7 @@
 struct fs_told {
     struct epoll_event *events;
     int count, max;
-    int levels;  /* one of them stays ready until the program does something: other waits are told too */
     int changed; /* the kernel has told of a member that is to be looked at */
-    int crowded; /* a member of the ring waits for the same processor */
 };
 
 enum fs_purpose {

@@ -21,10 +21,15 @@ static void chain(struct fs_pollable *it, struct fs_poller *p, struct fs_connect
     if (fs_load_relaxed(&it->home) == p) fs_slot_put_member(p->set, fs_slot_of(c), first);
 }
 
-static void chain_all(struct fs_pollable *it, struct fs_connection *c) {
+/* `moved`: the seat is another one. What was armed told of the old one, and a hint may have gone there: all look again. */
+static void chain_all(struct fs_pollable *it, struct fs_connection *c, int moved) {
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
         fs_lock_poller(m->poller);
         chain(it, m->poller, c);
+        if (moved) {
+            fs_member_activate(m, 1);
+            fs_wake_waiters(m->poller);
+        }
         fs_unlock_poller(m->poller);
     }
 }
@@ -107,7 +112,7 @@ int fs_pollable_register(struct fs_pollable *it) {
             fs_unlock_poller(m->poller);
         }
     }
-    chain_all(it, c);
+    chain_all(it, c, !stays);
     return failed;
 }
 
@@ -138,6 +143,7 @@ void fs_await_kernel_room(struct fs_member *m) {
 
 void fs_member_park(struct fs_member *m) {
     fs_note_cached(m, 1);
+    m->found = 0;
     register_again(m); /* (a number that the program has closed behind us is told of no more) */
     fs_member_activate(m, 1);
 }
@@ -202,7 +208,7 @@ static int change(struct fs_member *m, const struct epoll_event *event, int atta
     m->data = event->data.u64;
     m->enabled = 1;
     m->full = 0;
-    m->endings = 0;
+    m->endings = m->found = 0;
     if (m->parked && !attached) unpark_member(m);
     else if (!m->parked) return register_again(m);
     m->version++;
@@ -356,6 +362,12 @@ void fs_poller_expose(struct fs_poller *p) {
     fs_common_leave_asleep();
 }
 
+void fs_pollable_after_fork(struct fs_pollable *it) {
+    pthread_mutex_init(&it->lock, NULL);
+    fs_store_relaxed(&it->home, NULL);
+    it->common = 0;
+}
+
 void fs_poller_after_fork(struct fs_poller *p) {
     static uint32_t tagged; /* the process that has its tag */
     if (tagged != fs_own_pid) fs_poller_tag = (fs_poller_tag + 1 + fs_own_pid % ((1u << FS_TAG_BITS) - 1)) % (1u << FS_TAG_BITS);
@@ -369,10 +381,8 @@ void fs_poller_after_fork(struct fs_poller *p) {
     for (uint32_t i = 1; i < p->used; i++) {
         struct fs_member *m = p->slots[i];
         if (!m->in_use || !m->it) continue;
-        pthread_mutex_init(&m->it->lock, NULL);
-        if (fs_load_relaxed(&m->it->home) == p) fs_store_relaxed(&m->it->home, NULL);
+        fs_pollable_after_fork(m->it);
         m->seated = FS_NO_SLOT;
-        m->it->common = 0;
         fs_member_note_unreported(m, m->it->attached);
     }
 }

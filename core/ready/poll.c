@@ -14,15 +14,6 @@
 #include "ready/level.h"
 #include "ready/look.h"
 
-enum { SPUN = 64, ANSWERS = 16, VAIN = 4 };
-
-/* In nanoseconds: as wait.c has them. */
-#define KERNEL_INTERVAL ((int64_t)50000)
-#define SLICE ((int64_t)20000)
-#define UNCERTAIN ((int64_t)1000000)
-#define UNTOLD ((int64_t)20000000)
-#define LATE ((int64_t)500000000)
-
 struct polling {
     struct fs_poller *p;
     struct pollfd *fds;    /* the program's */
@@ -40,9 +31,9 @@ static struct fs_connection *on_ring(const struct polling *w, nfds_t i) {
     return c && fs_is_attached(c) ? c : NULL;
 }
 
-/* A member of the thread's poller, with a seat if it can have one. 0 or -ENOMEM. */
-static int join(struct fs_poller *p, struct fs_pollable *it, int fd) {
-    int failed = 0, no_set;
+/* A member of the thread's poller, with a seat if it can have one. NULL without memory. */
+static struct fs_member *join(struct fs_poller *p, struct fs_pollable *it, int fd) {
+    int no_set;
     pthread_mutex_lock(&it->lock);
     struct fs_member *m = fs_member_find(p, it, fd);
     if (!m) {
@@ -51,12 +42,10 @@ static int join(struct fs_poller *p, struct fs_pollable *it, int fd) {
         if (m) fs_note_cached(m, it->attached);
         fs_set_of_poller(p, &no_set); /* (without one it looks now and then) */
         fs_unlock_poller(p);
-        failed = m ? 0 : -ENOMEM;
     }
-    /* (Without a seat it is looked at now and then.) */
     if (m && it->attached && !m->seated) fs_pollable_register(it);
     pthread_mutex_unlock(&it->lock);
-    return failed;
+    return m;
 }
 
 /* Asks memory alone, and `kernel`, what the kernel has said. Descriptors with events. */
@@ -111,22 +100,23 @@ static void note(struct fs_poller *p, int *what, int value) {
 static int arm_all(struct polling *w) {
     int there = 0;
     note(w->p, &w->p->sleepers, 1);
-    w->cap = w->p->set ? -1 : UNTOLD;
+    w->cap = w->p->set ? -1 : FS_UNTOLD;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
-        int late = FS_ON_TIME;
+        int late = FS_ON_TIME, untold = 0;
         struct fs_level l = {.c = c, .wanted = (unsigned short)w->fds[i].events};
         if (!c) continue;
         fs_lock_poller(w->p);
-        if (fs_load_relaxed(&w->its[i]->home) == w->p) fs_set_register(w->p->set, c); /* (that changes with this lock only) */
-        else if (w->p->common) fs_common_slot_publish(c);
+        struct fs_member *m = w->p->named[i];
+        if (m->seated == FS_OWN_SET) fs_set_register(w->p->set, c);
+        else if (m->seated == FS_COMMON_SET) fs_common_slot_publish(c);
+        else untold = 1;
         fs_unlock_poller(w->p);
         there |= fs_level_arm(&l, &late);
-        if (late && w->cap < 0) w->cap = LATE;
-        if (fs_is_shared(c)) w->cap = UNTOLD;
+        if (untold || fs_is_shared(c)) w->cap = FS_UNTOLD;
+        else if (late && w->cap < 0) w->cap = FS_LATE_LOOK;
     }
     fs_lock_poller(w->p);
-    if (w->p->untold) w->cap = UNTOLD;
     there |= w->p->set && fs_prepare_sleep(w->p->set);
     w->common = w->p->common;
     fs_unlock_poller(w->p);
@@ -152,10 +142,10 @@ static void wake_up(struct polling *w) {
 }
 
 static void spin(struct polling *w, int64_t until) {
-    struct fs_connection *looked[SPUN];
-    int wanted[SPUN], n = 0, found = 0;
+    struct fs_connection *looked[FS_SPUN];
+    int wanted[FS_SPUN], n = 0, found = 0;
     int64_t began = fs_now(), now = began;
-    for (nfds_t i = 0; i < w->count && n < SPUN; i++) {
+    for (nfds_t i = 0; i < w->count && n < FS_SPUN; i++) {
         struct fs_connection *c = on_ring(w, i);
         if (!c) continue;
         wanted[n] = (w->fds[i].events & FS_IN ? FS_RECEIVE : 0) | (w->fds[i].events & FS_OUT_ROOM && fs_pollout_is_ours(c) ? FS_SEND : 0);
@@ -184,8 +174,8 @@ static int polls(struct polling *w, int has_ring) {
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0;
     w->polled = 1;
-    if (w->now - p->asked < SLICE) {
-        spin(w, w->now + FS_MIN(SLICE, w->budget - spent));
+    if (w->now - p->asked < FS_SLICE) {
+        spin(w, w->now + FS_MIN(FS_SLICE, w->budget - spent));
         w->now = fs_now();
     }
     return 1;
@@ -201,7 +191,7 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
             joined |= w->its[i] != NULL;
         }
         int ready = has_ring ? look_at_all(w, 0) : 0, failed;
-        if (ready && timeout && p->answers < ANSWERS && w->now - p->asked < KERNEL_INTERVAL) {
+        if (ready && timeout && p->answers < FS_ANSWERS && w->now - p->asked < FS_KERNEL_INTERVAL) {
             p->answers++;
             if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
             return ready;
@@ -210,13 +200,13 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
         int64_t rest = 0;
         if (!ready && !over) {
             if (polls(w, has_ring)) {
-                if (w->now - p->asked < SLICE) continue;
+                if (w->now - p->asked < FS_SLICE) continue;
             } else {
                 sleeps = 1;
                 if (joined && arm_all(w)) {
                     wake_up(w);
                     if (!w->uncertain++) continue;
-                    w->cap = UNCERTAIN;
+                    w->cap = FS_UNCERTAIN;
                 }
                 rest = w->deadline < 0 ? -1 : FS_MAX(w->deadline - w->now, 0);
                 if (w->cap >= 0 && (rest < 0 || rest > w->cap)) rest = w->cap;
@@ -235,25 +225,31 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
         if (over) return 0;
         if (!sleeps) continue;
         w->uncertain = 0;
-        if (w->now - before > UNCERTAIN) w->vain = 0;
-        else if (++w->vain > VAIN) fs_short_sleep();
+        if (w->now - before > FS_UNCERTAIN) w->vain = 0;
+        else if (++w->vain > FS_VAIN) fs_short_sleep();
     }
+}
+
+static int widen(struct fs_poller *p, nfds_t count) {
+    struct pollfd *kernel = fs_system.realloc(p->kernel, (count + 1) * sizeof *kernel);
+    if (kernel) p->kernel = kernel;
+    struct fs_member **named = kernel ? fs_system.realloc(p->named, (count + 1) * sizeof *named) : NULL;
+    if (!named) return 0;
+    p->named = named;
+    p->most = (uint32_t)count + 1;
+    return 1;
 }
 
 int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *const *its, nfds_t count, int64_t timeout,
                    const sigset_t *mask) {
-    if (count >= p->most || !p->kernel) {
-        struct pollfd *larger = fs_system.realloc(p->kernel, (count + 1) * sizeof *larger);
-        if (!larger) return -ENOMEM;
-        p->kernel = larger;
-        p->most = (uint32_t)count + 1;
-    }
+    if (count >= p->most && !widen(p, count)) return -ENOMEM;
     struct polling w = {.p = p, .fds = fds, .kernel = p->kernel, .its = its, .count = count, .mask = mask, .budget = -1, .cap = -1};
     w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     int failed = 0;
     note(p, &p->busy, 1);
-    for (nfds_t i = 0; i < count && !failed; i++) failed = its[i] ? join(p, its[i], fds[i].fd) : 0;
+    for (nfds_t i = 0; i < count && !failed; i++)
+        if (its[i] && !(p->named[i] = join(p, its[i], fds[i].fd))) failed = -ENOMEM;
     if (!failed) failed = wait_for_events(&w, timeout);
     note(p, &p->busy, 0);
     return failed;

@@ -237,5 +237,6 @@ void fs_poller_end(struct fs_poller *p) {
     for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);
     fs_system.free(p->slots);
     fs_system.free(p->kernel);
+    fs_system.free(p->named);
     fs_system.free(p);
 }

@@ -17,6 +17,17 @@ enum {
     FS_CACHED_REGIONS = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
 };
 
+enum {
+    FS_VAIN = 4,     /* wakeups for nothing, behind each other, after which a thread naps before it sleeps again */
+    FS_SPUN = 64,    /* connections that a thread polls at a time */
+    FS_ANSWERS = 16, /* of memory alone, without the kernel being asked, */
+};
+#define FS_KERNEL_INTERVAL ((int64_t)50000) /* and nanoseconds for which there may be such ones; */
+#define FS_SLICE ((int64_t)20000)           /* that a thread polls without asking the kernel; */
+#define FS_UNCERTAIN ((int64_t)1000000)     /* of a sleep beside something that a look does not find yet, */
+#define FS_UNTOLD ((int64_t)20000000)       /* beside a member that no event set tells of, */
+#define FS_LATE_LOOK ((int64_t)500000000)   /* or one the death of whose peer may be no event */
+
 enum fs_slot_kind { FS_NO_SLOT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what tells of the ring: the poller's set, or the common one */
 
 /* A member that is left to the event set, and looked at now and then all the same. */
@@ -24,6 +35,12 @@ enum fs_late_looks {
     FS_ON_TIME = 0,
     FS_MAY_DIE = 1, /* the death of the peer may be no event */
     FS_SHARED = 2,  /* another process has the connection too, whose event set may be told instead */
+};
+
+/* How far a peer has posted, as a look found it. */
+struct fs_mark {
+    uint32_t number, length; /* of descriptors; and of the last one, which may grow */
+    uint64_t fin;
 };
 
 /* A descriptor in a poller. Its memory stays until the poller ends, so a look that outlives it finds a slot and not a hole. */
@@ -47,7 +64,10 @@ struct fs_member {
     int untold;         /* nobody tells of the ring: it is looked at again and again */
     int enabled;        /* 0: a single shot that was told */
     uint32_t endings;   /* FS_ENDINGS that it was told of */
-    int edge;           /* something has come since it was looked at: an edge-triggered one is told */
+    int edge;           /* something may have come since it was looked at: an edge-triggered one is told of what is new since then, */
+    uint32_t found;     /* which is what it was not ready for, */
+    struct fs_mark mark; /* or what was not posted */
+    uint32_t looks;     /* so often it was taken out of the list */
     int full;           /* a send found no room: the next room is an edge */
     int late;           /* enum fs_late_looks */
     int kernel_room;    /* parked: the kernel tells of room too, as a send found none there */
@@ -73,6 +93,7 @@ struct fs_poller {
     int answers;          /* and how often memory alone has answered since */
     uint32_t processor;   /* 1 + the one on which the peer of the last member that was told ran; 0: unknown */
     struct pollfd *kernel; /* a thread's: room for what it asks the kernel, */
+    struct fs_member **named; /* and its members among them, */
     uint32_t most;         /* for so many */
     struct fs_spin_stats stats;
 };

@@ -108,6 +108,9 @@ void fs_poller_expose(struct fs_poller *p);
  * as it has the sockets, whatever the child closes. What both wait for is told to both, some 20 ms late. */
 void fs_poller_after_fork(struct fs_poller *p);
 
+/* In a forked child, for each socket, before those: a thread that is not here may have had its lock. */
+void fs_pollable_after_fork(struct fs_pollable *it);
+
 /* In the parent, once the child is counted as a holder (process/atfork.h): what was armed is looked at again, as the child may take a wakeup. */
 void fs_poller_forked(struct fs_poller *p);
 

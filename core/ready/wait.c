@@ -12,15 +12,6 @@
 #include "ready/common.h"
 #include "ready/look.h"
 
-enum { VAIN = 4, SPUN = 64, ANSWERS = 16 };
-
-/* In nanoseconds. */
-#define KERNEL_INTERVAL ((int64_t)50000)   /* that memory may answer without the kernel being asked, */
-#define SLICE ((int64_t)20000)             /* and that a thread polls without that */
-#define UNCERTAIN ((int64_t)1000000)       /* of a sleep beside something that a look does not find yet, */
-#define UNTOLD ((int64_t)20000000)         /* beside a member that no event set tells of, */
-#define LATE ((int64_t)500000000)          /* or one the death of whose peer may be no event */
-
 /* One wait. */
 struct wait {
     struct fs_poller *p;
@@ -67,11 +58,11 @@ static int ask_kernel(struct wait *w, int64_t nanoseconds) {
 /* Looks at members of the list, without the lock, until one may be ready or there is a hint. */
 static void spin(struct wait *w, int64_t until) {
     struct fs_poller *p = w->p;
-    struct fs_call calls[SPUN];
-    struct fs_connection *looked[SPUN];
-    int wanted[SPUN], n = 0, found = 0;
+    struct fs_call calls[FS_SPUN];
+    struct fs_connection *looked[FS_SPUN];
+    int wanted[FS_SPUN], n = 0, found = 0;
     int64_t began = fs_now(), now = began;
-    for (struct fs_member *m = p->first; m && n < SPUN; m = m->after) {
+    for (struct fs_member *m = p->first; m && n < FS_SPUN; m = m->after) {
         struct fs_connection *c = fs_load_relaxed(&m->it->c);
         if (!c || !m->enabled || !fs_is_attached(c) || !fs_call_enter(c, &calls[n])) continue;
         wanted[n] = (m->events & FS_IN ? FS_RECEIVE : 0) | (m->events & FS_OUT_ROOM && fs_pollout_is_ours(c) ? FS_SEND : 0);
@@ -107,11 +98,11 @@ static int polls(struct wait *w) {
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0; /* before the sleep it is told */
     w->polled = 1;
-    if (w->now - p->asked >= SLICE) {
+    if (w->now - p->asked >= FS_SLICE) {
         ask_kernel(w, 0);
         if (w->told.count || w->told.changed) return 1;
     }
-    spin(w, w->now + FS_MIN(SLICE, w->budget - spent));
+    spin(w, w->now + FS_MIN(FS_SLICE, w->budget - spent));
     w->now = fs_now();
     return 1;
 }
@@ -125,11 +116,11 @@ static int sleep_in_kernel(struct wait *w) {
         if (w->told.count) return 0;
         if (fs_prepare_sleep(p->set) || p->hot) {
             if (!w->uncertain++) return 0;
-            cap = UNCERTAIN;
+            cap = FS_UNCERTAIN;
         }
     }
-    if (cap < 0 && p->untold + p->shared) cap = UNTOLD;
-    if (cap < 0 && p->late) cap = LATE;
+    if (cap < 0 && p->untold + p->shared) cap = FS_UNTOLD;
+    if (cap < 0 && p->late) cap = FS_LATE_LOOK;
     if (cap >= 0 && (rest < 0 || rest > cap)) rest = cap;
     int64_t slept = w->now;
     int failed = ask_kernel(w, rest);
@@ -137,10 +128,10 @@ static int sleep_in_kernel(struct wait *w) {
     if (w->told.count && p->set) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
     if (failed || w->told.count) return failed;
     w->uncertain = 0;
-    if (w->now - slept > UNCERTAIN) w->vain = 0;
+    if (w->now - slept > FS_UNCERTAIN) w->vain = 0;
     if (p->hot || (p->set && fs_has_hints(p->set))) {
         fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
-    } else if (rest && ++w->vain > VAIN) {
+    } else if (rest && ++w->vain > FS_VAIN) {
         fs_unlock_poller(p);
         fs_short_sleep(); /* somebody wakes us for nothing, again and again */
         fs_lock_poller(p);
@@ -176,7 +167,7 @@ static int wait_for_events(struct wait *w, int64_t timeout) {
         if (w->told.count) {
             if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
             if (!w->polled) w->now = fs_now();
-            if (timeout && p->answers < ANSWERS && w->now - p->asked < KERNEL_INTERVAL) p->answers++;
+            if (timeout && p->answers < FS_ANSWERS && w->now - p->asked < FS_KERNEL_INTERVAL) p->answers++;
             else if (w->told.count < w->told.max) ask_kernel(w, 0);
             return 0;
         }
@@ -204,8 +195,8 @@ static void pass_on(struct wait *w) {
         struct fs_told nothing = {0};
         if (p->hot) fs_members_check(p, &nothing, FS_ARM);
     }
-    int more = p->exposed ? p->hot != 0 : w->told.levels || (p->hot && w->told.count == w->told.max);
-    if (fs_prepare_sleep(p->set) || more) fs_wake_owner(p->set);
+    /* (What stays in the list is ready, or nobody has armed it: those that sleep look at it.) */
+    if (fs_prepare_sleep(p->set) || p->hot) fs_wake_owner(p->set);
 }
 
 int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {

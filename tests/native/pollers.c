@@ -1,127 +1,7 @@
-/* Pollers (core/ready) among threads, closes, forks and other epoll instances: `pollers [NAME]`. */
-#include "frontend.h"
-
-#include <signal.h>
-#include <sys/epoll.h>
-
-#include "ready/poller.h"
-
-enum { PAIRS = 6 };
-
-static struct pair {
-    struct end ends[2];
-    struct fs_pollable its[2];
-} pairs[PAIRS];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the front end */
-static int instance;
-static struct fs_poller *poller;
-
-static void end_call_of(struct fs_connection *c, struct fs_call *call) { end_call((struct end *)c, call); }
-
-static void open_pair(struct pair *p) {
-    int fds[2];
-    size_t size;
-    void *memory = make_region(8, 1024, &size);
-    connect_pair(fds);
-    for (int s = 0; s < 2; s++) {
-        p->ends[s] = (struct end){.lock = &lock, .memory = memory, .size = size, .side = s};
-        check(open_end(&p->ends[s], fds[s]) == 0, "opening");
-        memset(&p->its[s], 0, sizeof p->its[s]);
-        fs_poller_connected(&p->its[s], &p->ends[s].c);
-    }
-}
-
-static void attach_side(struct pair *p, int s) {
-    static const struct fs_flow_options flow = {.ack_threshold = 4, .combine_limit = 256, .combine_when_full = 1};
-    check(fs_poller_before_attach(&p->its[s]) == 0, "no seat");
-    check(attach_end(&p->ends[s], &flow) == 0, "attaching");
-    fs_poller_after_attach(&p->its[s], 1);
-}
-
-static void move_pair(struct pair *p) {
-    for (int s = 0; s < 2; s++) attach_side(p, s);
-}
-
-static int64_t receive(struct pair *p, int side, char *into, size_t room) {
-    struct fs_call call;
-    if (!begin_call(&p->ends[side], &call)) return -EBADF;
-    int64_t got = fs_try_recv(&p->ends[side].c, into, room, 0, 1);
-    end_call(&p->ends[side], &call);
-    return got;
-}
-
-static int64_t transmit(struct pair *p, int side, const char *from, size_t count) {
-    struct fs_call call;
-    if (!begin_call(&p->ends[side], &call)) return -EBADF;
-    int64_t sent = fs_try_send(&p->ends[side].c, from, count, MSG_NOSIGNAL);
-    if (sent == -EAGAIN || (sent >= 0 && (size_t)sent < count)) fs_poller_sent_part(&p->its[side]);
-    end_call(&p->ends[side], &call);
-    return sent;
-}
-
-static void close_side(struct pair *p, int s) {
-    if (!fs_load_sc(&p->ends[s].open)) return;
-    fs_poller_close_number(&p->its[s], p->ends[s].number, 1);
-    close_end(&p->ends[s], 1);
-}
-
-static void close_pair(struct pair *p) {
-    for (int s = 0; s < 2; s++) close_side(p, s);
-    munmap(p->ends[0].memory, p->ends[0].size);
-}
-
-static struct fs_poller *new_poller(int epoll) {
-    int failed;
-    struct fs_poller *made = fs_poller_new(epoll, &failed);
-    check(made, "a poller: %d", failed);
-    return made;
-}
-
-static void begin(void) {
-    instance = epoll_create1(EPOLL_CLOEXEC);
-    poller = new_poller(instance);
-}
-
-static void finish(void) {
-    fs_poller_end(poller);
-    close(instance);
-}
-
-static void control(struct fs_poller *in, int op, struct pair *p, int side, uint32_t events, uint64_t data) {
-    struct epoll_event event = {.events = events, .data.u64 = data};
-    int failed = fs_poller_ctl(in, op, p->ends[side].number, &p->its[side], &event);
-    check(failed == 0, "epoll_ctl: %d", failed);
-}
-
-static uint32_t told_of(struct fs_poller *by, uint64_t data, int64_t timeout) {
-    struct epoll_event got[8];
-    int n = fs_poller_wait(by, got, 8, timeout, NULL);
-    check(n >= 0, "waiting: %d", n);
-    check(n <= 1, "%d events", n);
-    check(!n || got->data.u64 == data, "another one's data: %" PRIx64, got->data.u64);
-    return n ? got->events : 0;
-}
-
-#define FOREVER ((int64_t)(PATIENCE * 1e9))
-
-static fs_word32 threads_in; /* that are about to wait */
-
-static pid_t start(pthread_t *thread, void *(*body)(void *), void *argument) {
-    check(pthread_create(thread, NULL, body, argument) == 0, "a thread");
-    while (!fs_load_sc(&threads_in)) usleep(100);
-    return (pid_t)fs_exchange_sc(&threads_in, 0);
-}
-
-static void say_in(void) { fs_store_sc(&threads_in, (uint32_t)syscall(SYS_gettid)); }
+/* Pollers (core/ready): moves, closes, data, signals, and who else polls the instance: `pollers [NAME]`. */
+#include "pollers.h"
 
 /* ---- a connection that moves while threads wait -------------------------------------------------------------------------------- */
-
-static void *wait_once(void *argument) {
-    uint32_t *found = argument;
-    say_in();
-    *found = told_of(poller, 5, FOREVER);
-    return NULL;
-}
 
 static void *poll_once(void *argument) {
     uint32_t *found = argument;
@@ -196,111 +76,6 @@ static void leave_while_waiting(void) {
     close_pair(&pairs[0]);
     finish();
 }
-
-/* ---- threads at one poller ---------------------------------------------------------------------------------------------------------- */
-
-enum { WAITERS = 3, MESSAGES = 3000 };
-
-static struct storm {
-    uint32_t flags;
-    fs_word64 received[PAIRS];
-    fs_word32 inside[PAIRS], ended;
-    uint64_t sent[PAIRS];
-} storm;
-
-static void *send_storm(void *argument) {
-    uint64_t random = (uint64_t)(uintptr_t)argument * 77 + 1;
-    int i = (int)(uintptr_t)argument;
-    char bytes[700] = {0};
-    double until = seconds_now() + 6 * PATIENCE;
-    for (int n = 0; n < MESSAGES; n++) {
-        size_t size = 1 + below(&random, sizeof bytes);
-        for (int64_t sent; size; size -= (size_t)sent) {
-            sent = transmit(&pairs[i], 0, bytes, size);
-            check(seconds_now() < until, "pair %d is stuck at message %d", i, n);
-            if (sent == -EAGAIN) {
-                sent = 0;
-                usleep(100);
-                continue;
-            }
-            check(sent > 0, "sending: %" PRId64, sent);
-            storm.sent[i] += (uint64_t)sent;
-        }
-        if (one_in(&random, 50)) usleep(below(&random, 300));
-        if (n == MESSAGES / 4) attach_side(&pairs[i], one_in(&random, 2));
-        if (n == MESSAGES / 2)
-            for (int s = 0; s < 2; s++)
-                if (!fs_is_attached(&pairs[i].ends[s].c)) attach_side(&pairs[i], s);
-    }
-    fs_conn_shutdown(&pairs[i].ends[0].c, 0, 1);
-    shutdown(pairs[i].ends[0].number, SHUT_WR);
-    return NULL;
-}
-
-static void serve(int i) {
-    char bytes[900];
-    int single = (storm.flags & EPOLLONESHOT) != 0;
-    int64_t got;
-    if (single) check(fs_add_sc(&storm.inside[i], 1) == 0, "a single shot was told to two");
-    do {
-        got = receive(&pairs[i], 1, bytes, sizeof bytes);
-        if (got > 0) fs_add_sc(&storm.received[i], (uint64_t)got);
-    } while (got > 0 && storm.flags);
-    check(got >= 0 || got == -EAGAIN, "receiving: %" PRId64, got);
-    if (single) fs_add_sc(&storm.inside[i], (uint32_t)-1);
-    if (got == 0) {
-        static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
-        pthread_mutex_lock(&once);
-        struct epoll_event none = {0};
-        if (fs_poller_ctl(poller, EPOLL_CTL_DEL, pairs[i].ends[1].number, &pairs[i].its[1], &none) == 0) fs_add_sc(&storm.ended, 1);
-        pthread_mutex_unlock(&once);
-    } else if (single) {
-        struct epoll_event again = {.events = EPOLLIN | storm.flags, .data.u64 = (uint64_t)i};
-        int failed = fs_poller_ctl(poller, EPOLL_CTL_MOD, pairs[i].ends[1].number, &pairs[i].its[1], &again);
-        check(failed == 0 || failed == -ENOENT, "epoll_ctl: %d", failed);
-    }
-}
-
-static void *wait_in_storm(void *nothing) {
-    struct epoll_event got[3];
-    double until = seconds_now() + 6 * PATIENCE;
-    while (fs_load_sc(&storm.ended) < PAIRS) {
-        check(seconds_now() < until, "%u of %d have ended", fs_load_sc(&storm.ended), PAIRS);
-        int n = fs_poller_wait(poller, got, 3, 200000000, NULL);
-        check(n >= 0, "waiting: %d", n);
-        for (int i = 0; i < n; i++) {
-            check(got[i].data.u64 < PAIRS, "another one's data: %" PRIx64, got[i].data.u64);
-            serve((int)got[i].data.u64);
-        }
-    }
-    return nothing;
-}
-
-/* Each byte is told and taken, whichever thread waits, and however the connection moves meanwhile. */
-static void storm_of(uint32_t flags, int waiters) {
-    pthread_t senders[PAIRS], threads[WAITERS];
-    memset(&storm, 0, sizeof storm);
-    storm.flags = flags;
-    begin();
-    for (int i = 0; i < PAIRS; i++) {
-        open_pair(&pairs[i]);
-        control(poller, EPOLL_CTL_ADD, &pairs[i], 1, EPOLLIN | flags, (uint64_t)i);
-    }
-    for (int i = 0; i < waiters; i++) check(pthread_create(&threads[i], NULL, wait_in_storm, NULL) == 0, "a thread");
-    for (int i = 0; i < PAIRS; i++) check(pthread_create(&senders[i], NULL, send_storm, (void *)(uintptr_t)i) == 0, "a thread");
-    for (int i = 0; i < PAIRS; i++) pthread_join(senders[i], NULL);
-    for (int i = 0; i < waiters; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < PAIRS; i++) {
-        check(fs_load_sc(&storm.received[i]) == storm.sent[i], "pair %d: %" PRIu64 " of %" PRIu64, i, fs_load_sc(&storm.received[i]), storm.sent[i]);
-        close_pair(&pairs[i]);
-    }
-    finish();
-}
-
-static void storm_of_levels(void) { storm_of(0, WAITERS); }
-static void storm_of_edges(void) { storm_of(EPOLLET, 1); }
-static void storm_of_single_shots(void) { storm_of(EPOLLONESHOT, WAITERS); }
-static void storm_of_single_edges(void) { storm_of(EPOLLONESHOT | EPOLLET, WAITERS); }
 
 /* ---- closes and numbers -------------------------------------------------------------------------------------------------------------- */
 
@@ -441,114 +216,42 @@ static void several_pollers(void) {
     finish();
 }
 
-static pthread_barrier_t together;
-static struct fs_poller *both[2];
-
-static void *wait_among_others(void *argument) {
-    int which = (int)(uintptr_t)argument;
-    struct fs_poller *mine = which == 2 ? new_poller(-1) : both[which];
-    for (int n = 0; n < 100; n++) {
-        struct pollfd waits[2] = {{pairs[0].ends[1].number, POLLIN, 0}, {pairs[1].ends[1].number, POLLIN, 0}};
-        struct fs_pollable *its[2] = {&pairs[0].its[1], &pairs[1].its[1]};
-        struct fs_call calls[2];
-        if (which < 2) {
-            check(told_of(mine, (uint64_t)which, FOREVER) == EPOLLIN, "not told");
-        } else {
-            for (int i = 0; i < 2; i++) check(begin_call(&pairs[i].ends[1], &calls[i]), "it has ended");
-            check(fs_poller_poll(mine, waits, its, 2, FOREVER, NULL) == 1, "not told");
-            for (int i = 2; i-- > 0;) end_call(&pairs[i].ends[1], &calls[i]);
-        }
-        check(mine->untold == 0, "nobody tells");
-        pthread_barrier_wait(&together); /* all were told: it is taken, */
-        pthread_barrier_wait(&together); /* and the next one comes */
-    }
-    if (which == 2) fs_poller_end(mine);
-    return NULL;
-}
-
-static void several_that_sleep(void) {
-    pthread_t threads[3];
-    char byte;
-    begin();
-    int second = epoll_create1(EPOLL_CLOEXEC);
-    both[0] = poller;
-    both[1] = new_poller(second);
-    pthread_barrier_init(&together, NULL, 4);
-    for (int i = 0; i < 2; i++) open_pair(&pairs[i]);
-    for (int i = 0; i < 2; i++) control(both[i], EPOLL_CTL_ADD, &pairs[0], 1, EPOLLIN, (uint64_t)i);
-    move_pair(&pairs[0]);
-    move_pair(&pairs[1]);
-    for (int i = 0; i < 3; i++) check(pthread_create(&threads[i], NULL, wait_among_others, (void *)(uintptr_t)i) == 0, "a thread");
-    for (int n = 0; n < 100; n++) {
-        usleep(n % 4 ? 300 : 20000);
-        check(transmit(&pairs[0], 0, "a", 1) == 1, "sending");
-        pthread_barrier_wait(&together);
-        check(receive(&pairs[0], 1, &byte, 1) == 1, "receiving");
-        pthread_barrier_wait(&together);
-    }
-    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
-    fs_poller_end(both[1]);
-    close(second);
-    for (int i = 0; i < 2; i++) close_pair(&pairs[i]);
-    finish();
-}
-
-/* ---- forks ---------------------------------------------------------------------------------------------------------------- */
-
-static int count_child(int by) {
-    for (int s = 0; s < 2; s++)
-        if (fs_load_sc(&pairs[0].ends[s].open)) fs_add_sc(&fs_own(&pairs[0].ends[s].c)->holders, (uint32_t)by);
-    return 2;
-}
-
-/* The instance was made before the fork, and both processes wait on it: what comes is told to both. The child closes what it has, and the
- * parent is told still. */
-static void forked(void) {
-    int status;
-    char bytes[4];
-    for (int moves = 0; moves < 2; moves++) {
-        begin();
-        open_pair(&pairs[0]);
-        control(poller, EPOLL_CTL_ADD, &pairs[0], 1, EPOLLIN, 5);
-        if (moves) move_pair(&pairs[0]);
-        pid_t child = fork_holder();
-        if (!child) {
-            for (int s = 0; s < 2; s++) fs_conn_inherit(&pairs[0].ends[s].c);
-            pairs[0].ends[0].asked = pairs[0].ends[1].asked = 0;
-            fs_poller_after_fork(poller);
-            check(told_of(poller, 5, FOREVER) == EPOLLIN, "the child is not told");
-            open_pair(&pairs[1]); /* one that only the child has */
-            control(poller, EPOLL_CTL_ADD, &pairs[1], 1, EPOLLIN | EPOLLONESHOT, 6);
-            move_pair(&pairs[1]);
-            check(transmit(&pairs[1], 0, "b", 1) == 1, "sending");
-            struct epoll_event got[2];
-            uint64_t told = 0;
-            for (double until = seconds_now() + PATIENCE; told != 0x60; ) {
-                int n = fs_poller_wait(poller, got, 2, 1000000, NULL);
-                for (int i = 0; i < n; i++) told |= got[i].data.u64 == 6 ? 0x60 : 0;
-                check(seconds_now() < until, "the child is not told of its own");
-            }
-            close_pair(&pairs[1]);
-            for (int s = 0; s < 2; s++) close_side(&pairs[0], s);
-            fs_poller_end(poller);
-            end_at_once(0);
-        }
-        fs_poller_forked(poller);
-        check(transmit(&pairs[0], 0, "a", 1) == 1 && told_of(poller, 5, FOREVER) == EPOLLIN, "not told");
-        check(waitpid(child, &status, 0) == child && status == 0, "the child: %x", status);
-        check(told_of(poller, 5, FOREVER) == EPOLLIN && receive(&pairs[0], 1, bytes, 4) == 1, "not told behind the child's end");
-        check(told_of(poller, 5, 0) == 0 && transmit(&pairs[0], 0, "c", 1) == 1 && told_of(poller, 5, FOREVER) == EPOLLIN, "not told");
-        close_pair(&pairs[0]);
-        finish();
-    }
-}
-
 /* ---- signals --------------------------------------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t handled;
 static void handle(int number) {
     (void)number;
     handled++;
+}
+
+static int entered, left, interrupts;
+static int enter_sleep(void) {
+    entered++;
+    return interrupts;
+}
+static void leave_sleep(void) { left++; }
+static int is_interrupted(void) { return interrupts; }
+
+/* What a front end is asked that puts handlers off: a wait that one is due in polls no longer, and does not sleep. */
+static void handlers_put_off(void) {
+    struct epoll_event got;
+    begin();
+    open_pair(&pairs[0]);
+    control(poller, EPOLL_CTL_ADD, &pairs[0], 1, EPOLLIN, 5);
+    move_pair(&pairs[0]);
+    fs_poller_host.before_sleep = enter_sleep;
+    fs_poller_host.after_sleep = leave_sleep;
+    fs_poller_host.is_interrupted = is_interrupted;
+    check(fs_poller_wait(poller, &got, 1, 1000000, NULL) == 0 && entered && entered == left, "it has not slept");
+    interrupts = 1;
+    check(fs_poller_wait(poller, &got, 1, FOREVER, NULL) == -EINTR && entered == left, "not interrupted");
+    check(transmit(&pairs[0], 0, "a", 1) == 1, "sending");
+    int n;
+    while ((n = fs_poller_wait(poller, &got, 1, FOREVER, NULL)) == -EINTR) {} /* (the first hint may be on its way) */
+    check(n == 1, "not told: %d", n);
+    fs_poller_host = (struct fs_poller_host){.end_call = end_call_of};
+    close_pair(&pairs[0]);
+    finish();
 }
 
 /* As epoll_pwait and ppoll have it: a signal that waits is handled as the mask lets it in. */
@@ -591,32 +294,12 @@ static void signals(void) {
 
 /* ---- */
 
-#define TEST(name) {#name, name}
-static const struct {
-    const char *name;
-    void (*runs)(void);
-} tests[] = {
+static const struct test tests[] = {
     TEST(move_while_epoll_waits), TEST(move_while_poll_waits), TEST(single_shot_that_moves), TEST(leave_while_waiting),
-    TEST(storm_of_levels), TEST(storm_of_edges), TEST(storm_of_single_shots), TEST(storm_of_single_edges),
-    TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(several_that_sleep), TEST(forked), TEST(signals),
+    TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(signals),
+    TEST(handlers_put_off),
 };
 
 int main(int count, char **arguments) {
-    signal(SIGPIPE, SIG_IGN);
-    become_front_end();
-    fs_atfork_install(count_child);
-    fs_pollers_begin();
-    fs_poller_host.end_call = end_call_of;
-    int runs = 0;
-    const char *only = count > 1 && !strchr("0123456789", *arguments[1]) ? arguments[1] : NULL;
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        if (only && strcmp(only, tests[i].name) != 0) continue;
-        double began = seconds_now();
-        tests[i].runs();
-        if (only) printf("%s: %.3f s\n", tests[i].name, seconds_now() - began);
-        runs++;
-    }
-    fs_control_thread_stop();
-    printf("%d runs\n", runs);
-    return 0;
+    return run_tests(tests, sizeof tests / sizeof *tests, count, arguments);
 }
