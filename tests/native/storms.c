@@ -292,6 +292,7 @@ static void forked(void) {
 
 static const struct test tests[] = {
     TEST(storm_of_levels), TEST(storm_of_edges), TEST(storm_of_single_shots), TEST(storm_of_single_edges),
+    TEST(several_that_sleep), TEST(another_comes_and_goes), TEST(failures), TEST(forked),
 };
 
 int main(int count, char **arguments) {
