@@ -198,7 +198,7 @@ void ip_end(struct ip_socket *s, struct fs_call *call) {
         }
         if (after == FS_EXIT_RELEASE) ip_release(s);
         ip_unlock();
-        if (spare >= 0) real.close(spare);
+        if (spare >= 0) fs_system.close(spare);
         errno = error;
     }
     ip_leave();
@@ -237,7 +237,7 @@ static void lose_number(struct ip_socket *s, int fd) {
         int spare = fs_fd(&s->c);
         conclude(s);
         after = fs_call_exit(&s->c, &call);
-        real.close(spare);
+        fs_system.close(spare);
     }
     if (after == FS_EXIT_RELEASE) ip_release(s);
 }
@@ -256,7 +256,7 @@ void ip_forget_number(int fd) {
             if (p) fs_poller_end(p);
             ip_free_epoll(e);
         }
-    } else if (thing) {
+    } else if (thing && !ip_is(thing, IP_OURS)) {
         lose_number((struct ip_socket *)thing, fd);
     }
     ip_unlock();

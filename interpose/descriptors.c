@@ -63,6 +63,33 @@ int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room) {
 
 int ip_highest(void) { return highest; }
 
+/* ---- numbers of the core's ------------------------------------------------------------------------------------------ */
+
+/* A program that closes all numbers that it does not know would take the core's descriptors away, and a file of its own may get the number
+ * next. The core makes each one that it keeps by F_DUPFD_CLOEXEC (core/os/fd_reserve.h). */
+static struct ip_thing ours = {.kind = IP_OURS};
+static int (*plain_fcntl)(int fd, int what, long argument);
+
+static int make_own(int fd, int what, long argument) {
+    int made = plain_fcntl(fd, what, argument);
+    if (what == F_DUPFD_CLOEXEC && 0 <= made && made < IP_NUMBERS && !fs_load_relaxed(&ip_things[made])) {
+        fs_store_relaxed(&ip_things[made], &ours); /* (nothing is read behind it) */
+        if (made > highest) highest = made;
+    }
+    return made;
+}
+
+static int close_own(int fd) {
+    if ((unsigned)fd < IP_NUMBERS && fs_load_relaxed(&ip_things[fd]) == &ours) fs_store_relaxed(&ip_things[fd], NULL);
+    return real.close(fd);
+}
+
+void ip_begin_own_numbers(void) {
+    plain_fcntl = fs_system.fcntl;
+    fs_system.fcntl = make_own;
+    fs_system.close = close_own;
+}
+
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
 enum { CHUNK = 64 };

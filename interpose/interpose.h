@@ -31,6 +31,7 @@ enum ip_kind {
     IP_SOCKET,     /* TCP, and calls on it are the kernel's: not connected, or decided for kernel TCP */
     IP_CONNECTION, /* calls on it are ours to serve */
     IP_EPOLL,
+    IP_OURS, /* a descriptor of the core's: to the program it is not open */
 };
 
 struct ip_thing {
@@ -76,10 +77,19 @@ static inline struct ip_socket *ip_socket_of(struct fs_connection *c) {
     return (struct ip_socket *)(void *)((char *)c - offsetof(struct ip_socket, c));
 }
 
+/* Numbers of the core's are known from their making on, and closed by nobody else. */
+void ip_begin_own_numbers(void);
+
+/* True if the number is the core's. */
+static inline int ip_is_ours(int fd) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) && ip_is(thing, IP_OURS);
+}
+
 /* The socket that a number means, connected or not; or NULL. */
 static inline struct ip_socket *ip_socket_at(int fd) {
     struct ip_thing *thing = ip_thing_at(fd);
-    return thing && !ip_is(thing, IP_EPOLL) ? (struct ip_socket *)thing : NULL;
+    return thing && (ip_is(thing, IP_SOCKET) || ip_is(thing, IP_CONNECTION)) ? (struct ip_socket *)thing : NULL;
 }
 
 /* The same of an epoll instance. */

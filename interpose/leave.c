@@ -11,7 +11,7 @@ int ip_leave_ring(struct ip_socket *s) {
     int error = errno, left = -EINTR;
     ip_lock();
     int inside = s->opened && ip_hold(s, &call);
-    while (inside && left == -EINTR) left = fs_path_fall_back(&s->path, &s->c, &(struct fs_fd_list){list_numbers, &s->thing}, &bridge);
+    while (inside && left == -EINTR) left = fs_path_fall_back(&s->path, &s->c, &(struct fs_fallback_hooks){list_numbers, NULL, &s->thing}, &bridge);
     if (inside && left != FS_CANNOT_FALL_BACK) {
         fs_poller_after_leave(&s->pollable);
         ip_settle(s);

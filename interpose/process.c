@@ -198,6 +198,7 @@ __attribute__((constructor)) static void start(void) {
     fs_own_pid_ns = fs_pid_ns();
     ip_begin_lock();
     ip_begin_signals();
+    ip_begin_own_numbers();
     fs_set_backlog(SOMAXCONN);
     ip_begin_readiness();
     if (fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;

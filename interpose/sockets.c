@@ -56,9 +56,14 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
 int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     struct ip_socket *listener = ip_socket_at(fd);
     int made = real.accept4(fd, peer, size, flags);
-    if (made < 0 || !listener || !ip_is_own_process()) return made;
+    if (made < 0 || !ip_active || !ip_is_own_process()) return made;
     int error = errno;
+    if (ip_unlikely(!listener && fs_option(fd, SOL_SOCKET, SO_PROTOCOL) != IPPROTO_TCP)) {
+        errno = error;
+        return made;
+    }
     ip_lock();
+    if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, 0); /* it came from another program, or was passed on */
     struct ip_socket *s = adopt(made, (flags & SOCK_NONBLOCK) != 0);
     if (s) ip_connected(s, made, 0, ip_sessions_of_listener(fd));
     ip_unlock();
@@ -71,7 +76,13 @@ int accept(int fd, struct sockaddr *peer, socklen_t *size) { return accept4(fd, 
 /* ---- end ------------------------------------------------------------------------------------------------------------ */
 
 int close(int fd) {
-    if (ip_unlikely(ip_thing_at(fd) != NULL)) ip_forget_number(fd);
+    if (ip_unlikely(ip_is_known(fd))) {
+        if (ip_is_ours(fd)) {
+            errno = EBADF;
+            return -1;
+        }
+        ip_forget_number(fd);
+    }
     return real.close(fd);
 }
 
@@ -82,12 +93,19 @@ static void forget_from(unsigned first, unsigned last) {
 
 int close_range(unsigned first, unsigned last, int flags) {
     if (ip_active && first <= last && !(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
-    return real.close_range(first, last, flags);
+    /* Around numbers of the core's. */
+    int failed = 0;
+    for (unsigned fd = first; ip_active && first <= last && fd <= last && (int)fd <= ip_highest() && fd <= INT_MAX; fd++)
+        if (ip_is_ours((int)fd)) {
+            if (fd > first) failed |= real.close_range(first, fd - 1, flags);
+            first = fd + 1;
+        }
+    return first <= last ? real.close_range(first, last, flags) | failed : failed;
 }
 
 void closefrom(int first) {
-    if (ip_active) forget_from(first < 0 ? 0 : (unsigned)first, UINT_MAX);
-    real.closefrom(first);
+    if (ip_active) close_range(first < 0 ? 0 : (unsigned)first, UINT_MAX, 0);
+    else real.closefrom(first);
 }
 
 int shutdown(int fd, int how) {

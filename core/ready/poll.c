@@ -100,7 +100,7 @@ static void note(struct fs_poller *p, int *what, int value) {
 static int arm_all(struct polling *w) {
     int there = 0;
     note(w->p, &w->p->sleepers, 1);
-    w->cap = w->p->set ? -1 : FS_UNTOLD;
+    w->cap = w->p->set ? -1 : FS_UNREPORTED;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
         int late = FS_ON_TIME, untold = 0;
@@ -113,7 +113,7 @@ static int arm_all(struct polling *w) {
         else untold = 1;
         fs_unlock_poller(w->p);
         there |= fs_level_arm(&l, &late);
-        if (untold || fs_is_shared(c)) w->cap = FS_UNTOLD;
+        if (untold || fs_is_shared(c)) w->cap = FS_UNREPORTED;
         else if (late && w->cap < 0) w->cap = FS_LATE_LOOK;
     }
     fs_lock_poller(w->p);

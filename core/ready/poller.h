@@ -25,7 +25,7 @@ enum {
 #define FS_KERNEL_INTERVAL ((int64_t)50000) /* and nanoseconds for which there may be such ones; */
 #define FS_SLICE ((int64_t)20000)           /* that a thread polls without asking the kernel; */
 #define FS_UNCERTAIN ((int64_t)1000000)     /* of a sleep beside something that a look does not find yet, */
-#define FS_UNTOLD ((int64_t)20000000)       /* beside a member that no event set tells of, */
+#define FS_UNREPORTED ((int64_t)20000000)       /* beside a member that no event set tells of, */
 #define FS_LATE_LOOK ((int64_t)500000000)   /* or one the death of whose peer may be no event */
 
 enum fs_slot_kind { FS_NO_SLOT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what tells of the ring: the poller's set, or the common one */

@@ -119,7 +119,7 @@ static int sleep_in_kernel(struct wait *w) {
             cap = FS_UNCERTAIN;
         }
     }
-    if (cap < 0 && p->untold + p->shared) cap = FS_UNTOLD;
+    if (cap < 0 && p->untold + p->shared) cap = FS_UNREPORTED;
     if (cap < 0 && p->late) cap = FS_LATE_LOOK;
     if (cap >= 0 && (rest < 0 || rest > cap)) rest = cap;
     int64_t slept = w->now;

@@ -47,7 +47,7 @@ int64_t fs_conn_reset(struct fs_connection *c) {
 /* ---- the way out ----------------------------------------------------------------------------------------------- */
 
 /* The descriptors become `near`. 0: one of them could not, and the connection has been reset. */
-static int change_over(struct fs_connection *c, int near, struct fs_shared_side *side, const struct fs_fd_list *of) {
+static int change_over(struct fs_connection *c, int near, struct fs_shared_side *side, const struct fs_fallback_hooks *of) {
     int *numbers = NULL, room = 0, changed = 0;
     while (!changed) {
         int count = of->list(of->whose, numbers, room);
@@ -70,7 +70,7 @@ static int change_over(struct fs_connection *c, int near, struct fs_shared_side 
 
 /* Puts a bridge under the connection's descriptors. Its process, or -errno if there are no resources for one; -ECONNRESET if it could not
  * be put there. */
-static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fd_list *of) {
+static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fallback_hooks *of) {
     int near = -1;
     struct fs_shared_side *side = fs_side_new();
     if (!side) return -ENOMEM;
@@ -83,7 +83,14 @@ static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fa
     return process;
 }
 
-int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struct fs_fd_list *numbers, int64_t *bridge) {
+/* How the leaving ends of a connection that a loop's transport drives. */
+static enum fs_fallback_result keep_parcel(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fallback_hooks *asks) {
+    if (!asks->keep || fs_fallback_collect(c, fallback, unread_data) != FS_FELL_BACK || !asks->keep(asks->whose, unread_data)) return FS_FALLBACK_FAILED;
+    fs_fallback_done(c, fallback);
+    return FS_FELL_BACK;
+}
+
+int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struct fs_fallback_hooks *asks, int64_t *bridge) {
     struct fs_unread_data unread_data = FS_NO_UNREAD_DATA;
     *bridge = 0;
     if (!fs_is_attached(c)) fs_path_decide_tcp(path, c, FS_REASON_DETACHED);
@@ -95,8 +102,12 @@ int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struc
     fs_host_lock(given);
     if (!fallback) return -EINTR;
     int done = FS_NOW_IN_KERNEL;
-    if (outcome == FS_NEEDS_BRIDGE) {
-        int64_t process = start_bridge(c, fallback, &unread_data, numbers);
+    if (outcome == FS_NEEDS_BRIDGE && fs_is_loop_driven(c)) {
+        /* A bridge would take the descriptor away under the loop, which has it registered. What is unread goes to the transport instead. */
+        if (unread_data.size == 0) done = FS_CANNOT_FALL_BACK;
+        else outcome = keep_parcel(c, fallback, &unread_data, asks);
+    } else if (outcome == FS_NEEDS_BRIDGE) {
+        int64_t process = start_bridge(c, fallback, &unread_data, asks);
         if (process > 0) {
             *bridge = process;
             if (path->region_ref) fs_region_stop_requests(path->region_ref);
@@ -107,6 +118,7 @@ int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struc
         }
     }
     if (outcome == FS_FALLBACK_FAILED) {
+        if (!c->ring.violation) fs_note_fault(c, "the connection could not go back to kernel TCP whole");
         fs_conn_reset(c);
         done = FS_FELL_BACK_BROKEN;
     }

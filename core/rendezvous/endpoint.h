@@ -4,6 +4,7 @@
 #ifndef FASTSOCK_ENDPOINT_H
 #define FASTSOCK_ENDPOINT_H
 
+#include "conn/fallback.h"
 #include "rendezvous/connector.h"
 
 /* The program closes the connection's last number `fd`. Like the kernel, which keeps a connection open while somebody is in a call on it,
@@ -21,9 +22,12 @@ void fs_conn_release(struct fs_path *path, struct fs_connection *c);
 /* Ends a connection whose peer broke the protocol, with a RST. What the program gets: -ECONNRESET. */
 int64_t fs_conn_reset(struct fs_connection *c);
 
-/* The numbers of a connection in this process. `list` writes at most `room` of them and returns how many there are. */
-struct fs_fd_list {
+/* What a way out asks of the front end. `list` writes at most `room` of the connection's numbers in this process and returns how many there
+ * are. `keep` is for a connection that a loop's transport drives: the transport keeps the parcel, whose memfd it reads, in front of all that
+ * comes. It returns 0 where it cannot; NULL: no transport drives connections here. */
+struct fs_fallback_hooks {
     int (*list)(void *whose, int *numbers, int room);
+    int (*keep)(void *whose, const struct fs_unread_data *unread_data);
     void *whose;
 };
 
@@ -33,6 +37,6 @@ enum fs_left { FS_CANNOT_FALL_BACK = 0, FS_NOW_IN_KERNEL = 1, FS_FELL_BACK_BROKE
  * cannot help, the near end of a bridge takes the place of the kernel connection, `*bridge` is its process then, else 0.
  * FS_NOW_IN_KERNEL also of one that was never on the ring; FS_FELL_BACK_BROKEN: it could not leave whole, and was reset; FS_CANNOT_FALL_BACK: there are no
  * resources for it, and it stays. -EINTR: a turn is somebody else's; the caller looks for signals, and calls again. */
-int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struct fs_fd_list *numbers, int64_t *bridge);
+int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struct fs_fallback_hooks *asks, int64_t *bridge);
 
 #endif

@@ -64,10 +64,10 @@ static int binds(const unsigned char address[16]) {
     memcpy(&six.sin6_addr, address, 16);
     int probe = fs_system.socket(mapped ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (probe < 0) return 0;
-    int bound = mapped ? fs_system.bind(probe, (struct sockaddr *)&four, sizeof four)
-                       : fs_system.bind(probe, (struct sockaddr *)&six, sizeof six);
+    struct sockaddr *name = mapped ? (struct sockaddr *)&four : (struct sockaddr *)&six;
+    int bound = fs_system.bind(probe, name, mapped ? sizeof four : sizeof six) == 0;
     fs_system.close(probe);
-    return bound == 0;
+    return bound;
 }
 
 int fs_is_local_address(const unsigned char address[16]) {

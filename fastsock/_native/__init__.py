@@ -24,7 +24,6 @@ MODULES = {
     "os_calls",
     "endpoint",
     "gil",
-    "fallback",
     "completion_queue",
     "connection_info",
     "session_stats",

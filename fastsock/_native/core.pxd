@@ -241,20 +241,6 @@ cdef extern from "conn/kernel_io.h":
 
 
 cdef extern from "conn/fallback.h" nogil:
-    enum: FS_FELL_BACK, FS_NEEDS_BRIDGE, FS_FALLBACK_FAILED
-
     struct fs_unread_data:
         int fd
         uint64_t size
-
-    bint fs_fallback_is_running(fs_connection *)
-    fs_fallback_lock *fs_fallback_begin(fs_connection *)
-    void fs_fallback_end(fs_connection *, fs_fallback_lock *, bint whole)
-    int fs_fallback(fs_connection *, fs_fallback_lock *, fs_unread_data *)
-    int fs_fallback_collect(fs_connection *, fs_fallback_lock *, fs_unread_data *)
-    void fs_fallback_done(fs_connection *, fs_fallback_lock *)
-
-
-cdef extern from "conn/bridge.h" nogil:
-    int64_t fs_start_bridge(fs_connection *, fs_fallback_lock *, fs_unread_data *, int *near)
-    int fs_swap_to_bridge(fs_connection *, int near, fs_shared_side *side, const int *numbers, int count)

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
-from fastsock._native.core cimport fs_connection, fs_flow_options
+from fastsock._native.core cimport fs_connection, fs_flow_options, fs_unread_data
 from fastsock._native.core_ring cimport fs_counters, fs_word32
 
 
@@ -134,3 +134,12 @@ cdef extern from "rendezvous/endpoint.h" nogil:
     void fs_conn_finish(fs_path *, fs_connection *, fs_counters *)
     void fs_conn_release(fs_path *, fs_connection *)
     int64_t fs_conn_reset(fs_connection *)
+
+    struct fs_fallback_hooks:
+        int (*list)(void *whose, int *numbers, int room) noexcept
+        int (*keep)(void *whose, const fs_unread_data *unread_data) noexcept
+        void *whose
+
+    enum: FS_CANNOT_FALL_BACK
+
+    int fs_path_fall_back(fs_path *, fs_connection *, const fs_fallback_hooks *, int64_t *bridge)

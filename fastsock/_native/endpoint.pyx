@@ -12,7 +12,6 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from fastsock._native.core_control cimport fs_request_doorbell_byte
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
-from fastsock._native.fallback cimport keep_unread, start_bridge
 from fastsock._native.core_rendezvous cimport *
 from fastsock._native.connection_info cimport ConnectionInfo
 from fastsock._native.session_stats cimport SessionStats
@@ -341,65 +340,44 @@ cdef int let_loose(Endpoint self) except -1:
 # ---- the way out (core/conn/fallback.h) -------------------------------------------------------------------
 
 
+cdef int list_numbers(void *whose, int *numbers, int room) noexcept:
+    # (A new object may run the garbage collector, and so anything: none is made behind this one.)
+    cdef tuple present = tuple((<Endpoint>whose).descriptors)
+    cdef int at
+    for at in range(min(<int>len(present), room)):
+        numbers[at] = present[at]
+    return <int>len(present)
+
+
+cdef int keep_unread(void *whose, const fs_unread_data *unread_data) noexcept:
+    """Gives the loop's transport what the peer cannot put into our kernel queue again."""
+    self = <Endpoint>whose
+    try:
+        self.queue.keep_late(fs_slot_of(&self.c), _os.pread(unread_data.fd, <size_t>unread_data.size, 0))
+    except BaseException:  # what was taken is lost: nobody is given what follows for the whole stream
+        return 0
+    return 1
+
+
 cdef bint leave_ring(Endpoint self) except -1:
     """Endpoint.leave of a connection that has a region."""
-    cdef fs_unread_data unread_data
-    cdef int outcome = FS_FALLBACK_FAILED
-    cdef int64_t process
-    cdef uint64_t before
+    cdef fs_fallback_hooks asks
+    cdef int left = -EINTR
+    cdef int64_t bridge = 0
+    cdef uint64_t before = self.c.inode
     cdef fs_call call
-    cdef fs_fallback_lock *fallback = NULL
-    memset(&unread_data, 0, sizeof(unread_data))
-    unread_data.fd = -1
+    asks.list, asks.keep, asks.whose = list_numbers, keep_unread, <void *>self
     if not fs_call_enter(&self.c, &call):
         return True
     try:
-        while fallback == NULL:
-            if fs_fallback_is_running(&self.c):
-                return False  # a signal handler, within a call that does
-            with nogil:
-                fallback = fs_fallback_begin(&self.c)
-            look_for_signals(-EINTR if fallback == NULL else 0)
+        while left == -EINTR:
+            left = fs_path_fall_back(&self.path, &self.c, &asks, &bridge)
+            look_for_signals(left)
+        if bridge:
+            if by_inode.get(before) is self:
+                del by_inode[before]
+            by_inode[self.c.inode] = self
+            self.bridge_process = <int>bridge
     finally:
-        if fallback == NULL:
-            self.end(&call)
-    try:
-        with nogil:
-            outcome = fs_fallback(&self.c, fallback, &unread_data)
-        if outcome == FS_NEEDS_BRIDGE and fs_is_loop_driven(&self.c):
-            # A bridge would take the descriptor away under the loop, which has it registered. Its transport can do
-            # without: what is unread goes to it, and not through the kernel.
-            if unread_data.size == 0:
-                return False
-            outcome = keep_unread(&self.c, fallback, &unread_data, self.queue)
-        elif outcome == FS_NEEDS_BRIDGE:
-            before = self.c.inode
-            process = start_bridge(&self.c, fallback, &unread_data, self.descriptors)
-            if process > 0:
-                if by_inode.get(before) is self:
-                    del by_inode[before]
-                by_inode[self.c.inode] = self
-                self.bridge_process = <int>process
-                unread_data.size = 0  # it is the bridge's by now
-                fs_region_stop_requests(self.path.region_ref)
-            elif unread_data.size == 0 and process != -ECONNRESET:
-                return False
-            else:
-                outcome = FS_FALLBACK_FAILED  # without the parcel the stream would have a hole
-        if outcome == FS_FALLBACK_FAILED:
-            if self.c.ring.violation == NULL:
-                fs_note_fault(&self.c, b"the connection could not leave the ring whole")
-            self.reset()
-    except BaseException:
-        if unread_data.size:
-            outcome = FS_FALLBACK_FAILED  # what was taken is lost: nobody is given what follows for the whole stream
-            fs_note_fault(&self.c, b"what lay unread was lost on the way to the kernel")
-            self.reset()
-        raise
-    finally:
-        with nogil:
-            fs_fallback_end(&self.c, fallback, outcome != FS_FALLBACK_FAILED)
-        if unread_data.fd >= 0:
-            sys_close(unread_data.fd)
         self.end(&call)
-    return True
+    return left != FS_CANNOT_FALL_BACK

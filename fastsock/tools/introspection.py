@@ -43,8 +43,8 @@ SEEN = struct.Struct(SEEN_SHAPE)
 PROCESS, ROLL, RING = LOOKS
 SEEN_PROCESS = struct.Struct(PROCESS_SHAPE)
 SEEN_END = struct.Struct(END_SHAPE)
-SENDS, RECEIVES, EXPOSED, DRIVEN, ASLEEP, WAITS, LEFT = FLAGS
-MARKS = {EXPOSED: "polled", DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", LEFT: "left"}
+SENDS, RECEIVES, EXPOSED, LOOP_DRIVEN, ASLEEP, WAITS, FELL_BACK = FLAGS
+MARKS = {EXPOSED: "polled", LOOP_DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", FELL_BACK: "left"}
 PATIENCE = 0.5
 """Seconds in which the processes have to answer, all together."""
 SO_PASSRIGHTS = 83

@@ -92,7 +92,7 @@ class Program(Process):
     def __init__(
         self, source: str, *arguments: object, pass_fds: Sequence[int] = (), prelude: str = PRELUDE, **variables: str
     ) -> None:
-        path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+        path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
         environment = {**os.environ, "PYTHONPATH": path, "FASTSOCK_MOVE_AFTER": "0", **variables}
         words = [sys.executable, "-c", prelude + textwrap.dedent(source), *arguments]
         super().__init__(words, pass_fds=pass_fds, env=environment)

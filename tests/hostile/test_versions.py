@@ -309,7 +309,7 @@ def test_ss_shows_a_process_of_another_version(newer: Callable[[], list[introspe
 
 def test_doctor_tells_of_it(newer: Callable[[], list[introspection.Process]], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = newer()
-    monkeypatch.setattr(checks.looking, "look", lambda: seen)
+    monkeypatch.setattr(checks.introspection, "look", lambda: seen)
     [_, finding] = checks.running()
     assert finding.level == checks.WARN
     assert str(os.getpid()) in finding.says

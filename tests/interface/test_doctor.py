@@ -103,7 +103,7 @@ def refused(*_: object, **__: object) -> int:
     raise PermissionError(1, "Operation not permitted")
 
 
-NO_PROC = {"STATUS": Path("/nowhere"), "os.readlink": refused, "looking.look": refused}
+NO_PROC = {"STATUS": Path("/nowhere"), "os.readlink": refused, "introspection.look": refused}
 HOSTS = {  # what is different there, who looks, how bad it is, and what he advises in the end
     "kernel 4.18": ({"platform.release": lambda: "4.18.0-1"}, checks.kernel, [checks.BAD], ""),
     "kernel 5.4": ({"platform.release": lambda: "5.4.0"}, checks.kernel, [checks.NOTE], ""),
@@ -242,7 +242,7 @@ def test_a_program_is_watched_to_its_end_where_nobody_can_be_asked(tmp_path, mon
         asked.touch()
         raise FileNotFoundError(2, "No such file or directory: no /proc")
 
-    monkeypatch.setattr(doctor.looking, "look", look)
+    monkeypatch.setattr(doctor.introspection, "look", look)
     waits = "import os, sys, time\nends = time.monotonic() + 30\n"
     waits += "while not os.path.exists(sys.argv[1]) and time.monotonic() < ends: time.sleep(0.05)\n"
     waits += "raise SystemExit(5 if os.path.exists(sys.argv[1]) else 6)"

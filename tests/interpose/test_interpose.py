@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.processes import ROOT, ended, environment
@@ -17,16 +18,17 @@ from fastsock import config, launch, path_policy
 from fastsock._native import registry
 
 INTERPOSE = ROOT / "interpose"
-SOURCE = ROOT / "tests" / "interpose" / "conformance.c"
-CASES = re.findall(r'\{"(\w+)", \w+\}', SOURCE.read_text().partition("} CASES[]")[2])
+SOURCES = sorted((ROOT / "tests" / "interpose").glob("*.c"))
+LISTED = (ROOT / "tests/interpose/conformance.c").read_text().partition("} CASES[]")[2]
+CASES = re.findall(r'\{"(\w+)", \w+\}', LISTED)
 COMPILER = os.environ.get("CC", "cc")
 RUN = (sys.executable, "-m", "fastsock", "run")
 
 
 def built(folder: Path, *flags: str) -> Path:
     program = folder / "conformance"
-    words = [COMPILER, "-O1", "-Wall", "-Wno-stringop-overread", *flags, str(SOURCE), "-pthread", "-o", str(program)]
-    subprocess.run(words, check=True, timeout=110)
+    words = [COMPILER, "-O1", "-Wall", "-Wno-stringop-overread", *flags, *map(str, SOURCES), "-pthread"]
+    subprocess.run([*words, "-o", str(program)], check=True, timeout=110)
     return program
 
 
@@ -36,7 +38,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("interpose"), "-D_FORTIFY_SOURCE=2")
 
 
-def under_library(words: list[object], stats: Path, **variables: str) -> tuple[str, dict[str, object]]:
+def under_library(words: list[object], stats: Path, **variables: str) -> tuple[str, dict[str, Any]]:
     """What a program prints under the library, and its statistics."""
     done = ended([*RUN, "--stats", stats, *words], **variables)
     assert done.stderr == ""
@@ -47,9 +49,12 @@ def under_library(words: list[object], stats: Path, **variables: str) -> tuple[s
 def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path: Path) -> None:
     expected = ended([program, case]).stdout
     assert len(expected.splitlines()) > 4
-    got, stats = under_library([program, case], tmp_path / "stats.json")
-    assert got == expected
-    assert stats["connections_ring"] == 2
+    for rounds in (60, 500, 4000):  # on a busy machine it takes longer until both ends have moved
+        got, stats = under_library([program, case], tmp_path / "stats.json", CONFORMANCE_ROUNDS=str(rounds))
+        assert got == expected
+        if stats["connections_ring"] >= (4 if case in ("greedy", "inherits") else 2):
+            return
+    pytest.fail(f"it stays on kernel TCP: {stats}")
 
 
 @pytest.mark.parametrize("case", ["data", "polls", "epolls", "ends"])

@@ -33,7 +33,7 @@ static void tell(int s, int64_t error) {
     shared->told++;
     if (error == -EINTR || error == -ENOMEM || error == -ENOBUFS) return;
     failed[s] = 1;
-    if (error == FS_VIOLATED) dissolve_end(&ends[s]);
+    if (error == FS_VIOLATED) fs_conn_reset(&ends[s].c);
     close_end(&ends[s], 1);
 }
 

@@ -163,33 +163,28 @@ static inline void expose_end(struct end *e) {
     end_call(e, &call);
 }
 
-static void dissolve_end(struct end *e) {
-    fs_note_broken(&e->c);
-    fs_reset_connection(fs_fd(&e->c));
-    fs_wake_local(&e->c);
+static int list_number(void *whose, int *numbers, int room) {
+    if (room) numbers[0] = fs_fd(&((struct end *)whose)->c);
+    return 1;
 }
 
-/* A bridge takes the place of the connection's descriptor. With the lock. FS_FELL_BACK; FS_NEEDS_BRIDGE: there is none; or
- * FS_FALLBACK_FAILED. */
-static enum fs_fallback_result bridge_end(struct end *e, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data) {
-    int near, number = fs_fd(&e->c);
-    struct fs_shared_side *side = fs_side_new();
-    if (!side) return FS_NEEDS_BRIDGE;
-    if (fs_start_bridge(&e->c, fallback, unread_data, &near) < 0) {
-        fs_slab_free(side, sizeof *side);
-        return FS_NEEDS_BRIDGE;
+/* The way out, by a bridge where the peer cannot help. As leave_end; inside. */
+static enum fs_fallback_result leave_by_bridge(struct end *e) {
+    struct fs_path path = {0};
+    struct fs_fallback_hooks asks = {list_number, NULL, e};
+    int64_t bridge;
+    int left = -EINTR;
+    while (left == -EINTR) {
+        enter(e);
+        left = fs_path_fall_back(&path, &e->c, &asks, &bridge);
+        if (bridge) {
+            fs_requests_stop(&e->c);
+            e->asked = 0;
+            e->bridged = 1;
+        }
+        leave();
     }
-    int changed;
-    while (!(changed = fs_swap_to_bridge(&e->c, near, side, &number, 1))) fs_wait_for_side(&e->c);
-    close(near);
-    if (changed < 0) {
-        fs_slab_free(side, sizeof *side);
-        return FS_FALLBACK_FAILED;
-    }
-    fs_requests_stop(&e->c);
-    e->asked = 0;
-    e->bridged = 1;
-    return FS_FELL_BACK;
+    return left == FS_NOW_IN_KERNEL ? FS_FELL_BACK : left == FS_CANNOT_FALL_BACK ? FS_NEEDS_BRIDGE : FS_FALLBACK_FAILED;
 }
 
 /* Takes the connection back to the kernel, if that can be done. `may_bridge`: by a process, where the peer cannot help.
@@ -199,17 +194,15 @@ static inline enum fs_fallback_result leave_end(struct end *e, int may_bridge) {
     struct fs_call call;
     enum fs_fallback_result outcome = FS_FELL_BACK;
     if (!begin_call(e, &call)) return outcome;
-    if (fs_is_attached(&e->c) && !fs_is_broken(&e->c) && !fs_has_fallen_back(&e->c)) {
+    int on_ring = fs_is_attached(&e->c) && !fs_is_broken(&e->c) && !fs_has_fallen_back(&e->c);
+    if (on_ring && may_bridge) {
+        outcome = leave_by_bridge(e);
+    } else if (on_ring) {
         struct fs_fallback_lock *fallback;
         while (!(fallback = fs_fallback_begin(&e->c))) {}
         outcome = fs_fallback(&e->c, fallback, &unread_data);
-        if (outcome == FS_NEEDS_BRIDGE) {
-            enter(e);
-            if (may_bridge) outcome = bridge_end(e, fallback, &unread_data);
-            if (outcome == FS_NEEDS_BRIDGE && unread_data.size) outcome = FS_FALLBACK_FAILED; /* without the parcel the stream would have a hole */
-            leave();
-        }
-        if (outcome == FS_FALLBACK_FAILED) dissolve_end(e);
+        if (outcome == FS_NEEDS_BRIDGE && unread_data.size) outcome = FS_FALLBACK_FAILED; /* without the parcel the stream would have a hole */
+        if (outcome == FS_FALLBACK_FAILED) fs_conn_reset(&e->c);
         fs_fallback_end(&e->c, fallback, outcome != FS_FALLBACK_FAILED);
         if (unread_data.fd >= 0) close(unread_data.fd);
     }
@@ -238,21 +231,13 @@ static void close_end(struct end *e, int overflows) {
         leave_life();
         return;
     }
-    int fd = fs_fd(&e->c), alone = fs_note_ended_alone(&e->c);
-    int spare = overflows && !alone ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (spare >= 0) {
-        if (!fs_host.keeps_apart) enter(e); /* the news */
-        fs_set_fd(&e->c, spare);
-        if (!fs_host.keeps_apart) leave();
-        if (!fs_note_closing(&e->c)) close(spare); /* (nobody else ends it here) */
-        close(fd);
-        after_call(e, &call); /* this one may be the last */
-    } else if (alone || fs_note_ended(&e->c)) {
-        conclude(e, &call);
-        close(fd);
-    } else {
-        after_call(e, &call);
-    }
+    int fd = fs_fd(&e->c);
+    if (!fs_host.keeps_apart) enter(e); /* the news */
+    int ended = overflows ? fs_close_last_fd(&e->c, fd) : fs_note_ended(&e->c);
+    if (!fs_host.keeps_apart) leave();
+    if (ended) conclude(e, &call); /* (it says its goodbye first) */
+    close(fd);
+    if (!ended) after_call(e, &call); /* this one may be the last */
     leave_life();
 }
 

@@ -11,6 +11,7 @@
 
 #include "control/region_memory.h"
 #include "rendezvous/peer_lookup.h"
+#include "rendezvous/policy.h"
 #include "rendezvous/connector.h"
 
 enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 2 /* of a run, one after the other */, VARIANTS = 2 };
@@ -142,6 +143,9 @@ static void run_capped(void) {
     for (int i = 0; i < 2; i++)
         if (!failed[i]) fs_region_discard(kits[i]);
     if (fs_memory_used()) violate("%zu bytes are counted as mapped", fs_memory_used());
+    const unsigned char here[16] = {[10] = 0xff, [11] = 0xff, 127, 1, 2, 3}, elsewhere[16] = {[10] = 0xff, [11] = 0xff, 192, 0, 2, 1};
+    if (!fs_is_local_address(here)) violate("a loopback address is another host's");
+    if (fs_is_local_address(elsewhere)) violate("another host's address is here");
     put_terms();
     leave();
     armed = 0;

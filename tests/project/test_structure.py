@@ -38,7 +38,7 @@ LAYERS = (
     {"config", "observability", "statistics"},
     {"_native.core_ring"},
     {"_native.core"},
-    {"_native.core_control", "_native.gil", "_native.fallback", "_native.core_rendezvous"},
+    {"_native.core_control", "_native.gil", "_native.core_rendezvous"},
     {"_native.connection_info", "_native.session_stats"},
     {"_native.endpoint"},
     {"_native.completion_queue", "_native.registry"},

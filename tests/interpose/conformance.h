@@ -1,0 +1,67 @@
+/* What the C library's calls do on a TCP connection: what the files of the cases share. A case has the two ends of a connection of this
+ * process, which was used for a while, so that it has moved where it can. It prints what it gets. */
+#ifndef CONFORMANCE_H
+#define CONFORMANCE_H
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define SAY(call) say(#call, (long)(call))
+void say(const char *what, long got);
+void show(const char *data, long length);
+void nap(int milliseconds);
+
+void connect_by(int *a, int *b, int passes); /* `passes`: the listener's number comes by a message, as from another process */
+void connect_pair(int *a, int *b);
+void use(int a, int b);             /* until both ends have had the time to move */
+void arrive(int fd, int bytes);     /* what arrives takes its time on kernel TCP */
+int pass_on(int fd);                /* the number as another process would get it, by a message; `fd` is closed */
+
+void data(int a, int b);
+void whole(int a, int b);
+void messages(int a, int b);
+void files(int a, int b);
+void urgent(int a, int b);
+void options(int a, int b);
+void fills(int a, int b);
+void copies(int a, int b);
+void greedy(int a, int b);
+void ends(int a, int b);
+void resets(int a, int b);
+void polls(int a, int b);
+void epolls(int a, int b);
+void signals(int a, int b);
+void threads(int a, int b);
+void closed(int a, int b);
+void streams(int a, int b);
+void orphan(int a, int b);
+void passed(int a, int b);
+void inherits(int a, int b);
+void spliced(int a, int b);
+void forks(int a, int b);
+void programs(int a, int b);
+
+#endif

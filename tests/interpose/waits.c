@@ -1,0 +1,194 @@
+/* Cases of readiness, signals and threads. */
+#include "conformance.h"
+
+void polls(int a, int b) {
+    char into[64];
+    struct pollfd p[2] = {{a, POLLIN | POLLOUT, 0}, {b, POLLIN, 0}};
+    struct timespec soon = {0, 20000000};
+    struct timeval no = {0, 0};
+    fd_set r, w;
+    SAY(poll(p, 2, 0));
+    printf("    %d %d\n", p[0].revents, p[1].revents);
+    p[0].events = POLLIN;
+    SAY(ppoll(p, 2, &soon, NULL));
+    SAY(write(a, "abc", 3));
+    SAY(poll(p, 2, 2000));
+    printf("    %d %d\n", p[0].revents, p[1].revents);
+    FD_ZERO(&r);
+    FD_ZERO(&w);
+    FD_SET(a, &r);
+    FD_SET(b, &r);
+    FD_SET(a, &w);
+    SAY(select((a > b ? a : b) + 1, &r, &w, NULL, NULL));
+    printf("    %d %d %d\n", !!FD_ISSET(a, &r), !!FD_ISSET(b, &r), !!FD_ISSET(a, &w));
+    SAY(read(b, into, 64));
+    FD_ZERO(&r);
+    FD_SET(b, &r);
+    SAY(select(b + 1, &r, NULL, NULL, &no));
+    FD_SET(b, &r);
+    SAY(pselect(b + 1, &r, NULL, NULL, &soon, NULL));
+    SAY(shutdown(a, SHUT_WR));
+    p[1].events = POLLIN | POLLRDHUP;
+    SAY(poll(p + 1, 1, 2000));
+    SAY(p[1].revents);
+}
+
+static void waits(const char *what, int epoll, int milliseconds) {
+    struct epoll_event events[4];
+    int n = epoll_wait(epoll, events, 4, milliseconds);
+    printf("    %s = %d", what, n);
+    for (int i = 0; i < n; i++) printf(" %#x:%ld", events[i].events, (long)events[i].data.u64);
+    printf("\n");
+}
+
+void epolls(int a, int b) {
+    char into[64];
+    int epoll = epoll_create1(EPOLL_CLOEXEC), outer = epoll_create1(EPOLL_CLOEXEC), pipes[2];
+    struct epoll_event e = {EPOLLIN, {.u64 = 7}};
+    if (pipe2(pipes, O_CLOEXEC)) abort();
+    SAY(epoll_ctl(epoll, EPOLL_CTL_ADD, b, &e));
+    SAY(epoll_ctl(epoll, EPOLL_CTL_ADD, b, &e));
+    e.data.u64 = 8;
+    SAY(epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[0], &e));
+    waits("nothing", epoll, 10);
+    SAY(write(a, "ab", 2));
+    waits("level", epoll, 2000);
+    waits("level again", epoll, 0);
+    SAY(write(pipes[1], "p", 1));
+    struct pollfd p = {epoll, POLLIN, 0};
+    SAY(poll(&p, 1, 1000));
+    e.data.u64 = 9;
+    SAY(epoll_ctl(outer, EPOLL_CTL_ADD, epoll, &e));
+    waits("nested", outer, 1000);
+    SAY(read(pipes[0], into, 64));
+    SAY(read(b, into, 64));
+    waits("drained", epoll, 10);
+    e = (struct epoll_event){EPOLLIN | EPOLLET, {.u64 = 10}};
+    SAY(epoll_ctl(epoll, EPOLL_CTL_MOD, b, &e));
+    SAY(write(a, "edge", 4));
+    waits("edge", epoll, 2000);
+    waits("no edge", epoll, 10);
+    SAY(read(b, into, 64));
+    SAY(write(a, "edge", 4));
+    waits("next edge", epoll, 2000);
+    SAY(read(b, into, 64));
+    e = (struct epoll_event){EPOLLIN | EPOLLOUT | EPOLLONESHOT, {.u64 = 11}};
+    SAY(epoll_ctl(epoll, EPOLL_CTL_MOD, b, &e));
+    waits("once", epoll, 1000);
+    SAY(write(a, "more", 4));
+    waits("not again", epoll, 10);
+    SAY(epoll_ctl(epoll, EPOLL_CTL_MOD, b, &e));
+    arrive(b, 4);
+    waits("armed", epoll, 1000);
+    SAY(epoll_ctl(epoll, EPOLL_CTL_DEL, b, NULL));
+    SAY(epoll_ctl(epoll, EPOLL_CTL_DEL, b, NULL));
+    waits("gone", epoll, 0);
+    SAY(epoll_ctl(epoll, EPOLL_CTL_MOD, 999, &e));
+    close(epoll), close(outer), close(pipes[0]), close(pipes[1]);
+}
+
+/* ---- signals ------------------------------------------------------------------------------------------------------- */
+
+static int answer_to, handled;
+static void on_alarm(int number) {
+    (void)number;
+    handled++;
+    if (answer_to >= 0 && write(answer_to, "woken", 5) != 5) abort();
+}
+static void *ring(void *thread) {
+    nap(50);
+    pthread_kill((pthread_t)thread, SIGUSR1);
+    return NULL;
+}
+static void interrupted(int from, int restarts) {
+    char into[64] = "";
+    pthread_t thread;
+    struct sigaction how = {.sa_handler = on_alarm, .sa_flags = restarts ? SA_RESTART : 0}, before;
+    sigaction(SIGUSR1, &how, NULL);
+    sigaction(SIGUSR1, NULL, &before);
+    SAY(before.sa_handler == on_alarm);
+    SAY(before.sa_flags & SA_RESTART);
+    pthread_create(&thread, NULL, ring, (void *)pthread_self());
+    SAY(read(from, into, 64));
+    show(into, 5);
+    pthread_join(thread, NULL);
+}
+void signals(int a, int b) {
+    answer_to = a; /* the handler sends, on the other end of the connection that its thread waits for */
+    interrupted(b, 1);
+    answer_to = -1;
+    interrupted(b, 0);
+    pthread_t thread;
+    struct pollfd p = {b, POLLIN, 0};
+    signal(SIGUSR1, on_alarm);
+    pthread_create(&thread, NULL, ring, (void *)pthread_self());
+    SAY(poll(&p, 1, 5000));
+    pthread_join(thread, NULL);
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event e = {EPOLLIN, {.u64 = 7}}, got;
+    epoll_ctl(epoll, EPOLL_CTL_ADD, b, &e);
+    pthread_create(&thread, NULL, ring, (void *)pthread_self());
+    SAY(epoll_wait(epoll, &got, 1, 5000));
+    pthread_join(thread, NULL);
+    close(epoll);
+    SAY(handled);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------- */
+
+static void *echoes(void *fd) {
+    char piece[4096];
+    long got;
+    while ((got = read((int)(long)fd, piece, sizeof piece)) > 0)
+        if (write((int)(long)fd, piece, (size_t)got) != got) abort();
+    close((int)(long)fd);
+    return NULL;
+}
+static void *asks(void *number) {
+    unsigned seed = (unsigned)(long)number;
+    for (int round = 0; round < 4; round++) {
+        char out[9000], in[9000];
+        pthread_t other;
+        int a, b;
+        connect_pair(&a, &b);
+        pthread_create(&other, NULL, echoes, (void *)(long)b);
+        for (int i = 0; i < 80; i++) {
+            size_t length = 1 + (size_t)rand_r(&seed) % sizeof out;
+            for (size_t at = 0; at < length; at++) out[at] = (char)rand_r(&seed);
+            for (size_t at = 0; at < length;) at += (size_t)write(a, out + at, length - at);
+            if (recv(a, in, length, MSG_WAITALL) != (ssize_t)length || memcmp(in, out, length)) return "other bytes";
+        }
+        close(a);
+        pthread_join(other, NULL);
+    }
+    return NULL;
+}
+void threads(int a, int b) {
+    pthread_t all[6];
+    void *wrong;
+    for (long i = 0; i < 6; i++) pthread_create(&all[i], NULL, asks, (void *)i);
+    for (int i = 0; i < 6; i++) {
+        pthread_join(all[i], &wrong);
+        SAY(wrong == NULL);
+    }
+    SAY(write(a, "x", 1));
+    SAY(read(b, &wrong, 1));
+}
+
+static void *reads(void *fd) {
+    char into[64];
+    return (void *)read((int)(long)fd, into, sizeof into);
+}
+void closed(int a, int b) {
+    pthread_t thread;
+    void *got;
+    pthread_create(&thread, NULL, reads, (void *)(long)b);
+    nap(50);
+    SAY(close(b)); /* somebody is in a call on it, which goes on */
+    SAY(write(b, "x", 1));
+    SAY(write(a, "late", 4));
+    pthread_join(thread, &got);
+    SAY((long)got);
+    nap(20);
+    SAY(read(a, &got, 1));
+}
