@@ -1,7 +1,5 @@
-/* Requests of the peers: for a doorbell byte, to go back to the kernel, to send a parcel again.
- *
- * Responsible for: which connection is asked, and that it stays until it has answered. Never: the answer itself, which
- * is the connection's, nor one to a user whom this process does not trust. */
+/* Control requests of the peers: finds the connection that a request is for, and keeps it from ending until it has answered. The
+ * connection makes the answer. Users that are not trusted get none. */
 #include "control/control_requests.h"
 
 #include <limits.h>
@@ -14,9 +12,8 @@
 #include "conn/state.h"
 #include "conn/side_lock.h"
 
-enum { CROWD = 2,   /* datagrams at once, and so perhaps as many as the queue holds (a setting of the system: net.unix.max_dgram_qlen):
-                     * whatever they were, a request may have found no room */
-       FLOOD = 64 }; /* of them without an end: requests may find none meanwhile */
+enum { CROWD = 2,   /* datagrams at once that may have filled the queue (net.unix.max_dgram_qlen): a request may have found no room */
+       FLOOD = 64 }; /* datagrams without a pause: requests may find no room meanwhile */
 
 int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id[16]) {
     struct fs_control_state *t = &fs_control_state;
@@ -51,8 +48,8 @@ void fs_requests_announce(void *memory, int side) {
 void fs_requests_announce_holder(struct fs_connection *c) {
     uint64_t token = fs_request_token(), before = fs_load_relaxed(&c->ring.region->asks[c->ring.side]);
     if (!token || before == token) return;
-    /* Who was asked before is asked again should this process be killed. Rather the one of long ago, if it is there yet:
-     * this may be one of many children. */
+    /* The holder announced before is asked again if this process is killed. An older one that still listens is better: this may be one
+     * of many children. */
     fs_word64 *other = &c->ring.region->asks_else[c->ring.side];
     uint64_t kept = fs_load_relaxed(other);
     /* SYNC: token - pairs with fs_send_control_to_side. */
@@ -62,7 +59,7 @@ void fs_requests_announce_holder(struct fs_connection *c) {
     fs_requests_announce(c->ring.region, c->ring.side);
 }
 
-/* Under the table lock. */
+/* Needs the table lock. */
 static int is_being_asked(const struct fs_connection *c) {
     for (struct fs_request_handler *a = fs_control_state.answering; a; a = a->next)
         if (a->connection == c) return 1;
@@ -89,7 +86,7 @@ void fs_requests_stop(struct fs_connection *c) {
     }
 }
 
-/* The connection does not end before forget_asked. Under the table lock. */
+/* Keeps the connection from ending before forget_asked. Needs the table lock. */
 static struct fs_connection *hold_asked(struct fs_request_handler *answerer, struct fs_connection *c) {
     answerer->connection = c;
     answerer->next = fs_control_state.answering;
@@ -97,13 +94,13 @@ static struct fs_connection *hold_asked(struct fs_request_handler *answerer, str
     return c;
 }
 
-/* The connection that a request is for, held. NULL: there is none. */
+/* Returns the connection that a request is for, held, or NULL. */
 static struct fs_connection *find_asked(struct fs_request_handler *answerer, const unsigned char request[FS_CONTROL_KEY_SIZE]) {
     struct fs_connection *found = NULL;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !found; i++) {
         struct fs_request_target *asked = &fs_control_state.on_ring[i];
-        /* (One that has not attached yet has nothing to answer with, and told nobody where to ask.) */
+        /* (One that has not attached yet has nothing to answer with, and its region names no token.) */
         if (memcmp(asked->id, request, FS_CONTROL_KEY_SIZE) == 0 && fs_is_attached(asked->connection))
             found = hold_asked(answerer, asked->connection);
     }
@@ -119,7 +116,7 @@ static void forget_asked(struct fs_request_handler *answerer) {
     fs_control_unlock();
 }
 
-/* Whether a sender's descriptors may become ours: one who is believed, or the peer of a connection, which knows its id. */
+/* Returns true if a sender's descriptors may be received: from a trusted user, or from the peer of a connection, which knows its id. */
 static int may_bring(const struct fs_control_peek *seen) {
     int known = 0;
     if (!seen->named) return 0;
@@ -132,7 +129,7 @@ static int may_bring(const struct fs_control_peek *seen) {
     return known;
 }
 
-/* Without the table lock. Whether it is done: else it is due. */
+/* Call without the table lock. Returns true if answered; else the answer is due. */
 static int answer_asked(struct fs_connection *c, int patience) {
     if (fs_handle_request(c, patience)) return 1;
     fs_control_lock();
@@ -142,8 +139,8 @@ static int answer_asked(struct fs_connection *c, int patience) {
     return 0;
 }
 
-/* The next connection on the ring that `takes` says, held; NULL: there is none. `left`: how many are to be looked at yet, at first no
- * fewer than there are. (From the last one on: who leaves the table meanwhile gives its place to the last one, which has been looked at.) */
+/* Returns the next connection on the ring that `takes` accepts, held, or NULL. `left`: entries still to examine, at first no fewer than
+ * there are. (From the last one on: when an entry is removed, the last one, already examined, takes its index.) */
 static struct fs_connection *hold_next(struct fs_request_handler *answerer, int *left, int (*takes)(struct fs_request_target *)) {
     struct fs_connection *c = NULL;
     fs_control_lock();
@@ -165,7 +162,8 @@ static int may_be_due(struct fs_request_target *asked) {
     return is_due(asked) | fs_peer_may_have_asked(asked->connection);
 }
 
-/* Answers without having been asked: `all`, whoever may have found no room to ask; else what is due. Whether something is due then. */
+/* Answers without a request: for all connections whose peer may have found no room for one, if `all`; else those due. Returns true if an
+ * answer is still due. */
 static int answer_unasked(int all) {
     struct fs_request_handler answerer;
     struct fs_connection *c;
@@ -177,8 +175,8 @@ static int answer_unasked(int all) {
     return due;
 }
 
-/* Not under the table lock: an answer may be as long as a parcel, and takes the connection's own lock. `answering`
- * keeps the connection from ending meanwhile. */
+/* Runs without the table lock: an answer may be as long as the unread data, and takes the connection's own lock. `answering` keeps the
+ * connection from ending meanwhile. */
 int fs_handle_requests(int ask_fd) {
     struct fs_request_handler answerer;
     struct fs_control_peek seen;
@@ -188,7 +186,7 @@ int fs_handle_requests(int ask_fd) {
     int brought[2], taken = 0, left = 0, due = 0;
     uint32_t turn = fs_control_thread_generation();
     for (;;) {
-        if (turn != fs_control_thread_generation()) return 0; /* given up: the number may be the program's by now */
+        if (turn != fs_control_thread_generation()) return 0; /* given up: the program may use the number by now */
         if (!fs_peek_control(ask_fd, &seen)) break;
         left = seen.brings && !fs_reaper_has_room();
         if (!left && seen.brings && !may_bring(&seen)) {
@@ -213,12 +211,12 @@ int fs_handle_requests(int ask_fd) {
         for (int i = 0; i < 2; i++)
             if (brought[i] >= 0) fs_reap_fd(brought[i], fs_is_trusted(user));
     }
-    if (taken >= CROWD || left) due = answer_unasked(1); /* (what cannot be dropped keeps the queue full) */
+    if (taken >= CROWD || left) due = answer_unasked(1); /* (a datagram that cannot be dropped keeps the queue full) */
     return left | due;
 }
 
 int fs_handle_due_requests(int ask_fd) { return answer_unasked(0) | fs_handle_requests(ask_fd); }
 
 void fs_request_doorbell_byte(void *memory, int side, const unsigned char id[16]) {
-    fs_send_control_to_side(memory, id, 1 - side, -1); /* (if all of the other side are gone, so is the connection) */
+    fs_send_control_to_side(memory, id, 1 - side, -1); /* (if no process of the other side is left, the connection has ended) */
 }

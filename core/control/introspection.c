@@ -1,15 +1,12 @@
-/* What the connection thread tells to who looks at this process from outside.
- *
- * Responsible for: what each kind of look shows. Runs in the connection thread, without the front end's lock, and
- * without a lock that a byte of data waits for: the table lock is for connections that begin and end. Never: who may
- * look (control_requests.c). */
+/* Answers introspection queries. Runs in the connection thread, without the host lock and without a lock that a byte of data waits for:
+ * the table lock is for connections that begin and end. control_requests.c decides who may ask. */
 #include "control/introspection.h"
 
 #include "control/control_state.h"
 #include "conn/state.h"
 #include "process/conn_table.h"
 
-enum { LOOKED = 8192 }; /* entries of the roll, at most: one of free entries only must not keep the thread */
+enum { LOOKED = 8192 }; /* entries of the connection table examined at most: a table of free entries must not occupy the thread */
 
 struct fs_counters *fs_ended_counters;
 
@@ -21,11 +18,11 @@ static struct {
         struct fs_connection_info ends[FS_REPLY_CONNECTIONS];
         unsigned char room[FS_REPLY_ROOM];
     } records;
-} answer; /* the connection thread's alone */
+} answer; /* for the connection thread alone */
 
 _Static_assert(offsetof(__typeof__(answer), records) == sizeof(struct fs_query_reply), "no padding on the wire");
 
-/* Each of these fills the answer with one kind of record: bytes of them. */
+/* Each of these fills the answer with one kind of record and returns their size in bytes. */
 
 static size_t see_process(void) {
     struct fs_process_info *seen = &answer.records.process;
@@ -41,7 +38,7 @@ static size_t see_process(void) {
     return sizeof *seen;
 }
 
-/* Words of the roll from an entry on, as many as fit; free entries are left out. */
+/* Words of the connection table from `first` on, as many as fit, without free entries. */
 static size_t see_roll(uint32_t first) {
     uint64_t word;
     uint32_t place = first;
@@ -56,8 +53,8 @@ static size_t see_roll(uint32_t first) {
     return answer.head.count * sizeof(uint64_t);
 }
 
-/* Ends that have a region, from the n-th of the list on. One that ends meanwhile may move another to its place, which
- * is then told twice or not at all. */
+/* Ends with a region, from index `first` of the list on. If one ends meanwhile, another may move to its index, and is then reported
+ * twice or not at all. */
 static size_t see_ring(uint32_t first) {
     fs_control_lock();
     for (int64_t i = first; i < fs_control_state.on_ring_count; i++) {
@@ -66,7 +63,7 @@ static size_t see_ring(uint32_t first) {
             break;
         }
         struct fs_connection *c = fs_control_state.on_ring[i].connection;
-        /* A connection on the list has not ended, so its region is mapped and its side's memory is there. */
+        /* A listed connection has not ended, so its region is mapped and its side's memory exists. */
         if (fs_is_attached(c)) {
             uint32_t flags = fs_is_exposed(c) ? FS_INFO_EXPOSED : 0;
             if (fs_is_loop_driven(c)) flags |= FS_INFO_LOOP_DRIVEN;

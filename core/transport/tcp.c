@@ -51,8 +51,7 @@ int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
     return fs_tcp_progress(fd, state, sent, received, &acknowledged);
 }
 
-/* Returns true if `waiting` bytes are everything that has come after the `taken` ones, also if more came between the two looks: then
- * false. */
+/* Returns true if exactly `waiting` bytes have come after the `taken` ones (false if more came between the two looks). */
 static int is_all(int fd, uint64_t taken, uint64_t waiting) {
     uint64_t sent, received;
     char state;
