@@ -4,15 +4,15 @@
 
 #include <stdint.h>
 
-/* `let_go` releases the host lock (CPython's GIL) if this thread has it. `take_again` gets the value that `let_go` returned and waits
- * for the host lock, with no lock of the core held. A front end without such a lock leaves both NULL.
+/* `unlock` releases the host lock (CPython's GIL) if this thread has it. `lock` takes it again: it is called with the value that `unlock`
+ * returned, and waits with no lock of the core held. A front end without such a lock leaves both NULL.
  *
  * `keeps_apart`: two threads are never at once in functions that change the life of one connection (state.h), because both would need
  * the same lock or because there is one thread. Then that word is changed by a load and a store instead of a locked instruction, which
  * saves some 10 ns twice a call. 0 is always right. */
 struct fs_host {
-    void *(*let_go)(void);
-    void (*take_again)(void *);
+    void *(*unlock)(void);
+    void (*lock)(void *);
     int keeps_apart;
 };
 
@@ -21,9 +21,9 @@ extern struct fs_host fs_host;
 /* This process and its PID namespace (0: unknown). Set again in a forked child. */
 extern uint32_t fs_own_pid, fs_own_pid_ns;
 
-static inline void *fs_host_unlock(void) { return fs_host.let_go ? fs_host.let_go() : 0; }
+static inline void *fs_host_unlock(void) { return fs_host.unlock ? fs_host.unlock() : 0; }
 static inline void fs_host_lock(void *given) {
-    if (given) fs_host.take_again(given);
+    if (given) fs_host.lock(given);
 }
 
 #endif
