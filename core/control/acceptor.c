@@ -13,10 +13,10 @@
 #define HUGETLBFS_MAGIC 0x958458f6
 #endif
 
-enum { BRINGS = 2 }; /* descriptors with a fresh region: its memfd and the TCP socket */
+enum { DESCRIPTORS = 2 }; /* descriptors with a fresh region: its memfd and the TCP socket */
 
 /* An incoming peer's message. */
-struct brought {
+struct hello_message {
     struct fs_hello hello;
     int size; /* bytes received, or -errno */
     int descriptors[FS_CONTROL_FDS_MAX];
@@ -29,7 +29,7 @@ struct brought {
 };
 
 /* Receives a hello of any version. There is room for all descriptors that can come: the kernel would close the rest itself. */
-static void receive_hello(int fd, struct brought *it) {
+static void receive_hello(int fd, struct hello_message *it) {
     union {
         char space[CMSG_SPACE(FS_CONTROL_FDS_MAX * sizeof(int))];
         struct cmsghdr aligned;
@@ -61,12 +61,12 @@ static int has_huge_pages(int fd) {
 }
 
 /* Identifies the descriptors: compares the addresses of the TCP socket, and asks for the seals of the memfd. */
-static void examine(struct brought *it, const struct fs_tcp_identity *tcp) {
+static void examine(struct hello_message *it, const struct fs_tcp_identity *tcp) {
     it->proven = it->count > 0 && fs_is_other_end(tcp, it->descriptors[it->count - 1]);
-    it->sealed = it->count == BRINGS && fs_is_sealed(it->descriptors[0]);
+    it->sealed = it->count == DESCRIPTORS && fs_is_sealed(it->descriptors[0]);
 }
 
-static void drop_descriptors(const struct brought *it) {
+static void drop_descriptors(const struct hello_message *it) {
     for (int i = 0; i < it->count; i++) {
         if (i == 0 && it->sealed) fs_system.close(it->descriptors[i]); /* a memfd's close never blocks */
         else if (i == it->count - 1 && it->proven) fs_reap_tcp(it->descriptors[i], it->trusted);
@@ -82,7 +82,7 @@ static void refuse(struct fs_listing *m, int why) {
 }
 
 /* No descriptors for an incoming peer. The connection stays on kernel TCP, and both ends know why. */
-static void give_up_short(struct fs_listing *m) {
+static void give_up_without_fds(struct fs_listing *m) {
     if (m->control >= 0) refuse(m, FS_WHY_DESCRIPTORS);
     fs_listing_close(m);
     fs_store_relaxed(&m->state, FS_LISTING_NO_DESCRIPTORS);
@@ -95,7 +95,7 @@ static int violated(struct fs_listing *m, const char *wrong) {
 }
 
 /* Checks a hello and takes its region; the descriptors stay the caller's. Returns 0 if taken, else a reason of enum fs_refusal_reason. */
-static int judge(struct fs_listing *m, const struct brought *it) {
+static int judge(struct fs_listing *m, const struct hello_message *it) {
     struct fs_ring_pair probe;
     const struct fs_hello *hello = &it->hello;
     const int *descriptors = it->descriptors;
@@ -120,7 +120,7 @@ static int judge(struct fs_listing *m, const struct brought *it) {
         m->came.reused = 1;
     } else {
         m->came.reused = 0;
-        if (it->count != BRINGS) return violated(m, "hello without its two descriptors");
+        if (it->count != DESCRIPTORS) return violated(m, "hello without its two descriptors");
         if (!it->sealed) return violated(m, "memfd not sealed");
         if (has_huge_pages(descriptors[0])) return violated(m, "memfd of huge pages");
         if (hello->size == 0 || hello->size > fs_region_size(FS_WINDOW_MAX, FS_CHUNK_MAX) ||
@@ -147,7 +147,7 @@ static int judge(struct fs_listing *m, const struct brought *it) {
     return 0;
 }
 
-enum visit { NOBODY, VISITOR, LATER };
+enum visit { NOBODY, ACCEPTED, LATER };
 
 /* Waits for the hello of a silent peer. (Usually the hello is there together with the peer, and the socket is closed before anybody
  * needs its number.) Needs the table lock. */
@@ -155,7 +155,7 @@ static void await_hello(struct fs_listing *m, uint64_t handle) {
     if (m->kept) return;
     int kept = fs_dup_reserved(m->control, 1);
     if (kept < 0) {
-        give_up_short(m);
+        give_up_without_fds(m);
         return;
     }
     fs_system.close(m->control); /* (the copy stays) */
@@ -165,13 +165,13 @@ static void await_hello(struct fs_listing *m, uint64_t handle) {
 }
 
 /* Accepts a permitted peer at the name. LATER: nothing more may be received from untrusted users now. Needs the table lock. */
-static enum visit look_for_visitor(struct fs_listing *m) {
+static enum visit accept_peer(struct fs_listing *m) {
     if (!fs_reaper_has_room()) return LATER;
     while (m->control < 0) {
         int came = fs_system.accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (came < 0 && errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return NOBODY;
         if (came < 0) {
-            give_up_short(m);
+            give_up_without_fds(m);
             return NOBODY;
         }
         m->control = came;
@@ -182,15 +182,15 @@ static enum visit look_for_visitor(struct fs_listing *m) {
         refuse(m, FS_WHY_UNTRUSTED); /* nothing of an untrusted user is received */
         if (!fs_reaper_has_room()) return LATER;
     }
-    if (fs_has_fd_room()) return VISITOR;
-    give_up_short(m); /* the hello's descriptors might be the program's last */
+    if (fs_has_fd_room()) return ACCEPTED;
+    give_up_without_fds(m); /* the hello's descriptors might be the program's last */
     return NOBODY;
 }
 
 /* Decides about a received hello. Needs the table lock, and the listing has its control socket again. */
-static void answer(struct fs_listing *m, const struct brought *it) {
+static void answer(struct fs_listing *m, const struct hello_message *it) {
     if (it->size < 0 && fs_is_transient(-it->size)) { /* the hello may be valid: want of memory is no violation */
-        give_up_short(m);
+        give_up_without_fds(m);
         return;
     }
     if (it->size < 0) {
@@ -204,7 +204,7 @@ static void answer(struct fs_listing *m, const struct brought *it) {
     int why = it->cut ? FS_WHY_DESCRIPTORS : judge(m, it);
     if (!why) return;
     if (why == FS_WHY_DESCRIPTORS) {
-        give_up_short(m);
+        give_up_without_fds(m);
         return;
     }
     refuse(m, why);
@@ -218,13 +218,13 @@ static int is_waiting(const struct fs_listing *m, uint64_t handle) {
 }
 
 int fs_accept_hello(uint64_t handle) {
-    struct brought it;
+    struct hello_message it;
     enum visit visit = NOBODY;
     uint32_t entry = (uint32_t)handle, turn = fs_control_thread_generation();
     if (entry >= FS_LISTINGS) return 0;
     struct fs_listing *m = &fs_control_state.meetings[entry];
     fs_control_lock();
-    while (is_waiting(m, handle) && turn == fs_control_thread_generation() && (visit = look_for_visitor(m)) == VISITOR) {
+    while (is_waiting(m, handle) && turn == fs_control_thread_generation() && (visit = accept_peer(m)) == ACCEPTED) {
         /* Only this thread has the socket now: a thread that withdraws the name does not see it, and nobody else listens. */
         int control = m->control;
         struct fs_tcp_identity tcp = m->tcp;

@@ -12,7 +12,7 @@
 #include "conn/state.h"
 #include "conn/side_lock.h"
 
-enum { CROWD = 2,   /* datagrams at once that may have filled the queue (net.unix.max_dgram_qlen): a request may have found no room */
+enum { BURST = 2,   /* datagrams at once that may have filled the queue (net.unix.max_dgram_qlen): a request may have found no room */
        FLOOD = 64 }; /* datagrams without a pause: requests may find no room meanwhile */
 
 int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id[16]) {
@@ -29,11 +29,11 @@ int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id
     }
     int room = t->on_ring_count < t->on_ring_room;
     if (room) {
-        struct fs_request_target *asked = &t->on_ring[t->on_ring_count];
-        asked->connection = c;
-        memcpy(asked->id, id, 16);
-        asked->id[16] = (unsigned char)side;
-        asked->due = 0;
+        struct fs_request_target *target = &t->on_ring[t->on_ring_count];
+        target->connection = c;
+        memcpy(target->id, id, 16);
+        target->id[16] = (unsigned char)side;
+        target->due = 0;
         t->on_ring_count++;
     }
     fs_control_unlock();
@@ -60,7 +60,7 @@ void fs_requests_announce_holder(struct fs_connection *c) {
 }
 
 /* Needs the table lock. */
-static int is_being_asked(const struct fs_connection *c) {
+static int is_answering(const struct fs_connection *c) {
     for (struct fs_request_handler *a = fs_control_state.answering; a; a = a->next)
         if (a->connection == c) return 1;
     return 0;
@@ -76,48 +76,48 @@ void fs_requests_stop(struct fs_connection *c) {
             break;
         }
     }
-    int busy = is_being_asked(c);
+    int busy = is_answering(c);
     fs_control_unlock();
     while (busy) {
         fs_short_sleep_unlocked();
         fs_control_lock_hosted();
-        busy = is_being_asked(c);
+        busy = is_answering(c);
         fs_control_unlock();
     }
 }
 
-/* Keeps the connection from ending before forget_asked. Needs the table lock. */
-static struct fs_connection *hold_asked(struct fs_request_handler *answerer, struct fs_connection *c) {
-    answerer->connection = c;
-    answerer->next = fs_control_state.answering;
-    fs_control_state.answering = answerer;
+/* Keeps the connection from ending before release_target. Needs the table lock. */
+static struct fs_connection *hold_target(struct fs_request_handler *handler, struct fs_connection *c) {
+    handler->connection = c;
+    handler->next = fs_control_state.answering;
+    fs_control_state.answering = handler;
     return c;
 }
 
 /* Returns the connection that a request is for, held, or NULL. */
-static struct fs_connection *find_asked(struct fs_request_handler *answerer, const unsigned char request[FS_CONTROL_KEY_SIZE]) {
+static struct fs_connection *find_target(struct fs_request_handler *handler, const unsigned char request[FS_CONTROL_KEY_SIZE]) {
     struct fs_connection *found = NULL;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !found; i++) {
-        struct fs_request_target *asked = &fs_control_state.on_ring[i];
+        struct fs_request_target *target = &fs_control_state.on_ring[i];
         /* (One that has not attached yet has nothing to answer with, and its region names no token.) */
-        if (memcmp(asked->id, request, FS_CONTROL_KEY_SIZE) == 0 && fs_is_attached(asked->connection))
-            found = hold_asked(answerer, asked->connection);
+        if (memcmp(target->id, request, FS_CONTROL_KEY_SIZE) == 0 && fs_is_attached(target->connection))
+            found = hold_target(handler, target->connection);
     }
     fs_control_unlock();
     return found;
 }
 
-static void forget_asked(struct fs_request_handler *answerer) {
+static void release_target(struct fs_request_handler *handler) {
     fs_control_lock();
     struct fs_request_handler **at = &fs_control_state.answering;
-    while (*at != answerer) at = &(*at)->next;
-    *at = answerer->next;
+    while (*at != handler) at = &(*at)->next;
+    *at = handler->next;
     fs_control_unlock();
 }
 
 /* Returns true if a sender's descriptors may be received: from a trusted user, or from the peer of a connection, which knows its id. */
-static int may_bring(const struct fs_control_peek *seen) {
+static int may_send_fds(const struct fs_control_peek *seen) {
     int known = 0;
     if (!seen->named) return 0;
     if (fs_is_trusted(seen->user)) return 1;
@@ -141,44 +141,44 @@ static int answer_asked(struct fs_connection *c, int patience) {
 
 /* Returns the next connection on the ring that `takes` accepts, held, or NULL. `left`: entries still to examine, at first no fewer than
  * there are. (From the last one on: when an entry is removed, the last one, already examined, takes its index.) */
-static struct fs_connection *hold_next(struct fs_request_handler *answerer, int *left, int (*takes)(struct fs_request_target *)) {
+static struct fs_connection *hold_next(struct fs_request_handler *handler, int *left, int (*takes)(struct fs_request_target *)) {
     struct fs_connection *c = NULL;
     fs_control_lock();
     *left = FS_MIN(*left, fs_control_state.on_ring_count);
     while (!c && --*left >= 0)
-        if (takes(&fs_control_state.on_ring[*left])) c = hold_asked(answerer, fs_control_state.on_ring[*left].connection);
+        if (takes(&fs_control_state.on_ring[*left])) c = hold_target(handler, fs_control_state.on_ring[*left].connection);
     fs_control_unlock();
     return c;
 }
 
-static int is_due(struct fs_request_target *asked) {
-    int due = asked->due != 0;
-    asked->due = 0;
+static int is_due(struct fs_request_target *target) {
+    int due = target->due != 0;
+    target->due = 0;
     return due;
 }
 
-static int may_be_due(struct fs_request_target *asked) {
-    if (fs_is_attached(asked->connection)) fs_wake_own_set(asked->connection);
-    return is_due(asked) | fs_peer_may_have_asked(asked->connection);
+static int may_be_due(struct fs_request_target *target) {
+    if (fs_is_attached(target->connection)) fs_wake_own_set(target->connection);
+    return is_due(target) | fs_peer_may_have_asked(target->connection);
 }
 
 /* Answers without a request: for all connections whose peer may have found no room for one, if `all`; else those due. Returns true if an
  * answer is still due. */
 static int answer_unasked(int all) {
-    struct fs_request_handler answerer;
+    struct fs_request_handler handler;
     struct fs_connection *c;
     int due = 0, left = INT_MAX;
-    while ((c = hold_next(&answerer, &left, all ? may_be_due : is_due))) {
+    while ((c = hold_next(&handler, &left, all ? may_be_due : is_due))) {
         due |= !answer_asked(c, 0);
-        forget_asked(&answerer);
+        release_target(&handler);
     }
     return due;
 }
 
 /* Runs without the table lock: an answer may be as long as the unread data, and takes the connection's own lock. `answering` keeps the
  * connection from ending meanwhile. */
-int fs_handle_requests(int ask_fd) {
-    struct fs_request_handler answerer;
+int fs_handle_requests(int request_fd) {
+    struct fs_request_handler handler;
     struct fs_control_peek seen;
     unsigned char request[FS_CONTROL_KEY_SIZE];
     struct fs_requester requester;
@@ -187,35 +187,35 @@ int fs_handle_requests(int ask_fd) {
     uint32_t turn = fs_control_thread_generation();
     for (;;) {
         if (turn != fs_control_thread_generation()) return 0; /* given up: the program may use the number by now */
-        if (!fs_peek_control(ask_fd, &seen)) break;
+        if (!fs_peek_control(request_fd, &seen)) break;
         left = seen.brings && !fs_reaper_has_room();
-        if (!left && seen.brings && !may_bring(&seen)) {
-            left = !fs_reap_message(ask_fd);
+        if (!left && seen.brings && !may_send_fds(&seen)) {
+            left = !fs_reap_message(request_fd);
             taken += !left;
             if (!left) continue;
         }
         if (left) break;
-        enum fs_control_kind took = fs_recv_control(ask_fd, request, &user, brought, &requester);
+        enum fs_control_kind took = fs_recv_control(request_fd, request, &user, brought, &requester);
         if (took == FS_CONTROL_NONE) break;
         taken++;
         if (taken % FLOOD == 0) due |= answer_unasked(1);
-        if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(ask_fd, &requester);
+        if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
         int permitted = fs_trusts_any() || fs_is_trusted(user);
         if (took == FS_CONTROL_PAGE_OFFER && permitted) fs_accept_page_offer(&requester, brought);
-        struct fs_connection *c = took == FS_CONTROL_REQUEST && permitted ? find_asked(&answerer, request) : NULL;
+        struct fs_connection *c = took == FS_CONTROL_REQUEST && permitted ? find_target(&handler, request) : NULL;
         if (c) {
             if (brought[0] >= 0) fs_resend_unread(c, brought[0]);
             else due |= !answer_asked(c, FS_PATIENCE);
-            forget_asked(&answerer);
+            release_target(&handler);
         }
         for (int i = 0; i < 2; i++)
             if (brought[i] >= 0) fs_reap_fd(brought[i], fs_is_trusted(user));
     }
-    if (taken >= CROWD || left) due = answer_unasked(1); /* (a datagram that cannot be dropped keeps the queue full) */
+    if (taken >= BURST || left) due = answer_unasked(1); /* (a datagram that cannot be dropped keeps the queue full) */
     return left | due;
 }
 
-int fs_handle_due_requests(int ask_fd) { return answer_unasked(0) | fs_handle_requests(ask_fd); }
+int fs_handle_due_requests(int request_fd) { return answer_unasked(0) | fs_handle_requests(request_fd); }
 
 void fs_request_doorbell_byte(void *memory, int side, const unsigned char id[16]) {
     fs_send_control_to_side(memory, id, 1 - side, -1); /* (if no process of the other side is left, the connection has ended) */

@@ -24,7 +24,7 @@ void fs_request_doorbell_byte(void *memory, int side, const unsigned char id[16]
 
 /* Answers the requests at the control socket. Returns 1 if it must be called again: a datagram cannot be dropped now (fd_reaper.h), or
  * an answer is due and a stopped process has the lock. For the connection thread alone. */
-int fs_handle_requests(int ask_fd);
-int fs_handle_due_requests(int ask_fd); /* the same, and answers that are due */
+int fs_handle_requests(int request_fd);
+int fs_handle_due_requests(int request_fd); /* the same, and answers that are due */
 
 #endif

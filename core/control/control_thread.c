@@ -16,8 +16,8 @@
 #include "conn/side_lock.h"
 #include "events/tcp_watch.h"
 
-#define POKE 0xffffffffu /* event of the thread's eventfd */
-#define ASK 0xfffffffeu  /* event of the control socket */
+#define KICK 0xffffffffu /* event of the thread's eventfd */
+#define REQUEST 0xfffffffeu  /* event of the control socket */
 
 enum {
     EVENTS = 16,        /* received at a time */
@@ -36,11 +36,11 @@ static pthread_t thread;
 static enum thread_state thread_state = NO_THREAD;
 /* The generation of the thread. If the program closed its descriptors, the thread is given up, ends if it ever wakes, and all its other
  * descriptors count as lost too. Relaxed: nothing else depends on it. */
-static fs_word32 thread_turn;
+static fs_word32 generation;
 /* The thread must end. Relaxed: the thread looks after each wakeup, and is woken after the store; all else it sees under the table lock. */
 static fs_word32 thread_stops;
 static fs_word32 thread_lost; /* the last generation that found its epoll gone, plus one */
-static fs_word32 watch_turn;  /* its number as watcher of kernel connections (events/tcp_watch.h); 0: none. Relaxed: set before the
+static fs_word32 watcher;  /* its number as watcher of kernel connections (events/tcp_watch.h); 0: none. Relaxed: set before the
                                * thread starts */
 /* The last thread that ended for a fork left something that could not be dropped (fd_reaper.h) or answered. The kernel reports it to no
  * successor. Relaxed: the successor starts after that end. */
@@ -50,21 +50,21 @@ static int in_use;            /* this process, or one that it was forked from, h
 static int forks;             /* forks of this process under way: from fs_control_thread_stop to fs_control_thread_after_fork */
 /* Its descriptors: all are open, or none. */
 static int epoll = -1;
-static int poke_fd = -1;
-static int ask_fd = -1;
-static uint64_t ask_inode;
-static uint64_t ask_token;
-static uint64_t told_token; /* the one in the regions of this process's connections */
+static int kick_fd = -1;
+static int request_fd = -1;
+static uint64_t request_inode;
+static uint64_t request_token;
+static uint64_t announced_token; /* the one in the regions of this process's connections */
 
-uint32_t fs_control_thread_generation(void) { return fs_load_relaxed(&thread_turn); }
+uint32_t fs_control_thread_generation(void) { return fs_load_relaxed(&generation); }
 
-void fs_control_thread_kick(void) { fs_signal_eventfd(poke_fd); }
+void fs_control_thread_kick(void) { fs_signal_eventfd(kick_fd); }
 
-int fs_control_eventfd(void) { return poke_fd; }
+int fs_control_eventfd(void) { return kick_fd; }
 
-int fs_request_socket(void) { return ask_fd >= 0 && fs_inode(ask_fd) == ask_inode ? ask_fd : -1; }
+int fs_request_socket(void) { return request_fd >= 0 && fs_inode(request_fd) == request_inode ? request_fd : -1; }
 
-uint64_t fs_request_token(void) { return ask_token; }
+uint64_t fs_request_token(void) { return request_token; }
 
 /* ---- its descriptors ------------------------------------------------------------------------------------------ */
 
@@ -107,8 +107,8 @@ static int make_descriptors(void) {
     made[2] = fs_abstract_socket(SOCK_DGRAM, name, (size_t)length);
     failed = FS_MIN(FS_MIN(made[0], made[1]), made[2]);
     /* (epoll_ctl has a limit of its own: max_user_watches.) */
-    if (failed >= 0 && (fs_enable_credentials(made[2]) < 0 || watch(made[0], made[1], POKE) < 0 ||
-                        watch(made[0], made[2], ASK) < 0 || !fs_inode(made[2])))
+    if (failed >= 0 && (fs_enable_credentials(made[2]) < 0 || watch(made[0], made[1], KICK) < 0 ||
+                        watch(made[0], made[2], REQUEST) < 0 || !fs_inode(made[2])))
         failed = -errno;
     if (failed < 0) {
         for (int i = 0; i < 3; i++)
@@ -116,12 +116,12 @@ static int make_descriptors(void) {
         return failed;
     }
     epoll = made[0];
-    poke_fd = made[1];
-    ask_fd = made[2];
-    ask_token = token;
-    ask_inode = fs_inode(ask_fd);
-    fs_store_relaxed(&fs_control_fd_inode, ask_inode);
-    fs_store_relaxed(&fs_control_fd, (uint32_t)ask_fd);
+    kick_fd = made[1];
+    request_fd = made[2];
+    request_token = token;
+    request_inode = fs_inode(request_fd);
+    fs_store_relaxed(&fs_control_fd_inode, request_inode);
+    fs_store_relaxed(&fs_control_fd, (uint32_t)request_fd);
     return 0;
 }
 
@@ -129,18 +129,18 @@ static int make_descriptors(void) {
 
 static void *connection_thread(void *nothing) {
     struct epoll_event events[EVENTS];
-    uint32_t turn = fs_load_relaxed(&thread_turn), watching = fs_load_relaxed(&watch_turn);
+    uint32_t turn = fs_load_relaxed(&generation), watching = fs_load_relaxed(&watcher);
     int left = (int)fs_load_relaxed(&left_behind); /* something could not be dropped (fd_reaper.h) or answered */
-    while (turn == fs_load_relaxed(&thread_turn)) { /* (Else the number may be its successor's, whose events it would take.) */
+    while (turn == fs_load_relaxed(&generation)) { /* (Else the number may be its successor's, whose events it would take.) */
         int wait = fs_expire_listings();
         if (left && (wait < 0 || wait > AGAIN_AFTER)) wait = AGAIN_AFTER;
         int n = fs_epoll_wait(epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
-        if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&thread_turn)) break;
-        if (left && (fs_reaper_has_room() || !n)) left = fs_handle_due_requests(ask_fd) | fs_accept_hellos();
+        if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&generation)) break;
+        if (left && (fs_reaper_has_room() || !n)) left = fs_handle_due_requests(request_fd) | fs_accept_hellos();
         for (int i = 0; i < n; i++) {
             uint64_t what = events[i].data.u64;
-            /* (POKE: each write is an event, and nobody has to read it.) */
-            if ((uint32_t)what == ASK) left |= fs_handle_requests(ask_fd);
+            /* (KICK: each write is an event, and nobody has to read it.) */
+            if ((uint32_t)what == REQUEST) left |= fs_handle_requests(request_fd);
             else if (!fs_watch_event(what, events[i].events)) left |= fs_accept_hello(what);
         }
         if (fs_load_relaxed(&thread_stops)) {
@@ -155,18 +155,18 @@ static void *connection_thread(void *nothing) {
 
 /* Sleepers on a futex check the kernel themselves until the next thread watches. May unlock and relock the host lock. */
 static void stop_watching(void) {
-    uint32_t turn = fs_load_relaxed(&watch_turn);
-    fs_store_relaxed(&watch_turn, 0);
+    uint32_t turn = fs_load_relaxed(&watcher);
+    fs_store_relaxed(&watcher, 0);
     if (turn) fs_watch_stop(turn);
 }
 
 /* (Its other descriptors stay open: the program may use the numbers.) */
 static void give_up_thread(void) {
-    fs_store_relaxed(&thread_turn, fs_load_relaxed(&thread_turn) + 1);
+    fs_store_relaxed(&generation, fs_load_relaxed(&generation) + 1);
     if (thread_state != NO_THREAD) pthread_detach(thread);
     thread_state = NO_THREAD;
     thread_wanted = 1;
-    epoll = poke_fd = ask_fd = -1;
+    epoll = kick_fd = request_fd = -1;
     fs_store_relaxed(&fs_control_fd, UINT32_MAX);
     stop_watching();
 }
@@ -175,25 +175,25 @@ static void give_up_thread(void) {
  * shows that: our own next eventfds are the first to reuse the other numbers. */
 static void give_up_lost_thread(void) {
     if (thread_state != ENDS && epoll >= 0 &&
-        (fs_inode(ask_fd) != ask_inode || fs_load_relaxed(&thread_lost) == fs_load_relaxed(&thread_turn) + 1))
+        (fs_inode(request_fd) != request_inode || fs_load_relaxed(&thread_lost) == fs_load_relaxed(&generation) + 1))
         give_up_thread();
 }
 
 /* If the thread has a new socket, updates the regions of connections that were on the ring before, except those whose requests a forked
  * child has taken over. */
-static void tell_where_to_ask(void) {
-    if (told_token == ask_token) return;
+static void announce_token(void) {
+    if (announced_token == request_token) return;
     fs_control_lock_hosted();
     for (int i = 0; i < fs_control_state.on_ring_count; i++) {
         struct fs_connection *c = fs_control_state.on_ring[i].connection;
         /* SYNC: token - pairs with fs_send_control_to_side. */
-        if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], told_token, ask_token))
-            fs_cas64(&c->ring.region->asks_else[c->ring.side], told_token, ask_token);
-        if (c->asked_here == told_token) c->asked_here = ask_token;
+        if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], announced_token, request_token))
+            fs_cas64(&c->ring.region->asks_else[c->ring.side], announced_token, request_token);
+        if (c->asked_here == announced_token) c->asked_here = request_token;
         fs_wake_own_set(c); /* (requests to the old one are lost) */
     }
     fs_control_unlock();
-    told_token = ask_token;
+    announced_token = request_token;
 }
 
 /* Returns true if the thread ends within so many ms. (Sleeps and tries: a join with a deadline uses the time of day, which may be set
@@ -217,9 +217,9 @@ int fs_control_thread_start(void) {
         thread_wanted = 1;
         return forks ? 0 : FS_NO_THREAD;
     }
-    if (thread_state == NO_THREAD && !fs_load_relaxed(&watch_turn)) {
+    if (thread_state == NO_THREAD && !fs_load_relaxed(&watcher)) {
         int own = epoll;
-        fs_store_relaxed(&watch_turn, fs_watch_start(own));
+        fs_store_relaxed(&watcher, fs_watch_start(own));
         if (forks || epoll != own) { /* the host lock was unlocked meanwhile: nobody may believe that a thread runs */
             stop_watching();
             thread_wanted = 1;
@@ -233,7 +233,7 @@ int fs_control_thread_start(void) {
             return FS_NO_THREAD;
         }
         thread_state = RUNS;
-        tell_where_to_ask();
+        announce_token();
     }
     return 0;
 }
@@ -255,7 +255,7 @@ void fs_control_thread_stop(void) {
         thread_state = ENDS;
         thread_wanted = 1;
         fs_store_relaxed(&thread_stops, 1);
-        if (fs_signal_eventfd(poke_fd)) {
+        if (fs_signal_eventfd(kick_fd)) {
             void *given = fs_host_unlock();
             int ended = ends_within(ENDS_WITHIN);
             fs_host_lock(given);
@@ -306,12 +306,12 @@ void fs_control_forget(void) {
     thread_wanted = 0;
     fs_listings_forget();
     if (epoll >= 0) fs_system.close(epoll);
-    if (poke_fd >= 0) fs_system.close(poke_fd);
-    if (ask_fd >= 0) fs_system.close(ask_fd);
-    epoll = poke_fd = ask_fd = -1;
+    if (kick_fd >= 0) fs_system.close(kick_fd);
+    if (request_fd >= 0) fs_system.close(request_fd);
+    epoll = kick_fd = request_fd = -1;
     fs_store_relaxed(&fs_control_fd, UINT32_MAX);
-    ask_token = 0;
+    request_token = 0;
     fs_control_state.on_ring_count = 0;
-    fs_store_relaxed(&watch_turn, 0);
+    fs_store_relaxed(&watcher, 0);
     fs_watch_forget();
 }

@@ -35,7 +35,7 @@ void fs_set_backlog(int length) {
 }
 
 /* Returns a free entry for another name, or -1 if the maximum is published. Needs the table lock. */
-static int find_place(void) {
+static int find_entry(void) {
     int size, found = -1, published = 0;
     fs_reserved_range(&size);
     for (int i = 0; i < fs_control_state.used; i++) {
@@ -52,13 +52,13 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
                        uint64_t *handle) {
     struct fs_listing *meetings = fs_control_state.meetings;
     struct fs_tcp_identity tcp;
-    int found, late = 0;
+    int found, kick = 0;
     int failed = fs_control_thread_start();
     if (failed) return failed;
     if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy all the threads that could send the next one away */
     if (ends) tcp = *ends;
     fs_control_lock_hosted();
-    found = find_place();
+    found = find_entry();
     fs_control_unlock();
     if (found < 0) return FS_TOO_MANY_LISTINGS; /* (Checked before the sockets are made: with many waiting connections each comes here
                                                  * often.) */
@@ -66,7 +66,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
     int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
     if (listener < 0) return listener;
     fs_control_lock_hosted();
-    found = find_place(); /* (another thread may have taken it) */
+    found = find_entry(); /* (another thread may have taken it) */
     if (found >= 0) {
         struct fs_listing *m = &meetings[found];
         fs_control_state.used = FS_MAX(fs_control_state.used, found + 1);
@@ -79,20 +79,20 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
         m->expires = fs_control_state.last_expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
         fs_control_watch_socket(listener, (uint64_t)m->turn << 32 | (uint64_t)found);
         if (listing_state) *listing_state = &m->state;
-        late = fs_control_state.wakes_at > m->expires;
+        kick = fs_control_state.wakes_at > m->expires;
     }
     fs_control_unlock();
     if (found < 0) {
         fs_reap_listener(listener);
         return FS_TOO_MANY_LISTINGS;
     }
-    if (late) fs_control_thread_kick(); /* the thread must see the earlier deadline */
+    if (kick) fs_control_thread_kick(); /* the thread must see the earlier deadline */
     *handle = (uint64_t)meetings[found].turn << 32 | (uint64_t)found;
     return 0;
 }
 
 /* Returns the entry of a handle, or NULL if it has been reused since. */
-static struct fs_listing *meeting_of(uint64_t handle) {
+static struct fs_listing *listing_of(uint64_t handle) {
     struct fs_listing *m = &fs_control_state.meetings[handle & 0xffffffff];
     return m->turn == (uint32_t)(handle >> 32) ? m : NULL;
 }
@@ -100,7 +100,7 @@ static struct fs_listing *meeting_of(uint64_t handle) {
 enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_state, struct fs_accepted_region *came) {
     enum fs_listing_state state = FS_LISTING_EXPIRED;
     fs_control_lock_hosted();
-    struct fs_listing *m = meeting_of(handle);
+    struct fs_listing *m = listing_of(handle);
     if (m && fs_load_relaxed(&m->state) == FS_LISTING_WAITING) {
         fs_control_unlock();
         return FS_LISTING_WAITING;
@@ -118,7 +118,7 @@ enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_sta
 }
 
 /* Unmaps a region that came and was not taken. */
-static void refuse_arrival(const struct fs_accepted_region *came) {
+static void drop_region(const struct fs_accepted_region *came) {
     fs_system.munmap(came->memory, came->size);
     if (came->reused) fs_count_cached(came->size, -1);
 }
@@ -126,12 +126,12 @@ static void refuse_arrival(const struct fs_accepted_region *came) {
 void fs_listing_withdraw(uint64_t handle, fs_word32 **listing_state) {
     fs_control_lock_hosted();
     *listing_state = NULL;
-    struct fs_listing *m = meeting_of(handle);
+    struct fs_listing *m = listing_of(handle);
     if (m) {
         fs_listing_close(m);
         if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) {
             fs_control_state.queued--;
-            refuse_arrival(&m->came);
+            drop_region(&m->came);
         }
         fs_store_relaxed(&m->state, FS_LISTING_FREE);
     }
@@ -223,7 +223,7 @@ void fs_listings_forget(void) {
         if (m->listener >= 0) fs_system.close(m->listener);
         if (m->control >= 0) fs_system.close(m->control);
         m->listener = m->control = -1;
-        if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) refuse_arrival(&m->came);
+        if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) drop_region(&m->came);
         fs_store_relaxed(&m->state, FS_LISTING_FREE);
     }
     fs_control_state.queued = fs_control_state.used = 0;

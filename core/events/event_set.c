@@ -226,7 +226,7 @@ int fs_set_slot_alloc(struct fs_event_set *set) {
 }
 
 /* A connection leaves its page. An empty page stays for a while, since its process may come again and would need another offer. */
-static void leave_page(struct fs_event_set *set, struct fs_page_ref *page) {
+static void release_page(struct fs_event_set *set, struct fs_page_ref *page) {
     int idle = 0;
     struct fs_page_ref *oldest = NULL;
     if (!page || --page->members) return;
@@ -243,12 +243,12 @@ void fs_set_slot_free(struct fs_event_set *set, uint32_t place) {
     struct fs_page_ref *page = set->places[place].page;
     set->places[place] = (struct fs_set_slot){NULL, NULL, set->first_free};
     set->first_free = place + 1;
-    leave_page(set, page);
+    release_page(set, page);
 }
 
 /* ---- sleeping ------------------------------------------------------------------------------------------------- */
 
-static void say_whether_asleep(struct fs_event_set *set, uint32_t sleep) {
+static void store_asleep(struct fs_event_set *set, uint32_t sleep) {
     fs_store_sc(&set->home->asleep, sleep);
     for (struct fs_page_ref *page = set->pages; page; page = page->next)
         if (page->memory) fs_store_sc(&page->memory->asleep, sleep);
@@ -260,14 +260,14 @@ int fs_prepare_sleep(struct fs_event_set *set) {
     if (!fs_event_set_is_own(set)) return 0;
     /* SYNC: set asleep - pairs with fs_mark_ready. */
     set->sleeps += 1 + (set->sleeps == UINT32_MAX); /* (0 is not a sleep's number) */
-    say_whether_asleep(set, set->sleeps);
+    store_asleep(set, set->sleeps);
     if (!fs_has_hints(set)) return 0;
-    say_whether_asleep(set, 0);
+    store_asleep(set, 0);
     return 1;
 }
 
 void fs_set_awake(struct fs_event_set *set) {
-    if (set->sleep && fs_event_set_is_own(set)) say_whether_asleep(set, 0);
+    if (set->sleep && fs_event_set_is_own(set)) store_asleep(set, 0);
 }
 
 void fs_wake_owner(struct fs_event_set *set) {
@@ -321,7 +321,7 @@ struct fs_page_ref *fs_page_of_process(struct fs_event_set *set, uint32_t place,
     }
     page->members++;
     set->places[place].page = page;
-    leave_page(set, before);
+    release_page(set, before);
     return page;
 }
 

@@ -17,16 +17,16 @@
 #include "os/fd_reserve.h"
 #include "os/syscalls.h"
 
-#define NEWS_INTERVAL ((int64_t)1000000000) /* ns between two attempts to make a socket near the descriptor limit */
+#define RETRY_INTERVAL ((int64_t)1000000000) /* ns between two attempts to make a socket near the descriptor limit */
 
 static struct fs_fd_change *present;  /* the one that sleepers join */
-static struct fs_fd_change *all_news; /* that one, and older ones with sleepers */
-static int64_t no_news_until;
+static struct fs_fd_change *all_changes; /* that one, and older ones with sleepers */
+static int64_t no_retry_until;
 
 /* Returns a new one without sleepers, or NULL without memory or descriptor. */
-static struct fs_fd_change *make_news(void) {
+static struct fs_fd_change *make_change(void) {
     int64_t now = fs_now();
-    if (now < no_news_until) return NULL;
+    if (now < no_retry_until) return NULL;
     struct fs_fd_change *made = fs_system.malloc(sizeof *made);
     int fd = -1;
     if (made) fd = fs_reserve_fd(fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), 0);
@@ -34,21 +34,21 @@ static struct fs_fd_change *make_news(void) {
     if (!inode) { /* it could not be identified later, and so not closed */
         if (fd >= 0) fs_system.close(fd);
         fs_system.free(made);
-        no_news_until = now + NEWS_INTERVAL;
+        no_retry_until = now + RETRY_INTERVAL;
         return NULL;
     }
     made->fd = fd;
     made->inode = inode;
     made->sleepers = 0;
     fs_store_relaxed(&made->over, 0);
-    made->next = all_news;
-    all_news = made;
+    made->next = all_changes;
+    all_changes = made;
     return made;
 }
 
 /* Ends it: nobody joins any more, and the last sleeper frees it. */
-static void end_news(struct fs_fd_change *ended) {
-    struct fs_fd_change **at = &all_news;
+static void end_change(struct fs_fd_change *ended) {
+    struct fs_fd_change **at = &all_changes;
     if (present == ended) present = NULL;
     if (ended->sleepers) return;
     while (*at != ended) at = &(*at)->next;
@@ -58,14 +58,14 @@ static void end_news(struct fs_fd_change *ended) {
 }
 
 struct fs_fd_change *fs_fd_change_subscribe(void) {
-    if (!present) present = make_news();
+    if (!present) present = make_change();
     if (present) present->sleepers += 1;
     return present;
 }
 
 void fs_fd_change_unsubscribe(struct fs_fd_change *joined) {
     joined->sleepers -= 1;
-    if (fs_load_relaxed(&joined->over)) end_news(joined);
+    if (fs_load_relaxed(&joined->over)) end_change(joined);
 }
 
 void fs_fd_change_notify(void) {
@@ -73,12 +73,12 @@ void fs_fd_change_notify(void) {
     if (fs_inode(present->fd) == present->inode)
         fs_system.shutdown(present->fd, SHUT_RD); /* readable from now on, like a socket at its end */
     fs_store_relaxed(&present->over, 1);
-    end_news(present);
+    end_change(present);
 }
 
 void fs_fd_change_forget(void) {
-    while (all_news) {
-        all_news->sleepers = 0;
-        end_news(all_news);
+    while (all_changes) {
+        all_changes->sleepers = 0;
+        end_change(all_changes);
     }
 }

@@ -18,8 +18,8 @@ struct fs_spin_stats fs_kernel_spin_stats = {.score = FS_SCORE_MAX / 2}; /* as f
 /* Relaxed: a thread that sees the new time and the old number does not spin, or uses the old number, once. */
 static fs_word32 processors;       /* usable by this process */
 static fs_word64 processors_known; /* since when, monotonic ns */
-static fs_word32 crowd;            /* true if more threads want to run than there are CPUs */
-static fs_word64 crowd_known;      /* since when, monotonic ns */
+static fs_word32 busy;            /* true if more threads want to run than there are CPUs */
+static fs_word64 busy_known;      /* since when, monotonic ns */
 
 void fs_spin_stats_init(struct fs_spin_stats *stats) {
     fs_store_relaxed(&stats->score, FS_SCORE_MAX / 2);
@@ -49,7 +49,7 @@ int64_t fs_spin_budget(struct fs_spin_stats *stats, int64_t now, uint32_t peer_p
 }
 
 /* Returns true if more threads of the host want to run than it has CPUs. False if unknown. */
-static int is_host_crowded(void) {
+static int is_host_busy(void) {
     static fs_word32 known; /* the host's CPUs; relaxed: concurrent callers find the same number */
     char text[64];
     int64_t length;
@@ -66,11 +66,11 @@ static int is_host_crowded(void) {
 }
 
 int fs_cpus_are_busy(int64_t now) {
-    if (now - (int64_t)fs_load_relaxed(&crowd_known) > AFFINITY_INTERVAL) {
-        fs_store_relaxed(&crowd_known, (uint64_t)now);
-        fs_store_relaxed(&crowd, (uint32_t)is_host_crowded());
+    if (now - (int64_t)fs_load_relaxed(&busy_known) > AFFINITY_INTERVAL) {
+        fs_store_relaxed(&busy_known, (uint64_t)now);
+        fs_store_relaxed(&busy, (uint32_t)is_host_busy());
     }
-    return fs_load_relaxed(&crowd) != 0;
+    return fs_load_relaxed(&busy) != 0;
 }
 
 int fs_shares_cpu(uint32_t peer_processor) { return peer_processor == (uint32_t)sched_getcpu() + 1; }

@@ -23,7 +23,7 @@ enum {
 };
 #define NO_ROOM_INTERVAL ((int64_t)1000000000) /* ns between two attempts to add to a full epoll */
 
-struct place {
+struct slot {
     struct fs_tcp_watch *whose; /* NULL: free */
     uint32_t uses, next;    /* the next free slot, plus one */
 };
@@ -36,8 +36,8 @@ struct process {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place *blocks[BLOCKS]; /* never freed, so a slot never moves */
-static uint32_t places, first_free;  /* slots ever used; the first free one, plus one */
+static struct slot *blocks[BLOCKS]; /* never freed, so a slot never moves */
+static uint32_t slots, first_free;  /* slots ever used; the first free one, plus one */
 static struct process processes[PROCESSES];
 static int epoll = -1;      /* of the present watcher; -1: none */
 static fs_word32 present;   /* the present watcher's number; 0: none */
@@ -56,7 +56,7 @@ static void take_lock(void) {
 
 /* ---- slots -------------------------------------------------------------------------------------------------- */
 
-static struct place *place_at(uint32_t n) {
+static struct slot *slot_at(uint32_t n) {
     int block = 0;
     for (uint32_t size = FIRST; n >= size; size *= 2) {
         n -= size;
@@ -66,32 +66,32 @@ static struct place *place_at(uint32_t n) {
 }
 
 /* Returns a free slot, plus one. 0: no memory. */
-static uint32_t take_place(struct fs_tcp_watch *w) {
+static uint32_t take_slot(struct fs_tcp_watch *w) {
     uint32_t n = first_free;
     if (!n) {
         uint32_t size = FIRST, begins = 0;
         int block = 0;
-        while (block < BLOCKS && places >= begins + size) {
+        while (block < BLOCKS && slots >= begins + size) {
             begins += size;
             size *= 2;
             block++;
         }
         if (block == BLOCKS) return 0;
-        if (!blocks[block]) blocks[block] = fs_system.calloc(size, sizeof(struct place));
+        if (!blocks[block]) blocks[block] = fs_system.calloc(size, sizeof(struct slot));
         if (!blocks[block]) return 0;
-        n = ++places;
+        n = ++slots;
     } else {
-        first_free = place_at(n - 1)->next;
+        first_free = slot_at(n - 1)->next;
     }
-    place_at(n - 1)->whose = w;
+    slot_at(n - 1)->whose = w;
     return n;
 }
 
-static void free_place(uint32_t n) {
-    struct place *place = place_at(n - 1);
-    place->whose = NULL;
-    place->uses++;
-    place->next = first_free;
+static void free_slot(uint32_t n) {
+    struct slot *slot = slot_at(n - 1);
+    slot->whose = NULL;
+    slot->uses++;
+    slot->next = first_free;
     first_free = n;
 }
 
@@ -108,7 +108,7 @@ static void forget_process(struct process *process) {
     *process = (struct process){.uses = process->uses + 1};
 }
 
-static void leave_process(struct fs_tcp_watch *w) {
+static void release_process(struct fs_tcp_watch *w) {
     if (!w->process) return;
     struct process *process = &processes[w->process - 1];
     w->process = 0;
@@ -161,22 +161,22 @@ int fs_is_watched(const struct fs_tcp_watch *w, uint32_t events) {
 }
 
 /* With the lock held, like the next ones. */
-static void leave_place(struct fs_tcp_watch *w) {
+static void leave_table(struct fs_tcp_watch *w) {
     uint32_t n = fs_load_relaxed(&w->place);
-    if (!n || place_at(n - 1)->whose != w) return;
-    leave_process(w);
+    if (!n || slot_at(n - 1)->whose != w) return;
+    release_process(w);
     /* (If another connection has the number by now, after a close behind our back, it stays.) */
     if (fs_inode(w->fd) == w->inode) stop_watching(w->fd);
-    free_place(n);
+    free_slot(n);
     fs_store_relaxed(&w->place, 0);
     fs_store_relaxed(&w->turn, 0);
 }
 
 /* (EEXIST: an earlier connection of the same socket was not removed. ENOENT: the number went to another file and back.) */
-static int tell_epoll(struct fs_tcp_watch *w, uint32_t events, int what) {
+static int set_epoll(struct fs_tcp_watch *w, uint32_t events, int what) {
     uint32_t n = fs_load_relaxed(&w->place) - 1;
     struct epoll_event event = {.events = events | EPOLLET,
-                                .data = {.u64 = handle_of(FS_OF_LIFELINE, place_at(n)->uses, n)}};
+                                .data = {.u64 = handle_of(FS_OF_LIFELINE, slot_at(n)->uses, n)}};
     if (fs_system.epoll_ctl(epoll, what, w->fd, &event) == 0) return 1;
     if (errno != EEXIST && errno != ENOENT) return 0;
     what = what == EPOLL_CTL_ADD ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
@@ -188,18 +188,18 @@ static int join(struct fs_tcp_watch *w, int fd, uint32_t events) {
     int known = fs_load_own32(&w->turn) == turn && w->fd == fd;
     if (!known) {
         int64_t now = fs_now();
-        leave_place(w);
+        leave_table(w);
         if (now < no_room_until) return 0;
         uint64_t inode = fs_inode(fd);
-        uint32_t n = inode ? take_place(w) : 0;
+        uint32_t n = inode ? take_slot(w) : 0;
         if (!n) return 0;
         w->fd = fd;
         w->inode = inode;
         fs_store_relaxed(&w->place, n);
     }
     if (known) events |= fs_load_own32(&w->asked);
-    if (!tell_epoll(w, events, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD)) {
-        leave_place(w);
+    if (!set_epoll(w, events, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD)) {
+        leave_table(w);
         no_room_until = fs_now() + NO_ROOM_INTERVAL;
         return 0;
     }
@@ -223,7 +223,7 @@ int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_slee
 
 void fs_watch_ends_only(struct fs_tcp_watch *w) {
     pthread_mutex_lock(&lock);
-    if (fs_is_watched(w, 0) && tell_epoll(w, FS_HANGUP_EVENTS, EPOLL_CTL_MOD)) fs_store_relaxed(&w->asked, FS_HANGUP_EVENTS);
+    if (fs_is_watched(w, 0) && set_epoll(w, FS_HANGUP_EVENTS, EPOLL_CTL_MOD)) fs_store_relaxed(&w->asked, FS_HANGUP_EVENTS);
     pthread_mutex_unlock(&lock);
 }
 
@@ -231,7 +231,7 @@ int fs_try_watch_remove(struct fs_tcp_watch *w) {
     /* SYNC: place - pairs with fs_watch_stop, which has sent its last wakeups by then. */
     if (!fs_load_acquire(&w->place)) return 1;
     if (pthread_mutex_trylock(&lock)) return 0;
-    leave_place(w);
+    leave_table(w);
     pthread_mutex_unlock(&lock);
     return 1;
 }
@@ -240,7 +240,7 @@ void fs_watch_remove(struct fs_tcp_watch *w) {
     /* SYNC: place - as above. */
     if (!fs_load_acquire(&w->place)) return;
     take_lock();
-    leave_place(w);
+    leave_table(w);
     pthread_mutex_unlock(&lock);
 }
 
@@ -252,7 +252,7 @@ static void wake(const struct fs_sleepers *sleepers) {
     if (fs_load_sc(sleepers->count)) fs_futex_wake(sleepers->futex);
 }
 
-static void tell(struct fs_tcp_watch *w, uint32_t events) {
+static void notify(struct fs_tcp_watch *w, uint32_t events) {
     /* Before the wakeups: a sleeper reads both in the other order. */
     fs_add_sc(&w->told, 1);
     if (events & (EPOLLIN | FS_HANGUP_EVENTS)) wake(&w->receivers);
@@ -277,12 +277,12 @@ void fs_watch_stop(uint32_t turn) {
     if (turn && fs_load_relaxed(&present) == turn) {
         /* SYNC: watched - pairs with fs_is_watched. */
         fs_store_sc(&present, 0);
-        for (uint32_t n = 1; n <= places; n++) {
-            struct fs_tcp_watch *w = place_at(n - 1)->whose;
+        for (uint32_t n = 1; n <= slots; n++) {
+            struct fs_tcp_watch *w = slot_at(n - 1)->whose;
             if (!w) continue;
             w->process = 0;
-            tell(w, FS_HANGUP_EVENTS);
-            free_place(n);
+            notify(w, FS_HANGUP_EVENTS);
+            free_slot(n);
             /* SYNC: place - pairs with fs_try_watch_remove: `w` is not touched any more. */
             fs_store_release(&w->place, 0);
         }
@@ -293,23 +293,23 @@ void fs_watch_stop(uint32_t turn) {
 }
 
 /* Notifies the connections with that process. Its sender checks if the peer lives: children of the process may. */
-static void note_end_of_process(uint32_t at) {
+static void note_process_ended(uint32_t at) {
     processes[at].ended = 1;
-    for (uint32_t n = 1; n <= places; n++) {
-        struct fs_tcp_watch *w = place_at(n - 1)->whose;
-        if (w && w->process == (int)at + 1) tell(w, FS_HANGUP_EVENTS);
+    for (uint32_t n = 1; n <= slots; n++) {
+        struct fs_tcp_watch *w = slot_at(n - 1)->whose;
+        if (w && w->process == (int)at + 1) notify(w, FS_HANGUP_EVENTS);
     }
 }
 
 int fs_watch_event(uint64_t handle, uint32_t events) {
-    uint32_t place = (uint32_t)handle, uses = (uint32_t)(handle >> 32), n = place & (FS_OF_LIFELINE - 1);
-    uint32_t kind = place - n;
+    uint32_t slot = (uint32_t)handle, uses = (uint32_t)(handle >> 32), n = slot & (FS_OF_LIFELINE - 1);
+    uint32_t kind = slot - n;
     if (kind != FS_OF_LIFELINE && kind != FS_OF_PROCESS) return 0;
     pthread_mutex_lock(&lock);
     if (kind == FS_OF_PROCESS) {
-        if (n < PROCESSES && processes[n].number && processes[n].uses == uses) note_end_of_process(n);
-    } else if (n < places && place_at(n)->whose && place_at(n)->uses == uses) {
-        tell(place_at(n)->whose, events);
+        if (n < PROCESSES && processes[n].number && processes[n].uses == uses) note_process_ended(n);
+    } else if (n < slots && slot_at(n)->whose && slot_at(n)->uses == uses) {
+        notify(slot_at(n)->whose, events);
     }
     pthread_mutex_unlock(&lock);
     return 1;
@@ -323,8 +323,8 @@ void fs_watch_forget(void) {
         processes[at] = (struct process){.number = 0};
     }
     for (int block = 0; block < BLOCKS; block++)
-        if (blocks[block]) memset(blocks[block], 0, (size_t)FIRST * ((size_t)1 << block) * sizeof(struct place));
-    places = first_free = 0;
+        if (blocks[block]) memset(blocks[block], 0, (size_t)FIRST * ((size_t)1 << block) * sizeof(struct slot));
+    slots = first_free = 0;
     epoll = -1;
     fs_store_sc(&present, 0);
 }
