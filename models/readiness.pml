@@ -1,21 +1,24 @@
-/* A member of a poller: threads wait for it, a peer sends by the kernel and then by the ring, and the connection moves in the middle.
+/* A member of a poller: threads wait for it, a peer sends through the kernel and then through the ring, and the connection moves in the
+ * middle.
  *
- * Theory. The kernel's instance has a registration, with a generation. Before the move it is the program's own, told by the kernel. The move
- * parks it: a new generation, told of changes alone. From then on a list says that the member may be ready. A change of the registration, a
- * hint of the event set, and a kernel event of the present generation put it there. A wait takes it out of the list under the poller's lock,
- * arms it (the peer's next post is a hint), looks at what is unread, and tells the program under the lock again, unless the member was changed or
- * disabled meanwhile. Before a thread sleeps it says so in the set, and looks for hints. A thread that goes back to the program says so again if
- * others sleep. A level stays in the list, and wakes the others. Steps in "atomic" are under the poller's lock, or are one step of the kernel.
+ * Theory. The kernel's instance has a registration with a generation. Before the move the registration is the program's own, and the
+ * kernel reports its events. The move parks it: a new generation, which reports changes only. From then on a list says that the member
+ * may be ready. A change of the registration, a hint of the event set, and a kernel event of the present generation put it there. A wait
+ * takes the member out of the list under the poller's lock, arms it (the peer's next post is a hint), looks for unread data, and reports
+ * it to the program under the lock again, unless the member was changed or disabled meanwhile. Before a thread sleeps it announces that
+ * in the set, and looks for hints. A thread that returns to the program announces it again if others sleep. A level stays in the list,
+ * and wakes the others. Steps in "atomic" are under the poller's lock, or are one step of the kernel.
  *
- * Checked: nobody sleeps for ever while the member is enabled and unread bytes are there (levels), of which nobody was told (EDGE); a single shot (SINGLE) is told to one thread until it is armed again. A thread may leave after it was told, without having read.
+ * Checked: nobody sleeps forever while the member is enabled and there are unread bytes (levels), or unreported ones (EDGE); a single
+ * shot (SINGLE) is reported to one thread until it is armed again. A thread may leave after a report without having read.
  *
  * Negative controls (-D):
  *   LOOK_FIRST            a wait looks before it arms
- *   EDGE ARM_DRAINED      it arms only where nothing is unread
- *   NO_PASS_ON            who goes back to the program does not say that others sleep
+ *   EDGE ARM_DRAINED      it arms only if nothing is unread
+ *   NO_PASS_ON            a thread that returns to the program does not announce that others sleep
  *   QUIET_MOVE            the move does not put the member on the list
  *   QUIET_CHANGE          (SINGLE) arming again does not
- *   SINGLE KERNEL_TELLS   a kernel event of a parked member is told, and not looked after
+ *   SINGLE KERNEL_TELLS   a kernel event of a parked member is reported without a check
  *   SINGLE OLD_EVENTS     an event from before a change counts
  */
 #ifndef POSTS
@@ -33,13 +36,13 @@
 #define IS_SINGLE false
 #endif
 
-byte kernel, ring;      /* unread, by either way */
-byte arrived, told_of;  /* posts, and how many of them were there when the program was last told */
+byte kernel, ring;      /* unread in each */
+byte arrived, told_of;  /* posts, and how many of them were there at the last report to the program */
 bool attached, parked, moved_on;
 bool event;             /* the registration is on the instance's own list */
 bool on = true;         /* before the move: the kernel's single shot */
 byte generation;
-bool eventfd, asleep, hint, armed; /* the event set, and what the region says of the connection */
+bool eventfd, asleep, hint, armed; /* the event set, and the region's word about the connection */
 bool hot, edge, live = true;
 byte version, sleepers, inside, gone;
 bool posted_all;
@@ -55,7 +58,7 @@ inline wake_sleepers() {
     fi
 }
 
-/* The program is told. Then it goes back, and reads some or all, or leaves. */
+/* Reports to the program, which reads some or all, or leaves. */
 inline told(seen) {
     if
     :: told_of < seen -> told_of = seen
@@ -119,7 +122,7 @@ active [WAITERS] proctype waiter() {
         fi;
         if
         :: !tells ->
-            /* The kernel is asked; with nothing anywhere the thread sleeps there. */
+            /* Asks the kernel; with nothing anywhere the thread sleeps there. */
             atomic {
                 if
                 :: hot || hint -> goto look_again
@@ -132,7 +135,7 @@ active [WAITERS] proctype waiter() {
                 sleepers++
             };
             if
-            :: atomic { attached && hint -> skip } /* (behind "I sleep") */
+            :: atomic { attached && hint -> skip } /* (after "I sleep") */
             :: atomic { KERNEL_READY || eventfd ->
                     got = KERNEL_READY;
                     eventfd = false;
