@@ -214,17 +214,17 @@ static void answer(struct fs_listing *m, const struct hello_message *it) {
 }
 
 static int is_waiting(const struct fs_listing *m, uint64_t handle) {
-    return fs_load_relaxed(&m->state) == FS_LISTING_WAITING && m->turn == (uint32_t)(handle >> 32);
+    return fs_load_relaxed(&m->state) == FS_LISTING_WAITING && m->generation == (uint32_t)(handle >> 32);
 }
 
 int fs_accept_hello(uint64_t handle) {
     struct hello_message it;
     enum visit visit = NOBODY;
-    uint32_t entry = (uint32_t)handle, turn = fs_control_thread_generation();
+    uint32_t entry = (uint32_t)handle, generation = fs_control_thread_generation();
     if (entry >= FS_LISTINGS) return 0;
-    struct fs_listing *m = &fs_control_state.meetings[entry];
+    struct fs_listing *m = &fs_control_state.listings[entry];
     fs_control_lock();
-    while (is_waiting(m, handle) && turn == fs_control_thread_generation() && (visit = accept_peer(m)) == ACCEPTED) {
+    while (is_waiting(m, handle) && generation == fs_control_thread_generation() && (visit = accept_peer(m)) == ACCEPTED) {
         /* Only this thread has the socket now: a thread that withdraws the name does not see it, and nobody else listens. */
         int control = m->control;
         struct fs_tcp_identity tcp = m->tcp;
@@ -236,7 +236,7 @@ int fs_accept_hello(uint64_t handle) {
         int silent = it.size == -EAGAIN;
         if (!silent) examine(&it, &tcp);
         fs_control_lock();
-        if (turn != fs_control_thread_generation()) break; /* the program may use the numbers by now */
+        if (generation != fs_control_thread_generation()) break; /* the program may use the numbers by now */
         if (is_waiting(m, handle)) {
             m->control = control;
             if (silent) {
@@ -260,7 +260,7 @@ int fs_accept_hellos(void) {
     for (uint64_t i = 0; more; i++) {
         fs_control_lock();
         more = i < (uint64_t)fs_control_state.used;
-        uint64_t handle = more ? (uint64_t)fs_control_state.meetings[i].turn << 32 | i : 0;
+        uint64_t handle = more ? (uint64_t)fs_control_state.listings[i].generation << 32 | i : 0;
         fs_control_unlock();
         if (more) left |= fs_accept_hello(handle);
     }

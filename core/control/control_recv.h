@@ -38,9 +38,9 @@ _Static_assert(offsetof(struct fs_page_offer, version) == offsetof(struct fs_con
 
 /* The next datagram, still in the queue. */
 struct fs_control_peek {
-    int asks, brings, named;            /* it is a request or an offer; it has descriptors; the kernel named its user: */
+    int is_request, has_fds, named;            /* it is a request or an offer; it has descriptors; the kernel named its user: */
     uint32_t user;
-    unsigned char request[FS_CONTROL_KEY_SIZE]; /* if `asks` */
+    unsigned char request[FS_CONTROL_KEY_SIZE]; /* if `is_request` */
 };
 
 /* Looks at the next datagram without receiving it: the sender must be known before its descriptors become ours, as closing them can
@@ -63,7 +63,7 @@ static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
     while (size < 0 && errno == EINTR);
     if (size < 0) return 0;
     if (message.msg_flags & MSG_TRUNC) size = 0;
-    seen->asks = fs_parse_control_msg(&said.request, FS_CONTROL_MAGIC, size, sizeof said.request, seen->request) ||
+    seen->is_request = fs_parse_control_msg(&said.request, FS_CONTROL_MAGIC, size, sizeof said.request, seen->request) ||
                  fs_parse_control_msg(&said.request, FS_PAGE_OFFER_MAGIC, size, sizeof said.offer, seen->request);
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
     if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
@@ -72,7 +72,7 @@ static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
         seen->user = who.uid;
         seen->named = 1;
     }
-    seen->brings = (message.msg_flags & MSG_CTRUNC) != 0;
+    seen->has_fds = (message.msg_flags & MSG_CTRUNC) != 0;
     return 1;
 }
 
@@ -92,7 +92,7 @@ static inline enum fs_control_kind fs_recv_control(int fd, unsigned char request
                                           struct fs_requester *requester) {
     union {
         struct fs_control_msg request;
-        struct fs_query look;
+        struct fs_query query;
         struct fs_page_offer offer;
     } came_in;
     union {
@@ -129,10 +129,10 @@ static inline enum fs_control_kind fs_recv_control(int fd, unsigned char request
     sound = named && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
     if (sound && count < 2 && fs_parse_control_msg(&came_in.request, FS_CONTROL_MAGIC, got, sizeof came_in.request, request))
         return FS_CONTROL_REQUEST;
-    if (sound && got == sizeof requester->look && !count) {
-        requester->look = came_in.look;
+    if (sound && got == sizeof requester->query && !count) {
+        requester->query = came_in.query;
         requester->size = message.msg_namelen;
-        if (requester->look.magic == FS_QUERY_MAGIC) return FS_CONTROL_QUERY;
+        if (requester->query.magic == FS_QUERY_MAGIC) return FS_CONTROL_QUERY;
     }
     if (sound && count == 2 && fs_parse_control_msg(&came_in.request, FS_PAGE_OFFER_MAGIC, got, sizeof came_in.offer, request)) {
         requester->offer = came_in.offer;

@@ -121,7 +121,7 @@ static int may_send_fds(const struct fs_control_peek *seen) {
     int known = 0;
     if (!seen->named) return 0;
     if (fs_is_trusted(seen->user)) return 1;
-    if (!fs_trusts_any() || !seen->asks) return 0;
+    if (!fs_trusts_any() || !seen->is_request) return 0;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !known; i++)
         known = memcmp(fs_control_state.on_ring[i].id, seen->request, FS_CONTROL_KEY_SIZE) == 0;
@@ -184,12 +184,12 @@ int fs_handle_requests(int request_fd) {
     struct fs_requester requester;
     uint32_t user;
     int brought[2], taken = 0, left = 0, due = 0;
-    uint32_t turn = fs_control_thread_generation();
+    uint32_t generation = fs_control_thread_generation();
     for (;;) {
-        if (turn != fs_control_thread_generation()) return 0; /* given up: the program may use the number by now */
+        if (generation != fs_control_thread_generation()) return 0; /* given up: the program may use the number by now */
         if (!fs_peek_control(request_fd, &seen)) break;
-        left = seen.brings && !fs_reaper_has_room();
-        if (!left && seen.brings && !may_send_fds(&seen)) {
+        left = seen.has_fds && !fs_reaper_has_room();
+        if (!left && seen.has_fds && !may_send_fds(&seen)) {
             left = !fs_reap_message(request_fd);
             taken += !left;
             if (!left) continue;

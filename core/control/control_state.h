@@ -20,7 +20,7 @@ struct fs_listing {
     /* enum fs_listing_state. Written under the table lock, and read so by all that go on to use the entry. A connection's operations
      * read it without, as a hint: relaxed. */
     fs_word32 state;
-    uint32_t turn;              /* counts uses of this entry, so that a late event is not taken for a new one's */
+    uint32_t generation;        /* counts uses of this entry, so that a late event is not taken for a new one's */
     int listener, control;      /* sockets, -1: none. Valid if the entry is not free */
     struct ucred who;           /* the peer at `control` */
     int trusted;                /* the peer is trusted */
@@ -52,7 +52,7 @@ struct fs_request_handler {
 
 struct fs_control_state {
     pthread_mutex_t lock;
-    struct fs_listing meetings[FS_LISTINGS];
+    struct fs_listing listings[FS_LISTINGS];
     int used; /* entries from here on are free */
     /* Monotonic ns. The thread checks the names by itself at `wakes_at`, or earlier; INT64_MAX: never. `last_expires` is the end of the
      * last published name. The thread wakes then in any case, so that not each new name has to wake it. */

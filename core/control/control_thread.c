@@ -129,13 +129,13 @@ static int make_descriptors(void) {
 
 static void *connection_thread(void *nothing) {
     struct epoll_event events[EVENTS];
-    uint32_t turn = fs_load_relaxed(&generation), watching = fs_load_relaxed(&watcher);
+    uint32_t own = fs_load_relaxed(&generation), watching = fs_load_relaxed(&watcher);
     int left = (int)fs_load_relaxed(&left_behind); /* something could not be dropped (fd_reaper.h) or answered */
-    while (turn == fs_load_relaxed(&generation)) { /* (Else the number may be its successor's, whose events it would take.) */
+    while (own == fs_load_relaxed(&generation)) { /* (Else the number may be its successor's, whose events it would take.) */
         int wait = fs_expire_listings();
         if (left && (wait < 0 || wait > AGAIN_AFTER)) wait = AGAIN_AFTER;
         int n = fs_epoll_wait(epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
-        if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&generation)) break;
+        if ((n < 0 && errno != EINTR) || own != fs_load_relaxed(&generation)) break;
         if (left && (fs_reaper_has_room() || !n)) left = fs_handle_due_requests(request_fd) | fs_accept_hellos();
         for (int i = 0; i < n; i++) {
             uint64_t what = events[i].data.u64;
@@ -148,16 +148,16 @@ static void *connection_thread(void *nothing) {
             return NULL;
         }
     }
-    fs_store_relaxed(&thread_lost, turn + 1);
+    fs_store_relaxed(&thread_lost, own + 1);
     fs_watch_stop(watching);
     return NULL;
 }
 
 /* Sleepers on a futex check the kernel themselves until the next thread watches. May unlock and relock the host lock. */
 static void stop_watching(void) {
-    uint32_t turn = fs_load_relaxed(&watcher);
+    uint32_t watching = fs_load_relaxed(&watcher);
     fs_store_relaxed(&watcher, 0);
-    if (turn) fs_watch_stop(turn);
+    if (watching) fs_watch_stop(watching);
 }
 
 /* (Its other descriptors stay open: the program may use the numbers.) */

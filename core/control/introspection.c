@@ -32,7 +32,7 @@ static size_t fill_process(void) {
     info->on_ring = (uint32_t)fs_control_state.on_ring_count;
     info->queued = (uint32_t)fs_control_state.queued;
     for (int i = 0; i < FS_LISTINGS; i++)
-        info->names += fs_load_relaxed(&fs_control_state.meetings[i].state) == FS_LISTING_WAITING;
+        info->names += fs_load_relaxed(&fs_control_state.listings[i].state) == FS_LISTING_WAITING;
     fs_control_unlock();
     answer.head.count = 1;
     return sizeof *info;
@@ -78,14 +78,14 @@ static size_t fill_ring(uint32_t first) {
 void fs_answer_query(int fd, const struct fs_requester *requester) {
     size_t size;
     answer.head.magic = FS_REPLY_MAGIC;
-    answer.head.tag = requester->look.tag;
-    answer.head.kind = requester->look.kind;
+    answer.head.tag = requester->query.tag;
+    answer.head.kind = requester->query.kind;
     answer.head.protocol = FS_VERSION;
     answer.head.next = FS_QUERY_END;
     answer.head.count = 0;
-    if (requester->look.kind == FS_QUERY_PROCESS) size = fill_process();
-    else if (requester->look.kind == FS_QUERY_TABLE) size = fill_table(requester->look.from);
-    else if (requester->look.kind == FS_QUERY_RING) size = fill_ring(requester->look.from);
+    if (requester->query.kind == FS_QUERY_PROCESS) size = fill_process();
+    else if (requester->query.kind == FS_QUERY_TABLE) size = fill_table(requester->query.from);
+    else if (requester->query.kind == FS_QUERY_RING) size = fill_ring(requester->query.from);
     else return;
     fs_send_reply(fd, requester, &answer, sizeof(struct fs_query_reply) + size);
 }

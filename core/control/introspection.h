@@ -73,7 +73,7 @@ struct fs_requester {
     struct sockaddr_un address;
     socklen_t size;
     union { /* the datagram */
-        struct fs_query look;
+        struct fs_query query;
         struct fs_page_offer offer;
     };
 };

@@ -39,7 +39,7 @@ static int find_entry(void) {
     int size, found = -1, published = 0;
     fs_reserved_range(&size);
     for (int i = 0; i < fs_control_state.used; i++) {
-        enum fs_listing_state state = (enum fs_listing_state)fs_load_relaxed(&fs_control_state.meetings[i].state);
+        enum fs_listing_state state = (enum fs_listing_state)fs_load_relaxed(&fs_control_state.listings[i].state);
         published += state == FS_LISTING_WAITING;
         if (state == FS_LISTING_FREE && found < 0) found = i;
     }
@@ -50,7 +50,7 @@ static int find_entry(void) {
 
 int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **listing_state,
                        uint64_t *handle) {
-    struct fs_listing *meetings = fs_control_state.meetings;
+    struct fs_listing *listings = fs_control_state.listings;
     struct fs_tcp_identity tcp;
     int found, kick = 0;
     int failed = fs_control_thread_start();
@@ -68,16 +68,16 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
     fs_control_lock_hosted();
     found = find_entry(); /* (another thread may have taken it) */
     if (found >= 0) {
-        struct fs_listing *m = &meetings[found];
+        struct fs_listing *m = &listings[found];
         fs_control_state.used = FS_MAX(fs_control_state.used, found + 1);
         fs_store_relaxed(&m->state, FS_LISTING_WAITING);
-        m->turn++;
+        m->generation++;
         m->came.failure = NULL;
         m->listener = listener;
         m->control = -1;
         m->tcp = tcp;
         m->expires = fs_control_state.last_expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
-        fs_control_watch_socket(listener, (uint64_t)m->turn << 32 | (uint64_t)found);
+        fs_control_watch_socket(listener, (uint64_t)m->generation << 32 | (uint64_t)found);
         if (listing_state) *listing_state = &m->state;
         kick = fs_control_state.wakes_at > m->expires;
     }
@@ -87,14 +87,14 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
         return FS_TOO_MANY_LISTINGS;
     }
     if (kick) fs_control_thread_kick(); /* the thread must see the earlier deadline */
-    *handle = (uint64_t)meetings[found].turn << 32 | (uint64_t)found;
+    *handle = (uint64_t)listings[found].generation << 32 | (uint64_t)found;
     return 0;
 }
 
 /* Returns the entry of a handle, or NULL if it has been reused since. */
 static struct fs_listing *listing_of(uint64_t handle) {
-    struct fs_listing *m = &fs_control_state.meetings[handle & 0xffffffff];
-    return m->turn == (uint32_t)(handle >> 32) ? m : NULL;
+    struct fs_listing *m = &fs_control_state.listings[handle & 0xffffffff];
+    return m->generation == (uint32_t)(handle >> 32) ? m : NULL;
 }
 
 enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_state, struct fs_accepted_region *came) {
@@ -150,7 +150,7 @@ int fs_expire_listings(void) {
     int used = 0;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.used; i++) {
-        struct fs_listing *m = &fs_control_state.meetings[i];
+        struct fs_listing *m = &fs_control_state.listings[i];
         if (fs_load_relaxed(&m->state) != FS_LISTING_FREE) used = i + 1;
         if (fs_load_relaxed(&m->state) != FS_LISTING_WAITING) continue;
         if (m->expires <= now) {
@@ -217,7 +217,7 @@ void fs_listings_forget(void) {
     fs_control_state.frozen = 0;
     fs_control_state.answering = NULL; /* of a thread that was given up and does not exist here */
     for (int i = 0; i < fs_control_state.used; i++) {
-        struct fs_listing *m = &fs_control_state.meetings[i];
+        struct fs_listing *m = &fs_control_state.listings[i];
         if (fs_load_relaxed(&m->state) == FS_LISTING_FREE) continue; /* its zeros are no descriptors */
         /* The parent has the same sockets: no shutdown, and no last close. */
         if (m->listener >= 0) fs_system.close(m->listener);

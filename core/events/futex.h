@@ -16,9 +16,9 @@
 /* True if peers of other users are accepted. Relaxed: set before the first of them comes. */
 extern fs_word32 fs_untrusted_wakeups;
 
-/* Sleeps while the word has the value `heard`, for at most `nanoseconds` (negative: no limit). Returns 1: look again, 0: time is up,
+/* Sleeps while the word has the value `value`, for at most `nanoseconds` (negative: no limit). Returns 1: look again, 0: time is up,
  * -EINTR: a signal came. One system call. */
-int fs_futex_wait(fs_word32 *futex, uint32_t heard, int64_t nanoseconds);
+int fs_futex_wait(fs_word32 *futex, uint32_t value, int64_t nanoseconds);
 
 /* Wakes all sleepers, in every process. One system call. */
 void fs_futex_wake(fs_word32 *futex);

@@ -41,7 +41,7 @@ static uint32_t slots, first_free;  /* slots ever used; the first free one, plus
 static struct process processes[PROCESSES];
 static int epoll = -1;      /* of the present watcher; -1: none */
 static fs_word32 present;   /* the present watcher's number; 0: none */
-static uint32_t last_turn;
+static uint32_t last_watcher;
 static int64_t no_room_until;
 
 /* For a thread that may have the host lock. */
@@ -156,8 +156,8 @@ enum fs_process fs_watch_process(struct fs_tcp_watch *w, pid_t process) {
 
 int fs_is_watched(const struct fs_tcp_watch *w, uint32_t events) {
     /* SYNC: watched - pairs with fs_watch_stop: a thread that still finds the old watcher has read the futex before the wakeup. */
-    uint32_t turn = fs_load_sc(&present);
-    return turn && fs_load_own32(&w->turn) == turn && (fs_load_own32(&w->asked) & events) == events;
+    uint32_t watcher = fs_load_sc(&present);
+    return watcher && fs_load_own32(&w->watcher) == watcher && (fs_load_own32(&w->asked) & events) == events;
 }
 
 /* With the lock held, like the next ones. */
@@ -169,14 +169,14 @@ static void leave_table(struct fs_tcp_watch *w) {
     if (fs_inode(w->fd) == w->inode) stop_watching(w->fd);
     free_slot(n);
     fs_store_relaxed(&w->place, 0);
-    fs_store_relaxed(&w->turn, 0);
+    fs_store_relaxed(&w->watcher, 0);
 }
 
 /* (EEXIST: an earlier connection of the same socket was not removed. ENOENT: the number went to another file and back.) */
 static int set_epoll(struct fs_tcp_watch *w, uint32_t events, int what) {
     uint32_t n = fs_load_relaxed(&w->place) - 1;
     struct epoll_event event = {.events = events | EPOLLET,
-                                .data = {.u64 = handle_of(FS_OF_LIFELINE, slot_at(n)->uses, n)}};
+                                .data = {.u64 = handle_of(FS_OF_CONNECTION, slot_at(n)->uses, n)}};
     if (fs_system.epoll_ctl(epoll, what, w->fd, &event) == 0) return 1;
     if (errno != EEXIST && errno != ENOENT) return 0;
     what = what == EPOLL_CTL_ADD ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
@@ -184,8 +184,8 @@ static int set_epoll(struct fs_tcp_watch *w, uint32_t events, int what) {
 }
 
 static int join(struct fs_tcp_watch *w, int fd, uint32_t events) {
-    uint32_t turn = fs_load_relaxed(&present);
-    int known = fs_load_own32(&w->turn) == turn && w->fd == fd;
+    uint32_t watcher = fs_load_relaxed(&present);
+    int known = fs_load_own32(&w->watcher) == watcher && w->fd == fd;
     if (!known) {
         int64_t now = fs_now();
         leave_table(w);
@@ -204,7 +204,7 @@ static int join(struct fs_tcp_watch *w, int fd, uint32_t events) {
         return 0;
     }
     fs_store_relaxed(&w->asked, events);
-    fs_store_relaxed(&w->turn, turn);
+    fs_store_relaxed(&w->watcher, watcher);
     return 1;
 }
 
@@ -262,19 +262,19 @@ static void notify(struct fs_tcp_watch *w, uint32_t events) {
 uint32_t fs_watch_start(int epoll_of_thread) {
     take_lock();
     if (epoll < 0) {
-        last_turn = last_turn == UINT32_MAX ? 1 : last_turn + 1;
+        last_watcher = last_watcher == UINT32_MAX ? 1 : last_watcher + 1;
         epoll = epoll_of_thread;
         no_room_until = 0;
-        fs_store_sc(&present, last_turn);
+        fs_store_sc(&present, last_watcher);
     }
-    uint32_t turn = fs_load_relaxed(&present);
+    uint32_t watcher = fs_load_relaxed(&present);
     pthread_mutex_unlock(&lock);
-    return turn;
+    return watcher;
 }
 
-void fs_watch_stop(uint32_t turn) {
+void fs_watch_stop(uint32_t watcher) {
     take_lock();
-    if (turn && fs_load_relaxed(&present) == turn) {
+    if (watcher && fs_load_relaxed(&present) == watcher) {
         /* SYNC: watched - pairs with fs_is_watched. */
         fs_store_sc(&present, 0);
         for (uint32_t n = 1; n <= slots; n++) {
@@ -302,9 +302,9 @@ static void note_process_ended(uint32_t at) {
 }
 
 int fs_watch_event(uint64_t handle, uint32_t events) {
-    uint32_t slot = (uint32_t)handle, uses = (uint32_t)(handle >> 32), n = slot & (FS_OF_LIFELINE - 1);
+    uint32_t slot = (uint32_t)handle, uses = (uint32_t)(handle >> 32), n = slot & (FS_OF_CONNECTION - 1);
     uint32_t kind = slot - n;
-    if (kind != FS_OF_LIFELINE && kind != FS_OF_PROCESS) return 0;
+    if (kind != FS_OF_CONNECTION && kind != FS_OF_PROCESS) return 0;
     pthread_mutex_lock(&lock);
     if (kind == FS_OF_PROCESS) {
         if (n < PROCESSES && processes[n].number && processes[n].uses == uses) note_process_ended(n);

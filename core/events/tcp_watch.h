@@ -27,7 +27,7 @@ struct fs_sleepers {
 
 /* A connection that may be watched; all zero: it is not. */
 struct fs_tcp_watch {
-    fs_word32 turn;  /* the number of the watcher it has joined, which is gone if it is not the present one */
+    fs_word32 watcher;  /* the number of the watcher it has joined, which is gone if it is not the present one */
     fs_word32 asked; /* the events watched */
     fs_word32 told;  /* events so far that its sleepers must look at */
     fs_word32 place; /* slot in the table, plus one; 0: none */
@@ -67,7 +67,7 @@ int fs_try_watch_remove(struct fs_tcp_watch *w);
 /* ---- for the watcher -------------------------------------------------------------------------------------------- */
 
 enum { /* kinds in the lower half of an event's handle, beside a slot */
-    FS_OF_LIFELINE = 1 << 28,
+    FS_OF_CONNECTION = 1 << 28,
     FS_OF_PROCESS = 1 << 29,
 };
 
@@ -76,7 +76,7 @@ enum { /* kinds in the lower half of an event's handle, beside a slot */
 uint32_t fs_watch_start(int epoll);
 
 /* The watcher stops: wakes all that it watched. No effect if it is not the present one. */
-void fs_watch_stop(uint32_t turn);
+void fs_watch_stop(uint32_t watcher);
 
 /* Processes an event with this handle. Returns true if the handle was one of these. */
 int fs_watch_event(uint64_t handle, uint32_t events);

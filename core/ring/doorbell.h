@@ -9,7 +9,7 @@
  *     the sender     fs_arm_sender: credit_wait |= WAITS, then looks at the ACK
  *                    fs_send_ack: ACK, then fs_peer_credit_wait
  *     the descriptor fs_doorbell_bytes_to_drain: heard = rung, then looks at the next commit word
- *     (EXPOSED)      fs_post, then fs_all_heard: is a byte left that announces the post? */
+ *     (EXPOSED)      fs_post, then fs_all_drained: is a byte left that announces the post? */
 #ifndef FASTSOCK_DOORBELL_H
 #define FASTSOCK_DOORBELL_H
 

@@ -98,7 +98,7 @@ static inline struct fs_shared_side *fs_side_of_sender(struct fs_sender *sender)
 static inline struct fs_shared_side *fs_side_of_receiver(struct fs_receiver *receiver) {
     return (struct fs_shared_side *)(void *)((char *)receiver - offsetof(struct fs_shared_side, receiver));
 }
-static inline struct fs_shared_side *fs_side_of_leaver(struct fs_fallback_lock *fallback) {
+static inline struct fs_shared_side *fs_side_of_fallback(struct fs_fallback_lock *fallback) {
     return (struct fs_shared_side *)(void *)((char *)fallback - offsetof(struct fs_shared_side, fallback));
 }
 

@@ -134,9 +134,9 @@ static inline void fs_lock_wait(const struct fs_robust_lock *lock) {
 
 /* For a thread that has nothing else to do and no GIL. Returns FS_LOCK_TAKEN or FS_LOCK_OWNER_DIED. */
 static inline int fs_robust_lock(struct fs_robust_lock *lock, uint32_t process) {
-    int turn;
-    while (!(turn = fs_robust_trylock(lock, process))) fs_lock_wait(lock);
-    return turn;
+    int result;
+    while (!(result = fs_robust_trylock(lock, process))) fs_lock_wait(lock);
+    return result;
 }
 
 #endif

@@ -182,15 +182,15 @@ static inline void fs_count_plug(struct fs_ring_pair *ring, struct fs_sender *se
  * gains nothing from their edge, and they may lie there forever. */
 static inline int fs_count_ring(struct fs_ring_pair *ring, struct fs_sender *sender) {
     uint32_t rung = fs_load_relaxed(&ring->tx->rung);
-    uint32_t unheard = rung - fs_load_sc(&ring->tx->heard), behind = rung - sender->plug_end;
-    if (unheard >= FS_EDGES && behind >= FS_EDGES && (uint32_t)fs_load_relaxed(&ring->tx->urgent) != rung) return 0;
+    uint32_t undrained = rung - fs_load_sc(&ring->tx->heard), behind = rung - sender->plug_end;
+    if (undrained >= FS_EDGES && behind >= FS_EDGES && (uint32_t)fs_load_relaxed(&ring->tx->urgent) != rung) return 0;
     /* SYNC: rung - pairs with fs_drain_all_doorbell_bytes. */
     fs_store_sc(&ring->tx->rung, rung + 1);
     return 1;
 }
 
 /* Returns true if all doorbell bytes are drained: after a post to an EXPOSED receiver one must be left. */
-static inline int fs_all_heard(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
+static inline int fs_all_drained(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
     return fs_load_relaxed(&ring->tx->rung) == fs_load_sc(&ring->tx->heard);
 }
 

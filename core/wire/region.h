@@ -232,7 +232,7 @@ struct fs_region {
     fs_word64 asks_else[2];             /* token of another holder of side 0 / 1, used if the first one has ended */
     /* followed by direction 0, its descriptors, direction 1, its descriptors, and the parts of the arenas */
 };
-_Static_assert(sizeof(struct fs_region) == 2 * FS_LINE, "header and meeting line");
+_Static_assert(sizeof(struct fs_region) == 2 * FS_LINE, "header and rendezvous line");
 FS_ASSERT_OFFSET(fs_region, magic, 0);
 FS_ASSERT_OFFSET(fs_region, version, 8);
 FS_ASSERT_OFFSET(fs_region, window, 12);
