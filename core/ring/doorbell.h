@@ -47,7 +47,7 @@ static inline int fs_has_credit(struct fs_ring_pair *ring, struct fs_sender *sen
     if (fs_update_credits(ring, sender) < 0) return 1; /* the next post reports it */
     if (!fs_in_flight(sender)) return 1;
     uint32_t at;
-    if (fs_in_flight(sender) + fs_free_spares(ring, sender, &at) >= ring->window) return 0;
+    if (fs_in_flight(sender) + fs_free_overflows(ring, sender, &at) >= ring->window) return 0;
     uint64_t head = sender->head;
     int room = fs_arena_reserve(ring, sender, ring->chunk, &at) > 0; /* the largest payload, tried and undone */
     sender->head = head;
@@ -57,7 +57,7 @@ static inline int fs_has_credit(struct fs_ring_pair *ring, struct fs_sender *sen
 /* Returns true if an overflow buffer would take the next send. */
 static inline int fs_may_overflow(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
     uint32_t at;
-    return fs_overflow_is_open(ring, sender) || (fs_in_flight(sender) < ring->window && fs_free_spares(ring, sender, &at));
+    return fs_overflow_is_open(ring, sender) || (fs_in_flight(sender) < ring->window && fs_free_overflows(ring, sender, &at));
 }
 
 /* Returns true if a send of any size would get something into the ring now. */

@@ -35,13 +35,13 @@ static inline int fs_recover_open(struct fs_ring_pair *ring, struct fs_sender *s
     } while (FS_COMMIT_STATE(commit) == FS_OPEN &&
              !fs_cas64(&d->commit, commit, FS_COMMIT(number + 1, length, FS_DATA, FS_SEALED)));
     sender->is_open = 0;
-    int spare = fs_in_overflow(ring, sender->open_at);
-    if (!length || length > (spare ? FS_OVERFLOW_SIZE : ring->chunk) ||
+    int in_overflow = fs_in_overflow(ring, sender->open_at);
+    if (!length || length > (in_overflow ? FS_OVERFLOW_SIZE : ring->chunk) ||
         length > fs_segment_end(ring, sender->open_at) - sender->open_at) {
         ring->violation = "open descriptor with an impossible length";
         return FS_VIOLATION;
     }
-    if (spare) return 0; /* it uses no arena */
+    if (in_overflow) return 0; /* it uses no arena */
     /* `ends` has the position after the new or the old length; either is at most an arena past its start. */
     uint64_t *end = &sender->ends[number & ring->mask];
     uint64_t distance = (*end - sender->open_at) % ring->arena;

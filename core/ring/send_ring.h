@@ -84,7 +84,7 @@ static inline uint32_t fs_overflow_room(const struct fs_ring_pair *ring, const s
 
 /* Returns the number of overflow buffers usable now, and sets `*at` to the position of one. None is used where the last quarter of the
  * window combines nothing (for measurements). */
-static inline uint32_t fs_free_spares(const struct fs_ring_pair *ring, const struct fs_sender *sender, uint32_t *at) {
+static inline uint32_t fs_free_overflows(const struct fs_ring_pair *ring, const struct fs_sender *sender, uint32_t *at) {
     uint32_t count = 0;
     if (ring->combine_from > ring->window || !fs_in_flight(sender) || !fs_overflow_room(ring, sender)) return 0;
     for (uint32_t i = 0; i < FS_OVERFLOWS; i++) {
@@ -234,20 +234,20 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
     if (part > FS_INLINE || open) {
         /* The last descriptors of the window are kept for the overflow buffers, as is one without room in the arena. Each takes all that
          * comes. */
-        uint32_t at = 0, spare_at = 0, overflows = type == FS_DATA ? fs_free_spares(ring, sender, &spare_at) : 0;
+        uint32_t at = 0, overflow_at = 0, overflows = type == FS_DATA ? fs_free_overflows(ring, sender, &overflow_at) : 0;
         uint32_t granted = fs_in_flight(sender) + overflows < ring->window ? fs_arena_reserve(ring, sender, part, &at) : 0;
-        if (!granted && overflows && sender->overflow_use != FS_OVERFLOW_LATER) granted = at = spare_at;
+        if (!granted && overflows && sender->overflow_use != FS_OVERFLOW_LATER) granted = at = overflow_at;
         if (!granted) return 0;
-        int spare = fs_in_overflow(ring, at);
-        uint32_t most = spare ? fs_overflow_room(ring, sender) : granted;
+        int in_overflow = fs_in_overflow(ring, at);
+        uint32_t most = in_overflow ? fs_overflow_room(ring, sender) : granted;
         if (part > most) part = most;
         uint32_t offset = fs_payload_offset(ring, at);
         fs_copy(ring->tx_arena + offset, data, part);
         d->offset = offset;
         state = FS_SEALED;
-        if (spare) sender->overflows[(at - ring->arena) / FS_OVERFLOW_SIZE] = number + 1;
+        if (in_overflow) sender->overflows[(at - ring->arena) / FS_OVERFLOW_SIZE] = number + 1;
         else sender->head += fs_round_to_line(part);
-        if (spare || (open && part == length)) {
+        if (in_overflow || (open && part == length)) {
             state = FS_OPEN;
             sender->open_at = at;
             sender->open_length = part;
