@@ -295,7 +295,7 @@ def test_payload_is_copied_by_fs_copy_alone() -> None:
     """Elsewhere a copy has a length that the compiler knows."""
     copies = [
         (path.name, *found)
-        for room in ("ring", "connection")
+        for room in ("ring", "conn")
         for path in (CORE / room).iterdir()
         for found in re.findall(r"\b(memcpy|memmove|fs_copy)\((.*)\)", path.read_text())
     ]
