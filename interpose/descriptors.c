@@ -36,7 +36,7 @@ static void take_again(void *held) {
     ip_thread.has_lock = (int)(intptr_t)held;
 }
 
-void ip_begin_lock(void) { fs_host = (struct fs_host){.let_go = let_go, .take_again = take_again}; }
+void ip_begin_lock(void) { fs_host = (struct fs_host){.unlock = let_go, .lock = take_again}; }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 

@@ -1,16 +1,16 @@
-/* What strangers sent is dropped by threads that nobody waits for: none is forgotten, and nobody needs a lock.
+/* Reaper threads drop what untrusted users sent (core/control/fd_reaper.c): nothing is forgotten, and no lock is needed.
  *
- * Theory. Who has something to drop puts it into a free slot, counts it as waiting, and starts a thread, unless there are as many as
- * there may be. A thread claims one of those that wait, by the count, and then looks for a slot that has one: each was put there
- * before it was counted, so there is one for each claim. A thread that finds none waiting takes itself out of the number of
- * threads, and then looks at the count again. If all slots are taken, who has something drops it alone.
+ * Theory. To drop a thing, a thread stores it in a free slot, counts it as waiting, and starts a reaper unless there are enough. A
+ * reaper claims one waiting thing, by the count, and then searches for a filled slot: each thing was stored before it was counted, so
+ * there is one for each claim. A reaper that finds none waiting takes itself out of the number of reapers, and then looks at the count
+ * again. If all slots are taken, the thread drops the thing itself.
  *
- * Checked: each thing is dropped once; nobody looks for ever for a slot that is not there yet (circles); all end. With -DTWO there may
- * be two threads.
+ * Checked: each thing is dropped once; nobody searches forever for a slot that is not filled yet (circles); all end. With -DTWO there
+ * may be two reapers.
  *
  * Negative controls (-D):
- *   COUNT_FIRST  (circles) it is counted before it is put: a claim waits for who is about to put
- *   LOOK_FIRST   a thread that ends looks at the count before it takes itself out
+ *   COUNT_FIRST  (circles) a thing is counted before it is stored: a claim waits for the storing thread
+ *   LOOK_FIRST   a reaper that ends looks at the count before it takes itself out
  */
 #define THINGS 3
 #define SLOTS 2

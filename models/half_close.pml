@@ -1,49 +1,49 @@
 /* Half-close with a blocked sender, and how the end of a peer is decided.
  *
- * Theory. Server and client are both on the ring. The client says a little, half-closes (packet FIN in the ring, then the
- * kernel's FIN) and reads the answer. The answer is larger than the window, so the server sleeps for credit. The kernel's
- * FIN reaches the server in that sleep and must not be taken for the client's end. Later the client may read to the end,
- * close early, close with bytes unread (a reset), or be killed between any two steps; in all of these the server must end.
+ * Theory. Server and client are both on the ring. The client sends a little, half-closes (packet FIN in the ring, then the kernel's FIN)
+ * and reads the answer. The answer is larger than the window, so the server sleeps for credit. The kernel's FIN reaches the server in
+ * that sleep and must not be taken for the client's end. Later the client may read to the end, close early, close with bytes unread (a
+ * reset), or be killed between any two steps; in all of these the server must end.
  *
- * One question decides, and it is asked in this order:
- *     receiving is lost  if the lifeline has ended, then: the ring holds no FIN, then: the ring is drained
- *     sending is lost    if the lifeline has ended, then: the ring holds no FIN; or the lifeline was reset
- * A peer posts its FIN before its kernel does. So who sees the end of the lifeline first and no FIN then knows that there
- * will be none. The other order would take a half-close that comes between the two looks for a death. A sender must not wait
- * until the ring from its peer is drained: perhaps nobody drains it before the sender has ended.
+ * The end of a direction is decided in this order:
+ *     receiving is lost  if the kernel connection has ended, then: the ring holds no FIN, then: the ring is drained
+ *     sending is lost    if the kernel connection has ended, then: the ring holds no FIN; or the kernel connection was reset
+ * A peer posts its FIN before its kernel sends one. So a side that sees the end of the kernel connection first and no FIN then knows
+ * that there will be none. The other order would take a half-close between the two looks for a death. A sender must not wait until the
+ * ring from its peer is drained: perhaps nobody drains it before the sender has ended.
  *
- * After a FIN the lifeline's end is no news. Then each post, and now and then a sleeping sender, sends a doorbell byte (the
- * probe): the kernel of a dead client answers it with RST, and that of a living one keeps it.
+ * After a FIN the end of the kernel connection says nothing new. Then each post, and now and then a sleeping sender, sends a doorbell
+ * byte (the probe): the kernel of a dead client answers with RST, and that of a living one keeps the byte.
  *
- * Data bytes are numbers from 1, a doorbell byte is 0. Bytes in the kernel arrive at once (switch.pml has them on their way).
+ * Data bytes are numbers from 1, a doorbell byte is 0. Bytes in the kernel arrive at once (switch.pml models their way).
  *
- * Checked: data goes into the kernel's stream only when the client has gone; a client that reads to the end gets all; what a
- * reader gets is the beginning of what was posted, and all of it if the poster was killed or ended without a reset; all
- * processes end. With -DDEATH the client or the server may be killed at any step.
+ * Checked: data goes into the kernel's stream only when the client has gone; a client that reads to the end gets all; a reader gets the
+ * beginning of what was posted, and all of it if the poster was killed or ended without a reset; all processes end. With -DDEATH the
+ * client or the server may be killed at any step.
  *
  * Negative controls (-D):
  *   RDHUP_IS_DEATH      fault 1 of the first release: the poll's POLLRDHUP means a lost direction
  *   FIN_BEFORE_LIFELINE the two looks in the wrong order
  *   UNTIL_DRAINED       (DEATH) sending is lost only when the ring from the peer is drained
- *   NO_PROBE            (DEATH) a sender behind a half-close does not ask whether the peer lives
- *   GONE_AFTER_LOOK     close looks for unread bytes before it says that it has gone
- *   LIFELINE_FIRST      (DEATH) a reader that sees the lifeline's end does not look at the ring again
+ *   NO_PROBE            (DEATH) a sender after a half-close does not check that the peer lives
+ *   GONE_AFTER_LOOK     close looks for unread bytes before it sets FS_GONE
+ *   LIFELINE_FIRST      (DEATH) a reader that sees the end of the kernel connection does not look at the ring again
  */
 #define ANSWER 2
 #define REQUEST 1
 #define WINDOW 1
 #define EDGES 1
-#define PROBES 2                          /* probes of a living client, at most; of a dead one: without a limit */
+#define PROBES 2                          /* maximum of probes of a living client; of a dead one: without a limit */
 
 #define SERVER 0
 #define CLIENT 1
 mtype = { NONE, FIN, RESET }
 
-/* Half SERVER is what the server sends, half CLIENT what the client sends. */
+/* Direction SERVER is from the server, direction CLIENT from the client. */
 chan answer = [WINDOW] of { byte };
 chan request = [WINDOW] of { byte };
 mtype fin_of_server = NONE, fin_of_client = NONE;
-bool client_gone;                         /* FS_GONE in half SERVER */
+bool client_gone;                         /* FS_GONE in direction SERVER */
 byte rung, heard;                         /* doorbell bytes to the client */
 byte handed;                              /* bytes of the answer that the ring has accepted */
 byte asked;                               /* bytes of the request that the ring has accepted */
@@ -84,7 +84,7 @@ inline ring_doorbell() {
 
 #define client_ended (client_fin || server_reset)      /* peer_ended at the server */
 
-/* Is sending lost? The lifeline first, the FIN then. */
+/* Is sending lost? First the kernel connection, then the FIN. */
 inline look_at_peer() {
 #ifdef FIN_BEFORE_LIFELINE
     seen_fin = fin_of_client;
@@ -117,7 +117,7 @@ active proctype server_sender() {
         do
         :: next > ANSWER || failed -> break
         :: else ->
-            /* send_stream, in a turn to send */
+            /* fs_try_send, with the send lock */
             if
             :: atomic { lost || client_gone || fin_of_client != NONE && server_reset ->
                     lost = true;
@@ -143,11 +143,11 @@ active proctype server_sender() {
                     :: else
                     fi;
                     if
-                    :: look_at_peer()                     /* watch_lifeline, now and then */
+                    :: look_at_peer()                     /* fs_watch_liveness, now and then */
                     :: true
                     fi
                 :: else ->
-                    /* sleep_for */
+                    /* sleep_for_credit */
                     waits_for_rdhup = (fin_of_client == NONE);
                     if
                     :: atomic { len(answer) < WINDOW || client_gone -> waits_for_rdhup = false }
@@ -194,14 +194,14 @@ active proctype server_reader() {
                 waits = false
             }
         :: !over && !waits ->
-            /* take_stream */
+            /* fs_try_recv */
             if
             :: atomic { len(request) > 0 -> request?b; assert(b == expected); expected++; b = 0 }
             :: else ->
                 if
                 :: atomic { fin_of_client == FIN && len(request) == 0 -> over = true }
                 :: atomic { else ->
-                    if                                    /* look_at_lifeline */
+                    if                                    /* fs_check_liveness */
                     :: client_ended -> at_end = true
                     :: else -> waits = true
                     fi };
@@ -221,7 +221,7 @@ active proctype server_reader() {
     } unless { server_dead }
 }
 
-/* quiet of a client that has drained its ring: fs_doorbell_bytes_to_drain counts, swallow takes what has come */
+/* A client that has drained its ring: fs_doorbell_bytes_to_drain counts, swallow takes the bytes that have come. */
 inline quiet() {
     count = rung - heard;
     atomic {
@@ -279,7 +279,7 @@ active proctype client() {
         :: over -> assert(expected == handed + 1); assert(server_dead || handed == ANSWER)
         :: else
         fi;
-        /* close: say_goodbye */
+        /* close: fs_conn_close */
 #ifndef GONE_AFTER_LOOK
         client_gone = true;
 #endif
@@ -297,7 +297,7 @@ active proctype client() {
         fi;
         atomic { kernel_close_client(unread) };
         (!server_sends || server_dead);
-        assert(len(answer) == 0 || server_reset || server_dead)      /* what was not read is told by a RST */
+        assert(len(answer) == 0 || server_reset || server_dead)      /* a RST announces unread bytes */
     } unless { client_dead }
 }
 

@@ -1,19 +1,18 @@
-/* Forked processes that share a connection let go of it: who is the last, and says goodbye for all.
+/* Forked processes that share a connection release it: the last one sends FIN for all (core/process/holder_count.c).
  *
- * Theory. The number of holders lies in memory that the processes share. A child's process id is noted next to it, so that
- * others can strike it out if it is killed. A process that closes strikes out the dead, and then takes itself out of the number
- * by one swap, unless it is alone. If it is alone it says goodbye (FIN and GONE in the ring), and only then takes itself out. Once
- * the number is 0, the parent gives the memory to another connection. A child takes back its note before the swap, and
- * makes it again if the swap fails.
+ * Theory. The number of holders is in memory that the processes share, and so are the process ids of the children, so that others can
+ * uncount one that is killed. A process that closes uncounts the dead, and then takes itself out of the number by one swap, unless it is
+ * the last. The last one sends FIN and GONE in the ring, and only then takes itself out. Once the number is 0, the parent gives the
+ * memory to another connection. A child removes its id before the swap, and restores it if the swap fails.
  *
- * Checked: nobody says goodbye while another process holds the connection; nobody touches the memory when it is another
- * connection's; all processes end. Without a death somebody says goodbye. With -DDEATH any of them may be killed at any step.
- * Then perhaps nobody is the last, and the kernel's FIN alone ends the connection.
+ * Checked: nobody sends FIN while another process holds the connection; nobody touches the memory when another connection has it; all
+ * processes end. Without a death somebody sends FIN. With -DDEATH any of them may be killed at any step. Then perhaps nobody is the
+ * last, and the kernel's FIN alone ends the connection.
  *
  * Negative controls (-D):
  *   LOOK_THEN_LEAVE  each looks at the number, and takes itself out later
- *   OUT_FIRST        the last one takes itself out before it says goodbye
- *   NOTED_LONGER     (DEATH) a child takes back its note behind the swap
+ *   OUT_FIRST        the last one takes itself out before it sends FIN
+ *   NOTED_LONGER     (DEATH) a child removes its id after the swap
  */
 #define HOLDERS 3                         /* 0 is the parent */
 
@@ -22,13 +21,13 @@ bool noted[HOLDERS];
 bool holds[HOLDERS] = true;               /* until the program closes it there */
 bool dead[HOLDERS];
 bool fin;
-bool reused;                              /* the memory is another connection's */
+bool reused;                              /* another connection has the memory */
 byte ended;
 
 #define alone(who) ((who == 0 || !holds[0] || dead[0]) && (who == 1 || !holds[1] || dead[1]) \
                     && (who == 2 || !holds[2] || dead[2]))
 
-/* count_holders. A striker may be killed between its two steps. */
+/* fs_count_holders. A process may be killed between its two steps. */
 inline strike_dead() {
     other = 1;
     do
@@ -47,7 +46,7 @@ proctype holder(byte me) {
     byte other, seen;
     bool last, was_noted;
     {
-        holds[me] = false;                /* say_goodbye */
+        holds[me] = false;                /* fs_conn_close */
         strike_dead();
         do
         :: assert(!reused); seen = holders;
@@ -89,7 +88,7 @@ proctype holder(byte me) {
 #endif
 #ifndef OUT_FIRST
         if
-        :: last -> noted[me] = false; holders--           /* count_out */
+        :: last -> noted[me] = false; holders--           /* fs_unregister_holder */
         :: else
         fi
 #endif
@@ -103,7 +102,7 @@ proctype holder(byte me) {
         fi
     };
     if
-    :: me == 0 && !dead[0] ->             /* free_side, reclaim */
+    :: me == 0 && !dead[0] ->             /* fs_side_free, reclaim */
         if
         :: holders == 0 -> reused = true
         :: true

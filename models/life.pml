@@ -1,23 +1,21 @@
-/* How long a connection lives in one process: calls begin and end, the program closes it, a loop keeps it and lets it loose.
+/* The life of a connection in one process: calls begin and end, the program closes it, a loop pins and unpins it.
  *
- * Theory. One word has the number of calls inside, FINISHING, FINISHED and KEPT. Each change of it is one step: it looks at the word,
- * and what follows depends on that look alone. No call begins once FINISHED is there, and the connection is not kept again once it
- * is left. So the number only falls from then on, and one step leaves the connection: whoever takes it gives the memory
- * back. Whoever takes the last call out of a connection that is FINISHING writes FINISHED in the same step, and stays inside for the
- * goodbye.
+ * Theory. One word has the number of calls inside, FINISHING, FINISHED and KEPT. Each change is one step: it reads the word, and all
+ * that follows depends on that read alone. No call begins once FINISHED is set, and the connection is not pinned again once it is left.
+ * So the number only falls from then on, and one step leaves the connection: the thread that takes this step frees the memory. The
+ * thread that takes the last call out of a FINISHING connection sets FINISHED in the same step, and stays inside to send FIN.
  *
- * Checked: nobody has the memory when it is given back; the goodbye is said once, and before that; with LATE there is no call
- * inside but the one that says it; the spare descriptor is closed by who ends the last call, once; all end, and then the memory has
- * been given back.
+ * Checked: nobody uses the memory when it is freed; FIN is sent once, and before that; with LATE no call is inside but the one that
+ * sends FIN; the thread that ends the last call closes the spare descriptor, once; all end, and then the memory has been freed.
  *
- * LATE: both closers close with the last call. Without it one of them ends the connection at once, as where the number was closed
- * behind our back.
+ * LATE: both closers close with the last call. Without it one of them ends the connection at once, as if the number was closed behind
+ * our back.
  *
  * Negative controls (-D):
- *   PLAIN            the look and the change are two steps, and nothing keeps the threads apart
- *   LOOK_BEHIND      who ends a call, or lets loose, takes the step, and then looks whether it has left the connection
- *   TOLD_ONLY        the last call is told that it was, and ends the connection by a call of its own. (Between the two another call
- *                    may begin, and be told the same: so it was, and only the front end's lock kept them apart.)
+ *   PLAIN            the read and the change are two steps, and nothing keeps the threads apart
+ *   LOOK_BEHIND      a thread that ends a call, or unpins, takes the step, and then looks if it has left the connection
+ *   TOLD_ONLY        the last call learns that it was the last, and ends the connection by a call of its own. (Between the two
+ *                    another call may begin, and learn the same: it was like that, and only the host lock kept them apart.)
  */
 #define CALLERS 3
 #define TIMES 2                           /* calls of each */
@@ -25,13 +23,13 @@
 byte calls;
 bool finishing, finished, is_kept;
 
-byte inside;                              /* what is true, beside the word */
+byte inside;                              /* the truth beside the word */
 bool keeping, spare;
 byte goodbyes, releases, spares_closed;
 
 #define left (finished && calls == 0 && !is_kept)
 
-/* The word is looked at, and changed: one step, unless PLAIN. Then it is written whole, by what was seen at the look. */
+/* The word is read and changed in one step, unless PLAIN. Then it is written whole, by the values read. */
 #ifdef PLAIN
 #define look atomic { was_calls = calls; was_finishing = finishing; was_finished = finished; was_kept = is_kept }
 #define step
@@ -63,7 +61,7 @@ inline begin() {
     }
 }
 
-/* fs_call_exit: `tells` that it is the last, `leaves` that the memory is to be given back. */
+/* fs_call_exit: `tells` that it is the last, `leaves` that the memory must be freed. */
 inline take_out() {
     step {
         look;
@@ -89,7 +87,7 @@ inline give_back() {
     fi
 }
 
-/* By the caller, who is inside. */
+/* Called by a thread that is inside. */
 inline say_goodbye() {
     atomic { assert(goodbyes == 0); assert(releases == 0); goodbyes++ };
     take_out();
@@ -98,7 +96,7 @@ inline say_goodbye() {
 }
 
 #ifdef TOLD_ONLY
-inline end_last() {                       /* a call of its own ends it, and then the spare descriptor is closed */
+inline end_last() {                       /* a call of its own ends it, and then closes the spare descriptor */
     begin();
     if
     :: ok ->
@@ -140,7 +138,7 @@ proctype caller() {
     od
 }
 
-/* close_here: fs_note_ended_alone, else a spare descriptor and fs_note_closing. The program does so once. */
+/* fs_note_ended_alone, else a spare descriptor and fs_note_closing. The program does so once. */
 proctype closer() {
     DECLARE;
     begin();
@@ -172,7 +170,7 @@ proctype closer() {
     fi
 }
 
-/* end_here: fs_note_ended, whoever is inside. */
+/* fs_note_ended, with any calls inside. */
 proctype ender() {
     DECLARE;
     begin();

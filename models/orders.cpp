@@ -1,23 +1,25 @@
-/* Memory orders of the handshakes by which nobody sleeps too long, under C11's weak memory: every execution, by Relacy.
+/* Memory orders of the handshakes that end a sleep, under C11's weak memory: every execution, by Relacy.
  *
- * The models in Promela are sequentially consistent. Here the same few steps are made with the orders that the core gives them, and a load
- * gives any value that C11 permits, with two exceptions: no load sees a store that its own thread has yet to enable (load buffering), and a
- * sequentially consistent load sees all that was sequentially consistent and earlier in the execution. So
- * nothing is shown of weaker orders of the bell itself. What the kernel does to a futex's queue, to an eventfd and to a socket is done under a lock of its own, as there.
+ * The models in Promela are sequentially consistent. Here the same few steps use the memory orders of the core, and a load gives any
+ * value that C11 permits, with two exceptions: no load sees a store that its own thread has yet to enable (load buffering), and a
+ * sequentially consistent load sees all that was sequentially consistent and earlier in the execution. So this shows nothing about
+ * weaker orders of the futex word itself. The kernel's work on a futex's queue, an eventfd and a socket happens under a lock of its own,
+ * as in the kernel.
  *
- *     bell     a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (Credits are the same: acked, credit_wait, credit_bell.)
+ *     bell     a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (The same for credits: acked, credit_wait, credit_futex.)
  *     told     a sleeper and the connection thread: core/events/tcp_watch.c, core/conn/wait.c
- *     watched  a sleeper and who ends the watch: fs_watch_stop, fs_is_watched
- *     set      the owner of an event set and a process that posts: core/events/event_set.c, fs_mark_ready in set.h
- *     over     the owner gives a page up, and a process posts there: fs_retire_page, fs_remote_set_notify
+ *     watched  a sleeper and the end of the watch: fs_watch_stop, fs_is_watched
+ *     set      the owner of an event set and a posting process: core/events/event_set.c, fs_mark_ready in event_set.h
+ *     over     the owner gives up a page, and a process posts there: fs_retire_page, fs_remote_set_notify
  *
  * Built by models/run, with -DTEST=bell. Negative controls (-D), each a step that is weaker, or at another place, than in the core:
- *     bell     COMMIT=release, LOOK=acquire, ARM=acq_rel, READY=acquire: of the two writes and two looks any one;
- *              HEAR_LATE: the bell is heard behind the look
- *     told     TOLD_BEHIND: the bell before the count; COUNTED_BEHIND: the sleeper counts itself behind its look; SLEEPERS=acquire
- *     watched  PRESENT_BEHIND: the bells before the word; COUNTED_BEHIND, SLEEPERS=acquire
+ *     bell     COMMIT=release, LOOK=acquire, ARM=acq_rel, READY=acquire: any of the two writes and two looks;
+ *              HEAR_LATE: the word is read after the look
+ *     told     TOLD_BEHIND: the wakeup before the count; COUNTED_BEHIND: the sleeper counts itself after its look; SLEEPERS=acquire
+ *     watched  PRESENT_BEHIND: the wakeups before the word; COUNTED_BEHIND, SLEEPERS=acquire
  *     set      SUMMARY=acq_rel, LOOK=acquire at the poster; ASLEEP=release, READY=acquire at the owner; SUMMARY_FIRST
- *     over     SUMMARY=acq_rel, LOOK=acquire, OVER=release, READY=relaxed */
+ *     over     SUMMARY=acq_rel, LOOK=acquire, OVER=release, READY=relaxed
+ */
 #include <relacy/relacy.hpp>
 
 #ifndef COMMIT
@@ -57,30 +59,30 @@ typedef rl::atomic<unsigned> word;
 
 /* A word that one thread sleeps on, and the kernel's queue of it. */
 struct futex {
-    word futex;
+    word value;
     rl::mutex queue;
     bool sleeps;
     void begin() {
-        futex.store(0, rl::mo_relaxed, $);
+        value.store(0, rl::mo_relaxed, $);
         sleeps = false;
     }
-    unsigned hear() { return futex.load(ORDER(HEAR), $); }
-    bool sleep_on(unsigned heard) { /* FUTEX_WAIT. Whether it would sleep */
+    unsigned hear() { return value.load(ORDER(HEAR), $); }
+    bool sleep_on(unsigned heard) { /* FUTEX_WAIT. Returns true if it would sleep */
         queue.lock($);
-        bool same = futex.load(rl::mo_relaxed, $) == heard;
+        bool same = value.load(rl::mo_relaxed, $) == heard;
         if (same) sleeps = true;
         queue.unlock($);
         return same;
     }
     void ring() {
-        futex.fetch_add(1, ORDER(RING), $);
+        value.fetch_add(1, ORDER(RING), $);
         queue.lock($); /* FUTEX_WAKE */
         sleeps = false;
         queue.unlock($);
     }
 };
 
-struct futex : rl::test_suite<futex, 2> {
+struct bell : rl::test_suite<bell, 2> {
     futex f;
     word commit, doorbell;
     rl::var<unsigned> payload;
@@ -109,7 +111,7 @@ struct futex : rl::test_suite<futex, 2> {
         if (there) RL_ASSERT(payload($) == 1);
         else f.sleep_on(heard);
     }
-    void after() { RL_ASSERT(!f.sleeps); } /* the poster has ended: who sleeps now sleeps for ever */
+    void after() { RL_ASSERT(!f.sleeps); } /* the poster has ended: a sleeper sleeps forever */
 };
 
 struct told : rl::test_suite<told, 2> {
@@ -124,7 +126,7 @@ struct told : rl::test_suite<told, 2> {
         over = false;
     }
     void thread(unsigned me) {
-        if (me == 0) { /* the lifeline ends; fs_watch_event: tell */
+        if (me == 0) { /* the kernel connection ends; fs_watch_event: notify */
             kernel.lock($);
             over = true;
             kernel.unlock($);
@@ -232,7 +234,7 @@ struct set : rl::test_suite<set, 2> {
             sleeps = true;
         }
     }
-    /* What was not taken is found with the next look, for which an owner that sleeps has to be woken. */
+    /* The next look finds untaken posts, and a sleeping owner must be woken for that look. */
     void after() {
         unsigned left = ready.load(rl::mo_relaxed, $);
         RL_ASSERT((taken | left) == 3);

@@ -1,27 +1,26 @@
-/* An event set: processes that post leave hints and wake it, it takes the hints and sleeps, and where a page is not there the
- * connection thread of the set's side leaves the hint.
+/* An event set: posting processes leave hints and wake the set, the set takes the hints and sleeps, and without a page the connection
+ * thread of the set's side leaves the hint.
  *
- * Theory. A connection has the number of its posts and a word that says that the set is to be told (FS_SET_ASLEEP). A page has a bit for
- * each connection, a summary, whether the set sleeps, and whether it is over. The owner says for each connection "tell me" and looks
- * once more at what was posted; for itself it writes "I sleep" into all pages, and looks once more at the hints. Who posts writes the
- * post, takes the word away, writes the hint, and looks for "I sleep". If it finds it, it wakes, and takes it away then. "I sleep" is a
- * number, another one each time, so that nobody takes away a later one. Who finds the page over, or has none, asks: the queue of
- * the connection thread has room for one request here, and who finds no room is seen to by the thread, which looks after all
- * connections behind a full queue.
+ * Theory. A connection has the number of its posts and a word that asks for a notification of the set (FS_SET_ASLEEP). A page has a bit
+ * for each connection, a summary, the number of the set's sleep, and `over`. The owner sets the word of each connection and looks once
+ * more at the posts; then it writes "I sleep" into all pages, and looks once more at the hints. A poster writes the post, clears the
+ * word, writes the hint, and looks for "I sleep". If it finds that, it wakes the set, and clears it then. "I sleep" is a new number each
+ * time, so that nobody clears a later one. A poster that finds the page over, or has none, sends a request: the queue of the connection
+ * thread has room for one request here, and after a full queue the thread checks all connections.
  *
- * Checked: an owner that sleeps for ever has taken all posts (an end state in which it waits and something is untaken is an error).
+ * Checked: an owner that sleeps forever has taken all posts (an end state in which it waits and something is untaken is an error).
  *
- * RETIRE: the owner gives the page up in the middle, and the posters have none after that.
- * KILLED: a process with the same page is killed while it wakes the set.
+ * RETIRE: the owner gives up the page in the middle, and the posters have none after that. KILLED: a process with the same page is
+ * killed while it wakes the set.
  *
  * Negative controls (-D):
- *   BLIND            the owner looks for hints before it says that it sleeps
- *   SUMMARY_FIRST    who posts writes the summary before the bit
- *   WAKE_FIRST       who posts looks whether the set sleeps before it writes the hint
- *   RETIRE TAKE_FIRST  the owner takes the page's last hints before it says that it is over
- *   RETIRE FORGETFUL the thread does not look after those who found no room
- *   KILLED SWAP_FIRST  who posts takes "I sleep" away before it wakes
- *   KILLED NO_NUMBER   who posts takes away whatever says "I sleep"
+ *   BLIND            the owner looks for hints before it announces its sleep
+ *   SUMMARY_FIRST    a poster writes the summary before the bit
+ *   WAKE_FIRST       a poster looks if the set sleeps before it writes the hint
+ *   RETIRE TAKE_FIRST  the owner takes the page's last hints before it sets `over`
+ *   RETIRE FORGETFUL the thread does not check the connections after a full queue
+ *   KILLED SWAP_FIRST  a poster clears "I sleep" before it wakes
+ *   KILLED NO_NUMBER   a poster clears every "I sleep"
  */
 #define POSTERS 2 /* each has a connection of its own */
 #ifndef POSTS
@@ -31,15 +30,15 @@
 byte posted[POSTERS], taken[POSTERS];
 bool armed[POSTERS];
 
-/* The page [0], and the set's own, `home` [1]. */
+/* The shared page [0], and the set's own, `home` [1]. */
 typedef page { bool ready[POSTERS]; bool summary; byte asleep; bool over };
 page pages[2];
-bool event;               /* of the eventfd: the owner's epoll is readable */
+bool event;               /* the eventfd is signalled: the owner's epoll is readable */
 bool has_page = true;     /* the posters have the page */
 bool request[POSTERS];    /* in the queue of the connection thread */
 byte requests;
-bool no_room;                /* somebody has found no room */
-byte ended;               /* posters */
+bool no_room;                /* a poster has found no room */
+byte ended;               /* posters that have ended */
 
 inline look_asleep(p) {
 #ifdef SWAP_FIRST
@@ -88,7 +87,7 @@ inline ask(who) {
     atomic {
         if
         :: requests < 1 && !request[who] -> request[who] = true; requests++
-        :: request[who]   /* one for this connection is there already */
+        :: request[who]   /* there is one for this connection already */
         :: else -> no_room = true
         fi
     }
@@ -145,7 +144,7 @@ end:
     od
 }
 
-/* Takes what a page has, and then of each connection that was hinted at all that was posted. */
+/* Takes the hints of a page, and then all posts of each hinted connection. */
 inline take_page(p) {
     if
     :: pages[p].summary ->
@@ -233,7 +232,7 @@ proctype owner() {
 }
 
 #ifdef KILLED
-/* A forked child of a poster, with the same page: it wakes for a connection of its own, and is killed at any step of that. */
+/* A forked child of a poster, with the same page: it wakes the set for its own connection, and is killed at any step of that. */
 bool dies;
 
 proctype victim() {

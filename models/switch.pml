@@ -1,34 +1,33 @@
 /* The switch of one direction, from the kernel's stream to the ring.
  *
- * Theory. The receiver gives its consent once (`ready`) and has counted what it took of the kernel's stream until then.
- * The sender, when it sees the consent, stores how many bytes it has ever given to the kernel (`switch_at`) and posts what
- * follows in the ring. From then on its kernel stream carries doorbell bytes only. The receiver reads exactly
- * switch_at - 1 bytes of the kernel's stream and then turns to the ring. A byte of the kernel's queue must never be taken
- * for the wrong kind: so the receiver counts first and looks at switch_at then. What was counted before an unset
- * switch_at is the program's.
+ * Theory. The receiver gives its consent once (`ready`) and has counted the bytes it took of the kernel's stream until then. The sender,
+ * when it sees the consent, stores how many bytes it has ever given to the kernel (`switch_at`) and posts the rest in the ring. From
+ * then on its kernel stream carries doorbell bytes only. The receiver reads exactly switch_at - 1 bytes of the kernel's stream and then
+ * the ring. A byte of the kernel's queue must never be taken for the wrong kind, so the receiver counts first and then looks at
+ * switch_at. Bytes counted before an unset switch_at are the program's.
  *
- * Data bytes are the numbers 1 to BYTES, a doorbell byte is 0. The kernel is two queues with a wire between them: bytes
- * that the sender's kernel has taken (bytes_sent + notsent_bytes of TCP_INFO) and bytes in the receiver's queue (FIONREAD).
+ * Data bytes are the numbers 1 to BYTES, a doorbell byte is 0. The kernel is two queues with a wire between them: bytes that the
+ * sender's kernel has taken (bytes_sent + notsent_bytes of TCP_INFO) and bytes in the receiver's queue (FIONREAD).
  *
- * Checked: the receiver gets 1, 2, 3, ... and nothing else; at the end of the stream it has got all that the sender handed
- * over, also by a sender that died; both end. With -DDEATH either end may be killed between any two steps.
+ * Checked: the receiver gets 1, 2, 3, ... and nothing else; at the end of the stream it has got all that the sender handed over, also
+ * from a sender that died; both end. With -DDEATH either end may be killed between any two steps.
  *
  * Negative controls (-D):
- *   LOOK_BEFORE_COUNTING   take_kernel looks at switch_at before it counts
- *   COUNT_DELIVERED        the sender counts what the peer's kernel has, not what its own kernel took
+ *   LOOK_BEFORE_COUNTING   fs_recv_kernel looks at switch_at before it counts
+ *   COUNT_DELIVERED        the sender counts the bytes that the peer's kernel has, not those that its own kernel took
  *   ATTACH_WITH_ONE_LOOK   attach does not check that nothing came between its two counts
- *   SENDER_BLIND           (DEATH) a sender that waits for credit does not look at the lifeline
- *   NO_SECOND_LOOK         (DEATH) the reader believes the end of the lifeline without another look at the ring
+ *   SENDER_BLIND           (DEATH) a sender that waits for credit does not look at the kernel connection
+ *   NO_SECOND_LOOK         (DEATH) the reader believes the end of the kernel connection without another look at the ring
  *   COUNT_AFTER_RINGING    (DEATH) a doorbell byte is counted after it was sent
  */
 #define BYTES 3
 #define WINDOW 2
-#define EDGES 2                     /* FS_EDGES: doorbell bytes that may be unheard */
+#define EDGES 2                     /* FS_EDGES: doorbell bytes that may be undrained */
 #define QUEUE 8
 
 chan wire = [QUEUE] of { byte };    /* in the sender's kernel, not yet in the receiver's */
 chan queue = [QUEUE] of { byte };   /* the receiver's kernel queue */
-byte entered, received;             /* data and doorbell bytes that ever entered the one and the other */
+byte entered, received;             /* data and doorbell bytes that ever entered each */
 bool kernel_fin;                    /* the sender's FIN, behind all of `wire` */
 chan ring = [WINDOW] of { byte };
 byte switch_at, rung, heard;
@@ -36,7 +35,7 @@ bool ready, exposed, ringing, fin;
 byte handed;                        /* bytes of the stream that the kernel or the ring has accepted */
 bool sender_dead, receiver_dead;
 
-/* The lifeline as each end sees it. */
+/* The kernel connection as each end sees it. */
 #define peer_ended_at_sender receiver_dead
 #define peer_ended_at_receiver (kernel_fin && len(wire) == 0)
 
@@ -54,10 +53,10 @@ active proctype sender() {
         do
         :: next > BYTES -> break
         :: else ->
-            /* send_stream, in a turn to send */
+            /* fs_try_send, with the send lock */
             if
             :: !moved && ready && len(wire) < QUEUE ->          /* SYNC: consent; POLLOUT */
-                /* switch_sending */
+                /* fs_switch_sending */
 #ifdef COUNT_DELIVERED
                 switch_at = received + 1;
 #else
@@ -68,12 +67,12 @@ active proctype sender() {
             fi;
             if
             :: atomic { lost ->
-                next = BYTES + 1 }                        /* kernel_send gives EPIPE */
+                next = BYTES + 1 }                        /* fs_send_kernel gets EPIPE */
             :: atomic { !lost && !moved && !receiver_dead && len(wire) < QUEUE ->
                 wire!next; entered++; handed = next; next++ }
             :: atomic { !lost && !moved && receiver_dead ->
                 lost = true }
-            :: atomic { !lost && moved && len(ring) == WINDOW ->   /* EAGAIN: sleep_for */
+            :: atomic { !lost && moved && len(ring) == WINDOW ->   /* EAGAIN: sleep_for_credit */
                 if
                 :: len(ring) < WINDOW
 #ifndef SENDER_BLIND
@@ -121,11 +120,11 @@ byte expected = 1, debt;
 bool over;
 
 inline deliver(b) {
-    assert(b == expected);                                /* nothing lost, doubled, out of order; no doorbell byte */
+    assert(b == expected);                                /* nothing lost, doubled or out of order; no doorbell byte */
     expected++
 }
 
-/* swallow: takes `debt` bytes of the kernel's queue, as far as they have come. The rest is owed. */
+/* swallow: takes `debt` bytes of the kernel's queue, as far as they have come. The rest is deferred. */
 inline swallow() {
     do
     :: atomic { debt > 0 && len(queue) > 0 -> queue?taken; assert(taken == 0); debt-- }
@@ -135,11 +134,11 @@ inline swallow() {
 
 #define readable (len(ring) > 0 || fin)
 
-/* take_doorbell_bytes and fs_doorbell_bytes_to_drain. A sender that is in the middle of it is waited for, but not for ever. */
+/* fs_doorbell_bytes_to_drain. Waits for a sender that is in the middle of it, but not forever. */
 inline quiet() {
     if
     :: !ringing
-    :: ringing                                            /* peer_late */
+    :: ringing                                            /* fs_peer_is_notifying */
     fi;
     count = rung;
     if
@@ -168,7 +167,7 @@ active proctype receiver() {
         :: atomic { len(queue) > 0 -> queue?b; deliver(b) }
         :: break
         od;
-        /* attach: count_received */
+        /* attach: fs_count_received */
         do
         :: before = received;
             left = len(queue);
@@ -191,12 +190,12 @@ active proctype receiver() {
         do
         :: over -> break
         :: !over && waits ->
-            /* EAGAIN. sleep_for: the kernel's queue and its end; the eventfd, which tells of the ring */
+            /* EAGAIN. sleep_for_bytes: waits for the kernel's queue and its end, and for the futex of the ring */
             (len(queue) > 0 && !moved || peer_ended_at_receiver
              || (moved || switch_at && switch_at - 1 == kernel_taken) && (len(ring) > 0 || fin));
             waits = false
         :: !over && !waits && !moved ->
-            /* take_kernel */
+            /* fs_recv_kernel */
 #ifdef LOOK_BEFORE_COUNTING
             looked = switch_at;                           /* SYNC: switch */
             left = len(queue);
@@ -240,7 +239,7 @@ active proctype receiver() {
             fi;
             left = 0; looked = 0; at_end = false; b = 0
         :: !over && !waits && moved ->
-            /* take_stream */
+            /* fs_try_recv */
             if
             :: atomic { len(ring) > 0 -> ring?b; deliver(b) }     /* fs_ring_recv */
                 if
@@ -251,7 +250,7 @@ active proctype receiver() {
                 if
                 :: fin && len(ring) == 0 -> over = true   /* fs_stream_end */
                 :: else ->
-                    /* look_at_lifeline, then look once more */
+                    /* fs_check_liveness, then another look */
                     if
                     :: atomic { len(queue) == 0 && peer_ended_at_receiver -> at_end = true }
                     :: else -> quiet()

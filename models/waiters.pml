@@ -1,51 +1,52 @@
-/* Sleeping on a futex word, and waking: no wakeup is lost, whoever is killed, late or closed.
+/* Sleeping on a futex word, and waking: no wakeup is lost when processes are killed, late or closed.
  *
- * Theory. Threads of one side sleep for data on the word `bell` of the region. A sleeper hears the bell (reads the word), says ASLEEP, and
- * then looks: at the ring, and at whether something was told of the kernel connection. Then it sleeps, and the kernel lets it only if the word is what
- * it has heard (FUTEX_WAIT). Who has something to tell makes that true first, then rings the bell (counts the word up), then wakes all who sleep on it.
- * A poster does so only if it finds ASLEEP, which it takes away in the same step. All others do so always, and leave ASLEEP as it is:
- * the connection thread, who closes the number, a holder that mends a dead one's turn. So all sleepers wake and look for
- * themselves, none has to pass a wakeup on, and none that wakes takes ASLEEP away, which may be another one's.
+ * Theory. Threads of one side sleep for data on the word `futex` of the region. A sleeper reads the word, sets ASLEEP, and then looks at
+ * the ring and at the events counted for the kernel connection. Then it sleeps, and the kernel permits that only if the word still has
+ * the value read (FUTEX_WAIT). A waker first makes its change, then increments the word, then wakes all sleepers. A poster does so only
+ * if it finds ASLEEP, which it clears in the same step. All others do so always, and leave ASLEEP: the connection thread, a thread that
+ * closes the number, a holder that recovers a dead one's lock. So all sleepers wake and look for themselves, none has to pass a wakeup
+ * on, and none that wakes clears ASLEEP, which may be another one's.
  *
- * The kernel connection is watched by the connection thread, edge-triggered. It counts the event in the connection (`told`), and rings
- * the bell then, if it finds a sleeper of its process counted. A sleeper counts itself before it reads `told`. A receiver looks at the kernel only if that count is another one than at its last look that found nothing. It joins the
- * watch behind that look, before its first sleep. That is not too late: epoll_ctl reports what is there already when a descriptor is added.
+ * The connection thread watches the kernel connection, edge-triggered. It counts the event in the connection (`told`), and then wakes
+ * the futex, if it finds a counted sleeper of its process. A sleeper counts itself before it reads `told`. A receiver looks at the
+ * kernel only if that count differs from the one at its last look that found nothing. It joins the watch after that look, before its
+ * first sleep. That is not too late: epoll_ctl reports events that are there already when a descriptor is added.
  *
- * The other direction, senders that sleep on `credit_bell` for credits, is the same with other names.
+ * The other direction, senders that sleep on `credit_futex` for credits, is the same with other names.
  *
- * Two threads receive, of one process or (TWO) of two. Two processes hold the posting side, and each posts once. Then each lives on and is
- * silent, or closes. The lifeline ends when the last one has closed or is dead. Who has received perhaps goes on, and receiver 1 may give up
- * whenever it sleeps (its time is up); receiver 0 never does. EVENTS: the kernel connection tells of something that is nothing to a
- * sleeper. DEATH: poster 0 may be killed at any step; ALL_DIE: then poster 1 too. RECEIVER_DIES: the process of receiver 1 may.
- * CLOSE: another thread closes the number in the first receiving process. LOST: the program closes the descriptors of the
- * connection thread there, and what the thread has not taken is lost (one poster only).
+ * Two threads receive, of one process or (TWO) of two. Two processes hold the posting side, and each posts once. Then each lives on and
+ * is silent, or closes. The kernel connection ends when the last one has closed or is dead. A receiver may go on after a message, and
+ * receiver 1 may give up whenever it sleeps (its time is up); receiver 0 never does. EVENTS: the kernel connection reports events that
+ * mean nothing to a sleeper. DEATH: poster 0 may be killed at any step; ALL_DIE: then poster 1 too. RECEIVER_DIES: the process of
+ * receiver 1 may. CLOSE: another thread closes the number in the first receiving process. LOST: the program closes the descriptors of
+ * the connection thread there, and events that the thread has not taken are lost (one poster only).
  *
- * Checked: nobody sleeps for ever while there is something for him: a message, the end of the lifeline, the end of his number. One message may
- * lie there: its poster was killed before it had told, another process holds the posting side, and none of that has had a turn
- * since. That send has neither been nor not been, as when a process is killed in the kernel's send. No fairness is assumed but
- * that who can go on does so at some time.
+ * Checked: no thread sleeps forever while there is something for it: a message, the end of the kernel connection, the end of its number.
+ * One message may be left: its poster was killed before it woke anybody, another process holds the posting side, and none of that has
+ * had the lock since. That send has neither happened nor failed, as when a process is killed in the kernel's send. The only fairness
+ * assumed is that a process that can go on does so at some time.
  *
  * Negative controls (-D):
- *   BIT_AFTER_LOOK      ASLEEP is said after the look at the ring
- *   BELL_AFTER_LOOK     the bell is heard after the looks
- *   WAKE_BEFORE_BUMP    who wakes does so before he counts the word up
+ *   BIT_AFTER_LOOK      ASLEEP is set after the look at the ring
+ *   BELL_AFTER_LOOK     the word is read after the looks
+ *   WAKE_BEFORE_BUMP    a waker wakes before it increments the word
  *   WAKE_ONE            one sleeper is woken, not all
- *   WOKEN_DISARMS       a sleeper that wakes, or whose time is up, takes ASLEEP away
- *   NO_MEND             (DEATH) who inherits a turn does not ring the bell
- *   TOLD_OUTSIDE        (DEATH) a poster gives back the turn before it looks for ASLEEP
+ *   WOKEN_DISARMS       a sleeper that wakes, or whose time is up, clears ASLEEP
+ *   NO_MEND             (DEATH) the next holder of a dead one's lock does not wake the sleepers
+ *   TOLD_OUTSIDE        (DEATH) a poster releases the lock before it looks for ASLEEP
  *   EVENTS_AFTER_PEEK   (EVENTS) the count is read after the look at the kernel
  *   END_NOTED           a look at the kernel is noted also if it found something: the other sleeper does not find it
- *   NOTED_UNSEEN        what was told is noted as looked after by who did not look, since there was something in the ring
- *   BELL_BEFORE_COUNT   the connection thread rings the bell before it counts the event
- *   COUNTED_LATE        a sleeper counts itself when it has looked at what was told
- *   EDGES_ALONE         the watch would tell of changes only: the end came between the look at the kernel and the join
- *   CLOSE_UNCOUNTED     (CLOSE) who closes the number rings the bell, and counts nothing
- *   QUIET_LOSS          (LOST) the watch ends without a word
- *   LOSS_TOLD_FIRST     (LOST) who ends the watch tells the sleepers before they can see that nobody watches
+ *   NOTED_UNSEEN        the count is noted without a look at the kernel, since there was something in the ring
+ *   BELL_BEFORE_COUNT   the connection thread wakes before it counts the event
+ *   COUNTED_LATE        a sleeper counts itself after it has read `told`
+ *   EDGES_ALONE         the watch reports changes only: the end came between the look at the kernel and the join
+ *   CLOSE_UNCOUNTED     (CLOSE) the closing thread wakes the sleepers, and counts nothing
+ *   QUIET_LOSS          (LOST) the watch ends without a wakeup
+ *   LOSS_TOLD_FIRST     (LOST) the end of the watch wakes the sleepers before they can see that nobody watches
  */
 #define SLEEPERS 2
 #ifdef LOST
-#define HOLDERS 1                         /* so that there are not too many states */
+#define HOLDERS 1                         /* keeps the number of states low */
 #else
 #define HOLDERS 2
 #endif
@@ -59,9 +60,9 @@
 #endif
 
 /* The region. */
-bool rung[SLEEPERS];                      /* `bell` has been counted up since this sleeper noted it: all that a word can tell */
+bool rung[SLEEPERS];                      /* the futex was incremented since this sleeper read it: all that a word can say */
 bool asleep;                              /* FS_ASLEEP */
-byte in_ring;                             /* descriptors that are posted and not taken */
+byte in_ring;                             /* descriptors posted and not consumed */
 
 /* The kernel. */
 bool queued[SLEEPERS];                    /* on the futex's queue */
@@ -71,15 +72,15 @@ bool watched[HOMES], due[HOMES];          /* in the thread's epoll; it has an ev
 /* Each receiving process. */
 byte told[HOMES], looked[HOMES];
 byte sleepers[HOMES];                     /* recv_sleepers */
-bool joined[HOMES];                       /* fs_is_watched: the turn of the watcher that the connection has joined is the present one */
+bool joined[HOMES];                       /* fs_is_watched: the connection has joined the present watcher */
 bool no_watcher;                          /* in process 0: fs_watch_stop */
 bool number_gone[HOMES];
 bool home_dead[HOMES];
 
-/* The posting side: the turn to send, and who is alive. */
+/* The posting side: the send lock, and which posters live. */
 #define NOBODY 9
 byte turn = NOBODY;
-byte taker = NOBODY;                      /* who has the turn to receive */
+byte taker = NOBODY;                      /* holder of the receive lock */
 byte open = HOLDERS;
 bool closed[HOLDERS], dead[HOLDERS];
 
@@ -128,7 +129,7 @@ inline end_lifeline() {
 #endif
 }
 
-/* The kernel closes what a process had open. Atomic, by the caller. */
+/* The kernel closes the descriptors of a process. Call in an atomic step. */
 inline close_one(who) {
     closed[who] = true;
     open--;
@@ -138,7 +139,7 @@ inline close_one(who) {
     fi
 }
 
-/* The turn to receive, of both sleepers. */
+/* The receive lock, of both sleepers. */
 inline take_turn() {
     if
     :: atomic { taker == NOBODY -> taker = me }
@@ -157,7 +158,7 @@ inline join() {
     fi
 }
 
-/* MSG_PEEK, if something was told since the last look that found nothing (FS_IF_TOLD). */
+/* MSG_PEEK, if an event was counted since the last look that found nothing (FS_IF_TOLD). */
 inline look_in_kernel() {
 #ifdef EVENTS_AFTER_PEEK
     over = lifeline_over;
@@ -194,7 +195,7 @@ proctype sleeper(byte me) {
             :: atomic { in_ring > 0 -> in_ring--; ready = true }
             :: else ->
                 look_in_kernel();
-                if                        /* the end of the stream: looked at after the kernel's */
+                if                        /* the end of the stream: checked after the kernel's */
                 :: atomic { over -> over = false; ready = true };
                     if
                     :: atomic { in_ring == 0 -> taker = NOBODY; break }
@@ -254,9 +255,9 @@ proctype sleeper(byte me) {
 #endif
                         break
 #ifdef LOST
-                    :: atomic { bounded -> queued[me] = false; bounded = false; sleepers[home]-- }       /* nobody watches: it looks by itself */
+                    :: atomic { bounded -> queued[me] = false; bounded = false; sleepers[home]-- }       /* nobody watches */
 #endif
-                    :: atomic { timeout && !something_for(home) -> queued[me] = false; sleepers[home]--; break }       /* rightly for ever */
+                    :: atomic { timeout && !something_for(home) -> queued[me] = false; sleepers[home]--; break }       /* forever */
                     fi;
 #ifdef WOKEN_DISARMS
                     asleep = false
@@ -294,7 +295,7 @@ proctype poster(byte me) {
         turn = NOBODY;
 #endif
         if
-        :: atomic { close_one(me) }       /* the program ends or closes; the ring's FIN, a message more, is left out */
+        :: atomic { close_one(me) }       /* the program ends or closes; the ring's FIN, another message, is left out */
         :: true                           /* it lives on, and is silent */
         fi
     }
@@ -303,7 +304,7 @@ proctype poster(byte me) {
 #endif
 }
 
-/* connection_thread of control_thread.c; fs_watch_event, tell */
+/* connection_thread of control_thread.c; fs_watch_event, notify */
 proctype connection_thread(byte me) {
 end:
     {
@@ -337,7 +338,7 @@ active proctype closer() {
 }
 #endif
 
-/* A byte comes on the kernel connection, or an urgent one: an event behind which there is nothing for a sleeper. */
+/* A byte on the kernel connection, perhaps urgent: an event with nothing for a sleeper. */
 proctype stranger() {
     atomic {
         due[0] = due[0] || watched[0];
@@ -347,7 +348,7 @@ proctype stranger() {
     }
 }
 
-/* The thread's epoll is gone, with what it had not taken. The thread, or who gives it up, ends its watch; perhaps another begins. */
+/* The thread's epoll is gone, with its untaken events. The thread, or the one that gives it up, ends its watch; perhaps another begins. */
 proctype loser() {
     atomic { watched[0] = false; due[0] = false };
 #ifdef LOSS_TOLD_FIRST

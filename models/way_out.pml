@@ -1,33 +1,32 @@
-/* The way out: one end or both ends take a connection from the ring back to the kernel, with bytes unread.
+/* Fallback: one end or both ends take a connection from the ring back to the kernel, with bytes unread.
  *
- * Theory. A leaver says LEFT and posts BACK behind what it has posted. Its peer's connection thread (or the peer's next send)
- * posts BACK too and is held. The leaver takes what it has not read, the parcel, and the doorbell bytes, and asks the peer's
- * connection thread to send the parcel once more, through the kernel. `settled` is swapped from 0 once, so that each byte
- * of the parcel is either in the kernel's queue or with the leaver. Where the peer cannot help, a bridge reads what the
- * kernel took (`returned`), then the rest of the parcel, then what comes. When both ends leave, none of them may write raw
- * before it has sent the other's parcel, or has told the other that it is too late (TOO_LATE).
+ * Theory. The side that falls back writes LEFT and posts BACK after its last post. Its peer's connection thread (or the peer's next
+ * send) posts BACK too and is held. The side that falls back collects its unread data and the doorbell bytes, and asks the peer's
+ * connection thread to resend the unread data through the kernel. `settled` is swapped from 0 once, so that each byte of the unread data
+ * is either in the kernel's queue or with the side that falls back. If the peer cannot help, a bridge reads the bytes that the kernel
+ * took (`returned`), then the rest of the unread data, then the bytes that follow. When both ends fall back, none may write raw before
+ * it has resent the other's data, or has set TOO_LATE for the other.
  *
- * Side i sends half i. Each side is a sending thread, a receiving thread, which may leave at any time, and the connection
- * thread. What the program reads and writes raw after it has left, and the bridge, are modelled in the same two threads.
- * Data bytes are numbers from 1, a doorbell byte is 0. A parcel is a run of numbers. Bytes in the kernel arrive at once.
+ * Side i sends direction i. Each side is a sending thread, a receiving thread, which may fall back at any time, and the connection
+ * thread. The same two threads model the program's raw reads and writes after the fallback, and the bridge. Data bytes are numbers from
+ * 1, a doorbell byte is 0. Unread data is a run of numbers. Bytes in the kernel arrive at once.
  *
- * Checked: each reader gets 1, 2, 3, ... to the end, also when bytes went by parcel or bridge; with deaths it gets all that
- * was handed over before; swallowed doorbell bytes are doorbell bytes; all processes end, and without a death no deadline
- * is needed. With -DEARLY deadlines pass at any moment, as with a peer that is stopped or slow,
- * with -DEARLY_SETTLE only those of give_back and let_peer_leave.
- * BOTH: both ends may leave, else only side 0. AT_ONCE: before they read anything, and without probes.
- * DEATH: one side may be killed at any step. EXPOSED: with doorbell bytes.
+ * Checked: each reader gets 1, 2, 3, ... to the end, also when bytes were resent or went over a bridge; with deaths it gets all that was
+ * handed over before; swallowed doorbell bytes are doorbell bytes; all processes end, and without a death no deadline is needed. With
+ * -DEARLY deadlines pass at any moment, as with a peer that is stopped or slow, with -DEARLY_SETTLE only those of give_back and
+ * let_peer_leave. BOTH: both ends may fall back, else only side 0. AT_ONCE: before they read anything, and without probes. DEATH: one
+ * side may be killed at any step. EXPOSED: with doorbell bytes.
  *
  * Negative controls (-D):
  *   SETTLED_TWICE       (EARLY) `settled` is looked at and then stored
- *   NO_TOO_LATE         (BOTH) an end writes raw without a look at whether the other one is leaving
- *   NOT_HELD            the peer of a leaver goes on before the parcel is settled
- *   HELD_BLIND          (DEATH) who is held does not look at the lifeline, and has no deadline
+ *   NO_TOO_LATE         (BOTH) an end writes raw without checking that the other one does not fall back
+ *   NOT_HELD            the peer goes on before the unread data is settled
+ *   HELD_BLIND          (DEATH) a held side does not look at the kernel connection, and has no deadline
  *   TOLD_FIRST          (DEATH, EARLY) the bridge looks at `returned` before it looks into the kernel's queue
- *   LEFT_UNSETTLED      (BOTH) who leaves does not wait for a leaver that has half-closed, and settles nothing
- *   DEADLINE_WITHOUT_LOCK (BOTH, EARLY_SETTLE) who refuses a parcel does not wait for one that is being sent
- *   SENDS_WHILE_LEAVING (BOTH) a leaver's other thread sends before the other leaver is settled
- *   BYTE_BEHIND_BACK    (BOTH) the doorbell byte of a leaver comes after its BACK
+ *   LEFT_UNSETTLED      (BOTH) a side that falls back does not wait for one that has half-closed, and settles nothing
+ *   DEADLINE_WITHOUT_LOCK (BOTH, EARLY_SETTLE) a side that refuses to resend does not wait for a resend under way
+ *   SENDS_WHILE_LEAVING (BOTH) the other thread of a side that falls back sends before the other side is settled
+ *   BYTE_BEHIND_BACK    (BOTH) the doorbell byte of a side that falls back comes after its BACK
  *   PROBE_BEHIND_BACK   a sleeping sender's probe does not look for BACK
  */
 #ifndef N0
@@ -43,7 +42,7 @@
 
 mtype = { NONE, FIN, BACK, READY, LEFT, TOO_LATE, GO_ON, RETURNING, REFUSED }
 
-/* The region: half i. */
+/* The region: direction i. */
 chan ring[2] = [WINDOW] of { byte };
 mtype fin[2] = NONE, ready[2] = READY, settled[2] = NONE;
 byte switch_at[2], returned[2], rung[2], heard[2];
@@ -55,12 +54,12 @@ bool reset[2];                      /* RST has come to side i */
 byte entered[2];                    /* bytes that side i gave to the kernel's stream */
 #define peer_ended(i) (kernel_fin[1 - i] || reset[i])
 
-/* Connection threads: requests, with a parcel or without. */
+/* Connection threads: requests, with unread data or without. */
 chan asks[2] = [3] of { bool };
 byte parcel_first[2], parcel_size[2];
 
-/* What belongs to side i: memory that its threads share. */
-bool locked[2];                     /* the sender's lock */
+/* State of side i: memory that its threads share. */
+bool locked[2];                     /* the send lock */
 bool sending_moved[2], sending_back[2], sending_held[2], receiving_moved[2], receiving_back[2], out[2];
 byte debt[2];
 byte handed[2];                     /* bytes of stream i that the ring or the kernel has accepted */
@@ -74,7 +73,7 @@ byte ended[2];                      /* of the sending and the receiving thread *
 #define MORTAL
 #endif
 
-/* Deadlines of those who wait for the other end's step, and of those who wait until it is settled. */
+/* Deadlines of waits for the other end's step, and of waits until it is settled. */
 #ifdef EARLY
 #define DEADLINE true
 #define SETTLE_DEADLINE true
@@ -97,7 +96,7 @@ byte ended[2];                      /* of the sending and the receiving thread *
 #define LOCK(i) !locked[i] -> locked[i] = true
 #define UNLOCK(i) locked[i] = false
 
-/* One byte into the kernel's stream. `sent`: whether the kernel took it. */
+/* One byte into the kernel's stream. `sent`: the kernel took it. */
 inline kernel_send(i, b) {
     sent = !(reset[i] || kernel_fin[i]);
     if
@@ -120,7 +119,7 @@ inline ring_doorbell(i) {
 #define rings(i) (fin[1 - i] != NONE)
 #endif
 
-/* go_back_sending, in a turn to send: in answer to a leaver, */
+/* fs_send_fall_back, with the send lock: in answer to the other side's fallback, */
 inline answer_leaver(i) {
     if
     :: ready[i] == LEFT && !sending_back[i] ->
@@ -133,7 +132,7 @@ inline answer_leaver(i) {
     fi
 }
 
-/* and by a leaver, whose peer may need a doorbell byte in front of what lies unread. */
+/* and by a side that falls back, whose peer may need a doorbell byte in front of its unread data. */
 inline go_back_sending(i) {
     if
     :: atomic { !sending_back[i] -> sending_back[i] = true };
@@ -179,19 +178,19 @@ proctype sender(bit i) MORTAL {
         :: next > BYTES(i) || failed -> break
         :: atomic { next <= BYTES(i) && !failed && out[i] -> send_in_kernel(i) }           /* raw */
         :: next <= BYTES(i) && !failed && !out[i] ->
-            /* send_stream */
+            /* fs_try_send */
             atomic {
                 LOCK(i);
                 answer_leaver(i);
 #ifndef SENDS_WHILE_LEAVING
-                if                                         /* our own side is leaving, as in let_peer_leave */
+                if                                         /* the own side is falling back, as in let_peer_leave */
                 :: sending_back[i] && !out[i] && ready[i] == READY -> ready[i] = TOO_LATE
                 :: sending_back[i] && !out[i] && ready[i] == LEFT && settled[i] == NONE -> sending_held[i] = true
                 :: else
                 fi;
 #endif
                 if
-                :: ready[i] == READY && !sending_moved[i] && !sending_back[i] ->           /* switch_sending */
+                :: ready[i] == READY && !sending_moved[i] && !sending_back[i] ->           /* fs_switch_sending */
                     switch_at[i] = entered[i] + 1;
                     sending_moved[i] = true
 #ifndef BOTH
@@ -227,7 +226,7 @@ proctype sender(bit i) MORTAL {
                 UNLOCK(i)
             :: atomic { sending_moved[i] && !sending_back[i] && !lost && len(ring[i]) == WINDOW ->
                     UNLOCK(i) };
-                /* sleep_for */
+                /* sleep_for_credit */
                 if
                 :: len(ring[i]) < WINDOW || sending_back[i]
                 :: reset[i] -> lost = true
@@ -281,8 +280,8 @@ proctype connection_thread(bit i) MORTAL {
     bool sent, may;
     byte n;
 end:    do
-        :: atomic { asks[i]?false -> !locked[i]; answer_leaver(i) }       /* answer_ask */
-        :: atomic { asks[i]?true ->                                       /* put_back */
+        :: atomic { asks[i]?false -> !locked[i]; answer_leaver(i) }       /* fs_handle_request */
+        :: atomic { asks[i]?true ->                                       /* fs_resend_unread */
                 LOCK(i);
                 answer_leaver(i);
                 may = (sending_back[i] && ready[i] == LEFT && settled[i] == NONE);
@@ -359,7 +358,7 @@ proctype killer() {
 #endif
 
 #ifdef DEATH
-/* Nobody can take a step any more: those who live have ended. (Spin's own check would want the dead to have ended too.) */
+/* Nobody can take a step any more: all living processes have ended. (Spin's own check would want the dead to have ended too.) */
 proctype watchdog() {
     timeout;
     assert((dead[0] || ended[0] == 2) && (dead[1] || ended[1] == 2))

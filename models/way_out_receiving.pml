@@ -1,4 +1,4 @@
-/* Part of way_out.pml: how a side receives, leaves, and reads over a bridge. Each step is one that others can tell apart. */
+/* Part of way_out.pml: how a side receives, falls back, and reads over a bridge. Each step is one that others can tell apart. */
 
 inline deliver(b) {
     assert(b == expected);
@@ -9,7 +9,7 @@ inline deliver(b) {
 inline settle_with_peer(j) {
     atomic {
         if
-        :: ready[1 - j] == LEFT && settled[1 - j] == NONE -> settled[1 - j] = GO_ON   /* (LEFT is our own word) */
+        :: ready[1 - j] == LEFT && settled[1 - j] == NONE -> settled[1 - j] = GO_ON   /* (LEFT is the own side's word) */
         :: else
         fi
     }
@@ -46,8 +46,8 @@ inline go_back_receiving(j) {
     settle_with_peer(j)
 }
 
-/* take_stream: one attempt to receive one byte. (After the last byte before BACK the code goes back at once; here the next
- * attempt does.) */
+/* fs_try_recv: one attempt to receive one byte. (After the last byte before BACK the code falls back at once; here the next attempt
+ * does.) */
 inline receive(j) {
     if
     :: receiving_back[j] && debt[j] > 0 -> swallow(j); waits = (debt[j] > 0)
@@ -58,7 +58,7 @@ inline receive(j) {
             :: else -> waits = true
             fi }
     :: atomic { !receiving_back[j] && !receiving_moved[j] -> count = len(kern[1 - j]) };
-        /* take_kernel: the count, then the switch */
+        /* fs_recv_kernel: the count, then the switch */
         if
         :: atomic { switch_at[1 - j] && switch_at[1 - j] - 1 == kernel_taken -> receiving_moved[j] = true; count = 0 }
         :: atomic { switch_at[1 - j] && switch_at[1 - j] - 1 != kernel_taken || !switch_at[1 - j] && count > 0 ->
@@ -86,7 +86,7 @@ inline receive(j) {
         :: atomic { fin[1 - j] == FIN && len(ring[1 - j]) == 0 -> over = true }
         :: fin[1 - j] == BACK && len(ring[1 - j]) == 0 -> go_back_receiving(j)
         :: else ->
-            /* look_at_lifeline, then look once more */
+            /* fs_check_liveness, then another look */
             if
             :: atomic { len(kern[1 - j]) == 0 && peer_ended(j) -> at_end = true }
             :: atomic { len(kern[1 - j]) == 0 && !peer_ended(j) -> waits = true }
@@ -100,14 +100,14 @@ inline receive(j) {
     fi
 }
 
-/* What the sleep of a reader waits for. */
+/* The events that a sleeping reader waits for. */
 #define readable(j) (receiving_back[j] && len(kern[1 - j]) > 0 || peer_ended(j) \
     || !receiving_back[j] && !receiving_moved[j] && (len(kern[1 - j]) > 0 || switch_at[1 - j] && switch_at[1 - j] - 1 == kernel_taken) \
     || !receiving_back[j] && receiving_moved[j] && (len(ring[1 - j]) > 0 || fin[1 - j] != NONE))
 
 mtype = { IN_KERNEL, NEEDS_BRIDGE }
 
-/* take_doorbells of a leaver: waits for those that have not come. */
+/* take_doorbells: waits for doorbell bytes that have not come. */
 inline take_doorbells(j) {
     atomic { hear_all(j) };
     do
@@ -120,7 +120,7 @@ inline take_doorbells(j) {
     od
 }
 
-/* Nobody else posts or takes here any more, so this is one step. */
+/* Nobody else posts or receives here any more, so this is one step. */
 inline collect(j) {
     do
     :: switch_at[1 - j] && !receiving_moved[j] && switch_at[1 - j] - 1 == kernel_taken -> receiving_moved[j] = true
@@ -137,7 +137,7 @@ inline collect(j) {
     receiving_back[j] = true
 }
 
-/* Has the peer send the parcel again, and learns how much of it the kernel took. */
+/* Asks the peer to resend the unread data, and learns how much of it the kernel took. */
 inline give_back(j) {
     outcome = 0;
     asks[1 - j]!true;
@@ -176,7 +176,7 @@ inline give_back(j) {
     }
 }
 
-/* Before anybody writes raw: the other end may be leaving too. */
+/* Before anybody writes raw: the other end may be falling back too. */
 inline let_peer_leave(j) {
 #ifndef NO_TOO_LATE
     if
@@ -195,7 +195,7 @@ inline let_peer_leave(j) {
         :: SETTLE_DEADLINE -> atomic { refuse(j) }
 #endif
         fi;
-        atomic { LOCK(j); UNLOCK(j) };                    /* a parcel is sent in a turn to send */
+        atomic { LOCK(j); UNLOCK(j) };                    /* the unread data is resent with the send lock held */
 refused: skip
     fi
 #else
@@ -245,7 +245,7 @@ inline leave(j) {
     }
 }
 
-/* The bridge: what the peer's kernel took again, then the rest of the parcel, then what comes. */
+/* The bridge: the bytes that the peer's kernel took again, then the rest of the unread data, then the bytes that follow. */
 inline next_inward(j) {
     if
     :: unknown ->

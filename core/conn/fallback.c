@@ -281,7 +281,7 @@ struct fs_fallback_lock *fs_fallback_begin(struct fs_connection *c) {
 }
 
 void fs_fallback_end(struct fs_connection *c, struct fs_fallback_lock *fallback, int whole) {
-    if (whole && fs_load_relaxed(&fs_side_of_leaver(fallback)->moved) & FS_COLLECTING) {
+    if (whole && fs_load_relaxed(&fs_side_of_fallback(fallback)->moved) & FS_COLLECTING) {
         int turn;
         struct fs_receiver *receiver = fs_lock_recv_of(fallback, &turn);
         fs_change_receiving(c, receiver, FS_EV_COLLECTED);

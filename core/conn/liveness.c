@@ -106,7 +106,7 @@ static int end_is_hidden(struct fs_connection *c) {
  * kernel would answer a byte with RST, where TCP lets the sender wait. */
 void fs_leave_probe_byte(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_sends_on_ring(c) && end_is_hidden(c) && !(fs_peer_doorbell(&c->ring) & (FS_SHUT | FS_GONE)) &&
-        fs_all_heard(&c->ring, sender))
+        fs_all_drained(&c->ring, sender))
         fs_notify_receiver(c, sender, FS_EXPOSED);
 }
 

@@ -41,7 +41,7 @@ int fs_recv_ready_after_kernel(struct fs_connection *c) { return receives(c, FS_
  * tells of an error. On the loopback it is there when this returns. (Not while a byte lies there unheard, which draws it as the
  * peer's kernel closes: a second one might come behind the RST, and take the error that is the program's.) */
 static void draw_reset(struct fs_connection *c, struct fs_sender *sender) {
-    if (fs_load_relaxed(&c->ring.tx->seen) == fs_load_own32(&sender->posted) || !fs_all_heard(&c->ring, sender)) return;
+    if (fs_load_relaxed(&c->ring.tx->seen) == fs_load_own32(&sender->posted) || !fs_all_drained(&c->ring, sender)) return;
     if (fs_liveness(c) == FS_OVER) return;
     if (fs_load_sc(&c->ring.tx->doorbell) & FS_GONE) fs_notify_receiver(c, sender, FS_GONE);
 }

@@ -47,7 +47,7 @@ static int64_t post_and_ring(struct fs_connection *c, struct fs_sender *sender, 
     if (part > 0) {
         doorbell = fs_peer_doorbell(&c->ring);
         /* (A peer whose death would be hidden: see fs_leave_probe_byte.) */
-        lacks = (doorbell & FS_EXPOSED || fs_eof_inconclusive(c)) && fs_all_heard(&c->ring, sender);
+        lacks = (doorbell & FS_EXPOSED || fs_eof_inconclusive(c)) && fs_all_drained(&c->ring, sender);
     }
     if (ringing && !lacks) fs_end_notify(&c->ring, sender);
     if (counted) fs_send_doorbell_byte(c, sender);

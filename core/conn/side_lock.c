@@ -83,7 +83,7 @@ struct fs_sender *fs_lock_send(struct fs_connection *c) { return fs_lock_send_wi
 struct fs_receiver *fs_lock_recv(struct fs_connection *c) { return fs_lock_recv_within(c, -1); }
 
 struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *turn) {
-    struct fs_receiver *receiver = &fs_side_of_leaver(fallback)->receiver;
+    struct fs_receiver *receiver = &fs_side_of_fallback(fallback)->receiver;
     *turn = fs_robust_lock(&receiver->lock, fs_own_pid);
     return receiver;
 }

@@ -72,7 +72,7 @@ void fs_change_receiving(struct fs_connection *c, struct fs_receiver *receiver, 
 }
 
 void fs_change_leaving(struct fs_connection *c, struct fs_fallback_lock *fallback, enum fs_leaving_event event) {
-    change(c, fs_side_of_leaver(fallback), event);
+    change(c, fs_side_of_fallback(fallback), event);
 }
 
 /* ---- how long this process's end lives ---------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* Abstract unix names: under one of them a publisher is found, and a process is asked. */
+/* Abstract unix sockets: for published names and for control requests. */
 #ifndef FASTSOCK_ABSTRACT_SOCKET_H
 #define FASTSOCK_ABSTRACT_SOCKET_H
 
@@ -11,7 +11,7 @@
 #include "os/fd_reserve.h"
 #include "os/syscalls.h"
 
-/* The address of an abstract unix socket. Its size; 0: the name is too long. */
+/* Fills in the address of an abstract unix socket. Returns its size, 0 if the name is too long. */
 static inline socklen_t fs_abstract_address(struct sockaddr_un *address, const char *name, size_t length) {
     if (length > sizeof address->sun_path - 1) return 0;
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -19,7 +19,7 @@ static inline socklen_t fs_abstract_address(struct sockaddr_un *address, const c
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-/* A bound abstract unix socket in our share of the numbers, listening if it is one of connections; or -errno. */
+/* Returns a bound abstract unix socket with a number in the reserved range, listening if it is SOCK_SEQPACKET; or -errno. */
 static inline int fs_abstract_socket(int type, const char *name, size_t length) {
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, length);
@@ -35,7 +35,7 @@ static inline int fs_abstract_socket(int type, const char *name, size_t length) 
     return fd;
 }
 
-/* The process and the user at the other end of a unix socket; nobody, if the kernel does not tell. */
+/* Returns the process and user at the other end of a unix socket; user -1 if the kernel does not know. */
 static inline struct ucred fs_peer_credentials(int fd) {
     struct ucred cred = {0, (uid_t)-1, (gid_t)-1};
     socklen_t size = sizeof cred;

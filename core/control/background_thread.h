@@ -1,10 +1,10 @@
-/* Threads of the core: with a small stack, and deaf to signals, which are the program's. */
+/* Threads of the core: a small stack, and all signals blocked, since those are the program's. */
 #ifndef FASTSOCK_BACKGROUND_THREAD_H
 #define FASTSOCK_BACKGROUND_THREAD_H
 
 #include "os/syscalls.h"
 
-/* 0, or an error number. */
+/* Starts a thread. Returns 0, or an error number. */
 static inline int fs_background_thread(pthread_t *started, void *(*body)(void *), void *argument) {
     sigset_t all, old;
     pthread_attr_t attributes;

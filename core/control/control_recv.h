@@ -1,11 +1,11 @@
-/* Requests to the other process of a connection, on its connection thread's datagram socket
- * (docs/protocol.md): for a doorbell byte, to go back to the kernel, and to send a parcel again.
+/* Control requests between the processes of a connection, received on the connection thread's datagram socket (docs/protocol.md): for a
+ * doorbell byte, to fall back to the kernel, and to resend unread data.
  *
- * A request names the region and the side that is asked. A parcel comes as a descriptor with it: a memfd of
- * bytes that the sender of the request had received but its program had not read.
+ * A request names the region and the side that is asked. Unread data comes with it as a descriptor: a memfd of bytes that the
+ * requester's side had received but its program had not read.
  *
- * The socket's name can be seen by everybody on the host, and everybody may write there. So a request is judged by its length,
- * magic and version, by the user that the kernel vouches for, and by the region's id, which only the two sides know. */
+ * The socket's name is visible to everybody on the host, and everybody may write there. So a request is checked by its length, magic and
+ * version, by the user that the kernel vouches for, and by the region's id, which only the two sides know. */
 #ifndef FASTSOCK_CONTROL_RECV_H
 #define FASTSOCK_CONTROL_RECV_H
 
@@ -17,15 +17,16 @@
 #include "control/introspection.h"
 #include "wire/control_msg.h"
 
-/* Readies a datagram socket for requests: the kernel names the sender of each. 0 or -1. */
+/* Prepares a datagram socket for requests: the kernel adds the sender's credentials. Returns 0 or -1. */
 static inline int fs_enable_credentials(int fd) {
     int one = 1;
     return fs_system.setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
 }
 
-/* What a datagram is about: the region's id and the side. `came`: its beginning, which a request and an offer have in common;
- * `size`: all of it, `whole`: what it has to be. 0: it is another one's. */
-static inline int fs_parse_control_msg(const struct fs_control_msg *came, uint64_t magic, ssize_t size, size_t whole, unsigned char request[FS_CONTROL_KEY_SIZE]) {
+/* Gets the subject of a datagram: region id and side. `came`: the part that a request and an offer share; `size`: the datagram's,
+ * `whole`: the required one. Returns 0 if it is not such a datagram. */
+static inline int fs_parse_control_msg(const struct fs_control_msg *came, uint64_t magic, ssize_t size, size_t whole,
+                                       unsigned char request[FS_CONTROL_KEY_SIZE]) {
     if (size != (ssize_t)whole || came->magic != magic || came->version != FS_VERSION || came->side > 1) return 0;
     memcpy(request, came->id, sizeof came->id);
     request[16] = (unsigned char)came->side;
@@ -35,22 +36,22 @@ _Static_assert(offsetof(struct fs_page_offer, version) == offsetof(struct fs_con
                offsetof(struct fs_page_offer, side) == offsetof(struct fs_control_msg, side) &&
                offsetof(struct fs_page_offer, id) == offsetof(struct fs_control_msg, id), "one function reads both");
 
-/* The next datagram, as it lies there. */
+/* The next datagram, still in the queue. */
 struct fs_control_peek {
-    int asks, brings, named;            /* it is a request, or an offer; descriptors come with it; the kernel has told who sent it: */
+    int is_request, has_fds, named;            /* it is a request or an offer; it has descriptors; the kernel named its user: */
     uint32_t user;
-    unsigned char request[FS_CONTROL_KEY_SIZE]; /* if it asks */
+    unsigned char request[FS_CONTROL_KEY_SIZE]; /* if `is_request` */
 };
 
-/* Looks at the next datagram without taking it: who sent it is known before anything that came with it is ours, as the
- * last close of that can block. 0: there is none. */
+/* Looks at the next datagram without receiving it: the sender must be known before its descriptors become ours, as closing them can
+ * block. Returns 0 if there is none. */
 static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
     union {
         struct fs_control_msg request;
         struct fs_page_offer offer;
     } said;
     union {
-        char space[CMSG_SPACE(sizeof(struct ucred))]; /* no room for descriptors, so that none is made */
+        char space[CMSG_SPACE(sizeof(struct ucred))]; /* no room for descriptors, so none is created */
         struct cmsghdr aligned;
     } control;
     struct iovec iov = {&said, sizeof said};
@@ -62,7 +63,7 @@ static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
     while (size < 0 && errno == EINTR);
     if (size < 0) return 0;
     if (message.msg_flags & MSG_TRUNC) size = 0;
-    seen->asks = fs_parse_control_msg(&said.request, FS_CONTROL_MAGIC, size, sizeof said.request, seen->request) ||
+    seen->is_request = fs_parse_control_msg(&said.request, FS_CONTROL_MAGIC, size, sizeof said.request, seen->request) ||
                  fs_parse_control_msg(&said.request, FS_PAGE_OFFER_MAGIC, size, sizeof said.offer, seen->request);
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
     if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
@@ -71,27 +72,27 @@ static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
         seen->user = who.uid;
         seen->named = 1;
     }
-    seen->brings = (message.msg_flags & MSG_CTRUNC) != 0;
+    seen->has_fds = (message.msg_flags & MSG_CTRUNC) != 0;
     return 1;
 }
 
-enum { FS_CONTROL_FDS_MAX = 253 }; /* descriptors in a message: the kernel's SCM_MAX_FD */
+enum { FS_CONTROL_FDS_MAX = 253 }; /* descriptors in one message: the kernel's SCM_MAX_FD */
 
 enum fs_control_kind { FS_CONTROL_NONE, FS_CONTROL_REQUEST, FS_CONTROL_INVALID, FS_CONTROL_QUERY, FS_CONTROL_PAGE_OFFER };
 
-/* Takes the next datagram. FS_CONTROL_REQUEST: `request` and `*user`, who sent it, are whole, and `brought[0]` is the descriptor that
- * came with it, or -1. FS_CONTROL_QUERY: somebody wants to look inside (introspection.h): `*user` and `*asker` are whole. FS_CONTROL_PAGE_OFFER: somebody offers the
- * page of an event set (page_offers.h): so they are, and both of `brought` are descriptors. Otherwise nothing is left of it:
- * `request` is zeroed, `brought` is -1, and what came is dropped (fd_reaper.h): there is room for all that can come, as the
- * kernel closes what has none.
+/* Receives the next datagram and returns its kind. FS_CONTROL_REQUEST: `request` and `*user`, its sender, are set, and `brought[0]` is
+ * its descriptor or -1. FS_CONTROL_QUERY: a query (introspection.h); `*user` and `*requester` are set. FS_CONTROL_PAGE_OFFER: the page
+ * of an event set is offered (page_offers.h); those are set, and both of `brought` are descriptors. Otherwise nothing is left of the
+ * datagram: `request` is zeroed, `brought` is -1, and its descriptors are dropped (fd_reaper.h). The buffer has room for all that can
+ * come, as the kernel would close the rest itself.
  *
- * A parcel that did not come for want of a descriptor number makes the request none: its sender waits for an answer in vain and
- * uses a bridge. */
+ * If unread data could not be received for want of a descriptor number, the request is dropped: its sender gets no answer and uses a
+ * bridge. */
 static inline enum fs_control_kind fs_recv_control(int fd, unsigned char request[FS_CONTROL_KEY_SIZE], uint32_t *user, int brought[2],
                                           struct fs_requester *requester) {
     union {
         struct fs_control_msg request;
-        struct fs_query look;
+        struct fs_query query;
         struct fs_page_offer offer;
     } came_in;
     union {
@@ -126,11 +127,12 @@ static inline enum fs_control_kind fs_recv_control(int fd, unsigned char request
         }
     }
     sound = named && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-    if (sound && count < 2 && fs_parse_control_msg(&came_in.request, FS_CONTROL_MAGIC, got, sizeof came_in.request, request)) return FS_CONTROL_REQUEST;
-    if (sound && got == sizeof requester->look && !count) {
-        requester->look = came_in.look;
+    if (sound && count < 2 && fs_parse_control_msg(&came_in.request, FS_CONTROL_MAGIC, got, sizeof came_in.request, request))
+        return FS_CONTROL_REQUEST;
+    if (sound && got == sizeof requester->query && !count) {
+        requester->query = came_in.query;
         requester->size = message.msg_namelen;
-        if (requester->look.magic == FS_QUERY_MAGIC) return FS_CONTROL_QUERY;
+        if (requester->query.magic == FS_QUERY_MAGIC) return FS_CONTROL_QUERY;
     }
     if (sound && count == 2 && fs_parse_control_msg(&came_in.request, FS_PAGE_OFFER_MAGIC, got, sizeof came_in.offer, request)) {
         requester->offer = came_in.offer;

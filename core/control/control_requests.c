@@ -1,7 +1,5 @@
-/* Requests of the peers: for a doorbell byte, to go back to the kernel, to send a parcel again.
- *
- * Responsible for: which connection is asked, and that it stays until it has answered. Never: the answer itself, which
- * is the connection's, nor one to a user whom this process does not trust. */
+/* Control requests of the peers: finds the connection that a request is for, and keeps it from ending until it has answered. The
+ * connection makes the answer. Users that are not trusted get none. */
 #include "control/control_requests.h"
 
 #include <limits.h>
@@ -14,9 +12,8 @@
 #include "conn/state.h"
 #include "conn/side_lock.h"
 
-enum { CROWD = 2,   /* datagrams at once, and so perhaps as many as the queue holds (a setting of the system: net.unix.max_dgram_qlen):
-                     * whatever they were, a request may have found no room */
-       FLOOD = 64 }; /* of them without an end: requests may find none meanwhile */
+enum { BURST = 2,   /* datagrams at once that may have filled the queue (net.unix.max_dgram_qlen): a request may have found no room */
+       FLOOD = 64 }; /* datagrams without a pause: requests may find no room meanwhile */
 
 int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id[16]) {
     struct fs_control_state *t = &fs_control_state;
@@ -32,11 +29,11 @@ int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id
     }
     int room = t->on_ring_count < t->on_ring_room;
     if (room) {
-        struct fs_request_target *asked = &t->on_ring[t->on_ring_count];
-        asked->connection = c;
-        memcpy(asked->id, id, 16);
-        asked->id[16] = (unsigned char)side;
-        asked->due = 0;
+        struct fs_request_target *target = &t->on_ring[t->on_ring_count];
+        target->connection = c;
+        memcpy(target->id, id, 16);
+        target->id[16] = (unsigned char)side;
+        target->due = 0;
         t->on_ring_count++;
     }
     fs_control_unlock();
@@ -51,8 +48,8 @@ void fs_requests_announce(void *memory, int side) {
 void fs_requests_announce_holder(struct fs_connection *c) {
     uint64_t token = fs_request_token(), before = fs_load_relaxed(&c->ring.region->asks[c->ring.side]);
     if (!token || before == token) return;
-    /* Who was asked before is asked again should this process be killed. Rather the one of long ago, if it is there yet:
-     * this may be one of many children. */
+    /* The holder announced before is asked again if this process is killed. An older one that still listens is better: this may be one
+     * of many children. */
     fs_word64 *other = &c->ring.region->asks_else[c->ring.side];
     uint64_t kept = fs_load_relaxed(other);
     /* SYNC: token - pairs with fs_send_control_to_side. */
@@ -62,8 +59,8 @@ void fs_requests_announce_holder(struct fs_connection *c) {
     fs_requests_announce(c->ring.region, c->ring.side);
 }
 
-/* Under the table lock. */
-static int is_being_asked(const struct fs_connection *c) {
+/* Needs the table lock. */
+static int is_answering(const struct fs_connection *c) {
     for (struct fs_request_handler *a = fs_control_state.answering; a; a = a->next)
         if (a->connection == c) return 1;
     return 0;
@@ -79,52 +76,52 @@ void fs_requests_stop(struct fs_connection *c) {
             break;
         }
     }
-    int busy = is_being_asked(c);
+    int busy = is_answering(c);
     fs_control_unlock();
     while (busy) {
         fs_short_sleep_unlocked();
         fs_control_lock_hosted();
-        busy = is_being_asked(c);
+        busy = is_answering(c);
         fs_control_unlock();
     }
 }
 
-/* The connection does not end before forget_asked. Under the table lock. */
-static struct fs_connection *hold_asked(struct fs_request_handler *answerer, struct fs_connection *c) {
-    answerer->connection = c;
-    answerer->next = fs_control_state.answering;
-    fs_control_state.answering = answerer;
+/* Keeps the connection from ending before release_target. Needs the table lock. */
+static struct fs_connection *hold_target(struct fs_request_handler *handler, struct fs_connection *c) {
+    handler->connection = c;
+    handler->next = fs_control_state.answering;
+    fs_control_state.answering = handler;
     return c;
 }
 
-/* The connection that a request is for, held. NULL: there is none. */
-static struct fs_connection *find_asked(struct fs_request_handler *answerer, const unsigned char request[FS_CONTROL_KEY_SIZE]) {
+/* Returns the connection that a request is for, held, or NULL. */
+static struct fs_connection *find_target(struct fs_request_handler *handler, const unsigned char request[FS_CONTROL_KEY_SIZE]) {
     struct fs_connection *found = NULL;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !found; i++) {
-        struct fs_request_target *asked = &fs_control_state.on_ring[i];
-        /* (One that has not attached yet has nothing to answer with, and told nobody where to ask.) */
-        if (memcmp(asked->id, request, FS_CONTROL_KEY_SIZE) == 0 && fs_is_attached(asked->connection))
-            found = hold_asked(answerer, asked->connection);
+        struct fs_request_target *target = &fs_control_state.on_ring[i];
+        /* (One that has not attached yet has nothing to answer with, and its region names no token.) */
+        if (memcmp(target->id, request, FS_CONTROL_KEY_SIZE) == 0 && fs_is_attached(target->connection))
+            found = hold_target(handler, target->connection);
     }
     fs_control_unlock();
     return found;
 }
 
-static void forget_asked(struct fs_request_handler *answerer) {
+static void release_target(struct fs_request_handler *handler) {
     fs_control_lock();
     struct fs_request_handler **at = &fs_control_state.answering;
-    while (*at != answerer) at = &(*at)->next;
-    *at = answerer->next;
+    while (*at != handler) at = &(*at)->next;
+    *at = handler->next;
     fs_control_unlock();
 }
 
-/* Whether a sender's descriptors may become ours: one who is believed, or the peer of a connection, which knows its id. */
-static int may_bring(const struct fs_control_peek *seen) {
+/* Returns true if a sender's descriptors may be received: from a trusted user, or from the peer of a connection, which knows its id. */
+static int may_send_fds(const struct fs_control_peek *seen) {
     int known = 0;
     if (!seen->named) return 0;
     if (fs_is_trusted(seen->user)) return 1;
-    if (!fs_trusts_any() || !seen->asks) return 0;
+    if (!fs_trusts_any() || !seen->is_request) return 0;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !known; i++)
         known = memcmp(fs_control_state.on_ring[i].id, seen->request, FS_CONTROL_KEY_SIZE) == 0;
@@ -132,7 +129,7 @@ static int may_bring(const struct fs_control_peek *seen) {
     return known;
 }
 
-/* Without the table lock. Whether it is done: else it is due. */
+/* Call without the table lock. Returns true if answered; else the answer is due. */
 static int answer_asked(struct fs_connection *c, int patience) {
     if (fs_handle_request(c, patience)) return 1;
     fs_control_lock();
@@ -142,83 +139,84 @@ static int answer_asked(struct fs_connection *c, int patience) {
     return 0;
 }
 
-/* The next connection on the ring that `takes` says, held; NULL: there is none. `left`: how many are to be looked at yet, at first no
- * fewer than there are. (From the last one on: who leaves the table meanwhile gives its place to the last one, which has been looked at.) */
-static struct fs_connection *hold_next(struct fs_request_handler *answerer, int *left, int (*takes)(struct fs_request_target *)) {
+/* Returns the next connection on the ring that `takes` accepts, held, or NULL. `left`: entries still to examine, at first no fewer than
+ * there are. (From the last one on: when an entry is removed, the last one, already examined, takes its index.) */
+static struct fs_connection *hold_next(struct fs_request_handler *handler, int *left, int (*takes)(struct fs_request_target *)) {
     struct fs_connection *c = NULL;
     fs_control_lock();
     *left = FS_MIN(*left, fs_control_state.on_ring_count);
     while (!c && --*left >= 0)
-        if (takes(&fs_control_state.on_ring[*left])) c = hold_asked(answerer, fs_control_state.on_ring[*left].connection);
+        if (takes(&fs_control_state.on_ring[*left])) c = hold_target(handler, fs_control_state.on_ring[*left].connection);
     fs_control_unlock();
     return c;
 }
 
-static int is_due(struct fs_request_target *asked) {
-    int due = asked->due != 0;
-    asked->due = 0;
+static int is_due(struct fs_request_target *target) {
+    int due = target->due != 0;
+    target->due = 0;
     return due;
 }
 
-static int may_be_due(struct fs_request_target *asked) {
-    if (fs_is_attached(asked->connection)) fs_wake_own_set(asked->connection);
-    return is_due(asked) | fs_peer_may_have_asked(asked->connection);
+static int may_be_due(struct fs_request_target *target) {
+    if (fs_is_attached(target->connection)) fs_wake_own_set(target->connection);
+    return is_due(target) | fs_peer_may_have_asked(target->connection);
 }
 
-/* Answers without having been asked: `all`, whoever may have found no room to ask; else what is due. Whether something is due then. */
+/* Answers without a request: for all connections whose peer may have found no room for one, if `all`; else those due. Returns true if an
+ * answer is still due. */
 static int answer_unasked(int all) {
-    struct fs_request_handler answerer;
+    struct fs_request_handler handler;
     struct fs_connection *c;
     int due = 0, left = INT_MAX;
-    while ((c = hold_next(&answerer, &left, all ? may_be_due : is_due))) {
+    while ((c = hold_next(&handler, &left, all ? may_be_due : is_due))) {
         due |= !answer_asked(c, 0);
-        forget_asked(&answerer);
+        release_target(&handler);
     }
     return due;
 }
 
-/* Not under the table lock: an answer may be as long as a parcel, and takes the connection's own lock. `answering`
- * keeps the connection from ending meanwhile. */
-int fs_handle_requests(int ask_fd) {
-    struct fs_request_handler answerer;
+/* Runs without the table lock: an answer may be as long as the unread data, and takes the connection's own lock. `answering` keeps the
+ * connection from ending meanwhile. */
+int fs_handle_requests(int request_fd) {
+    struct fs_request_handler handler;
     struct fs_control_peek seen;
     unsigned char request[FS_CONTROL_KEY_SIZE];
     struct fs_requester requester;
     uint32_t user;
     int brought[2], taken = 0, left = 0, due = 0;
-    uint32_t turn = fs_control_thread_generation();
+    uint32_t generation = fs_control_thread_generation();
     for (;;) {
-        if (turn != fs_control_thread_generation()) return 0; /* given up: the number may be the program's by now */
-        if (!fs_peek_control(ask_fd, &seen)) break;
-        left = seen.brings && !fs_reaper_has_room();
-        if (!left && seen.brings && !may_bring(&seen)) {
-            left = !fs_reap_message(ask_fd);
+        if (generation != fs_control_thread_generation()) return 0; /* given up: the program may use the number by now */
+        if (!fs_peek_control(request_fd, &seen)) break;
+        left = seen.has_fds && !fs_reaper_has_room();
+        if (!left && seen.has_fds && !may_send_fds(&seen)) {
+            left = !fs_reap_message(request_fd);
             taken += !left;
             if (!left) continue;
         }
         if (left) break;
-        enum fs_control_kind took = fs_recv_control(ask_fd, request, &user, brought, &requester);
+        enum fs_control_kind took = fs_recv_control(request_fd, request, &user, brought, &requester);
         if (took == FS_CONTROL_NONE) break;
         taken++;
         if (taken % FLOOD == 0) due |= answer_unasked(1);
-        if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(ask_fd, &requester);
+        if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
         int permitted = fs_trusts_any() || fs_is_trusted(user);
         if (took == FS_CONTROL_PAGE_OFFER && permitted) fs_accept_page_offer(&requester, brought);
-        struct fs_connection *c = took == FS_CONTROL_REQUEST && permitted ? find_asked(&answerer, request) : NULL;
+        struct fs_connection *c = took == FS_CONTROL_REQUEST && permitted ? find_target(&handler, request) : NULL;
         if (c) {
             if (brought[0] >= 0) fs_resend_unread(c, brought[0]);
             else due |= !answer_asked(c, FS_PATIENCE);
-            forget_asked(&answerer);
+            release_target(&handler);
         }
         for (int i = 0; i < 2; i++)
             if (brought[i] >= 0) fs_reap_fd(brought[i], fs_is_trusted(user));
     }
-    if (taken >= CROWD || left) due = answer_unasked(1); /* (what cannot be dropped keeps the queue full) */
+    if (taken >= BURST || left) due = answer_unasked(1); /* (a datagram that cannot be dropped keeps the queue full) */
     return left | due;
 }
 
-int fs_handle_due_requests(int ask_fd) { return answer_unasked(0) | fs_handle_requests(ask_fd); }
+int fs_handle_due_requests(int request_fd) { return answer_unasked(0) | fs_handle_requests(request_fd); }
 
 void fs_request_doorbell_byte(void *memory, int side, const unsigned char id[16]) {
-    fs_send_control_to_side(memory, id, 1 - side, -1); /* (if all of the other side are gone, so is the connection) */
+    fs_send_control_to_side(memory, id, 1 - side, -1); /* (if no process of the other side is left, the connection has ended) */
 }

@@ -1,7 +1,5 @@
-/* The connection thread. It runs without the front end's lock from birth to death and touches none of its objects.
- *
- * Responsible for: when the thread runs and when it does not, around forks and when the program closes its descriptors;
- * what it waits on. Never: what is answered (acceptor.c, control_requests.c, introspection.c). */
+/* The connection thread: when it runs, around forks and when the program closes its descriptors, and the events it waits for. The thread
+ * never has the host lock and touches no object of the front end. acceptor.c, control_requests.c and introspection.c have the answers. */
 #include "control/control_thread.h"
 
 #include <stdio.h>
@@ -18,57 +16,57 @@
 #include "conn/side_lock.h"
 #include "events/tcp_watch.h"
 
-#define POKE 0xffffffffu /* event of the thread's own eventfd */
-#define ASK 0xfffffffeu  /* event of the socket for requests */
+#define KICK 0xffffffffu /* event of the thread's eventfd */
+#define REQUEST 0xfffffffeu  /* event of the control socket */
 
 enum {
-    EVENTS = 16,        /* taken at a time */
-    ENDS_WITHIN = 1000, /* ms that a fork waits for the thread: a stranger may hold it in a call */
-    AGAIN_AFTER = 250,  /* ms until the thread looks again at what it could not drop, or answer */
+    EVENTS = 16,        /* received at a time */
+    ENDS_WITHIN = 1000, /* ms that a fork waits for the thread: an untrusted user may block it in a call */
+    AGAIN_AFTER = 250,  /* ms until the thread tries again to drop or answer something */
 };
 
-enum thread_state { /* changed under the front end's lock */
+enum thread_state { /* changed with the host lock */
     NO_THREAD = 0,
     RUNS = 1,
-    ENDS = 2, /* for a fork: somebody waits for its end */
-    LATE = 3, /* it has not ended in time, and nobody waits. The next thread starts when it has */
+    ENDS = 2, /* for a fork: a thread waits for the end */
+    LATE = 3, /* it has not ended in time, and nobody waits. The next thread starts after its end */
 };
 
 static pthread_t thread;
 static enum thread_state thread_state = NO_THREAD;
-/* Which connection thread it is. One whose descriptors the program has closed is given up, ends if it ever wakes, and
- * all other descriptors of its turn are taken for lost as well. Relaxed: who reads it has nothing else to see. */
-static fs_word32 thread_turn;
-/* It shall end. Relaxed: the thread looks whenever it wakes, and is poked after it was set; what else it must see, it
- * sees under the table lock. */
+/* The generation of the thread. If the program closed its descriptors, the thread is given up, ends if it ever wakes, and all its other
+ * descriptors count as lost too. Relaxed: nothing else depends on it. */
+static fs_word32 generation;
+/* The thread must end. Relaxed: the thread looks after each wakeup, and is woken after the store; all else it sees under the table lock. */
 static fs_word32 thread_stops;
-static fs_word32 thread_lost; /* the last thread that found its epoll gone, plus one */
-static fs_word32 watch_turn;  /* as the one who watches lifelines; 0: it does not. Relaxed: who starts a thread has set it */
-/* The last thread that ended for a fork left something that could not be dropped (fd_reaper.h), or answered. The kernel does not tell its
- * successor of it. Relaxed: the successor starts after that end. */
+static fs_word32 thread_lost; /* the last generation that found its epoll gone, plus one */
+static fs_word32 watcher;  /* its number as watcher of kernel connections (events/tcp_watch.h); 0: none. Relaxed: set before the
+                               * thread starts */
+/* The last thread that ended for a fork left something that could not be dropped (fd_reaper.h) or answered. The kernel reports it to no
+ * successor. Relaxed: the successor starts after that end. */
 static fs_word32 left_behind;
-static int thread_wanted;     /* it shall run once no fork is under way */
-static int in_use;            /* this process, or one that it was forked from, has had a thread, or was about to */
-static int forks;             /* of this process, that are under way: from fs_control_thread_stop to fs_control_thread_after_fork */
-/* Its descriptors: all are there, or none is. */
+static int thread_wanted;     /* it must run once no fork is under way */
+static int in_use;            /* this process, or one that it was forked from, has had a thread or was about to */
+static int forks;             /* forks of this process under way: from fs_control_thread_stop to fs_control_thread_after_fork */
+/* Its descriptors: all are open, or none. */
 static int epoll = -1;
-static int poke_fd = -1;
-static int ask_fd = -1;
-static uint64_t ask_inode;
-static uint64_t ask_token;
-static uint64_t told_token; /* the one that the regions of this process' connections name */
+static int kick_fd = -1;
+static int request_fd = -1;
+static uint64_t request_inode;
+static uint64_t request_token;
+static uint64_t announced_token; /* the one in the regions of this process's connections */
 
-uint32_t fs_control_thread_generation(void) { return fs_load_relaxed(&thread_turn); }
+uint32_t fs_control_thread_generation(void) { return fs_load_relaxed(&generation); }
 
-void fs_control_thread_kick(void) { fs_signal_eventfd(poke_fd); }
+void fs_control_thread_kick(void) { fs_signal_eventfd(kick_fd); }
 
-int fs_control_eventfd(void) { return poke_fd; }
+int fs_control_eventfd(void) { return kick_fd; }
 
-int fs_request_socket(void) { return ask_fd >= 0 && fs_inode(ask_fd) == ask_inode ? ask_fd : -1; }
+int fs_request_socket(void) { return request_fd >= 0 && fs_inode(request_fd) == request_inode ? request_fd : -1; }
 
-uint64_t fs_request_token(void) { return ask_token; }
+uint64_t fs_request_token(void) { return request_token; }
 
-/* ---- what it waits on ------------------------------------------------------------------------------------- */
+/* ---- its descriptors ------------------------------------------------------------------------------------------ */
 
 static int watch(int fd, int descriptor, uint64_t what) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.u64 = what}};
@@ -93,7 +91,7 @@ int fs_random_bytes(void *into, size_t size) {
     return failed;
 }
 
-/* What the connection thread waits on, and where this process is asked. 0 or -errno. */
+/* Makes the thread's descriptors and the control socket. Returns 0 or -errno. */
 static int make_descriptors(void) {
     char name[64];
     int made[3];
@@ -103,14 +101,14 @@ static int make_descriptors(void) {
     if (failed) return failed;
     token |= 1;
     int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)token);
-    if (epoll >= 0) return 0; /* another thread's work, while that call went without the front end's lock */
+    if (epoll >= 0) return 0; /* another thread made them while the host lock was unlocked */
     made[0] = fs_reserve_fd(fs_system.epoll_create1(EPOLL_CLOEXEC), 0);
     made[1] = fs_reserve_fd(fs_system.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
     made[2] = fs_abstract_socket(SOCK_DGRAM, name, (size_t)length);
     failed = FS_MIN(FS_MIN(made[0], made[1]), made[2]);
     /* (epoll_ctl has a limit of its own: max_user_watches.) */
-    if (failed >= 0 && (fs_enable_credentials(made[2]) < 0 || watch(made[0], made[1], POKE) < 0 ||
-                        watch(made[0], made[2], ASK) < 0 || !fs_inode(made[2])))
+    if (failed >= 0 && (fs_enable_credentials(made[2]) < 0 || watch(made[0], made[1], KICK) < 0 ||
+                        watch(made[0], made[2], REQUEST) < 0 || !fs_inode(made[2])))
         failed = -errno;
     if (failed < 0) {
         for (int i = 0; i < 3; i++)
@@ -118,12 +116,12 @@ static int make_descriptors(void) {
         return failed;
     }
     epoll = made[0];
-    poke_fd = made[1];
-    ask_fd = made[2];
-    ask_token = token;
-    ask_inode = fs_inode(ask_fd);
-    fs_store_relaxed(&fs_control_fd_inode, ask_inode);
-    fs_store_relaxed(&fs_control_fd, (uint32_t)ask_fd);
+    kick_fd = made[1];
+    request_fd = made[2];
+    request_token = token;
+    request_inode = fs_inode(request_fd);
+    fs_store_relaxed(&fs_control_fd_inode, request_inode);
+    fs_store_relaxed(&fs_control_fd, (uint32_t)request_fd);
     return 0;
 }
 
@@ -131,18 +129,18 @@ static int make_descriptors(void) {
 
 static void *connection_thread(void *nothing) {
     struct epoll_event events[EVENTS];
-    uint32_t turn = fs_load_relaxed(&thread_turn), watching = fs_load_relaxed(&watch_turn);
-    int left = (int)fs_load_relaxed(&left_behind); /* something lies there that could not be dropped (fd_reaper.h), or answered */
-    while (turn == fs_load_relaxed(&thread_turn)) { /* (Else the number may be its successor's, and it would take an event away.) */
+    uint32_t own = fs_load_relaxed(&generation), watching = fs_load_relaxed(&watcher);
+    int left = (int)fs_load_relaxed(&left_behind); /* something could not be dropped (fd_reaper.h) or answered */
+    while (own == fs_load_relaxed(&generation)) { /* (Else the number may be its successor's, whose events it would take.) */
         int wait = fs_expire_listings();
         if (left && (wait < 0 || wait > AGAIN_AFTER)) wait = AGAIN_AFTER;
         int n = fs_epoll_wait(epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
-        if ((n < 0 && errno != EINTR) || turn != fs_load_relaxed(&thread_turn)) break;
-        if (left && (fs_reaper_has_room() || !n)) left = fs_handle_due_requests(ask_fd) | fs_accept_hellos();
+        if ((n < 0 && errno != EINTR) || own != fs_load_relaxed(&generation)) break;
+        if (left && (fs_reaper_has_room() || !n)) left = fs_handle_due_requests(request_fd) | fs_accept_hellos();
         for (int i = 0; i < n; i++) {
             uint64_t what = events[i].data.u64;
-            /* (POKE: each write is an event, and nobody has to read it.) */
-            if ((uint32_t)what == ASK) left |= fs_handle_requests(ask_fd);
+            /* (KICK: each write is an event, and nobody has to read it.) */
+            if ((uint32_t)what == REQUEST) left |= fs_handle_requests(request_fd);
             else if (!fs_watch_event(what, events[i].events)) left |= fs_accept_hello(what);
         }
         if (fs_load_relaxed(&thread_stops)) {
@@ -150,56 +148,56 @@ static void *connection_thread(void *nothing) {
             return NULL;
         }
     }
-    fs_store_relaxed(&thread_lost, turn + 1);
+    fs_store_relaxed(&thread_lost, own + 1);
     fs_watch_stop(watching);
     return NULL;
 }
 
-/* Whoever sleeps on a bell looks after the kernel by itself, until the next thread watches. May let go of the front end's lock. */
+/* Sleepers on a futex check the kernel themselves until the next thread watches. May unlock and relock the host lock. */
 static void stop_watching(void) {
-    uint32_t turn = fs_load_relaxed(&watch_turn);
-    fs_store_relaxed(&watch_turn, 0);
-    if (turn) fs_watch_stop(turn);
+    uint32_t watching = fs_load_relaxed(&watcher);
+    fs_store_relaxed(&watcher, 0);
+    if (watching) fs_watch_stop(watching);
 }
 
-/* (What is left of its descriptors stays open: the numbers may be the program's.) */
+/* (Its other descriptors stay open: the program may use the numbers.) */
 static void give_up_thread(void) {
-    fs_store_relaxed(&thread_turn, fs_load_relaxed(&thread_turn) + 1);
+    fs_store_relaxed(&generation, fs_load_relaxed(&generation) + 1);
     if (thread_state != NO_THREAD) pthread_detach(thread);
     thread_state = NO_THREAD;
     thread_wanted = 1;
-    epoll = poke_fd = ask_fd = -1;
+    epoll = kick_fd = request_fd = -1;
     fs_store_relaxed(&fs_control_fd, UINT32_MAX);
     stop_watching();
 }
 
-/* If the program has closed its descriptors, nobody can wake it, and it wakes for nothing: it sleeps on an epoll that
- * has no number. It is the socket that shows it: our own next eventfds are the first to take the other numbers. */
+/* If the program has closed the thread's descriptors, nobody can wake the thread, which sleeps on an epoll without a number. The socket
+ * shows that: our own next eventfds are the first to reuse the other numbers. */
 static void give_up_lost_thread(void) {
     if (thread_state != ENDS && epoll >= 0 &&
-        (fs_inode(ask_fd) != ask_inode || fs_load_relaxed(&thread_lost) == fs_load_relaxed(&thread_turn) + 1))
+        (fs_inode(request_fd) != request_inode || fs_load_relaxed(&thread_lost) == fs_load_relaxed(&generation) + 1))
         give_up_thread();
 }
 
-/* If the thread has another socket, the connections that were on the ring before say so in their regions; but not those
- * of which a forked child has taken over the requests. */
-static void tell_where_to_ask(void) {
-    if (told_token == ask_token) return;
+/* If the thread has a new socket, updates the regions of connections that were on the ring before, except those whose requests a forked
+ * child has taken over. */
+static void announce_token(void) {
+    if (announced_token == request_token) return;
     fs_control_lock_hosted();
     for (int i = 0; i < fs_control_state.on_ring_count; i++) {
         struct fs_connection *c = fs_control_state.on_ring[i].connection;
         /* SYNC: token - pairs with fs_send_control_to_side. */
-        if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], told_token, ask_token))
-            fs_cas64(&c->ring.region->asks_else[c->ring.side], told_token, ask_token);
-        if (c->asked_here == told_token) c->asked_here = ask_token;
-        fs_wake_own_set(c); /* (what was asked at the old one is lost) */
+        if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], announced_token, request_token))
+            fs_cas64(&c->ring.region->asks_else[c->ring.side], announced_token, request_token);
+        if (c->asked_here == announced_token) c->asked_here = request_token;
+        fs_wake_own_set(c); /* (requests to the old one are lost) */
     }
     fs_control_unlock();
-    told_token = ask_token;
+    announced_token = request_token;
 }
 
-/* Whether the thread has ended, after so many ms at most. (In naps: a join with a deadline has the time of day, which may be set
- * back, or is newer than the C libraries that we run on.) */
+/* Returns true if the thread ends within so many ms. (Sleeps and tries: a join with a deadline uses the time of day, which may be set
+ * back, or is too new for some C libraries.) */
 static int ends_within(int milliseconds) {
     int64_t until = fs_now() + milliseconds * (int64_t)1000000;
     while (pthread_tryjoin_np(thread, NULL)) {
@@ -219,10 +217,10 @@ int fs_control_thread_start(void) {
         thread_wanted = 1;
         return forks ? 0 : FS_NO_THREAD;
     }
-    if (thread_state == NO_THREAD && !fs_load_relaxed(&watch_turn)) {
+    if (thread_state == NO_THREAD && !fs_load_relaxed(&watcher)) {
         int own = epoll;
-        fs_store_relaxed(&watch_turn, fs_watch_start(own));
-        if (forks || epoll != own) { /* that has let go of the front end's lock: nobody shall believe that there is a thread */
+        fs_store_relaxed(&watcher, fs_watch_start(own));
+        if (forks || epoll != own) { /* the host lock was unlocked meanwhile: nobody may believe that a thread runs */
             stop_watching();
             thread_wanted = 1;
             return forks ? 0 : FS_NO_THREAD;
@@ -235,14 +233,14 @@ int fs_control_thread_start(void) {
             return FS_NO_THREAD;
         }
         thread_state = RUNS;
-        tell_where_to_ask();
+        announce_token();
     }
     return 0;
 }
 
 /* ---- forks ------------------------------------------------------------------------------------------------- */
 
-/* A thread that has not ended keeps off the table while a fork is under way, so that the child finds it whole. */
+/* A thread that has not ended stays away from the table during a fork, so that the child finds it consistent. */
 static void freeze_table(void) {
     if (!in_use) return;
     fs_control_lock_hosted();
@@ -257,17 +255,17 @@ void fs_control_thread_stop(void) {
         thread_state = ENDS;
         thread_wanted = 1;
         fs_store_relaxed(&thread_stops, 1);
-        if (fs_signal_eventfd(poke_fd)) {
+        if (fs_signal_eventfd(kick_fd)) {
             void *given = fs_host_unlock();
             int ended = ends_within(ENDS_WITHIN);
             fs_host_lock(given);
             thread_state = ended ? NO_THREAD : LATE;
             stop_watching(); /* (nobody may start it again for a while) */
         } else {
-            give_up_thread(); /* it cannot be woken */
+            give_up_thread(); /* nobody can wake it */
         }
     }
-    while (thread_state == ENDS) fs_short_sleep_unlocked(); /* another thread waits for its end */
+    while (thread_state == ENDS) fs_short_sleep_unlocked(); /* another thread waits for the end */
     freeze_table();
 }
 
@@ -284,7 +282,7 @@ int fs_control_thread_restart(void) {
     if (!thread_wanted || forks) return 0;
     thread_wanted = 0;
     int failed = fs_control_thread_start();
-    if (failed) thread_wanted = 1; /* somebody tries again */
+    if (failed) thread_wanted = 1; /* a later call tries again */
     return failed;
 }
 
@@ -294,7 +292,7 @@ void fs_wake_loops(void) {
     for (int i = 0; i < fs_control_state.on_ring_count; i++) {
         struct fs_connection *c = fs_control_state.on_ring[i].connection;
         uint64_t slot = fs_load_relaxed(&c->slot);
-        if (!fs_is_attached(c) || fs_slot_set(slot) == woken) continue; /* (one of each will do) */
+        if (!fs_is_attached(c) || fs_slot_set(slot) == woken) continue; /* (one connection of each set will do) */
         woken = fs_slot_set(slot);
         fs_wake_local_set(slot);
     }
@@ -303,17 +301,17 @@ void fs_wake_loops(void) {
 
 void fs_control_forget(void) {
     forks = 0;
-    if (!in_use) return; /* (Each page that the child writes is copied first.) */
+    if (!in_use) return; /* (avoids copying pages) */
     thread_state = NO_THREAD;
     thread_wanted = 0;
     fs_listings_forget();
     if (epoll >= 0) fs_system.close(epoll);
-    if (poke_fd >= 0) fs_system.close(poke_fd);
-    if (ask_fd >= 0) fs_system.close(ask_fd);
-    epoll = poke_fd = ask_fd = -1;
+    if (kick_fd >= 0) fs_system.close(kick_fd);
+    if (request_fd >= 0) fs_system.close(request_fd);
+    epoll = kick_fd = request_fd = -1;
     fs_store_relaxed(&fs_control_fd, UINT32_MAX);
-    ask_token = 0;
+    request_token = 0;
     fs_control_state.on_ring_count = 0;
-    fs_store_relaxed(&watch_turn, 0);
+    fs_store_relaxed(&watcher, 0);
     fs_watch_forget();
 }

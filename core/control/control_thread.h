@@ -1,65 +1,63 @@
-/* The connection thread: it meets who comes to published names (listener.h), and answers requests (control_requests.h). It is a
- * native thread that needs no lock of the front end: so neither does it disturb the program nor does a computing
- * program keep a peer waiting. It stops before a fork and starts again with the next use.
+/* The connection thread: it serves incoming peers at published names (listener.h) and answers requests (control_requests.h). It is a
+ * native thread without the host lock: it does not disturb the program, and a computing program does not keep a peer waiting. It stops
+ * before a fork and starts again with the next use.
  *
- * All of these with the front end's lock. */
+ * All of these need the host lock. */
 #ifndef FASTSOCK_CONTROL_THREAD_H
 #define FASTSOCK_CONTROL_THREAD_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FS_NO_THREAD = -100003 }; /* of fs_control_thread_start: the system makes none, or the last one has not ended yet */
+enum { FS_NO_THREAD = -100003 }; /* returned if no thread can be made, or the last one has not ended yet */
 
-/* Starts the connection thread if it does not run: at the first use, and again after a fork. While a fork is under way
- * it is only noted: the thread starts when that is over, as the child must find its locks free. 0, or -errno without
- * descriptors, or FS_NO_THREAD. May let go of the front end's lock. */
+/* Starts the connection thread if it does not run: at the first use, and after a fork. During a fork the start is only noted, as the
+ * child must find the thread's locks free. Returns 0, -errno without descriptors, or FS_NO_THREAD. May unlock and relock the host lock. */
 int fs_control_thread_start(void);
 
 /* ---- forks ------------------------------------------------------------------------------------------------- */
 
-/* Before a fork: a thread does not survive it, and its locks must be free. No thread is started before
- * `fs_control_thread_after_fork`. Several threads may fork at once: one of them joins the thread, and the others wait for that. Nobody waits
- * long: a thread that a stranger holds in a call ends when it can, and has no lock meanwhile. */
+/* Call before a fork: a thread does not survive it, and its locks must be free. No thread is started before
+ * `fs_control_thread_after_fork`. Several threads may fork at once: one joins the thread, and the others wait for that. Nobody waits
+ * long: a thread that an untrusted user blocks in a call ends later, and holds no lock meanwhile. */
 void fs_control_thread_stop(void);
 
-void fs_control_thread_after_fork(void);   /* in the parent, after each fs_control_thread_stop, whether or not there is a child */
-int fs_forks_under_way(void); /* how many forks of this process are */
+void fs_control_thread_after_fork(void);   /* call in the parent after each fs_control_thread_stop, also if the fork failed */
+int fs_forks_under_way(void); /* the number of forks of this process just now */
 
-/* Returns true if a fork has stopped or delayed the thread, or it could not be started, and nobody has started it since. */
+/* Returns true if a fork stopped or delayed the thread, or its start failed, and it has not been started since. */
 int fs_control_thread_is_wanted(void);
 
-/* Starts the thread if a fork has stopped or delayed it, and no fork is under way. As fs_control_thread_start; then somebody
- * tries again. */
+/* Starts the thread if it is wanted and no fork is under way. Returns as fs_control_thread_start; after a failure it is still wanted. */
 int fs_control_thread_restart(void);
 
-/* The loops of this process are woken, each of which takes a step of a connection then (FS_THREAD_LATER), for who may not start the
- * thread now, and whose program may make no call. */
+/* Wakes the loops of this process; each then takes a step of a connection (FS_THREAD_LATER). For callers that may not start the thread
+ * now, in a program that may make no call. */
 void fs_wake_loops(void);
 
-/* In the child: what the parent published is the parent's, and so is its epoll. */
+/* For a forked child: drops the parent's names and descriptors. */
 void fs_control_forget(void);
 
-/* Bytes that nobody guesses. 0 or -errno. Blocks while the system is starting and has none yet: it lets go of the front
- * end's lock. */
+/* Fills `into` with unpredictable bytes. Returns 0 or -errno. Unlocks the host lock, since it blocks while the system starts and has
+ * none yet. */
 int fs_random_bytes(void *into, size_t size);
 
 /* ---- for the rest of this room ---------------------------------------------------------------------------- */
 
-/* Which thread it is: another one once it was given up. Needs no lock. */
+/* Returns the generation of the thread: it changes when a thread is given up. Needs no lock. */
 uint32_t fs_control_thread_generation(void);
 
-void fs_control_thread_kick(void); /* it looks at the deadlines again */
+void fs_control_thread_kick(void); /* makes the thread look at its deadlines again */
 
-/* The thread calls fs_accept_hello with this handle when something happens at the socket. Under the table lock. */
+/* The thread will call fs_accept_hello with this handle on events of the socket. Needs the table lock. */
 void fs_control_watch_socket(int fd, uint64_t handle);
 
-/* The socket for requests, to send from: who gets something by it knows that this process sent it. -1: it is not ours any more. With the
- * front end's lock. */
+/* Returns the control socket, for sending: it proves to a receiver that this process is the sender. -1 if the number is not ours any
+ * more. Needs the host lock. */
 int fs_request_socket(void);
 
-int fs_control_eventfd(void); /* the thread's own. For that thread alone */
+int fs_control_eventfd(void); /* for the thread alone */
 
-uint64_t fs_request_token(void); /* where this process is asked; 0: nowhere yet */
+uint64_t fs_request_token(void); /* the token of this process's control socket; 0: none yet */
 
 #endif

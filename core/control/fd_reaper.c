@@ -1,7 +1,5 @@
-/* Getting rid of what strangers sent.
- *
- * Responsible for: that no close and no receive that may block is done by a thread that somebody waits for, and that a
- * stranger holds a bounded number of threads and descriptors. Never: who is a stranger. */
+/* Drops descriptors and messages of untrusted users. No thread that somebody waits for makes a close or a receive that may block, and an
+ * untrusted user occupies a bounded number of threads and descriptors. */
 #include "control/fd_reaper.h"
 
 #include <netinet/in.h>
@@ -17,38 +15,38 @@
 #endif
 
 enum {
-    UNWANTED = 4096,     /* twice the names that there can be, which have a listener and a visitor each */
+    UNWANTED = 4096,     /* twice the maximum number of names, each with a listener and an incoming peer */
     BEGUN_WITHIN = 1000, /* ms */
 };
 
-/* A datagram on its way out. */
+/* A datagram to drop. */
 struct message {
     int fd;
     fs_word32 stage; /* enum stage */
-    fs_word32 users; /* the thread, and who waits until the message is off the socket */
+    fs_word32 users; /* the thread, and the caller that waits until the message is gone */
     union {
         char space[CMSG_SPACE(sizeof(struct ucred))];
         struct cmsghdr aligned;
     } came;
 };
 
-enum stage { LIES, BEGUN, OFF, GIVEN_UP }; /* nobody has it; the thread is about to take it; has; shall not any more */
+enum stage { LIES, BEGUN, OFF, GIVEN_UP }; /* in the queue; being received; gone; not to be received any more */
 
-/* What waits for a thread: a descriptor + 1, and above it the letter that is said before it is closed, if there is one. */
+/* The queue for the threads: a descriptor + 1, and above it the letter to send before the close, if any. */
 static fs_word64 unwanted[UNWANTED];
-/* How many of those nobody has claimed. Each was put there before it is counted, so whoever claims one finds one, and waits for nobody. */
+/* Entries that no thread has claimed. An entry is stored before it is counted, so a claim always finds one without waiting. */
 static fs_word32 waiting;
-static fs_word32 droppers; /* threads that there are, or are about to be */
+static fs_word32 droppers; /* threads that run or are about to */
 
-/* A thread may be started, and counts from here on. */
+/* Counts a thread to be started. Returns 0 if there are enough. */
 static int count_dropper(void) {
     uint32_t count = fs_load_sc(&droppers);
     while (count < FS_REAPERS && !fs_cas32(&droppers, count, count + 1)) count = fs_load_sc(&droppers);
     return count < FS_REAPERS;
 }
 
-/* In a forked child, before anything else of ours: the threads are the parent's. What waits stays open here, as they may be at it as
- * the child comes to be. */
+/* For a forked child, before anything else of ours: the threads are the parent's. Queued descriptors stay open here, since a thread may
+ * be closing them while the child is created. */
 static void forget_droppers(void) {
     for (int i = 0; i < UNWANTED; i++)
         if (fs_load_relaxed(&unwanted[i])) fs_store_relaxed(&unwanted[i], 0);
@@ -56,9 +54,9 @@ static void forget_droppers(void) {
     fs_store_relaxed(&waiting, 0);
 }
 
-/* Starts one that counts. 0: the system makes none. (Two that watch forks forget twice.) */
+/* Starts a counted thread. Returns 0 if the system makes none. (If two threads install the fork handler, it runs twice.) */
 static int start_dropper(void *(*body)(void *), void *argument) {
-    static fs_word32 watched; /* relaxed: it says nothing of anything else */
+    static fs_word32 watched; /* relaxed: nothing else depends on it */
     pthread_t started;
     int failed = fs_load_relaxed(&watched) ? 0 : fs_system.pthread_atfork(NULL, NULL, forget_droppers);
     if (!failed) {
@@ -70,7 +68,7 @@ static int start_dropper(void *(*body)(void *), void *argument) {
     return !failed;
 }
 
-/* Puts it where a thread finds it. 0: there is no room. */
+/* Queues an entry. Returns 0 without room. */
 static int put_unwanted(uint64_t it) {
     for (int i = 0; i < UNWANTED; i++) {
         if (fs_load_relaxed(&unwanted[i]) || !fs_cas64(&unwanted[i], 0, it)) continue;
@@ -80,7 +78,7 @@ static int put_unwanted(uint64_t it) {
     return 0;
 }
 
-/* The next thing to drop. 0: there is none. */
+/* Returns the next entry, or 0. */
 static uint64_t take_unwanted(void) {
     uint64_t it = 0;
     uint32_t count = fs_load_sc(&waiting);
@@ -99,7 +97,7 @@ static void drop(uint64_t it) {
     int fd = (int)(uint32_t)it - 1;
     char unread, why = (char)(it >> 32);
     if (why) refuse(fd, why);
-    /* A hello that lies unread would turn the refusal into a reset. (What is no socket has none.) */
+    /* An unread hello would turn the refusal into a reset. (Other files than sockets have none.) */
     fs_system.recv(fd, &unread, 1, MSG_DONTWAIT);
     fs_system.close(fd);
 }
@@ -107,36 +105,36 @@ static void drop(uint64_t it) {
 static void *drop_all(void *nothing) {
     do {
         for (uint64_t it; (it = take_unwanted()) != 0;) drop(it);
-        /* SYNC: dropper - pairs with leave_to_dropper, which counts what waits and then looks at how many threads there are: one of
-         * both sees the other. */
+        /* SYNC: dropper - pairs with leave_to_dropper, which counts the entry and then looks at the number of threads: one of both sees
+         * the other. */
         fs_add_sc(&droppers, (uint32_t)-1);
     } while (fs_load_sc(&waiting) && count_dropper());
     return nothing;
 }
 
 int fs_reaper_has_room(void) {
-    /* (Counts alone: a little late does no harm.) */
+    /* (Only counts: a small delay does no harm.) */
     if (fs_load_relaxed(&waiting) && count_dropper()) start_dropper(drop_all, NULL);
     return fs_load_relaxed(&droppers) < FS_REAPERS && fs_load_relaxed(&waiting) < FS_REAPERS;
 }
 
-/* Hands it to a thread. If all are held, or none can be made, it waits for the next one. */
+/* Hands a descriptor to a thread. If all are blocked, or none can be made, it waits for the next one. */
 static void leave_to_dropper(int fd, char why) {
     uint64_t it = (uint64_t)(unsigned char)why << 32 | ((uint32_t)fd + 1);
-    /* (No stranger gets so far: nothing is taken from one while all threads are held.) */
+    /* (Not reached for untrusted users: nothing is received from them while all threads are blocked.) */
     if (!put_unwanted(it)) drop(it);
-    /* SYNC: dropper - pairs with drop_all. (What is claimed by now needs no thread.) */
+    /* SYNC: dropper - pairs with drop_all. (A claimed entry needs no thread.) */
     else if (fs_load_sc(&waiting) && count_dropper()) start_dropper(drop_all, NULL);
 }
 
-/* Whether closing it does not linger. */
+/* Returns true if closing the socket does not linger. */
 static int is_brief(int fd) {
     struct linger linger = {0, 0};
     socklen_t size = sizeof linger;
     return fs_system.getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size) == 0 && !linger.l_onoff;
 }
 
-/* Whether closing it cannot block. A memfd is in memory, whoever sent it; what else a believed sender sends may linger. */
+/* Returns true if the close cannot block. A memfd is in memory, whoever sent it; other descriptors of a trusted sender may linger. */
 static int is_harmless(int fd, int trusted) {
     int protocol = 0;
     socklen_t n = sizeof protocol;
@@ -155,8 +153,8 @@ void fs_reap_tcp(int fd, int trusted) {
     else leave_to_dropper(fd, 0);
 }
 
-/* (Once it is shut, nothing more comes, and a look says whether there is anything. A trusted one may say an empty message
- * with descriptors, which looks like the end; fastsock does not.) */
+/* (After the shutdown nothing more comes, and the look tells if anything is there. An empty message with descriptors from a trusted peer
+ * would look like the end; fastsock sends none.) */
 void fs_reap_control(int control, int trusted) {
     char unread;
     if (trusted && fs_system.shutdown(control, SHUT_RD) == 0 &&
@@ -174,7 +172,7 @@ void fs_refuse(int control, char why, int trusted) {
     }
 }
 
-/* (Once it is shut, nobody connects any more.) Whoever came and was not met may have said something. */
+/* (After the shutdown nobody connects any more.) A peer in the backlog may have sent something. */
 void fs_reap_listener(int listener) {
     int came = -1, known = fs_system.shutdown(listener, SHUT_RDWR) == 0;
     if (known) came = fs_system.accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -203,16 +201,16 @@ static void *drop_message(void *given) {
     return drop_all(NULL);
 }
 
-/* The kernel writes who sent a message before it drops what came with it, which may take for ever. (No sanitizer knows at which
- * moment of a call the kernel writes.) */
+/* The kernel writes the sender's credentials before it drops a message's descriptors, which may take forever. (No sanitizer knows at
+ * which moment of a call the kernel writes.) */
 __attribute__((noinline, no_sanitize("thread"))) static int is_named(const struct message *m) {
     return *(const volatile size_t *)&m->came.aligned.cmsg_len != 0;
 }
 
-/* Whether the thread has taken it. */
+/* Returns true if the thread has received it. */
 static int is_taken(struct message *m) { return is_named(m) || fs_load_sc(&m->stage) == OFF; }
 
-/* Once it has begun it is waited for: it would take the next message, which may be a request. */
+/* A begun receive is waited for: it could take the next message, which may be a request. */
 static int is_given_up(struct message *m, int64_t until) {
     return fs_now() >= until && fs_cas32(&m->stage, LIES, GIVEN_UP);
 }
@@ -243,7 +241,7 @@ void fs_refuse_descriptors(int control) {
     fs_system.setsockopt(control, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
 }
 
-/* (It is not shut: a forked child closes its copies, and the parent goes on.) */
+/* (No shutdown: a forked child closes its copies, and the parent continues.) */
 void fs_reap_seeker(int control, int trusted) {
     int passes = 1;
     socklen_t size = sizeof passes;

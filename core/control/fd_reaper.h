@@ -1,38 +1,37 @@
-/* Getting rid of what strangers sent, without waiting for it.
+/* Drops descriptors and messages of untrusted users without waiting.
  *
- * The last close of a descriptor can take for ever: a TCP socket lingers, a file in user space is flushed, and a unix socket closes
- * whatever lies unread in it. The same goes for a message whose descriptors nobody receives. So all this is done in threads that
- * nobody waits for. There are FS_REAPERS of them at most. While all are held, nothing more is taken from a stranger: it stays
- * where it is, and `fs_reaper_has_room` says so.
+ * The last close of a descriptor can take forever: a TCP socket lingers, a file in user space is flushed, and a unix socket closes all
+ * descriptors unread in it. So can dropping a message with descriptors. So reaper threads do this, for which nobody waits, at most
+ * FS_REAPERS. While all of them are blocked, nothing more is received from an untrusted user; `fs_reaper_has_room` tells.
  *
- * None of these blocks, and none needs a lock. A forked child has no such threads, and nothing that waits for them. */
+ * None of these blocks or needs a lock. A forked child has no such threads, and nothing that waits for them. */
 #ifndef FASTSOCK_FD_REAPER_H
 #define FASTSOCK_FD_REAPER_H
 
 enum { FS_REAPERS = 16 };
 
-/* Whether something more may be taken from a stranger, as a thread could drop it. If threads could not be made before, it tries
- * again. */
+/* Returns true if more may be received from an untrusted user, since a thread could drop it. Tries again to start threads if that failed
+ * before. */
 int fs_reaper_has_room(void);
 
-/* Closes a descriptor that came in a message. At once if that cannot block; `trusted`: its sender is believed. */
+/* Closes a descriptor that came in a message; at once if that cannot block. `trusted`: its sender is trusted. */
 void fs_reap_fd(int fd, int trusted);
-void fs_reap_tcp(int fd, int trusted); /* the same of what is known as a TCP socket */
+void fs_reap_tcp(int fd, int trusted); /* for a TCP socket */
 
-/* Sends a visitor away: the letter `why`, and the end. What it said and was not received goes with it. */
+/* Refuses an incoming peer: sends the letter `why` and closes. Its unread message is dropped too. */
 void fs_refuse(int control, char why, int trusted);
 
-/* Closes the socket of a visitor, or of a name, with all that lies there unread. At once if that is nothing. */
+/* Closes the socket of an incoming peer, or of a name, with all that is unread; at once if nothing is. */
 void fs_reap_control(int control, int trusted);
 void fs_reap_listener(int listener);
 
-/* Takes the next datagram off a socket, and drops it. 1: it is off. 0: no thread is free for it now, or none runs in time. */
+/* Drops the next datagram of a socket. Returns 1 when it is gone, 0 if no thread is free for it or starts in time. */
 int fs_reap_message(int fd);
 
-/* The socket of a seeker takes no descriptors, where the kernel can refuse them (Linux 6.16): who holds the name may be a stranger. */
+/* Makes a seeker's socket refuse descriptors, where the kernel can (Linux 6.16): the holder of the name may be an untrusted user. */
 void fs_refuse_descriptors(int control);
 
-/* Closes the socket of a seeker, with all that lies there unread. `trusted`: it is known that who has the name is believed. */
+/* Closes a seeker's socket with all that is unread. `trusted`: the holder of the name is known to be trusted. */
 void fs_reap_seeker(int control, int trusted);
 
 #endif

@@ -1,15 +1,12 @@
-/* What the connection thread tells to who looks at this process from outside.
- *
- * Responsible for: what each kind of look shows. Runs in the connection thread, without the front end's lock, and
- * without a lock that a byte of data waits for: the table lock is for connections that begin and end. Never: who may
- * look (control_requests.c). */
+/* Answers introspection queries. Runs in the connection thread, without the host lock and without a lock that a byte of data waits for:
+ * the table lock is for connections that begin and end. control_requests.c decides who may ask. */
 #include "control/introspection.h"
 
 #include "control/control_state.h"
 #include "conn/state.h"
 #include "process/conn_table.h"
 
-enum { LOOKED = 8192 }; /* entries of the roll, at most: one of free entries only must not keep the thread */
+enum { EXAMINED = 8192 }; /* entries of the connection table examined at most: a table of free entries must not occupy the thread */
 
 struct fs_counters *fs_ended_counters;
 
@@ -21,44 +18,44 @@ static struct {
         struct fs_connection_info ends[FS_REPLY_CONNECTIONS];
         unsigned char room[FS_REPLY_ROOM];
     } records;
-} answer; /* the connection thread's alone */
+} answer; /* for the connection thread alone */
 
 _Static_assert(offsetof(__typeof__(answer), records) == sizeof(struct fs_query_reply), "no padding on the wire");
 
-/* Each of these fills the answer with one kind of record: bytes of them. */
+/* Each of these fills the answer with one kind of record and returns their size in bytes. */
 
-static size_t see_process(void) {
-    struct fs_process_info *seen = &answer.records.process;
-    memset(seen, 0, sizeof *seen);
-    if (fs_ended_counters) fs_add_counters(&seen->gone, fs_ended_counters, 0);
+static size_t fill_process(void) {
+    struct fs_process_info *info = &answer.records.process;
+    memset(info, 0, sizeof *info);
+    if (fs_ended_counters) fs_add_counters(&info->gone, fs_ended_counters, 0);
     fs_control_lock();
-    seen->on_ring = (uint32_t)fs_control_state.on_ring_count;
-    seen->queued = (uint32_t)fs_control_state.queued;
+    info->on_ring = (uint32_t)fs_control_state.on_ring_count;
+    info->queued = (uint32_t)fs_control_state.queued;
     for (int i = 0; i < FS_LISTINGS; i++)
-        seen->names += fs_load_relaxed(&fs_control_state.meetings[i].state) == FS_LISTING_WAITING;
+        info->names += fs_load_relaxed(&fs_control_state.listings[i].state) == FS_LISTING_WAITING;
     fs_control_unlock();
     answer.head.count = 1;
-    return sizeof *seen;
+    return sizeof *info;
 }
 
-/* Words of the roll from an entry on, as many as fit; free entries are left out. */
-static size_t see_roll(uint32_t first) {
+/* Words of the connection table from `first` on, as many as fit, without free entries. */
+static size_t fill_table(uint32_t first) {
     uint64_t word;
-    uint32_t place = first;
-    for (int looked = 0; fs_table_read(place, &word); looked++) {
-        if (answer.head.count == FS_REPLY_ROOM / sizeof(uint64_t) || looked == LOOKED) {
-            answer.head.next = place;
+    uint32_t slot = first;
+    for (int examined = 0; fs_table_read(slot, &word); examined++) {
+        if (answer.head.count == FS_REPLY_ROOM / sizeof(uint64_t) || examined == EXAMINED) {
+            answer.head.next = slot;
             break;
         }
         if (word >> 56 != FS_TABLE_FREE) answer.records.words[answer.head.count++] = word;
-        place++;
+        slot++;
     }
     return answer.head.count * sizeof(uint64_t);
 }
 
-/* Ends that have a region, from the n-th of the list on. One that ends meanwhile may move another to its place, which
- * is then told twice or not at all. */
-static size_t see_ring(uint32_t first) {
+/* Ends with a region, from index `first` of the list on. If one ends meanwhile, another may move to its index, and is then reported
+ * twice or not at all. */
+static size_t fill_ring(uint32_t first) {
     fs_control_lock();
     for (int64_t i = first; i < fs_control_state.on_ring_count; i++) {
         if (answer.head.count == FS_REPLY_CONNECTIONS) {
@@ -66,7 +63,7 @@ static size_t see_ring(uint32_t first) {
             break;
         }
         struct fs_connection *c = fs_control_state.on_ring[i].connection;
-        /* A connection on the list has not ended, so its region is mapped and its side's memory is there. */
+        /* A listed connection has not ended, so its region is mapped and its side's memory exists. */
         if (fs_is_attached(c)) {
             uint32_t flags = fs_is_exposed(c) ? FS_INFO_EXPOSED : 0;
             if (fs_is_loop_driven(c)) flags |= FS_INFO_LOOP_DRIVEN;
@@ -81,14 +78,14 @@ static size_t see_ring(uint32_t first) {
 void fs_answer_query(int fd, const struct fs_requester *requester) {
     size_t size;
     answer.head.magic = FS_REPLY_MAGIC;
-    answer.head.tag = requester->look.tag;
-    answer.head.kind = requester->look.kind;
+    answer.head.tag = requester->query.tag;
+    answer.head.kind = requester->query.kind;
     answer.head.protocol = FS_VERSION;
     answer.head.next = FS_QUERY_END;
     answer.head.count = 0;
-    if (requester->look.kind == FS_QUERY_PROCESS) size = see_process();
-    else if (requester->look.kind == FS_QUERY_TABLE) size = see_roll(requester->look.from);
-    else if (requester->look.kind == FS_QUERY_RING) size = see_ring(requester->look.from);
+    if (requester->query.kind == FS_QUERY_PROCESS) size = fill_process();
+    else if (requester->query.kind == FS_QUERY_TABLE) size = fill_table(requester->query.from);
+    else if (requester->query.kind == FS_QUERY_RING) size = fill_ring(requester->query.from);
     else return;
     fs_send_reply(fd, requester, &answer, sizeof(struct fs_query_reply) + size);
 }

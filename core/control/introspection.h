@@ -1,10 +1,10 @@
-/* What a process tells to who looks at it from outside (`fastsock ss`), on its connection thread's datagram socket.
+/* Introspection: queries to a process (`fastsock ss`), answered on its connection thread's datagram socket.
  *
- * Who looks sends a `fs_query` from a socket with an abstract name, and gets at most one `fs_query_reply` back, with as many records behind
- * it as fit. It comes again, from `next` on, until that is FS_QUERY_END. Only the same user, and root, is answered, whatever the
- * setting `trust`. All integers have the host's byte order; fastsock/tools/introspection.py gets the layouts from here.
+ * A client sends a `fs_query` from a socket with an abstract name, and gets at most one `fs_query_reply`, followed by as many records as
+ * fit. It asks again, from `next` on, until that is FS_QUERY_END. Only the same user and root get an answer, whatever the setting
+ * `trust` is. All integers have the host's byte order; fastsock/tools/introspection.py gets the layouts from here.
  *
- * An answer is never waited for: a reader that does not read loses it. `fs_reply_allowed` bounds how many there are. */
+ * Nobody waits to send an answer: a client that does not read loses it. `fs_reply_allowed` bounds their number. */
 #ifndef FASTSOCK_INTROSPECTION_H
 #define FASTSOCK_INTROSPECTION_H
 
@@ -26,44 +26,44 @@ enum fs_query_kind { FS_QUERY_PROCESS = 0, FS_QUERY_TABLE = 1, FS_QUERY_RING = 2
 
 struct fs_query {
     uint64_t magic;
-    uint64_t tag; /* comes back in the answer */
+    uint64_t tag; /* copied to the answer */
     uint32_t kind, from;
 };
 
 struct fs_query_reply {
     uint64_t magic, tag;
-    uint32_t kind, next, count, protocol; /* `count` records follow; FS_VERSION */
+    uint32_t kind, next, count, protocol; /* `count` records follow; protocol: FS_VERSION */
 };
 
-/* FS_QUERY_PROCESS: one of these. */
+/* FS_QUERY_PROCESS: one record. */
 struct fs_process_info {
-    struct fs_counters gone; /* of connections that have ended, and of kernel TCP */
+    struct fs_counters gone; /* counters of ended connections and of kernel TCP */
     uint32_t on_ring, names, queued, window;
 };
 
-/* FS_QUERY_RING: an end of a connection that has a region. FS_QUERY_TABLE: 64-bit words (process/conn_table.h). */
+/* FS_QUERY_RING: an end with a region. FS_QUERY_TABLE: 64-bit words (process/conn_table.h). */
 struct fs_connection_info {
     uint64_t inode;
     uint32_t flags, window; /* enum fs_info_flags */
-    uint32_t unconsumed;    /* descriptors that the peer has not taken yet */
+    uint32_t unconsumed;    /* descriptors that the peer has not consumed yet */
     uint32_t credits;       /* descriptors that may be posted before the next ACK */
-    uint64_t unread;        /* bytes that lie here; at least, if there are very many descriptors */
+    uint64_t unread;        /* unread bytes here, or a lower bound if there are very many descriptors */
     struct fs_counters count;
 };
 
 enum fs_info_flags {
-    FS_INFO_SENDS = 1, /* this direction has moved, */
+    FS_INFO_SENDS = 1, /* this direction is on the ring */
     FS_INFO_RECEIVES = 2,
     FS_INFO_EXPOSED = 4,
-    FS_INFO_LOOP_DRIVEN = 8, /* by an event loop */
+    FS_INFO_LOOP_DRIVEN = 8, /* an event loop's transport drives it */
     FS_INFO_ASLEEP = 16, /* threads or an event set wait for data */
     FS_INFO_WAITS = 32, /* waits for credits */
-    FS_INFO_FELL_BACK = 64, /* went back to the kernel */
+    FS_INFO_FELL_BACK = 64, /* has fallen back to the kernel */
 };
 
 #define FS_REPLY_ROOM 7168 /* bytes of records in an answer */
 #define FS_REPLY_CONNECTIONS 32   /* of FS_QUERY_RING: the table lock is held for so many */
-#define FS_REPLY_SCAN 64   /* descriptors that are looked at for `unread` */
+#define FS_REPLY_SCAN 64   /* descriptors examined for `unread` */
 
 _Static_assert(sizeof(struct fs_query) == 24 && sizeof(struct fs_query_reply) == 32, "no padding on the wire");
 _Static_assert(sizeof(struct fs_connection_info) == 32 + sizeof(struct fs_counters), "no padding on the wire");
@@ -72,14 +72,14 @@ _Static_assert(FS_REPLY_CONNECTIONS * sizeof(struct fs_connection_info) <= FS_RE
 struct fs_requester {
     struct sockaddr_un address;
     socklen_t size;
-    union { /* what it sent */
-        struct fs_query look;
+    union { /* the datagram */
+        struct fs_query query;
         struct fs_page_offer offer;
     };
 };
 
-/* Whether another answer may be given now (monotonic ns): 256 at once, and as many a second. So somebody who asks without end
- * costs this process less than one percent of a processor beside taking the questions away. */
+/* Returns true if another answer may be sent at `now` (monotonic ns): 256 at once, and 256 a second. So a client that asks without end
+ * costs this process less than one percent of a CPU, besides receiving the queries. */
 static inline int fs_reply_allowed(int64_t now) {
     enum { MOST = 256 };
     static int64_t tokens = MOST, then;
@@ -93,19 +93,19 @@ static inline int fs_reply_allowed(int64_t now) {
     return 1;
 }
 
-/* Sends an answer to who asked. Never blocks: an address in the file system, whose look-up can take any time, is not answered. */
+/* Sends an answer. Never blocks: an address in the file system, whose look-up can take any time, gets none. */
 static inline void fs_send_reply(int fd, const struct fs_requester *requester, const void *answer, size_t size) {
     if (requester->size <= offsetof(struct sockaddr_un, sun_path) + 1 || requester->address.sun_path[0]) return;
     fs_system.sendto(fd, answer, size, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&requester->address,
                      requester->size);
 }
 
-/* How an end stands that is attached. The caller sees to it that the region stays mapped. */
+/* Fills `seen` for an attached end. The caller keeps the region mapped. */
 static inline void fs_fill_connection_info(struct fs_ring_pair *ring, struct fs_shared_side *own, uint64_t inode, uint32_t flags,
                               struct fs_connection_info *seen) {
     uint32_t moved = fs_load_relaxed(&own->moved), acked = fs_load_relaxed(&ring->tx->acked), taken = fs_load_relaxed(&ring->tx->seen);
     uint32_t posted = taken, used;
-    /* (The sender counts what is posted, in its turn. The descriptors themselves tell.) */
+    /* (The sender's count needs its lock. The descriptors themselves tell.) */
     while (posted - taken < ring->window && FS_COMMIT_SEQ(fs_load_relaxed(&fs_descriptor_at(ring, ring->tx, posted)->commit)) == posted + 1)
         posted++;
     used = posted - acked;
@@ -124,11 +124,10 @@ static inline void fs_fill_connection_info(struct fs_ring_pair *ring, struct fs_
     fs_add_counters(&seen->count, &ring->count, 0);
 }
 
-/* The counters of connections that have ended, and of kernel TCP, which the front end keeps; NULL: it keeps none. Set before the
- * connection thread starts. */
+/* The counters of ended connections and of kernel TCP, kept by the front end; NULL: none. Set before the connection thread starts. */
 extern struct fs_counters *fs_ended_counters;
 
-/* Answers a look, on the socket for requests. For the connection thread alone. */
+/* Answers a query on the control socket. For the connection thread alone. */
 void fs_answer_query(int fd, const struct fs_requester *requester);
 
 #endif

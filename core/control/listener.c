@@ -1,7 +1,5 @@
-/* Published names and what came of them, and the publisher's cache of regions.
- *
- * Responsible for: the table that the program and its connection thread share, and its lock. Never: who may come
- * (acceptor.c), when the thread runs (control_thread.c). */
+/* Published names and their results, and the publisher's cache of regions: the table that the program and its connection thread share,
+ * and its lock. */
 #include "control/listener.h"
 
 #include "os/host.h"
@@ -12,9 +10,9 @@
 #include "control/control_thread.h"
 #include "events/futex.h"
 
-#define VISIBLE_MS 2000 /* how long a name stays published: a fastsock peer looks for it within some operations */
+#define VISIBLE_MS 2000 /* lifetime of a name: a fastsock peer looks for it within some operations */
 
-struct fs_control_state fs_control_state = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* (All zero: no shared object carries its 130 KB.) */
+struct fs_control_state fs_control_state = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* (All zero, so no shared object carries its 130 KB.) */
 
 void fs_control_lock_hosted(void) {
     while (pthread_mutex_trylock(&fs_control_state.lock)) {
@@ -36,71 +34,73 @@ void fs_set_backlog(int length) {
     if (length > (int)fs_load_relaxed(&fs_control_state.backlog)) fs_store_relaxed(&fs_control_state.backlog, (uint32_t)length);
 }
 
-/* A free entry for one more name, or -1: as many are published as may be. Under the table lock. */
-static int find_place(void) {
+/* Returns a free entry for another name, or -1 if the maximum is published. Needs the table lock. */
+static int find_entry(void) {
     int size, found = -1, published = 0;
     fs_reserved_range(&size);
     for (int i = 0; i < fs_control_state.used; i++) {
-        enum fs_listing_state state = (enum fs_listing_state)fs_load_relaxed(&fs_control_state.meetings[i].state);
+        enum fs_listing_state state = (enum fs_listing_state)fs_load_relaxed(&fs_control_state.listings[i].state);
         published += state == FS_LISTING_WAITING;
         if (state == FS_LISTING_FREE && found < 0) found = i;
     }
     if (found < 0 && fs_control_state.used < FS_LISTINGS) found = fs_control_state.used;
-    /* (A quarter of the share: the seekers of this process, and who comes to its names, need numbers too.) */
+    /* (A quarter of the reserved range: this process's seekers and incoming peers need numbers too.) */
     return published < size / 4 ? found : -1;
 }
 
-int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **listing_state, uint64_t *handle) {
-    struct fs_listing *meetings = fs_control_state.meetings;
+int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **listing_state,
+                       uint64_t *handle) {
+    struct fs_listing *listings = fs_control_state.listings;
     struct fs_tcp_identity tcp;
-    int found, late = 0;
+    int found, kick = 0;
     int failed = fs_control_thread_start();
     if (failed) return failed;
-    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* strangers hold all the threads that could send the next one away */
+    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy all the threads that could send the next one away */
     if (ends) tcp = *ends;
     fs_control_lock_hosted();
-    found = find_place();
+    found = find_entry();
     fs_control_unlock();
-    if (found < 0) return FS_TOO_MANY_LISTINGS; /* (A look before the sockets are made: of many that wait, each comes here often.) */
+    if (found < 0) return FS_TOO_MANY_LISTINGS; /* (Checked before the sockets are made: with many waiting connections each comes here
+                                                 * often.) */
     if (!(ends ? fs_tcp_netns(fd, &tcp) : fs_identify_tcp(fd, &tcp))) return -ENOTCONN;
     int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
     if (listener < 0) return listener;
     fs_control_lock_hosted();
-    found = find_place(); /* (another thread may have taken it) */
+    found = find_entry(); /* (another thread may have taken it) */
     if (found >= 0) {
-        struct fs_listing *m = &meetings[found];
+        struct fs_listing *m = &listings[found];
         fs_control_state.used = FS_MAX(fs_control_state.used, found + 1);
         fs_store_relaxed(&m->state, FS_LISTING_WAITING);
-        m->turn++;
+        m->generation++;
         m->came.failure = NULL;
         m->listener = listener;
         m->control = -1;
         m->tcp = tcp;
         m->expires = fs_control_state.last_expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
-        fs_control_watch_socket(listener, (uint64_t)m->turn << 32 | (uint64_t)found);
+        fs_control_watch_socket(listener, (uint64_t)m->generation << 32 | (uint64_t)found);
         if (listing_state) *listing_state = &m->state;
-        late = fs_control_state.wakes_at > m->expires;
+        kick = fs_control_state.wakes_at > m->expires;
     }
     fs_control_unlock();
     if (found < 0) {
         fs_reap_listener(listener);
         return FS_TOO_MANY_LISTINGS;
     }
-    if (late) fs_control_thread_kick(); /* to look at the new deadline */
-    *handle = (uint64_t)meetings[found].turn << 32 | (uint64_t)found;
+    if (kick) fs_control_thread_kick(); /* the thread must see the earlier deadline */
+    *handle = (uint64_t)listings[found].generation << 32 | (uint64_t)found;
     return 0;
 }
 
-/* The entry of a handle, or NULL if it has been given to somebody else since. */
-static struct fs_listing *meeting_of(uint64_t handle) {
-    struct fs_listing *m = &fs_control_state.meetings[handle & 0xffffffff];
-    return m->turn == (uint32_t)(handle >> 32) ? m : NULL;
+/* Returns the entry of a handle, or NULL if it has been reused since. */
+static struct fs_listing *listing_of(uint64_t handle) {
+    struct fs_listing *m = &fs_control_state.listings[handle & 0xffffffff];
+    return m->generation == (uint32_t)(handle >> 32) ? m : NULL;
 }
 
 enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_state, struct fs_accepted_region *came) {
     enum fs_listing_state state = FS_LISTING_EXPIRED;
     fs_control_lock_hosted();
-    struct fs_listing *m = meeting_of(handle);
+    struct fs_listing *m = listing_of(handle);
     if (m && fs_load_relaxed(&m->state) == FS_LISTING_WAITING) {
         fs_control_unlock();
         return FS_LISTING_WAITING;
@@ -118,7 +118,7 @@ enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_sta
 }
 
 /* Unmaps a region that came and was not taken. */
-static void refuse_arrival(const struct fs_accepted_region *came) {
+static void drop_region(const struct fs_accepted_region *came) {
     fs_system.munmap(came->memory, came->size);
     if (came->reused) fs_count_cached(came->size, -1);
 }
@@ -126,12 +126,12 @@ static void refuse_arrival(const struct fs_accepted_region *came) {
 void fs_listing_withdraw(uint64_t handle, fs_word32 **listing_state) {
     fs_control_lock_hosted();
     *listing_state = NULL;
-    struct fs_listing *m = meeting_of(handle);
+    struct fs_listing *m = listing_of(handle);
     if (m) {
         fs_listing_close(m);
         if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) {
             fs_control_state.queued--;
-            refuse_arrival(&m->came);
+            drop_region(&m->came);
         }
         fs_store_relaxed(&m->state, FS_LISTING_FREE);
     }
@@ -139,7 +139,7 @@ void fs_listing_withdraw(uint64_t handle, fs_word32 **listing_state) {
 }
 
 void fs_listing_close(struct fs_listing *m) {
-    if (fs_load_relaxed(&m->state) == FS_LISTING_FREE) return; /* closed, or never used: zeros are no descriptors */
+    if (fs_load_relaxed(&m->state) == FS_LISTING_FREE) return; /* closed, or never used: its zeros are no descriptors */
     if (m->listener >= 0) fs_reap_listener(m->listener);
     if (m->control >= 0) fs_reap_control(m->control, m->trusted);
     m->listener = m->control = -1;
@@ -150,12 +150,12 @@ int fs_expire_listings(void) {
     int used = 0;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.used; i++) {
-        struct fs_listing *m = &fs_control_state.meetings[i];
+        struct fs_listing *m = &fs_control_state.listings[i];
         if (fs_load_relaxed(&m->state) != FS_LISTING_FREE) used = i + 1;
         if (fs_load_relaxed(&m->state) != FS_LISTING_WAITING) continue;
         if (m->expires <= now) {
             fs_listing_close(m);
-            fs_store_relaxed(&m->state, FS_LISTING_EXPIRED); /* FREE when its connection has seen it, or has ended */
+            fs_store_relaxed(&m->state, FS_LISTING_EXPIRED); /* FREE once its connection has seen it or has ended */
         } else if (m->expires < first) {
             first = m->expires;
         }
@@ -169,7 +169,7 @@ int fs_expire_listings(void) {
 
 /* ---- parked regions --------------------------------------------------------------------------------------- */
 
-/* Gives a parked region back to the system. */
+/* Unmaps a parked region. */
 static void release_parked(struct fs_cached_region *region) {
     if (!region->memory) return;
     fs_system.munmap(region->memory, region->size);
@@ -212,18 +212,18 @@ int fs_cache_clear(void) {
 /* ---- a fork ------------------------------------------------------------------------------------------------ */
 
 void fs_listings_forget(void) {
-    /* Another thread of the parent may have waited for the lock. The table under it is whole: see fs_control_lock_hosted. */
+    /* Another thread of the parent may have waited for the lock. The table is consistent: see fs_control_lock_hosted. */
     pthread_mutex_init(&fs_control_state.lock, NULL);
     fs_control_state.frozen = 0;
-    fs_control_state.answering = NULL; /* of a thread that was given up, and is not here */
+    fs_control_state.answering = NULL; /* of a thread that was given up and does not exist here */
     for (int i = 0; i < fs_control_state.used; i++) {
-        struct fs_listing *m = &fs_control_state.meetings[i];
-        if (fs_load_relaxed(&m->state) == FS_LISTING_FREE) continue; /* zeros are no descriptors */
-        /* The parent has the same sockets: they are not shut, and this is no last close. */
+        struct fs_listing *m = &fs_control_state.listings[i];
+        if (fs_load_relaxed(&m->state) == FS_LISTING_FREE) continue; /* its zeros are no descriptors */
+        /* The parent has the same sockets: no shutdown, and no last close. */
         if (m->listener >= 0) fs_system.close(m->listener);
         if (m->control >= 0) fs_system.close(m->control);
         m->listener = m->control = -1;
-        if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) refuse_arrival(&m->came);
+        if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) drop_region(&m->came);
         fs_store_relaxed(&m->state, FS_LISTING_FREE);
     }
     fs_control_state.queued = fs_control_state.used = 0;

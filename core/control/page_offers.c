@@ -1,11 +1,9 @@
 /* Event sets between two processes.
  *
- * The owner of a set sends an offer from its socket for requests to that of the process at the other end: a memfd of one page, and the
- * eventfd. The name of the socket that it comes from is the kernel's word, so nobody can offer in the name of another process. An offer
- * may be lost or refused. Then whoever posts asks as for a doorbell byte (control_requests.h), and the set is told by its own side; and the
- * owner, who sees that it was told so, offers again, less and less often.
- *
- * Responsible for: what is offered to whom and when, and what of others' is kept. Never: waits for a peer, or believes one. */
+ * The owner of a set sends an offer from its control socket to that of the peer process: a memfd of one page, and the eventfd. The
+ * kernel vouches for the sending socket's name, so nobody can offer in the name of another process. An offer may be lost or refused.
+ * Then the poster sends a request as for a doorbell byte (control_requests.h), and the set's own side notifies the set. The owner sees
+ * that, and offers again, less and less often. */
 #include "control/page_offers.h"
 
 #include "control/region_memory.h"
@@ -13,11 +11,11 @@
 #include "control/control_state.h"
 #include "control/control_thread.h"
 
-#define OFFER_NS ((int64_t)10000000) /* between the first two offers of a page; twice as long each time */
+#define OFFER_NS ((int64_t)10000000) /* between the first two offers of a page; doubled each time */
 
 /* ---- the owner ------------------------------------------------------------------------------------------------ */
 
-/* 0 or -errno. Never blocks. */
+/* Returns 0 or -errno. Never blocks. */
 static int send_offer(const struct fs_page_ref *page, uint32_t set, int memfd, int fd) {
     struct sockaddr_un address;
     struct fs_page_offer offer = {
@@ -38,7 +36,7 @@ static int send_offer(const struct fs_page_ref *page, uint32_t set, int memfd, i
     return fs_system.sendmsg(own, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* (An eventfd of its own where the peer may be another user's: who has an eventfd may read it, and another one's wakeup is gone.) */
+/* (With an eventfd of its own if the peer may be another user: a holder of an eventfd may read it, and so steal another one's wakeup.) */
 static void offer(struct fs_event_set *set, struct fs_page_ref *page) {
     int64_t now = fs_now();
     if (page->offers >= FS_PAGE_OFFERS || now < page->next_offer || !fs_has_fd_room()) return;
@@ -57,10 +55,11 @@ static int is_known(const struct fs_page_ref *page) { return page->memory && fs_
 void fs_set_register(struct fs_event_set *set, struct fs_connection *c) {
     uint32_t place = fs_slot_of(c);
     if (!fs_event_set_is_own(set)) return;
-    /* A name of a set means something to those alone who ask its process: a forked child may have taken that over, and have ended. */
+    /* Only this process knows its set ids, so it must get the requests itself: a forked child may have taken them over, and have ended. */
     if (c->asked_here) fs_requests_announce_holder(c);
     fs_publish_slot(c);
-    /* SYNC: token - pairs with fs_requests_announce. (Its process changes when a forked child takes over, or the thread was given up.) */
+    /* SYNC: token - pairs with fs_requests_announce. (The peer's process changes when a forked child takes over or its thread was given
+     * up.) */
     uint64_t token = fs_load_acquire(&c->ring.region->asks[1 - c->ring.side]);
     struct fs_page_ref *page = set->places[place].page;
     if (!token || (page && page->token == token)) return;
@@ -78,9 +77,9 @@ void fs_reoffer_pages(struct fs_event_set *set) {
         if (page->members && !is_known(page)) offer(set, page);
 }
 
-/* ---- who is offered one ----------------------------------------------------------------------------------------- */
+/* ---- the receiver of offers -------------------------------------------------------------------------------------- */
 
-/* The token of the socket for requests that a datagram came from; 0: it came from another socket. */
+/* Returns the token of the control socket that a datagram came from, 0 if it came from another socket. */
 static uint64_t token_of(const struct fs_requester *requester) {
     struct sockaddr_un same;
     unsigned long long token = 0;
@@ -92,20 +91,20 @@ static uint64_t token_of(const struct fs_requester *requester) {
     return size == requester->size && memcmp(&same, &requester->address, size) == 0 ? token : 0;
 }
 
-/* (The seals are asked for before the size: a file that has them is the kernel's own.) */
+/* (Seals before size: a file that has them is the kernel's own.) */
 static int is_sound(int memfd, int fd) {
     int flags = fs_system.fcntl(fd, F_GETFL, 0);
     return fs_is_sealed(memfd) && fs_file_size(memfd) == FS_PAGE_SIZE && flags >= 0 && flags & O_NONBLOCK &&
            fs_is_eventfd(fd, fs_control_eventfd());
 }
 
-/* Under the table lock, so that a fork finds all of it done, or nothing. */
+/* Needs the table lock, so that a fork finds all of it done, or nothing. */
 static int keep_offered(uint64_t token, const struct fs_requester *requester, const int descriptors[2]) {
     int fd = fs_dup_reserved(descriptors[1], 0);
     if (fd < 0) return 0;
     struct fs_event_page *page = fs_map_memfd(descriptors[0], FS_PAGE_SIZE);
     if (page && fs_remote_set_add(token, requester->offer.set, page, fd)) {
-        fs_store_relaxed(&page->known, 1); /* a hint to its owner, which offers it no more */
+        fs_store_relaxed(&page->known, 1); /* tells the owner not to offer the page again */
         return 1;
     }
     if (page) fs_system.munmap(page, FS_PAGE_SIZE);

@@ -1,20 +1,20 @@
-/* Event sets between two processes: a page is offered to the process at the other end of a connection, and what others offer is
- * judged and kept (events/event_set.h has what is done with it). */
+/* Event sets between two processes: offers pages to the peer processes of connections, and checks and keeps the offers of others
+ * (events/event_set.h uses them). */
 #ifndef FASTSOCK_PAGE_OFFERS_H
 #define FASTSOCK_PAGE_OFFERS_H
 
 #include "control/control_recv.h"
 #include "conn/event_slot.h"
 
-/* An attached connection is about to be left to its set: its region says so, and the process that posts to it is offered a page, if
- * it has none yet. Whether or not it takes it, the set is told. With the front end's lock, in the set's thread. */
+/* For an attached connection that is about to be left to its set: writes the set into the region and offers a page to the posting
+ * process if that has none. The set is notified in either case. Needs the host lock and the set's thread. */
 void fs_set_register(struct fs_event_set *set, struct fs_connection *c);
 
-/* Offers pages again to those that had to tell the set in another way. The same. */
+/* Offers pages again to processes that had to notify the set in another way. Same needs. */
 void fs_reoffer_pages(struct fs_event_set *set);
 
-/* Judges what has been offered to this process, and keeps it: `asker` has who it was, `descriptors` the page and the eventfd, which stay
- * the caller's. Takes the table lock, and asks no file system. Whether it was sound, and there was room. */
+/* Checks an offer to this process and keeps it. `requester`: its sender. `descriptors`: page and eventfd, which stay the caller's. Takes
+ * the table lock; asks no file system. Returns true if the offer is valid and there is room. */
 int fs_accept_page_offer(const struct fs_requester *requester, const int descriptors[2]);
 
 #endif

@@ -1,12 +1,9 @@
-/* Making, mapping and giving back the shared memory of a connection.
- *
- * Responsible for: a region from its memfd to the goodbye of both sides. Never: who gets one (listener.c, acceptor.c),
- * nor what the connection does in it. */
+/* Creates, maps and recycles the shared memory of a connection. */
 #include "control/region_memory.h"
 
 #include "ring/ring.h"
 
-static fs_word64 mapped, used; /* relaxed: sums, and nothing follows from them but the next connection's path */
+static fs_word64 mapped, used; /* relaxed: sums that only influence the next connection's path */
 
 size_t fs_mapped_memory(void) { return fs_load_relaxed(&mapped); }
 

@@ -1,4 +1,4 @@
-/* Which TCP connection a descriptor belongs to, as both of its ends can tell. */
+/* The identity of the TCP connection behind a descriptor, the same for both ends. */
 #ifndef FASTSOCK_TCP_IDENTITY_H
 #define FASTSOCK_TCP_IDENTITY_H
 
@@ -19,7 +19,7 @@ struct fs_tcp_endpoint {
 
 struct fs_tcp_identity {
     struct fs_tcp_endpoint here, there;
-    uint64_t network; /* cookie of the network namespace, 0: the kernel does not tell */
+    uint64_t network; /* cookie of the network namespace, 0 if unknown */
 };
 
 static inline int fs_tcp_address(int fd, int remote, struct fs_tcp_endpoint *end) {
@@ -39,13 +39,13 @@ static inline int fs_tcp_address(int fd, int remote, struct fs_tcp_endpoint *end
     return 1;
 }
 
-/* Whether a socket is connected; then `*identity` has its two ends, and of its network nothing yet. */
+/* Returns true if a socket is connected, and sets the ends of `*identity`, not its network. */
 static inline int fs_tcp_addresses(int fd, struct fs_tcp_identity *identity) {
     identity->network = 0;
     return fs_tcp_address(fd, 0, &identity->here) && fs_tcp_address(fd, 1, &identity->there);
 }
 
-/* Whether `fd` is a TCP socket; then `*identity` has its network. */
+/* Returns true if `fd` is a TCP socket, and sets the network of `*identity`. */
 static inline int fs_tcp_netns(int fd, struct fs_tcp_identity *identity) {
     int protocol = 0;
     socklen_t n = sizeof protocol;
@@ -55,13 +55,13 @@ static inline int fs_tcp_netns(int fd, struct fs_tcp_identity *identity) {
     return 1;
 }
 
-/* Whether `fd` is a connected TCP socket; then `*identity` tells which. (UDP sockets have two names, too.) */
+/* Returns true if `fd` is a connected TCP socket, and sets `*identity`. (UDP sockets have two names, too.) */
 static inline int fs_identify_tcp(int fd, struct fs_tcp_identity *identity) {
     return fs_tcp_addresses(fd, identity) && fs_tcp_netns(fd, identity);
 }
 
-/* Whether `fd` is the other end of a connection. A network namespace has one connected TCP socket with given names at each
- * end, and nobody can make a second one while it lives. So a match means this socket and no other. */
+/* Returns true if `fd` is the other end of a connection. A network namespace has one connected TCP socket with given names at each end,
+ * and nobody can make a second one while it lives. So a match means this very socket. */
 static inline int fs_is_other_end(const struct fs_tcp_identity *own, int fd) {
     struct fs_tcp_identity other;
     return fs_identify_tcp(fd, &other) && own->network == other.network &&
@@ -71,7 +71,7 @@ static inline int fs_is_other_end(const struct fs_tcp_identity *own, int fd) {
 
 int fs_trusts_any(void); /* the setting `trust` (listener.h) */
 
-/* Whether a user is one whom this process believes, whatever the setting `trust`: its own, or root. */
+/* Returns true for users that are trusted whatever the setting `trust` is: this process's own, and root. */
 static inline int fs_is_trusted(uint32_t user) { return user == 0 || user == geteuid(); }
 
 #endif

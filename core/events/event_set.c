@@ -1,16 +1,15 @@
-/* Event sets: how one thread that waits for many connections is told which of them have something.
+/* Event sets: tell one thread that waits for many connections which of them have something.
  *
- * A loop has one, with one eventfd. Each connection has a place in it. For each process at the other ends there is a page, which that
- * process alone shares with this one: a bit for each place, and whether the set sleeps. Who posts sets the bit, and writes to the
- * eventfd if the set sleeps: mostly one of all who post while it sleeps. So an awake set costs nobody a system call, and one peer process
- * cannot destroy the hints of another. This side's own threads and forked processes have a page too, `home`.
+ * A loop has one set, with one eventfd. Each connection has a slot in the set. For each peer process there is a page, shared with that
+ * process alone: a bit for each slot, and a word that says if the set sleeps. A poster sets the bit, and writes to the eventfd if the
+ * set sleeps. Usually only one poster per sleep writes. So an awake set costs nobody a system call, and one peer process cannot destroy
+ * the hints of another. This side's own threads and forked processes have a page too, `home`.
  *
- * The eventfds are edge-triggered members of an epoll, and that is what the loop waits on. Nobody ever reads an eventfd: a program may
- * close our descriptors and take their numbers, and what is read from a file of the program is gone. (A look at the epoll takes
- * nothing from a file.)
+ * The eventfds are edge-triggered members of an epoll, on which the loop waits. Nobody ever reads an eventfd: a program may close our
+ * descriptors and reuse their numbers, and bytes read from a file of the program would be lost. (Waiting on the epoll takes nothing from
+ * a file.)
  *
- * Responsible for: places, hints, pages as the owner has them, who wakes the owner. Never: sockets and who may have a page
- * (control/page_offers.c), or what a hint means (the loop). */
+ * Not here: sockets, who may have a page (control/page_offers.c), and the meaning of a hint (the loop). */
 #include "events/event_set.h"
 
 #include "os/host.h"
@@ -18,11 +17,11 @@
 #include "os/syscalls.h"
 
 enum {
-    INDEX = FS_SETS - 1, /* the bits of an id that say where the set is; the others count uses of that */
-    BEGUN = 1,           /* an id that is no set's: somebody makes one here */
+    INDEX = FS_SETS - 1, /* the bits of an id that are its index; the others count the index's uses */
+    BEGUN = 1,           /* the id while a thread makes a set here */
 };
 
-static fs_atomic_ptr(struct fs_event_set) sets[FS_SETS]; /* what is there stays */
+static fs_atomic_ptr(struct fs_event_set) sets[FS_SETS]; /* entries are never removed */
 
 /* ---- one page ----------------------------------------------------------------------------------------------- */
 
@@ -33,15 +32,15 @@ static int is_hinted(struct fs_event_page *page) {
     return any != 0;
 }
 
-/* Takes the hints of one page. (The summary first: a bit that is set in between is found again.) */
+/* Takes the hints of one page. (The summary first: a bit set in between is found the next time.) */
 static int take_hints(struct fs_event_page *page, uint32_t *places, int room) {
     int count = 0;
     for (uint32_t i = 0; i < FS_SET_WORDS / 64; i++) {
-        /* SYNC: page over - the look is behind the store of fs_retire_page, as who posts looks for `over` behind the hint. */
+        /* SYNC: page over - this look follows the store of fs_retire_page; a poster looks for `over` after its hint. */
         uint64_t words = fs_load_sc(&page->summary[i]) ? fs_exchange_sc(&page->summary[i], 0) : 0;
         while (words) {
             uint32_t word = i * 64 + (uint32_t)__builtin_ctzll(words);
-            if (count + 64 > room) { /* the rest with the next call */
+            if (count + 64 > room) { /* the rest comes with the next call */
                 fs_or_sc(&page->summary[i], words);
                 return count;
             }
@@ -53,7 +52,7 @@ static int take_hints(struct fs_event_page *page, uint32_t *places, int room) {
     return count;
 }
 
-/* For the processes of this side. NULL without memory. */
+/* Maps the page for this side's own processes. Returns NULL without memory. */
 static struct fs_event_page *map_home(void) {
     void *memory = fs_system.mmap(NULL, FS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
@@ -61,7 +60,7 @@ static struct fs_event_page *map_home(void) {
 
 /* ---- the eventfd -------------------------------------------------------------------------------------------- */
 
-/* An eventfd in the set's epoll, or -errno. */
+/* Returns an eventfd in the set's epoll, or -errno. */
 static int new_eventfd(struct fs_event_set *set, unsigned start) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = set->data};
     int fd = fs_reserve_fd(fs_system.eventfd(start, EFD_CLOEXEC | EFD_NONBLOCK), 0);
@@ -72,18 +71,18 @@ static int new_eventfd(struct fs_event_set *set, unsigned start) {
     return failed;
 }
 
-/* (A peer may have it open for longer.) */
+/* (Leaves the epoll first: a peer may keep the eventfd open.) */
 static void close_eventfd(struct fs_event_set *set, int fd) {
     struct epoll_event event = {0};
     if (!set->has_epoll && fs_is_own_eventfd(fd)) fs_system.epoll_ctl(set->epoll, EPOLL_CTL_DEL, fd, &event);
     fs_close_eventfd(fd);
 }
 
-/* The program has closed the set's eventfd, or has taken its number: another one, which is readable. Whoever finds it out, any
- * thread. */
+/* Replaces the set's eventfd, whose number the program has closed or reused, by a new one that is readable. Any thread may find that
+ * out. */
 static void renew_eventfd(struct fs_event_set *set, int lost) {
     int fd = new_eventfd(set, 1);
-    if (fd >= 0 && !fs_cas32(&set->fd, (uint32_t)lost, (uint32_t)fd)) fs_system.close(fd); /* another thread has */
+    if (fd >= 0 && !fs_cas32(&set->fd, (uint32_t)lost, (uint32_t)fd)) fs_system.close(fd); /* another thread was first */
 }
 
 static void wake_home(struct fs_event_set *set, uint32_t place) {
@@ -92,9 +91,9 @@ static void wake_home(struct fs_event_set *set, uint32_t place) {
 }
 
 void fs_wake_local_set(uint64_t name) {
-    /* SYNC: set there - pairs with find_unused: any thread asks, without a lock. */
+    /* SYNC: set there - pairs with take_unused: any thread asks, without a lock. */
     struct fs_event_set *set = fs_load_acquire(&sets[fs_slot_set(name) & INDEX]);
-    /* (A set that has ended meanwhile, or is another loop's by now, gets a hint at nobody.) */
+    /* (If the set has ended meanwhile, or another loop uses it, the hint has no effect.) */
     if (!name || !set || fs_load_relaxed(&set->id) != fs_slot_set(name)) return;
     fs_store_relaxed(&set->asked, 1);
     wake_home(set, fs_slot_index(name));
@@ -102,7 +101,7 @@ void fs_wake_local_set(uint64_t name) {
 
 /* ---- its beginning and its end --------------------------------------------------------------------------------- */
 
-/* Fresh memory for a set, whose id is BEGUN. NULL without memory. */
+/* Allocates a set with the id BEGUN. Returns NULL without memory. */
 static struct fs_event_set *new_memory(void) {
     struct fs_event_set *set = fs_system.calloc(1, sizeof *set);
     struct fs_event_page *home = set ? map_home() : NULL;
@@ -116,7 +115,7 @@ static struct fs_event_set *new_memory(void) {
     return set;
 }
 
-/* Where a set may be that is not there yet, with the id BEGUN: no other thread takes it. -1: nowhere. */
+/* Claims an unused index: its set gets the id BEGUN, so that no other thread takes it. Returns the index, or -1. */
 static int take_unused(void) {
     struct fs_event_set *fresh = NULL;
     for (int i = 0; i < FS_SETS; i++) {
@@ -133,13 +132,13 @@ static int take_unused(void) {
         if (!fresh && !(fresh = new_memory())) return -1;
         /* SYNC: set there - pairs with fs_wake_local_set. */
         if (fs_cas_pointer(&sets[i], none, fresh)) return i;
-        i--; /* another thread's: perhaps it has ended by now */
+        i--; /* another thread was first; its set may have ended by now */
     }
     return -1;
 }
 
 struct fs_event_set *fs_event_set_new(int *failed) {
-    /* Not among our share of the numbers: a loop that waits with select takes none from FD_SETSIZE on. */
+    /* Not in the reserved range: a loop that waits with select accepts no number from FD_SETSIZE on. */
     int epoll = fs_system.epoll_create1(EPOLL_CLOEXEC);
     *failed = epoll < 0 ? -errno : 0;
     if (*failed) return NULL;
@@ -163,7 +162,7 @@ struct fs_event_set *fs_event_set_new_in(int epoll, uint64_t data, int *failed) 
     int fd = new_eventfd(set, 0);
     *failed = fd < 0 ? fd : 0;
     if (*failed) {
-        /* SYNC: set unused - pairs with take_unused: who takes it finds it as it was left. */
+        /* SYNC: set unused - pairs with take_unused: the next user finds the set as it was left. */
         fs_store_sc(&set->id, 0);
         return NULL;
     }
@@ -185,7 +184,7 @@ static void free_page(struct fs_event_set *set, struct fs_page_ref *page) {
 int fs_event_set_is_own(const struct fs_event_set *set) { return set->process == fs_own_pid; }
 
 void fs_event_set_end(struct fs_event_set *set) {
-    if (!fs_event_set_is_own(set)) return; /* what a child has of it goes with the child */
+    if (!fs_event_set_is_own(set)) return; /* a child's copy ends with the child */
     fs_store_relaxed(&set->id, BEGUN);
     while (set->pages) free_page(set, set->pages);
     int fd = (int)fs_exchange_sc(&set->fd, (uint32_t)-1);
@@ -210,7 +209,7 @@ static int widen(struct fs_event_set *set) {
     return 0;
 }
 
-/* (`first_free` and `next_free` are places plus one; 0: none.) */
+/* (`first_free` and `next_free` are slots plus one; 0: none.) */
 int fs_set_slot_alloc(struct fs_event_set *set) {
     uint32_t place = set->first_free;
     if (!fs_event_set_is_own(set)) return -EBADF;
@@ -226,15 +225,15 @@ int fs_set_slot_alloc(struct fs_event_set *set) {
     return (int)place;
 }
 
-/* Nobody is in it. It stays for a while, since its process may come again, and would have to be told of another one. */
-static void leave_page(struct fs_event_set *set, struct fs_page_ref *page) {
+/* A connection leaves its page. An empty page stays for a while, since its process may come again and would need another offer. */
+static void release_page(struct fs_event_set *set, struct fs_page_ref *page) {
     int idle = 0;
     struct fs_page_ref *oldest = NULL;
     if (!page || --page->members) return;
     for (struct fs_page_ref *p = set->pages; p; p = p->next)
         if (!p->members) {
             idle++;
-            oldest = p; /* new ones stand first */
+            oldest = p; /* new ones are first */
         }
     if (idle > FS_IDLE_PAGES) free_page(set, oldest);
 }
@@ -244,31 +243,31 @@ void fs_set_slot_free(struct fs_event_set *set, uint32_t place) {
     struct fs_page_ref *page = set->places[place].page;
     set->places[place] = (struct fs_set_slot){NULL, NULL, set->first_free};
     set->first_free = place + 1;
-    leave_page(set, page);
+    release_page(set, page);
 }
 
 /* ---- sleeping ------------------------------------------------------------------------------------------------- */
 
-static void say_whether_asleep(struct fs_event_set *set, uint32_t sleep) {
+static void store_asleep(struct fs_event_set *set, uint32_t sleep) {
     fs_store_sc(&set->home->asleep, sleep);
     for (struct fs_page_ref *page = set->pages; page; page = page->next)
         if (page->memory) fs_store_sc(&page->memory->asleep, sleep);
     set->sleep = sleep;
 }
 
-/* In a forked child the words are the parent's, who sleeps or not. */
+/* In a forked child the words are those of the parent, which may sleep or not. */
 int fs_prepare_sleep(struct fs_event_set *set) {
     if (!fs_event_set_is_own(set)) return 0;
     /* SYNC: set asleep - pairs with fs_mark_ready. */
-    set->sleeps += 1 + (set->sleeps == UINT32_MAX); /* (0 is no sleep's number) */
-    say_whether_asleep(set, set->sleeps);
+    set->sleeps += 1 + (set->sleeps == UINT32_MAX); /* (0 is not a sleep's number) */
+    store_asleep(set, set->sleeps);
     if (!fs_has_hints(set)) return 0;
-    say_whether_asleep(set, 0);
+    store_asleep(set, 0);
     return 1;
 }
 
 void fs_set_awake(struct fs_event_set *set) {
-    if (set->sleep && fs_event_set_is_own(set)) say_whether_asleep(set, 0);
+    if (set->sleep && fs_event_set_is_own(set)) store_asleep(set, 0);
 }
 
 void fs_wake_owner(struct fs_event_set *set) {
@@ -296,7 +295,7 @@ int fs_take_hints(struct fs_event_set *set, uint32_t *places, int room) {
         if (page->memory) count += take_hints(page->memory, places + count, room - count);
         last = page;
     }
-    if (page && last) { /* the others come first with the next call: one of these may be full again by then */
+    if (page && last) { /* the other pages come first with the next call: one of these may be full again by then */
         struct fs_page_ref *end = page;
         while (end->next) end = end->next;
         end->next = set->pages;
@@ -322,7 +321,7 @@ struct fs_page_ref *fs_page_of_process(struct fs_event_set *set, uint32_t place,
     }
     page->members++;
     set->places[place].page = page;
-    leave_page(set, before);
+    release_page(set, before);
     return page;
 }
 

@@ -1,4 +1,4 @@
-/* What a thread that sleeps on a descriptor's number is told when the number means something else from now on (fd_change.c). */
+/* Wakes threads whose descriptor was closed or whose number was reused (fd_change.c). Needs the host lock. */
 #ifndef FASTSOCK_FD_CHANGE_H
 #define FASTSOCK_FD_CHANGE_H
 
@@ -8,20 +8,20 @@ struct fs_fd_change {
     int fd;
     uint64_t inode;
     int sleepers;
-    fs_word32 over; /* nobody joins it any more; relaxed, since who reads it has the front end's lock */
+    fs_word32 over; /* nobody joins any more; relaxed, since readers have the host lock */
     struct fs_fd_change *next;
 };
 
-/* This thread is about to sleep, beside other threads. NULL: there is no descriptor for that, and it may be deaf. */
+/* Call before this thread sleeps, if the process has other threads. NULL: no descriptor, and the sleep may be deaf. */
 struct fs_fd_change *fs_fd_change_subscribe(void);
 
-/* The sleeper is awake, and looks at the number if it goes on. */
+/* Call after the sleep, before looking at the number again. */
 void fs_fd_change_unsubscribe(struct fs_fd_change *joined);
 
-/* A connection's number is another one, or means something else, and calls are inside that may sleep on it. */
+/* Wakes the sleepers: a connection's number has changed or means something else, and calls may sleep on it. */
 void fs_fd_change_notify(void);
 
-/* This process is a forked child: what its parent tells is nothing to it, and the threads that slept are not here. */
+/* For a forked child: drops the parent's state. The threads that slept are not here. */
 void fs_fd_change_forget(void);
 
 #endif

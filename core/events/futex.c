@@ -1,6 +1,4 @@
-/* Sleeping on a word, and waking all who do.
- *
- * Responsible for: the futex calls. Never: knows what is waited for. */
+/* The futex calls: sleep on a word, wake all sleepers. */
 #include "events/futex.h"
 
 #include <limits.h>
@@ -8,22 +6,22 @@
 
 #include "os/syscalls.h"
 
-enum { WAKE_TRIES = 20 }; /* of a wakeup for which the system has no memory */
+enum { WAKE_TRIES = 20 }; /* attempts, if the system has no memory for a wakeup */
 
 fs_word32 fs_untrusted_wakeups;
 
-/* (Not the private kind of futex: other processes sleep on the word and ring it. A relative time goes by the monotonic clock.) */
-int fs_futex_wait(fs_word32 *futex, uint32_t heard, int64_t nanoseconds) {
+/* (Not a private futex: other processes sleep on the word and wake it. A relative time uses the monotonic clock.) */
+int fs_futex_wait(fs_word32 *futex, uint32_t value, int64_t nanoseconds) {
     struct timespec time = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-    if (fs_system.futex(futex, FUTEX_WAIT, heard, nanoseconds < 0 ? NULL : &time) == 0 || errno == EAGAIN) return 1;
+    if (fs_system.futex(futex, FUTEX_WAIT, value, nanoseconds < 0 ? NULL : &time) == 0 || errno == EAGAIN) return 1;
     if (errno == ETIMEDOUT) return 0;
     if (errno == EINTR) return -EINTR;
-    fs_short_sleep(); /* no memory for it now */
+    fs_short_sleep(); /* no memory for the futex now */
     return 1;
 }
 
 void fs_futex_wake(fs_word32 *futex) {
-    /* SYNC: bell - pairs with fs_futex_load: what was changed before it is found by who heard this one. */
+    /* SYNC: bell - pairs with fs_futex_load: a thread that read the new value finds all that was changed before. */
     fs_add_sc(futex, 1);
     for (int tries = 0; fs_system.futex(futex, FUTEX_WAKE, INT_MAX, NULL) < 0 && tries < WAKE_TRIES; tries++) sched_yield();
 }

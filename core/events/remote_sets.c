@@ -1,25 +1,25 @@
-/* The event sets of other processes, as this process tells them: their pages and eventfds, in one table.
+/* The event sets of other processes, as this process notifies them: their pages and eventfds, in one table.
  *
- * Any thread that posts may look in here, with turns of its connection or without, and some of them are in the middle of a fork of
- * another thread. So there is no lock. An entry has a number of users, of whom each is in the middle of telling; it is written only by
- * who has swapped that number from 0 to TAKEN. A forked child has the table as it was, and its memory and descriptors, and goes on.
+ * Any thread that posts may read it, with locks of its connection or without, even while another thread forks. So there is no lock. An
+ * entry counts its users, threads that are notifying just now. It is written only by a thread that swapped the count from 0 to TAKEN. A
+ * forked child goes on with its copy of the table, its memory and descriptors.
  *
- * Responsible for: who is told how. Never: whether an offer is sound (control/page_offers.c). */
+ * Not here: if an offer is valid (control/page_offers.c). */
 #include "os/syscalls.h"
 #include "events/event_set.h"
 
 enum {
-    KEPT = 1024,     /* entries, at most; and at most half of our share of the numbers, for each has an eventfd */
-    OF_PROCESS = 64, /* of one process */
+    KEPT = 1024,     /* entries, at most, and at most half of the reserved range, for each has an eventfd */
+    OF_PROCESS = 64, /* entries of one process */
 };
 #define TAKEN UINT32_MAX
-#define SWEEP_NS ((int64_t)1000000000) /* between two looks for an entry that nobody has used since the last one */
+#define SWEEP_NS ((int64_t)1000000000) /* between two searches for an entry unused since the last one */
 
 struct kept_set {
     fs_word32 users;
     fs_word32 used; /* since the last sweep; relaxed, a hint */
-    fs_word32 lost; /* its eventfd, or the page is over: it is not used any more */
-    /* written by who has taken the entry */
+    fs_word32 lost; /* the eventfd is lost or the page is over: not used any more */
+    /* written with the entry TAKEN */
     fs_word64 token; /* 0: an empty entry */
     fs_word32 id;
     int fd;
@@ -27,10 +27,10 @@ struct kept_set {
 };
 
 static struct kept_set kept[KEPT];
-static fs_word32 top; /* of the entries that were ever used; relaxed, since an entry says by itself what it is */
+static fs_word32 top; /* entries ever used; relaxed, since each entry identifies itself */
 
-/* Whether the entry is this set's, and then the caller is one of its users. */
-static int begin_to_use(struct kept_set *at, uint64_t token, uint32_t id) {
+/* Returns true if the entry is this set's; then the caller is one of its users. */
+static int use_entry(struct kept_set *at, uint64_t token, uint32_t id) {
     uint32_t users = fs_load_relaxed(&at->users);
     if (fs_load_relaxed(&at->token) != token || fs_load_relaxed(&at->id) != id || fs_load_relaxed(&at->lost)) return 0;
     do {
@@ -45,9 +45,9 @@ static int begin_to_use(struct kept_set *at, uint64_t token, uint32_t id) {
 
 static struct kept_set *find(uint64_t token, uint32_t id, fs_word32 *seen) {
     uint32_t at = fs_load_relaxed(seen);
-    if (at && at <= KEPT && begin_to_use(&kept[at - 1], token, id)) return &kept[at - 1];
+    if (at && at <= KEPT && use_entry(&kept[at - 1], token, id)) return &kept[at - 1];
     for (at = 0; at < fs_load_relaxed(&top); at++)
-        if (begin_to_use(&kept[at], token, id)) {
+        if (use_entry(&kept[at], token, id)) {
             fs_store_relaxed(seen, at + 1);
             return &kept[at];
         }
@@ -58,18 +58,18 @@ int fs_remote_set_notify(uint64_t token, uint64_t name, fs_word32 *seen) {
     struct kept_set *at = token ? find(token, fs_slot_set(name), seen) : NULL;
     if (!at) return -1;
     struct fs_event_page *page = at->page;
-    int told = fs_mark_ready(page, fs_slot_index(name), at->fd);
-    if (told < 0) fs_store_sc(&page->known, 0); /* the number is the program's: the owner may offer the set again */
+    int calls = fs_mark_ready(page, fs_slot_index(name), at->fd);
+    if (calls < 0) fs_store_sc(&page->known, 0); /* the program reuses the number: the owner may offer the set again */
     /* SYNC: page over - pairs with fs_retire_page. */
-    if (fs_load_sc(&page->over)) told = -1;
-    if (told < 0) fs_store_relaxed(&at->lost, 1);
+    if (fs_load_sc(&page->over)) calls = -1;
+    if (calls < 0) fs_store_relaxed(&at->lost, 1);
     if (!fs_load_relaxed(&at->used)) fs_store_relaxed(&at->used, 1);
     fs_add_sc(&at->users, (uint32_t)-1);
-    return told;
+    return calls;
 }
 
-/* Empties an entry that nobody uses. 0: somebody does. */
-static int take(struct kept_set *at) {
+/* Takes an entry and empties it. Returns 0 if it has users. */
+static int take_entry(struct kept_set *at) {
     if (!fs_cas32(&at->users, 0, TAKEN)) return 0;
     if (fs_load_relaxed(&at->token)) {
         fs_store_relaxed(&at->page->known, 0);
@@ -80,14 +80,14 @@ static int take(struct kept_set *at) {
     return 1;
 }
 
-static void give(struct kept_set *at) {
-    /* SYNC: kept set - pairs with begin_to_use. */
+static void give_entry(struct kept_set *at) {
+    /* SYNC: kept set - pairs with use_entry. */
     fs_store_release(&at->users, 0);
 }
 
 static int is_over(struct kept_set *at) { return fs_load_relaxed(&at->lost) || fs_load_relaxed(&at->page->over); }
 
-/* An entry that is the caller's, and empty. Without room those go that were lost; once in a while those that nobody has used. */
+/* Returns an empty entry, taken by the caller. Without room, frees lost entries, and now and then unused ones. */
 static struct kept_set *find_room(uint64_t token) {
     static int64_t swept;
     int size, of_process = 0, count = 0;
@@ -95,7 +95,7 @@ static struct kept_set *find_room(uint64_t token) {
     fs_reserved_range(&size);
     for (uint32_t i = 0; i < fs_load_relaxed(&top); i++) {
         struct kept_set *at = &kept[i];
-        if (fs_load_relaxed(&at->token) && is_over(at) && take(at)) give(at);
+        if (fs_load_relaxed(&at->token) && is_over(at) && take_entry(at)) give_entry(at);
         if (!fs_load_relaxed(&at->token)) {
             if (!empty) empty = at;
             continue;
@@ -109,14 +109,14 @@ static struct kept_set *find_room(uint64_t token) {
             empty = &kept[fs_load_relaxed(&top)];
             fs_store_relaxed(&top, fs_load_relaxed(&top) + 1);
         }
-        return take(empty) ? empty : NULL;
+        return take_entry(empty) ? empty : NULL;
     }
     if (fs_now() - swept < SWEEP_NS) return NULL;
     swept = fs_now();
     empty = NULL;
     for (uint32_t i = 0; i < fs_load_relaxed(&top); i++) {
         struct kept_set *at = &kept[i];
-        if (!empty && fs_load_relaxed(&at->token) && !fs_load_relaxed(&at->used) && take(at)) empty = at;
+        if (!empty && fs_load_relaxed(&at->token) && !fs_load_relaxed(&at->used) && take_entry(at)) empty = at;
         fs_store_relaxed(&at->used, 0);
     }
     return empty;
@@ -133,7 +133,7 @@ int fs_remote_set_add(uint64_t token, uint32_t id, struct fs_event_page *page, i
     fs_store_relaxed(&at->used, 1);
     fs_store_relaxed(&at->id, id);
     fs_store_relaxed(&at->token, token);
-    give(at);
+    give_entry(at);
     return 1;
 }
 

@@ -1,30 +1,25 @@
-/* Whether polling pays: what every wait of this process goes by, of a thread or of a loop.
- *
- * Responsible for: habits, which learn from finished waits, and what is known of the processors. Never: polls, sleeps,
- * or takes a lock. */
+/* Decides how long a wait may spin, for threads and loops: statistics of finished waits, and the state of the CPUs. */
 #include "events/spin_budget.h"
 
 #include <stdio.h>
 
 #include "os/syscalls.h"
 
-/* In nanoseconds. */
-#define AFFINITY_INTERVAL ((int64_t)50000000) /* that a count of usable processors is believed, and whether
-                                               * there is a crowd */
-#define WAKE_COST ((int64_t)60000)            /* that a sleep adds to a wait, generously (docs/waiting.md) */
+#define AFFINITY_INTERVAL ((int64_t)50000000) /* ns for which the counts of usable and of busy CPUs stay valid */
+#define WAKE_COST ((int64_t)60000)            /* ns that a sleep adds to a wait, generously (docs/waiting.md) */
 
 enum {
-    PENALTY_MAX = 255, /* waits without polling after polls that held the peer up */
+    PENALTY_MAX = 255, /* waits without spinning after spins that held up the peer */
 };
 
 int64_t fs_spin_ns = 50000;
 struct fs_spin_stats fs_kernel_spin_stats = {.score = FS_SCORE_MAX / 2}; /* as fs_spin_stats_init */
 
-/* Relaxed: who sees the time and not yet the number goes without polling, or with the old number, once. */
-static fs_word32 processors;       /* that this process may use */
+/* Relaxed: a thread that sees the new time and the old number does not spin, or uses the old number, once. */
+static fs_word32 processors;       /* usable by this process */
 static fs_word64 processors_known; /* since when, monotonic ns */
-static fs_word32 crowd;            /* whether more wants to run than there are processors */
-static fs_word64 crowd_known;      /* since when, monotonic ns */
+static fs_word32 busy;            /* true if more threads want to run than there are CPUs */
+static fs_word64 busy_known;      /* since when, monotonic ns */
 
 void fs_spin_stats_init(struct fs_spin_stats *stats) {
     fs_store_relaxed(&stats->score, FS_SCORE_MAX / 2);
@@ -32,7 +27,7 @@ void fs_spin_stats_init(struct fs_spin_stats *stats) {
     fs_store_relaxed(&stats->penalty, 0);
 }
 
-/* Processors that this process may use. */
+/* Returns the number of CPUs that this process may use. */
 static int usable_processors(void) {
     cpu_set_t set;
     return fs_system.sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -53,9 +48,9 @@ int64_t fs_spin_budget(struct fs_spin_stats *stats, int64_t now, uint32_t peer_p
     return 0;
 }
 
-/* Whether more threads of the host want to run than it has processors. Where nobody tells: no. */
-static int is_host_crowded(void) {
-    static fs_word32 known; /* the host's processors; relaxed: two threads that ask get the same answer */
+/* Returns true if more threads of the host want to run than it has CPUs. False if unknown. */
+static int is_host_busy(void) {
+    static fs_word32 known; /* the host's CPUs; relaxed: concurrent callers find the same number */
     char text[64];
     int64_t length;
     unsigned running, online = fs_load_relaxed(&known);
@@ -71,16 +66,16 @@ static int is_host_crowded(void) {
 }
 
 int fs_cpus_are_busy(int64_t now) {
-    if (now - (int64_t)fs_load_relaxed(&crowd_known) > AFFINITY_INTERVAL) {
-        fs_store_relaxed(&crowd_known, (uint64_t)now);
-        fs_store_relaxed(&crowd, (uint32_t)is_host_crowded());
+    if (now - (int64_t)fs_load_relaxed(&busy_known) > AFFINITY_INTERVAL) {
+        fs_store_relaxed(&busy_known, (uint64_t)now);
+        fs_store_relaxed(&busy, (uint32_t)is_host_busy());
     }
-    return fs_load_relaxed(&crowd) != 0;
+    return fs_load_relaxed(&busy) != 0;
 }
 
 int fs_shares_cpu(uint32_t peer_processor) { return peer_processor == (uint32_t)sched_getcpu() + 1; }
 
-/* Waits for longer each time before it polls again. */
+/* Doubles the number of waits before the next spin. */
 static void back_off(struct fs_spin_stats *stats) {
     uint32_t longer = 2 * fs_load_relaxed(&stats->penalty) + 1;
     uint32_t penalty = FS_MIN(longer, (uint32_t)PENALTY_MAX);
@@ -100,10 +95,10 @@ void fs_spin_stats_update(struct fs_spin_stats *stats, struct fs_counters *count
     if (polled) {
         fs_count(&count->polls_unpaid, 1);
         if (soon)
-            back_off(stats); /* it came as soon as we slept: the peer needed our processor */
+            back_off(stats); /* it came as soon as this thread slept: the peer needed this CPU */
         else if (score > 0)
             fs_store_relaxed(&stats->score, score - 1);
     } else if (soon && score < FS_SCORE_MAX) {
-        fs_store_relaxed(&stats->score, score + 1); /* polling would have caught it */
+        fs_store_relaxed(&stats->score, score + 1); /* spinning would have caught it */
     }
 }

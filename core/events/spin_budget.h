@@ -1,42 +1,42 @@
-/* Whether polling pays: what every wait of this process goes by, of a thread or of a loop. */
+/* Decides how long a wait may spin before it sleeps, for threads and loops. */
 #ifndef FASTSOCK_SPIN_BUDGET_H
 #define FASTSOCK_SPIN_BUDGET_H
 
 #include "ring/ring.h"
 
-/* Whether polling pays: score, waits still to go without it, and how many that were the last time. Relaxed: threads that
- * wait at once share it, and what one of them learns may be lost to another. */
+/* Statistics of waits: a score, waits left without spinning, and their number the last time. Relaxed: threads that wait at the same time
+ * share it, and an update may be lost. */
 struct fs_spin_stats {
     fs_word32 score, skip, penalty;
 };
 
 enum {
     FS_SCORE_MAX = 16,
-    FS_SCORE_SPINS = 4,     /* polls from this score on; a habit starts in the middle */
-    FS_SPIN_ROUNDS = 64,          /* at the ring between two looks at the clock */
+    FS_SCORE_SPINS = 4,     /* waits spin from this score on; a new score is in the middle */
+    FS_SPIN_ROUNDS = 64,          /* looks at the ring between two looks at the clock */
 };
 
-extern int64_t fs_spin_ns;            /* how long a wait may poll before it sleeps, ns; 0: never */
-extern struct fs_spin_stats fs_kernel_spin_stats; /* of all connections on kernel TCP */
+extern int64_t fs_spin_ns;            /* longest spin before a sleep, ns; 0: never spin */
+extern struct fs_spin_stats fs_kernel_spin_stats; /* shared by all connections on kernel TCP */
 
-/* A habit that has yet to be learned: in the middle. */
+/* Sets the score to the middle. */
 void fs_spin_stats_init(struct fs_spin_stats *stats);
 
-/* Nanoseconds that a wait may poll: nothing when it has not been paying, or where the peer needs the processor that
- * polls. With a choice of processors the scheduler moves one of the two (`fs_shares_cpu`). With one, nobody moves us:
- * then only a peer that is known to be elsewhere is polled for. */
+/* Returns the nanoseconds that a wait may spin: 0 if spinning has not paid, or if the peer needs this CPU. With several CPUs the
+ * scheduler moves one of the two (`fs_shares_cpu`). With one, nobody is moved: then the wait spins only for a peer known to be
+ * elsewhere. */
 int64_t fs_spin_budget(struct fs_spin_stats *stats, int64_t now, uint32_t peer_processor);
 
-/* Whether others wait for a processor. A look at the kernel's stream is a system call, and a yield after it runs whoever
- * waits, who need not be the peer: such a wait then costs many times what the sleep costs, and wins nothing. */
+/* Returns true if others wait for a CPU. A look at the kernel's stream is a system call, and a yield after it runs any waiting thread,
+ * perhaps not the peer's: such a spin costs many times the price of a sleep, and gains nothing. */
 int fs_cpus_are_busy(int64_t now);
 
-/* Whether the peer last ran on the processor that we are on (`peer_processor`: its number + 1, 0: unknown). Then a look
- * must be followed by a yield: the peer gets the processor at once, and as both stay runnable, the scheduler moves one of
- * them to an idle processor within a tick. Two that sleep and wake each other would stay together for ever. */
+/* Returns true if the peer last ran on this CPU (`peer_processor`: its number + 1, 0: unknown). Then a yield must follow each look: the
+ * peer gets the CPU at once, and since both stay runnable the scheduler moves one of them to an idle CPU within a tick. Two that sleep
+ * and wake each other would stay together forever. */
 int fs_shares_cpu(uint32_t peer_processor);
 
-/* Learns from a finished wait that began at `began` (monotonic ns) whether polling pays. */
+/* Updates the statistics with a finished wait that began at `began` (monotonic ns). */
 void fs_spin_stats_update(struct fs_spin_stats *stats, struct fs_counters *count, int64_t began, int polled, int paid);
 
 #endif

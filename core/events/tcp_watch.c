@@ -1,13 +1,12 @@
-/* The table of the kernel connections, and of the processes, that the connection thread watches for sleepers.
+/* The kernel connections and processes that the connection thread watches for sleepers.
  *
- * A handle is a place and how often that was used, so that an event that was under way when a connection left is not taken for the
- * next one's. What a place points to is touched under the lock only, and who leaves takes that lock: so the memory of a connection
- * and its region may go then.
+ * A handle is a slot and its use count, so that a late event of a removed connection is not taken for the next one's. A slot's pointer
+ * is used only with the lock held, and a connection is removed with that lock. So its memory and region may be freed afterwards.
  *
- * The lock is held for some loads, a system call for each bell on which somebody sleeps, and for who joins a few that end at once
- * (epoll_ctl, pidfd_open, fstat of a socket) and room for places. It is not waited for with the front end's lock.
+ * The lock is held for some loads, a system call for each futex with sleepers, and on adding for a few calls that end at once
+ * (epoll_ctl, pidfd_open, fstat of a socket) and an allocation. Nobody waits for it with the host lock held.
  *
- * Responsible for: who is told of what. Never: looks at a connection, or decides what its event means. */
+ * Not here: the state of a connection and the meaning of an event. */
 #include "events/tcp_watch.h"
 
 #include <pthread.h>
@@ -18,15 +17,15 @@
 #include "events/futex.h"
 
 enum {
-    FIRST = 64,     /* places of the first block; each one after it is twice as large, */
-    BLOCKS = 20,    /* and there are at most so many */
-    PROCESSES = 32, /* that are watched at a time: a descriptor each. Others are asked about, as without any of this */
+    FIRST = 64,     /* slots of the first block; each later one is twice as large */
+    BLOCKS = 20,    /* maximum number of blocks */
+    PROCESSES = 32, /* processes watched at a time, a descriptor each; others must be asked about */
 };
-#define NO_ROOM_INTERVAL ((int64_t)1000000000) /* ns between two attempts to join an epoll that took no more */
+#define NO_ROOM_INTERVAL ((int64_t)1000000000) /* ns between two attempts to add to a full epoll */
 
-struct place {
+struct slot {
     struct fs_tcp_watch *whose; /* NULL: free */
-    uint32_t uses, next;    /* the next free one, plus one */
+    uint32_t uses, next;    /* the next free slot, plus one */
 };
 
 struct process {
@@ -37,15 +36,15 @@ struct process {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place *blocks[BLOCKS]; /* never given back, so that a place stays where it is */
-static uint32_t places, first_free;  /* taken ever; the first free one of them, plus one */
+static struct slot *blocks[BLOCKS]; /* never freed, so a slot never moves */
+static uint32_t slots, first_free;  /* slots ever used; the first free one, plus one */
 static struct process processes[PROCESSES];
-static int epoll = -1;      /* of the present watcher; -1: there is none */
-static fs_word32 present;   /* its turn; 0: there is none */
-static uint32_t last_turn;
+static int epoll = -1;      /* of the present watcher; -1: none */
+static fs_word32 present;   /* the present watcher's number; 0: none */
+static uint32_t last_watcher;
 static int64_t no_room_until;
 
-/* For a thread that may have the front end's lock. */
+/* For a thread that may have the host lock. */
 static void take_lock(void) {
     while (pthread_mutex_trylock(&lock)) {
         void *given = fs_host_unlock();
@@ -55,9 +54,9 @@ static void take_lock(void) {
     }
 }
 
-/* ---- places ------------------------------------------------------------------------------------------------- */
+/* ---- slots -------------------------------------------------------------------------------------------------- */
 
-static struct place *place_at(uint32_t n) {
+static struct slot *slot_at(uint32_t n) {
     int block = 0;
     for (uint32_t size = FIRST; n >= size; size *= 2) {
         n -= size;
@@ -66,50 +65,50 @@ static struct place *place_at(uint32_t n) {
     return blocks[block] + n;
 }
 
-/* A free place, plus one. 0: there is no memory. */
-static uint32_t take_place(struct fs_tcp_watch *w) {
+/* Returns a free slot, plus one. 0: no memory. */
+static uint32_t take_slot(struct fs_tcp_watch *w) {
     uint32_t n = first_free;
     if (!n) {
         uint32_t size = FIRST, begins = 0;
         int block = 0;
-        while (block < BLOCKS && places >= begins + size) {
+        while (block < BLOCKS && slots >= begins + size) {
             begins += size;
             size *= 2;
             block++;
         }
         if (block == BLOCKS) return 0;
-        if (!blocks[block]) blocks[block] = fs_system.calloc(size, sizeof(struct place));
+        if (!blocks[block]) blocks[block] = fs_system.calloc(size, sizeof(struct slot));
         if (!blocks[block]) return 0;
-        n = ++places;
+        n = ++slots;
     } else {
-        first_free = place_at(n - 1)->next;
+        first_free = slot_at(n - 1)->next;
     }
-    place_at(n - 1)->whose = w;
+    slot_at(n - 1)->whose = w;
     return n;
 }
 
-static void free_place(uint32_t n) {
-    struct place *place = place_at(n - 1);
-    place->whose = NULL;
-    place->uses++;
-    place->next = first_free;
+static void free_slot(uint32_t n) {
+    struct slot *slot = slot_at(n - 1);
+    slot->whose = NULL;
+    slot->uses++;
+    slot->next = first_free;
     first_free = n;
 }
 
 static uint64_t handle_of(uint32_t kind, uint32_t uses, uint32_t n) { return (uint64_t)uses << 32 | kind | n; }
 
-/* What was watched by this number is watched no more, if it is still the same. Whether it is. */
+/* Stops watching the number. Returns true if it was watched, and so still the same file. */
 static int stop_watching(int fd) { return epoll >= 0 && fs_system.epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL) == 0; }
 
 /* ---- processes ---------------------------------------------------------------------------------------------- */
 
-/* (The program may have closed the number and taken it for its own: that one is not in the epoll.) */
+/* (If the program reuses the number, its file is not in the epoll.) */
 static void forget_process(struct process *process) {
     if (process->number && stop_watching(process->fd)) fs_system.close(process->fd);
     *process = (struct process){.uses = process->uses + 1};
 }
 
-static void leave_process(struct fs_tcp_watch *w) {
+static void release_process(struct fs_tcp_watch *w) {
     if (!w->process) return;
     struct process *process = &processes[w->process - 1];
     w->process = 0;
@@ -117,7 +116,7 @@ static void leave_process(struct fs_tcp_watch *w) {
     forget_process(process);
 }
 
-/* A pidfd of it in the table: its place, or -1. */
+/* Adds a process by its pidfd. Returns its index, or -1. */
 static int add_process(pid_t number) {
     int at = 0;
     while (at < PROCESSES && processes[at].number) at++;
@@ -140,7 +139,7 @@ enum fs_process fs_watch_process(struct fs_tcp_watch *w, pid_t process) {
     pthread_mutex_lock(&lock);
     if (fs_is_watched(w, 0) && !w->process && process > 0) {
         int at = 0;
-        /* (A number is given to another process once this one has ended, which its pidfd tells.) */
+        /* (The process id may be reused after the end of the process, which its pidfd reports.) */
         while (at < PROCESSES && !(processes[at].number == process && !processes[at].ended)) at++;
         if (at == PROCESSES) at = add_process(process);
         if (at >= 0) {
@@ -156,28 +155,28 @@ enum fs_process fs_watch_process(struct fs_tcp_watch *w, pid_t process) {
 /* ---- connections -------------------------------------------------------------------------------------------- */
 
 int fs_is_watched(const struct fs_tcp_watch *w, uint32_t events) {
-    /* SYNC: watched - pairs with fs_watch_stop: who still finds the old turn here has heard the bell before it was rung. */
-    uint32_t turn = fs_load_sc(&present);
-    return turn && fs_load_own32(&w->turn) == turn && (fs_load_own32(&w->asked) & events) == events;
+    /* SYNC: watched - pairs with fs_watch_stop: a thread that still finds the old watcher has read the futex before the wakeup. */
+    uint32_t watcher = fs_load_sc(&present);
+    return watcher && fs_load_own32(&w->watcher) == watcher && (fs_load_own32(&w->asked) & events) == events;
 }
 
-/* Under the lock, as the next ones. */
-static void leave_place(struct fs_tcp_watch *w) {
+/* With the lock held, like the next ones. */
+static void leave_table(struct fs_tcp_watch *w) {
     uint32_t n = fs_load_relaxed(&w->place);
-    if (!n || place_at(n - 1)->whose != w) return;
-    leave_process(w);
-    /* (A number that another connection has by now, which was closed behind our back, is that one's.) */
+    if (!n || slot_at(n - 1)->whose != w) return;
+    release_process(w);
+    /* (If another connection has the number by now, after a close behind our back, it stays.) */
     if (fs_inode(w->fd) == w->inode) stop_watching(w->fd);
-    free_place(n);
+    free_slot(n);
     fs_store_relaxed(&w->place, 0);
-    fs_store_relaxed(&w->turn, 0);
+    fs_store_relaxed(&w->watcher, 0);
 }
 
-/* (EEXIST: an earlier connection of the same socket has not left. ENOENT: the number was given to another file and back.) */
-static int tell_epoll(struct fs_tcp_watch *w, uint32_t events, int what) {
+/* (EEXIST: an earlier connection of the same socket was not removed. ENOENT: the number went to another file and back.) */
+static int set_epoll(struct fs_tcp_watch *w, uint32_t events, int what) {
     uint32_t n = fs_load_relaxed(&w->place) - 1;
     struct epoll_event event = {.events = events | EPOLLET,
-                                .data = {.u64 = handle_of(FS_OF_LIFELINE, place_at(n)->uses, n)}};
+                                .data = {.u64 = handle_of(FS_OF_CONNECTION, slot_at(n)->uses, n)}};
     if (fs_system.epoll_ctl(epoll, what, w->fd, &event) == 0) return 1;
     if (errno != EEXIST && errno != ENOENT) return 0;
     what = what == EPOLL_CTL_ADD ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
@@ -185,27 +184,27 @@ static int tell_epoll(struct fs_tcp_watch *w, uint32_t events, int what) {
 }
 
 static int join(struct fs_tcp_watch *w, int fd, uint32_t events) {
-    uint32_t turn = fs_load_relaxed(&present);
-    int known = fs_load_own32(&w->turn) == turn && w->fd == fd;
+    uint32_t watcher = fs_load_relaxed(&present);
+    int known = fs_load_own32(&w->watcher) == watcher && w->fd == fd;
     if (!known) {
         int64_t now = fs_now();
-        leave_place(w);
+        leave_table(w);
         if (now < no_room_until) return 0;
         uint64_t inode = fs_inode(fd);
-        uint32_t n = inode ? take_place(w) : 0;
+        uint32_t n = inode ? take_slot(w) : 0;
         if (!n) return 0;
         w->fd = fd;
         w->inode = inode;
         fs_store_relaxed(&w->place, n);
     }
     if (known) events |= fs_load_own32(&w->asked);
-    if (!tell_epoll(w, events, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD)) {
-        leave_place(w);
+    if (!set_epoll(w, events, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD)) {
+        leave_table(w);
         no_room_until = fs_now() + NO_ROOM_INTERVAL;
         return 0;
     }
     fs_store_relaxed(&w->asked, events);
-    fs_store_relaxed(&w->turn, turn);
+    fs_store_relaxed(&w->watcher, watcher);
     return 1;
 }
 
@@ -224,15 +223,15 @@ int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_slee
 
 void fs_watch_ends_only(struct fs_tcp_watch *w) {
     pthread_mutex_lock(&lock);
-    if (fs_is_watched(w, 0) && tell_epoll(w, FS_HANGUP_EVENTS, EPOLL_CTL_MOD)) fs_store_relaxed(&w->asked, FS_HANGUP_EVENTS);
+    if (fs_is_watched(w, 0) && set_epoll(w, FS_HANGUP_EVENTS, EPOLL_CTL_MOD)) fs_store_relaxed(&w->asked, FS_HANGUP_EVENTS);
     pthread_mutex_unlock(&lock);
 }
 
 int fs_try_watch_remove(struct fs_tcp_watch *w) {
-    /* SYNC: place - pairs with fs_watch_stop, which has rung the bells for the last time by then. */
+    /* SYNC: place - pairs with fs_watch_stop, which has sent its last wakeups by then. */
     if (!fs_load_acquire(&w->place)) return 1;
     if (pthread_mutex_trylock(&lock)) return 0;
-    leave_place(w);
+    leave_table(w);
     pthread_mutex_unlock(&lock);
     return 1;
 }
@@ -241,20 +240,20 @@ void fs_watch_remove(struct fs_tcp_watch *w) {
     /* SYNC: place - as above. */
     if (!fs_load_acquire(&w->place)) return;
     take_lock();
-    leave_place(w);
+    leave_table(w);
     pthread_mutex_unlock(&lock);
 }
 
 /* ---- the watcher -------------------------------------------------------------------------------------------- */
 
 static void wake(const struct fs_sleepers *sleepers) {
-    /* SYNC: sleeper - pairs with sleep_to_receive and sleep_to_send: who is not counted yet finds what was told, or that nobody
-     * watches any more. */
+    /* SYNC: sleeper - pairs with sleep_to_receive and sleep_to_send: a thread not yet counted finds the event, or that nobody watches
+     * any more. */
     if (fs_load_sc(sleepers->count)) fs_futex_wake(sleepers->futex);
 }
 
-static void tell(struct fs_tcp_watch *w, uint32_t events) {
-    /* Before the bells: a sleeper reads them in the other order. */
+static void notify(struct fs_tcp_watch *w, uint32_t events) {
+    /* Before the wakeups: a sleeper reads both in the other order. */
     fs_add_sc(&w->told, 1);
     if (events & (EPOLLIN | FS_HANGUP_EVENTS)) wake(&w->receivers);
     if (events & ~(uint32_t)EPOLLIN) wake(&w->senders);
@@ -263,28 +262,28 @@ static void tell(struct fs_tcp_watch *w, uint32_t events) {
 uint32_t fs_watch_start(int epoll_of_thread) {
     take_lock();
     if (epoll < 0) {
-        last_turn = last_turn == UINT32_MAX ? 1 : last_turn + 1;
+        last_watcher = last_watcher == UINT32_MAX ? 1 : last_watcher + 1;
         epoll = epoll_of_thread;
         no_room_until = 0;
-        fs_store_sc(&present, last_turn);
+        fs_store_sc(&present, last_watcher);
     }
-    uint32_t turn = fs_load_relaxed(&present);
+    uint32_t watcher = fs_load_relaxed(&present);
     pthread_mutex_unlock(&lock);
-    return turn;
+    return watcher;
 }
 
-void fs_watch_stop(uint32_t turn) {
+void fs_watch_stop(uint32_t watcher) {
     take_lock();
-    if (turn && fs_load_relaxed(&present) == turn) {
+    if (watcher && fs_load_relaxed(&present) == watcher) {
         /* SYNC: watched - pairs with fs_is_watched. */
         fs_store_sc(&present, 0);
-        for (uint32_t n = 1; n <= places; n++) {
-            struct fs_tcp_watch *w = place_at(n - 1)->whose;
+        for (uint32_t n = 1; n <= slots; n++) {
+            struct fs_tcp_watch *w = slot_at(n - 1)->whose;
             if (!w) continue;
             w->process = 0;
-            tell(w, FS_HANGUP_EVENTS);
-            free_place(n);
-            /* SYNC: place - pairs with fs_try_watch_remove: nothing of `w` is touched from here on. */
+            notify(w, FS_HANGUP_EVENTS);
+            free_slot(n);
+            /* SYNC: place - pairs with fs_try_watch_remove: `w` is not touched any more. */
             fs_store_release(&w->place, 0);
         }
         for (int at = 0; at < PROCESSES; at++) forget_process(&processes[at]);
@@ -293,39 +292,39 @@ void fs_watch_stop(uint32_t turn) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The connections with that process are told. The one who sends asks whether the peer lives: children of it may. */
-static void note_end_of_process(uint32_t at) {
+/* Notifies the connections with that process. Its sender checks if the peer lives: children of the process may. */
+static void note_process_ended(uint32_t at) {
     processes[at].ended = 1;
-    for (uint32_t n = 1; n <= places; n++) {
-        struct fs_tcp_watch *w = place_at(n - 1)->whose;
-        if (w && w->process == (int)at + 1) tell(w, FS_HANGUP_EVENTS);
+    for (uint32_t n = 1; n <= slots; n++) {
+        struct fs_tcp_watch *w = slot_at(n - 1)->whose;
+        if (w && w->process == (int)at + 1) notify(w, FS_HANGUP_EVENTS);
     }
 }
 
 int fs_watch_event(uint64_t handle, uint32_t events) {
-    uint32_t place = (uint32_t)handle, uses = (uint32_t)(handle >> 32), n = place & (FS_OF_LIFELINE - 1);
-    uint32_t kind = place - n;
-    if (kind != FS_OF_LIFELINE && kind != FS_OF_PROCESS) return 0;
+    uint32_t slot = (uint32_t)handle, uses = (uint32_t)(handle >> 32), n = slot & (FS_OF_CONNECTION - 1);
+    uint32_t kind = slot - n;
+    if (kind != FS_OF_CONNECTION && kind != FS_OF_PROCESS) return 0;
     pthread_mutex_lock(&lock);
     if (kind == FS_OF_PROCESS) {
-        if (n < PROCESSES && processes[n].number && processes[n].uses == uses) note_end_of_process(n);
-    } else if (n < places && place_at(n)->whose && place_at(n)->uses == uses) {
-        tell(place_at(n)->whose, events);
+        if (n < PROCESSES && processes[n].number && processes[n].uses == uses) note_process_ended(n);
+    } else if (n < slots && slot_at(n)->whose && slot_at(n)->uses == uses) {
+        notify(slot_at(n)->whose, events);
     }
     pthread_mutex_unlock(&lock);
     return 1;
 }
 
 void fs_watch_forget(void) {
-    /* Another thread of the parent may have had the lock, and been in the middle of anything. Blocks are never given back. */
+    /* Another thread of the parent may have held the lock in the middle of anything. Blocks are never freed. */
     pthread_mutex_init(&lock, NULL);
     for (int at = 0; at < PROCESSES; at++) {
         if (processes[at].number && processes[at].fd > 0) fs_system.close(processes[at].fd);
         processes[at] = (struct process){.number = 0};
     }
     for (int block = 0; block < BLOCKS; block++)
-        if (blocks[block]) memset(blocks[block], 0, (size_t)FIRST * ((size_t)1 << block) * sizeof(struct place));
-    places = first_free = 0;
+        if (blocks[block]) memset(blocks[block], 0, (size_t)FIRST * ((size_t)1 << block) * sizeof(struct slot));
+    slots = first_free = 0;
     epoll = -1;
     fs_store_sc(&present, 0);
 }

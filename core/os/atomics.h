@@ -1,18 +1,13 @@
-/* The only file of fastsock that touches atomics. Everything that crosses a thread or a process goes
- * through these few names, so that a memory order is never chosen in passing.
+/* The only file of fastsock that uses atomics. Everything that crosses a thread or a process goes through these names, so each memory
+ * order is a deliberate choice.
  *
- *   fs_load_acquire / fs_store_release   publish and observe: what was written before the store is seen
- *                                        after the load that read it. Each use carries a `SYNC:` label that
- *                                        stands at both of its ends.
- *   fs_load_sc / fs_store_sc / fs_or_sc  for the two "I write mine, then read yours" handshakes (doorbell and
- *                                        credits), where acquire and release are not enough: both sides could
- *                                        miss each other. Sequentially consistent operations on both words
- *                                        forbid that outcome without a separate fence (which ThreadSanitizer
- *                                        would not understand).
- *   fs_load_relaxed / fs_store_relaxed   a word with one writer that is read by others only as a hint, or
- *                                        that is ordered by a neighbouring store.
- *   fs_count                             statistics: of two threads that count at once, one may be missed.
- */
+ *   fs_load_acquire / fs_store_release   publish and observe: writes before the store are visible after the load that read it. Each use
+ *                                        carries a `SYNC:` label, which stands at both ends.
+ *   fs_load_sc / fs_store_sc / fs_or_sc  for the two handshakes "write mine, then read yours" (doorbell and credits). With acquire and
+ *                                        release both sides could miss each other. Sequential consistency on both words forbids
+ *                                        that without a separate fence, which ThreadSanitizer would not understand.
+ *   fs_load_relaxed / fs_store_relaxed   a word with one writer that others read only as a hint, or that a neighbouring store orders.
+ *   fs_count                             statistics: if two threads count at once, one count may be lost. */
 #ifndef FASTSOCK_ATOMICS_H
 #define FASTSOCK_ATOMICS_H
 
@@ -36,15 +31,15 @@ _Static_assert(sizeof(fs_word32) == 4 && sizeof(fs_word64) == 8, "atomics must n
 #define fs_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define fs_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 
-/* What a side keeps for itself: relaxed, and no place where a peer could interfere, which the tests look for. */
+/* Loads a word that only this side writes. Relaxed; the tests know from the name that a peer cannot interfere here. */
 static inline uint32_t fs_load_own32(const fs_word32 *p) { return fs_load_relaxed((fs_word32 *)p); }
 static inline void fs_count(fs_word64 *p, uint64_t n) { fs_store_relaxed(p, fs_load_relaxed(p) + n); }
 
-/* Keeps the compiler from moving a thread's accesses across: for whoever sees them between two of its instructions, be it a
- * signal's end of the process. Costs nothing. */
+/* Keeps the compiler from moving accesses across this point, for readers that may see the state between two instructions (a signal that
+ * kills the process). Costs nothing. */
 static inline void fs_compiler_barrier(void) { atomic_signal_fence(memory_order_seq_cst); }
 
-/* Replaces `expected` by `desired`; true if the word held `expected`. */
+/* Replaces `expected` by `desired`. Returns true if the word held `expected`. */
 static inline int fs_cas32(fs_word32 *p, uint32_t expected, uint32_t desired) {
     return atomic_compare_exchange_strong_explicit(p, &expected, desired, memory_order_seq_cst,
                                                    memory_order_seq_cst);
@@ -55,11 +50,11 @@ static inline int fs_cas64(fs_word64 *p, uint64_t expected, uint64_t desired) {
                                                    memory_order_seq_cst);
 }
 
-/* The same of a pointer; `expected` is a variable, which has what the word held instead. */
+/* fs_cas32 for a pointer. `expected` must be a variable; on failure it receives the value found. */
 #define fs_cas_pointer(p, expected, desired) \
     atomic_compare_exchange_strong_explicit((p), &(expected), (desired), memory_order_seq_cst, memory_order_seq_cst)
 
-/* Tells the core that this is a spin loop. */
+/* Tells the CPU that this is a spin loop. */
 static inline void fs_cpu_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();

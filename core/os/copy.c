@@ -1,4 +1,4 @@
-/* The copy in vectors, and which processors get it. Theory: copy.h. */
+/* The vector copy and the choice of processors. Theory: copy.h. */
 #include "os/copy.h"
 
 int fs_copies_in_vectors;
@@ -9,7 +9,7 @@ int fs_prefers_vectors(const struct fs_cpu_info *processor) {
     return processor->vectors && processor->rep_movsb && family == 25 && !memcmp(processor->vendor, "AuthenticAMD", 12);
 }
 
-/* (A constructor, and not the compiler's dispatch by symbols: that runs while symbols are bound, when a preloaded library has none.) */
+/* (Not an ifunc: that runs while symbols are bound, when a preloaded library has none yet.) */
 __attribute__((constructor)) static void choose(void) {
     struct fs_cpu_info processor = fs_read_cpu_info();
     fs_copies_in_vectors = fs_prefers_vectors(&processor);
@@ -38,14 +38,14 @@ struct fs_cpu_info fs_read_cpu_info(void) {
     return processor;
 }
 
-/* Anywhere in memory, of whatever is there. */
+/* 32 bytes at any address, of any type. */
 typedef long long vector __attribute__((vector_size(32), aligned(1), may_alias));
 
 __attribute__((target("avx"))) void fs_copy_in_vectors(void *to, const void *from, size_t length) {
     enum { SIZE = sizeof(vector) };
     char *at = to, *end = at + length;
     const char *source = from, *last = source + length;
-    /* The first vector and the last four have any alignment, and overlap what comes between. There each store is aligned. */
+    /* The first vector and the last four have any alignment and overlap the part between. There each store is aligned. */
     vector first = *(const vector *)source;
     vector a4 = *(const vector *)(last - 4 * SIZE), a3 = *(const vector *)(last - 3 * SIZE);
     vector a2 = *(const vector *)(last - 2 * SIZE), a1 = *(const vector *)(last - SIZE);
@@ -58,7 +58,7 @@ __attribute__((target("avx"))) void fs_copy_in_vectors(void *to, const void *fro
         *(vector *)(at + SIZE) = b;
         *(vector *)(at + 2 * SIZE) = c;
         *(vector *)(at + 3 * SIZE) = d;
-        __asm__ volatile("" ::: "memory"); /* or the compiler may see a loop that copies, and call memcpy */
+        __asm__ volatile("" ::: "memory"); /* else the compiler may turn the loop into a call of memcpy */
     }
     *(vector *)(end - 4 * SIZE) = a4;
     *(vector *)(end - 3 * SIZE) = a3;

@@ -1,41 +1,40 @@
-/* Copies of plain bytes, into the ring and out of it.
+/* Copies of plain bytes into and out of the ring.
  *
- * On AMD's family 25 (Zen 3 and 4) memcpy of glibc 2.36 and others becomes `rep movsb` from 2112 bytes on. There that instruction is
- * ten times slower than loads and stores of vectors for some alignments. So long copies are made of vectors on these processors.
- * Elsewhere memcpy is right: on the next family the same instruction is fast, and faster than vectors where the lines of the
- * destination are in another processor's cache (docs/decisions.md, `./dev bench copies`).
+ * On AMD family 25 (Zen 3 and 4) memcpy of glibc 2.36 and others becomes `rep movsb` from 2112 bytes on. There that instruction is ten
+ * times slower than vector loads and stores for some alignments, so long copies use vectors on these processors. Elsewhere memcpy is
+ * right: on the next family `rep movsb` is fast, and faster than vectors where the lines of the destination are in another processor's
+ * cache (docs/decisions.md, `./dev bench copies`).
  *
- * A copy is no more than memcpy is: bytes that somebody changes meanwhile come in their old or their new state, some may be read or
- * written twice, and nothing is ordered by it. So what a copy needs around it is what memcpy needs: the commit word stored behind it. */
+ * A copy guarantees no more than memcpy: bytes that change meanwhile may be read old or new, some may be read or written twice, and
+ * nothing is ordered. Like memcpy, it relies on the commit word that is stored after it. */
 #ifndef FASTSOCK_COPY_H
 #define FASTSOCK_COPY_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes from which on memcpy is `rep movsb`. Shorter ones it copies with vectors. (Payloads are shorter than what it would
- * write around the caches.) */
+/* memcpy is `rep movsb` from this many bytes on, and vectors below. (Payloads are shorter than the size at which it bypasses the
+ * caches.) */
 #define FS_LONG_COPY 2112
 
-/* Whether long copies are made of vectors: decided when the program or the library is loaded, before main and before an import
- * ends. A copy that comes sooner is memcpy's. */
+/* True if long copies use vectors. Set by a constructor, before main or before an import ends. Earlier copies use memcpy. */
 extern int fs_copies_in_vectors;
 
-/* What a processor says of itself (CPUID), as far as this choice needs it. */
+/* The parts of CPUID that this choice needs. */
 struct fs_cpu_info {
     char vendor[12];
     uint32_t signature; /* stepping, model, family */
-    int rep_movsb;      /* it says that this instruction is fast ("erms"), so a C library uses it */
-    int vectors;        /* of 32 bytes, and the system keeps them */
+    int rep_movsb;      /* "erms": the instruction is said to be fast, so a C library uses it */
+    int vectors;        /* 32-byte vectors, and the system saves them */
 };
 
 struct fs_cpu_info fs_read_cpu_info(void);
 
-/* Whether this processor is one on which long copies are better made of vectors. */
+/* Returns true if long copies are faster with vectors on this processor. */
 int fs_prefers_vectors(const struct fs_cpu_info *processor);
 
-/* Copies `length` bytes, FS_SHORTEST_IN_VECTORS at least, with loads and stores of 32. Only where the processor has vectors; copies
- * like memcpy otherwise. No lazy binding, no lock, no memory: for signal handlers too. */
+/* Copies `length` bytes, at least FS_SHORTEST_IN_VECTORS, with 32-byte loads and stores. Needs vectors. Otherwise like memcpy. No lazy
+ * binding, lock or allocation, so signal handlers may call it. */
 #define FS_SHORTEST_IN_VECTORS 160
 void fs_copy_in_vectors(void *to, const void *from, size_t length);
 

@@ -1,4 +1,4 @@
-/* What the core knows of the process that it runs in. */
+/* The front end's functions and the identity of this process. */
 #include "os/host.h"
 
 struct fs_host fs_host;

@@ -1,29 +1,29 @@
-/* What the core asks of its front end (CPython, or a program in C). The front end fills `fs_host` before its first connection. */
+/* The core's interface to its front end (CPython, or a program in C). The front end fills `fs_host` before its first connection. */
 #ifndef FASTSOCK_HOST_H
 #define FASTSOCK_HOST_H
 
 #include <stdint.h>
 
-/* `let_go` gives up what other threads of the front end need to run (CPython's GIL), if this thread has it; `take_again`
- * gets what `let_go` returned, and waits for it without a lock of the core. A front end without such a thing leaves both NULL.
+/* `unlock` releases the host lock (CPython's GIL) if this thread has it. `lock` takes it again: it is called with the value that `unlock`
+ * returned, and waits with no lock of the core held. A front end without such a lock leaves both NULL.
  *
- * `keeps_apart`: two threads are never at once in functions that change the life of one connection (state.h), because each has a lock
- * then that the other one waits for, or because there is one thread. Then a load and a store change the word of that life, and not a
- * locked instruction, which costs some 10 ns twice a call. 0 is always right. */
+ * `keeps_apart`: two threads are never at once in functions that change the life of one connection (state.h), because both would need
+ * the same lock or because there is one thread. Then that word is changed by a load and a store instead of a locked instruction, which
+ * saves some 10 ns twice a call. 0 is always right. */
 struct fs_host {
-    void *(*let_go)(void);
-    void (*take_again)(void *);
+    void *(*unlock)(void);
+    void (*lock)(void *);
     int keeps_apart;
 };
 
 extern struct fs_host fs_host;
 
-/* The process that this code runs in, and the PID namespace of it (0: unknown). Set again in a forked child. */
+/* This process and its PID namespace (0: unknown). Set again in a forked child. */
 extern uint32_t fs_own_pid, fs_own_pid_ns;
 
-static inline void *fs_host_unlock(void) { return fs_host.let_go ? fs_host.let_go() : 0; }
+static inline void *fs_host_unlock(void) { return fs_host.unlock ? fs_host.unlock() : 0; }
 static inline void fs_host_lock(void *given) {
-    if (given) fs_host.take_again(given);
+    if (given) fs_host.lock(given);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* Memory that two processes share: a sealed memfd, whose size cannot change under who has mapped it. */
+/* Memory that two processes share: a sealed memfd, whose size cannot change while it is mapped. */
 #ifndef FASTSOCK_MEMFD_H
 #define FASTSOCK_MEMFD_H
 
@@ -6,7 +6,7 @@
 
 enum { FS_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* A new sealed memfd of so many bytes, or -errno. `name`: what /proc shows. */
+/* Makes a sealed memfd of `size` bytes. Returns the descriptor or -errno. `name` is shown in /proc. */
 static inline int fs_memfd_sealed(const char *name, size_t size) {
     int memfd = fs_system.memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (memfd < 0) return -errno;
@@ -16,13 +16,13 @@ static inline int fs_memfd_sealed(const char *name, size_t size) {
     return failed;
 }
 
-/* Whether a descriptor is one, whoever made it. */
+/* Returns true if `fd`, from any process, is so sealed. */
 static inline int fs_is_sealed(int fd) {
     int seals = fs_system.fcntl(fd, F_GET_SEALS, 0);
     return seals >= 0 && (seals & FS_SEALS) == FS_SEALS;
 }
 
-/* Maps it. NULL without address space. */
+/* Maps a memfd. Returns NULL without address space. */
 static inline void *fs_map_memfd(int memfd, size_t size) {
     void *memory = fs_system.mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
     return memory == MAP_FAILED ? NULL : memory;

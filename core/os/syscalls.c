@@ -1,4 +1,4 @@
-/* The real functions of the table (syscalls.h). */
+/* The real functions behind the table (syscalls.h). */
 #include "os/syscalls.h"
 
 #include <sys/prctl.h>
@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* The numbers are those of every architecture; the kernel's headers may be older than the kernel. */
+/* These numbers are the same on every architecture. The kernel's headers may be older than the kernel. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434 /* Linux 5.3 */
 #endif
@@ -17,7 +17,7 @@
 #define SYS_close_range 436 /* Linux 5.9 */
 #endif
 
-/* Each one is a function of the shape that the table has: the C library's may take any number of arguments, or a union. */
+/* Wrappers with the table's signatures: the C library's functions may be variadic or take a union. */
 #define CALL(type, name, failure, parameters, arguments) \
     static type real_##name parameters { return name arguments; }
 #define RAW(type, name, failure, parameters, arguments)
@@ -25,7 +25,7 @@ FS_SYSTEM_CALLS(CALL, RAW)
 #undef RAW
 #undef CALL
 
-/* (A kernel that has it not counts in milliseconds. The sets of signals are the kernel's, of 64.) */
+/* (Older kernels count in milliseconds. The kernel's signal sets have 64 bits.) */
 static int real_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
     int got = (int)syscall(SYS_epoll_pwait2, epoll, events, most, time, mask, 8);
     if (got >= 0 || errno != ENOSYS) return got;
@@ -39,7 +39,7 @@ static int real_close_range(unsigned first, unsigned last, int flags) {
     return (int)syscall(SYS_close_range, first, last, flags);
 }
 
-/* (The C library's has another answer where the kernel has none, and that may block.) */
+/* (The C library's own emulates the call where the kernel lacks it, and that may block.) */
 static int real_statx(int fd, const char *path, int flags, unsigned wanted, struct statx *into) {
     return (int)syscall(SYS_statx, fd, path, flags, wanted, into);
 }
@@ -50,7 +50,7 @@ static int real_futex(void *word, int what, uint32_t value, const struct timespe
 
 static int real_pidfd_open(pid_t process, unsigned flags) { return (int)syscall(SYS_pidfd_open, process, flags); }
 
-/* A child on a copy of this stack, as of fork, but without its handlers. */
+/* Makes a child on a copy of this stack, like fork without its handlers. */
 static pid_t real_clone(int flags) { return (pid_t)syscall(SYS_clone, (long)flags, 0L, 0L, 0L, 0L); }
 
 static pid_t real_gettid(void) { return (pid_t)syscall(SYS_gettid); }

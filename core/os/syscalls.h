@@ -1,10 +1,9 @@
-/* What the core asks of the system: one table of functions, the clock, and waits with a bound. Nothing of fastsock is
- * known here.
+/* The core's system calls: one table of functions, the clock, and bounded waits. Nothing here knows fastsock.
  *
- * Each system call and each allocation of the core that can fail goes through `fs_system`, as fs_system.recv(...), and
- * no other file of the core names the C library's (tests/native/test_core.py looks at the objects). So a test puts a function
- * of its own there and sees the call, or lets it fail. Whoever does that does it before the first connection, as
- * nobody reads the table with care. What cannot fail is called as it is: the clock, yields, numbers of the process. */
+ * Each system call and each allocation that can fail goes through `fs_system`, as fs_system.recv(...). No other file of the core names
+ * the C library's function (tests/native/test_core.py checks the objects). So a test can replace an entry to watch a call or make it
+ * fail. It must do so before the first connection, since the table is read without synchronization. Calls that cannot fail are made
+ * directly: the clock, yields, process ids. */
 #ifndef FASTSOCK_SYSCALLS_H
 #define FASTSOCK_SYSCALLS_H
 
@@ -32,10 +31,10 @@
 #include <unistd.h>
 
 struct robust_list_head;
-struct statx; /* (the C library tells of it only where _GNU_SOURCE came first) */
+struct statx; /* (the C library declares it only with _GNU_SOURCE) */
 
-/* The calls: type, name, what it returns when it fails, parameters, arguments. CALL is the C library's function of that name;
- * for RAW there is none everywhere, or one of another shape, and syscalls.c has it. Tests make lists of their own of this one. */
+/* The calls: type, name, value on failure, parameters, arguments. CALL is the C library's function of that name. RAW marks one that some
+ * C libraries lack or declare differently; syscalls.c defines it. Tests derive their own lists from this one. */
 #define FS_SYSTEM_CALLS(CALL, RAW) \
     /* bytes */ \
     CALL(ssize_t, read, -1, (int fd, void *into, size_t room), (fd, into, room)) \
@@ -126,12 +125,12 @@ struct fs_system {
 #define FS_FIELD(type, name, failure, parameters, arguments) type(*name) parameters;
     FS_SYSTEM_CALLS(FS_FIELD, FS_FIELD)
 #undef FS_FIELD
-    void (*free)(void *memory); /* (cannot fail; but who counts allocations counts it) */
+    void (*free)(void *memory); /* (cannot fail; in the table for tests that count allocations) */
 };
 
 extern struct fs_system fs_system;
 
-/* Monotonic time in nanoseconds. */
+/* Returns the monotonic time in nanoseconds. */
 static inline int64_t fs_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -144,19 +143,19 @@ static inline void fs_short_sleep(void) {
     fs_system.nanosleep(&t, NULL);
 }
 
-/* Sleeps until one of the two has an event, for at most `nanoseconds` (negative: for ever). */
+/* Polls two descriptors, for at most `nanoseconds` (negative: no limit). Returns what poll returns. */
 static inline int fs_poll2(struct pollfd *fds, int64_t nanoseconds) {
     struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
     return fs_system.ppoll(fds, 2, nanoseconds < 0 ? NULL : &t, NULL);
 }
 
-/* Events of an epoll, for at most `nanoseconds` (negative: for ever). `mask`: of signals meanwhile; NULL: this thread's. As epoll_pwait. */
+/* epoll_pwait with a timeout in nanoseconds (negative: none). `mask`: blocked signals meanwhile; NULL: the thread's own. */
 static inline int fs_epoll_wait(int epoll, struct epoll_event *events, int most, int64_t nanoseconds, const sigset_t *mask) {
     struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
     return fs_system.epoll_pwait2(epoll, events, most, nanoseconds < 0 ? NULL : &t, mask);
 }
 
-/* The events of one descriptor, after `milliseconds` at most. 0: none. */
+/* Returns the events of one descriptor within `milliseconds`, or 0. */
 static inline int fs_poll_events(int fd, short events, int milliseconds) {
     struct pollfd p = {fd, events, 0};
     return fs_system.poll(&p, 1, milliseconds) > 0 ? p.revents : 0;
@@ -164,7 +163,7 @@ static inline int fs_poll_events(int fd, short events, int milliseconds) {
 
 static inline int fs_poll_events_now(int fd, short events) { return fs_poll_events(fd, events, 0); }
 
-/* Whether an error of send or recv says nothing about the connection: the same call may succeed the next time. */
+/* Returns true if an error of send or recv says nothing about the connection: the same call may succeed next time. */
 static inline int fs_is_transient(int error) {
     return error == EAGAIN || error == EINTR || error == ENOBUFS || error == ENOMEM;
 }

@@ -1,21 +1,17 @@
-/* The handlers of pthread_atfork(3): the child of an announced fork is counted before it exists, and not if it comes
- * to nothing.
- *
- * Responsible for: whether there is a child. Never: connections, which `count_child` knows; forks that nobody
- * announced. */
+/* The handlers of pthread_atfork(3): they count the child of an announced fork before it exists, and undo that if the fork fails.
+ * `count_child` knows the connections; forks that nobody announced are ignored. */
 #include "process/atfork.h"
 
 #include "os/syscalls.h"
 
-/* Of this thread: it is about to fork for the front end; its fork has been counted; the pipe of that fork. */
+/* Per thread: a fork for the front end is announced; it has been counted; its pipe. */
 static __thread int fork_announced, fork_counted;
 static __thread int fork_pipe[2];
 static int (*count_child_by)(int by);
 
 void fs_expect_fork(int comes) { fork_announced = comes; }
 
-/* Forks that the front end knows nothing of (by C code, without its lock) are not for us: exec or _exit follows
- * them. */
+/* Ignores forks unknown to the front end (by C code, without the host lock): exec or _exit follows them. */
 static void in_fork(void) {
     if (!fork_announced) return;
     fork_announced = 0;
@@ -35,10 +31,9 @@ static void in_forked_child(void) {
     fs_system.close(fork_pipe[1]);
 }
 
-/* The handlers run whether or not there is a child, and are not told. A fork that fails sets errno, and so may whatever
- * else runs in a fork. So a child that there is says so in a pipe; without one nobody has the other end of it. If that
- * cannot be told (no descriptors; a stopped child; another process has got the end of the pipe) the child counts: a
- * connection that is not said goodbye to is better than one that is, and in use. */
+/* The handlers also run after a failed fork, and get no result. A failed fork sets errno, but so may anything else that runs in a fork.
+ * So a child writes into a pipe; without a child nobody has its other end. If the result stays unknown (no descriptors; a stopped child;
+ * another process has the end of the pipe) the child counts: a connection that sends no FIN is better than a FIN on a connection in use. */
 static void after_fork(void) {
     int error = errno;
     struct pollfd end = {fork_pipe[0], POLLIN, 0};

@@ -1,17 +1,15 @@
-/* Forks of the front end's, of which each connection is told at the last moment. */
+/* Counts the children of the front end's forks as holders of each connection. */
 #ifndef FASTSOCK_ATFORK_H
 #define FASTSOCK_ATFORK_H
 
-/* Watches the forks of this process, once. 0 or an errno (pthread_atfork's).
+/* Installs the fork handlers, once. Returns 0 or an errno (pthread_atfork's).
  *
- * `count_child` counts the child in as a holder of every connection (1), before it exists, and returns how many there are, so that neither side can
- * believe for a moment that it is the last; and out again, if the fork fails (-1). Called by the fork itself, in the
- * thread that announced it, which has the front end's lock all the time: nothing can come between. It tells who sleeps
- * here (fs_fd_change_notify): the child may take a wakeup that was for them and be killed with it, so that they have to
- * look now and then (fs_sleep). */
+ * `count_child(1)` counts the child as a holder of every connection, before it exists, so that neither process can take itself for the
+ * last holder, and returns how many connections there are. `count_child(-1)` undoes that if the fork fails. Called by the fork itself,
+ * in the parent. */
 int fs_atfork_install(int (*count_child)(int by));
 
-/* This thread is about to fork for the front end (1); or has not done it, or is done (0). */
+/* 1: this thread is about to fork for the front end. 0: the fork is over or did not happen. */
 void fs_expect_fork(int comes);
 
 #endif

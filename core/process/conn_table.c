@@ -1,10 +1,8 @@
-/* The roll: which connections this process has, and why each is where it is, for whoever looks from outside
+/* The connection table: the process's connections, and the reason why each is on kernel TCP, for introspection
  * (control/introspection.h).
  *
- * The connection thread reads it without the front end's lock, so it has numbers and no objects: a word per connection,
- * written with that lock, each in one store, and never given back. A reader gets an entry of now or of just before.
- *
- * Responsible for: that table. Never: gives back memory, waits, or knows what a reason means. */
+ * The connection thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
+ * lock in one store. The memory is never freed. A reader gets the present entry or the one just before. */
 #include "process/conn_table.h"
 
 #include "os/atomics.h"
@@ -13,61 +11,61 @@
 
 enum {
     PAGE = 512,         /* words of a page */
-    PAGES = 2048,       /* a connection beyond these is not seen from outside */
-    PLACES = PAGE * PAGES,
+    PAGES = 2048,       /* further connections are not shown */
+    SLOTS = PAGE * PAGES,
 };
 
-static fs_word64 *roll[PAGES];
-static fs_word32 length;    /* entries that were ever used */
+static fs_word64 *table[PAGES];
+static fs_word32 length;    /* slots ever used */
 static int first_free = -1;
 
-static fs_word64 *entry(int place) { return &roll[place / PAGE][place % PAGE]; }
+static fs_word64 *entry(int slot) { return &table[slot / PAGE][slot % PAGE]; }
 
-/* What an entry says. (The kernel numbers its sockets with 32 bits; 55 are kept.) A free one (FS_TABLE_FREE) has the
- * next free place where others have their inode; PLACES: there is none. */
+/* Makes an entry. (The kernel numbers its sockets with 32 bits; 55 are kept.) A free entry (FS_TABLE_FREE) has the next free slot
+ * instead of the inode, SLOTS for none. */
 static uint64_t word_of(uint64_t inode, uint64_t what) { return (inode & (((uint64_t)1 << 56) - 1)) | what << 56; }
 
-/* Of a connection that nobody has needed the inode of: its descriptor in place of that. */
+/* Marks a descriptor in place of an inode that nobody has needed yet. */
 #define BY_NUMBER ((uint64_t)1 << 55)
 
 static uint64_t named(uint64_t inode, int fd) { return inode ? inode : BY_NUMBER | (uint32_t)fd; }
 
 int fs_table_add(uint64_t inode, int fd) {
-    int place = first_free;
-    if (place >= 0) {
-        first_free = (int)(fs_load_relaxed(entry(place)) & 0xffffffff);
-        if (first_free == PLACES) first_free = -1;
+    int slot = first_free;
+    if (slot >= 0) {
+        first_free = (int)(fs_load_relaxed(entry(slot)) & 0xffffffff);
+        if (first_free == SLOTS) first_free = -1;
     } else {
-        place = (int)fs_load_relaxed(&length);
-        if (place == PLACES) return -1;
-        if (place % PAGE == 0) {
-            roll[place / PAGE] = fs_system.calloc(PAGE, sizeof(fs_word64));
-            if (!roll[place / PAGE]) return -1;
+        slot = (int)fs_load_relaxed(&length);
+        if (slot == SLOTS) return -1;
+        if (slot % PAGE == 0) {
+            table[slot / PAGE] = fs_system.calloc(PAGE, sizeof(fs_word64));
+            if (!table[slot / PAGE]) return -1;
         }
-        fs_store_sc(entry(place), 0);
+        fs_store_sc(entry(slot), 0);
         /* SYNC: roll - pairs with fs_table_read: the page is there before its first entry counts. */
-        fs_store_release(&length, (uint32_t)place + 1);
+        fs_store_release(&length, (uint32_t)slot + 1);
     }
-    fs_store_sc(entry(place), word_of(named(inode, fd), 0));
-    return place;
+    fs_store_sc(entry(slot), word_of(named(inode, fd), 0));
+    return slot;
 }
 
-void fs_table_remove(int *place) {
-    if (*place < 0) return;
-    fs_store_sc(entry(*place), word_of((uint64_t)(first_free < 0 ? PLACES : first_free), FS_TABLE_FREE));
-    first_free = *place;
-    *place = -1;
+void fs_table_remove(int *slot) {
+    if (*slot < 0) return;
+    fs_store_sc(entry(*slot), word_of((uint64_t)(first_free < 0 ? SLOTS : first_free), FS_TABLE_FREE));
+    first_free = *slot;
+    *slot = -1;
 }
 
-void fs_table_update(int place, uint64_t inode, int fd, uint32_t reason) {
-    if (place >= 0) fs_store_sc(entry(place), word_of(named(inode, fd), reason));
+void fs_table_update(int slot, uint64_t inode, int fd, uint32_t reason) {
+    if (slot >= 0) fs_store_sc(entry(slot), word_of(named(inode, fd), reason));
 }
 
-int fs_table_read(uint32_t place, uint64_t *word) {
+int fs_table_read(uint32_t slot, uint64_t *word) {
     /* SYNC: roll - pairs with fs_table_add. */
-    if (place >= fs_load_acquire(&length)) return 0;
-    uint64_t said = fs_load_sc(entry((int)place));
-    /* (The number may have been closed just now: then there is no such socket, or it is one that is here as well.) */
+    if (slot >= fs_load_acquire(&length)) return 0;
+    uint64_t said = fs_load_sc(entry((int)slot));
+    /* (If the number was closed just now, there is no such socket, or it is one that is listed too.) */
     if (said >> 56 != FS_TABLE_FREE && said & BY_NUMBER) said = word_of(fs_socket_inode((int)(said & 0xffffffff)), said >> 56);
     *word = said;
     return 1;

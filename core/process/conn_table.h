@@ -1,24 +1,24 @@
-/* The roll: which connections this process has, and why each is where it is, for whoever looks from outside.
+/* The connection table: the process's connections, and the reason why each is on kernel TCP, for introspection.
  *
- * The connection thread reads it without the front end's lock, so it has numbers and no objects: a word per connection, written
- * with that lock, each in one store, and never given back. A reader gets an entry of now or of just before. */
+ * The connection thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
+ * lock in one store. The memory is never freed. A reader gets the present entry or the one just before. */
 #ifndef FASTSOCK_CONN_TABLE_H
 #define FASTSOCK_CONN_TABLE_H
 
 #include <stdint.h>
 
-enum { FS_TABLE_FREE = 255 }; /* in the uppermost byte of an entry, the place of the reason: a free one */
+enum { FS_TABLE_FREE = 255 }; /* in the top byte of a free entry, in place of the reason */
 
-/* A place for a new connection, of the descriptor `fd`; `inode` 0: nobody has asked for it yet. -1: there is none. */
+/* Adds a connection with the descriptor `fd`. `inode` 0: not known yet. Returns its slot, or -1 without room. */
 int fs_table_add(uint64_t inode, int fd);
 
-/* The connection at `*place` has ended in this process. `*place` becomes -1. */
-void fs_table_remove(int *place);
+/* Removes the connection, which has ended in this process, and sets `*slot` to -1. */
+void fs_table_remove(int *slot);
 
-/* Why the connection at `place` is on kernel TCP, from now on: the number of the reason, 0: none. */
-void fs_table_update(int place, uint64_t inode, int fd, uint32_t reason);
+/* Sets the reason why the connection is on kernel TCP; 0: none. */
+void fs_table_update(int slot, uint64_t inode, int fd, uint32_t reason);
 
-/* The entry at a place: whether it is within the roll. (A free one has FS_TABLE_FREE in its uppermost byte.) */
-int fs_table_read(uint32_t place, uint64_t *word);
+/* Reads the entry of a slot. Returns 0 beyond the table. (A free one has FS_TABLE_FREE in its top byte.) */
+int fs_table_read(uint32_t slot, uint64_t *word);
 
 #endif

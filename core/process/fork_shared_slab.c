@@ -1,13 +1,10 @@
-/* Memory shared with forked children and with nobody else: two blocks for each connection (struct fs_shared_side and its
- * `ends`).
+/* Memory shared with forked children and with nobody else: two blocks for each connection (struct fs_shared_side and its `ends`).
  *
- * Blocks come from slabs and return to them when the last process that holds the connection has let go. A child never
- * hands out or takes back what it inherited: the parent does, when the holder count says so.
+ * Blocks come from slabs and return to them when the last process that holds the connection has released it. A child never allocates or
+ * frees inherited blocks: the parent frees them, when the holder count permits.
  *
- * What is free stands in this process's own memory, and not in the blocks: a child that has let go may have a thread
- * that is still in there, and a fresh slab costs no page before its blocks are used.
- *
- * Responsible for: who has which block. Never: gives a slab back, or waits. All of it with the front end's lock. */
+ * The free lists are in this process's own memory, not in the blocks: a child that has released a connection may have a thread still
+ * inside, and a fresh slab costs no page before its blocks are used. Slabs are never freed. Everything here needs the host lock. */
 #include "process/fork_shared_slab.h"
 
 #include "os/host.h"
@@ -16,8 +13,8 @@
 
 enum {
     SLAB = 65536,
-    BLOCK = FS_LINE, /* what sizes are rounded to: no line is in two blocks */
-    LARGEST = FS_WINDOW_MAX * sizeof(uint64_t), /* bytes of a block: the ends of the widest window */
+    BLOCK = FS_LINE, /* sizes are rounded up to this: no line is in two blocks */
+    LARGEST = FS_WINDOW_MAX * sizeof(uint64_t), /* bytes: the `ends` of the widest window */
     SIZES = LARGEST / BLOCK + 1,
 };
 _Static_assert((FS_WINDOW_MAX & (FS_WINDOW_MAX - 1)) == 0, "fs_ends_size rounds windows up to a power of two");
@@ -25,27 +22,26 @@ _Static_assert(sizeof(struct fs_shared_side) <= LARGEST, "a side is a block too"
 
 struct fs_shared_side fs_ended_side;
 
-/* Free blocks of one size. The last one goes first. There is room for all that this process has made, so that none is
- * lost when memory is short. */
+/* Free blocks of one size, a stack. It has room for all blocks that this process made, so none is lost when memory is short. */
 struct free_blocks {
     char **blocks;
     size_t count, made, room;
 };
 
-/* Let go here, still held by a forked process. */
+/* Released here, still held by a forked process. */
 struct held {
     struct fs_shared_side *side;
     size_t ends_size;
 };
 
 static struct free_blocks free_blocks[SIZES]; /* by size, in BLOCKs */
-static int any_slab; /* was ever made, here or in a process that this one was forked from */
+static int any_slab; /* made here or in a process that this one was forked from */
 static struct held *held_elsewhere;
 static size_t held_count, held_room;
 
 static size_t rounded_to_block(size_t size) { return (size + BLOCK - 1) / BLOCK * BLOCK; }
 
-/* An array of `*room` elements of `size` bytes gets room for `needed`. NULL without memory: then it stays as it is. */
+/* Returns `array`, grown so that `*room` is at least `needed`; NULL without memory, and `array` is unchanged. */
 static void *with_room(void *array, size_t size, size_t *room, size_t needed) {
     if (needed <= *room) return array;
     size_t wider = FS_MAX(needed, 2 * *room);
@@ -54,7 +50,7 @@ static void *with_room(void *array, size_t size, size_t *room, size_t needed) {
     return grown;
 }
 
-/* A slab becomes free blocks of `block` bytes. 0 without memory or address space. */
+/* Adds a slab of free blocks of `block` bytes. Returns 0 without memory or address space. */
 static int add_slab(struct free_blocks *to, size_t block) {
     size_t length = SLAB / block;
     char **blocks = with_room(to->blocks, sizeof *blocks, &to->room, to->made + length);
@@ -68,11 +64,11 @@ static int add_slab(struct free_blocks *to, size_t block) {
     return 1;
 }
 
-/* Asks again of those that were held elsewhere. */
+/* Tries again to free the blocks that were held elsewhere. */
 static void reclaim(void) {
     size_t count = held_count;
     held_count = 0;
-    /* (One that is still held is noted again, at most at the place that it was read from.) */
+    /* (A block that is still held is noted again, at most at the index it was read from.) */
     for (size_t i = 0; i < count; i++) {
         struct held waiting = held_elsewhere[i];
         fs_side_free(waiting.side, waiting.ends_size);
@@ -92,7 +88,7 @@ void *fs_slab_alloc(size_t size) {
 
 void fs_slab_free(void *memory, size_t size) {
     struct free_blocks *to = &free_blocks[rounded_to_block(size) / BLOCK];
-    if (to->count < to->room) to->blocks[to->count++] = memory; /* always: add_slab has made room for it */
+    if (to->count < to->room) to->blocks[to->count++] = memory; /* always true: add_slab has made room */
 }
 
 struct fs_shared_side *fs_side_new(void) {
@@ -106,7 +102,7 @@ struct fs_shared_side *fs_side_new(void) {
 void fs_side_free(struct fs_shared_side *side, size_t ends_size) {
     if (fs_count_holders(side)) {
         struct held *wider = with_room(held_elsewhere, sizeof *wider, &held_room, held_count + 1);
-        if (!wider) return; /* without memory to note it, nobody gets it again */
+        if (!wider) return; /* no memory to note it: the block is never reused */
         held_elsewhere = wider;
         held_elsewhere[held_count++] = (struct held){side, ends_size};
         return;
@@ -116,7 +112,7 @@ void fs_side_free(struct fs_shared_side *side, size_t ends_size) {
 }
 
 void fs_slab_forget(void) {
-    if (!any_slab) return; /* (each page that a child writes is copied first) */
+    if (!any_slab) return; /* (avoids copying pages) */
     for (int i = 0; i < SIZES; i++) free_blocks[i].count = free_blocks[i].made = 0;
     held_count = 0;
 }

@@ -1,8 +1,5 @@
-/* Which processes hold a connection: a count, and the process ids of forked children, so that one that is killed is
- * struck out.
- *
- * Responsible for: who is the last. Never: what the last one says. No lock: the words are atomics of memory that the
- * holders share. */
+/* The processes that hold a connection: a count, and the ids of forked children, so that a killed one is uncounted. No lock: the words
+ * are atomics in memory that the holders share. */
 #include "process/holder_count.h"
 
 #include <signal.h>
@@ -15,7 +12,7 @@ uint32_t fs_pid_ns(void) {
     return fs_system.stat("/proc/self/ns/pid", &s) == 0 ? (uint32_t)s.st_ino : 0;
 }
 
-/* Whether a process has ended, a zombie too: its descriptors are closed, whether somebody waits for it or not. */
+/* Returns true if a process has ended. A zombie has too: its descriptors are closed even if nobody waits for it. */
 static int is_dead(uint32_t process) {
     struct pollfd ended = {-1, POLLIN, 0};
     int dead;
@@ -27,10 +24,9 @@ static int is_dead(uint32_t process) {
     return dead;
 }
 
-/* How many of `children` this process reads and writes: all of them, if they mean to it what they mean to the one
- * that opened the connection, and none otherwise. In another PID namespace the numbers are other processes' or
- * nobody's: a holder there is not noted, and strikes out nobody. So one that is killed there is counted for good,
- * and none that lives is taken for dead. */
+/* Returns how many of `children` this process uses: all, if it is in the PID namespace of the process that opened the connection, else
+ * none. In another namespace the ids belong to other processes or to none: a holder there registers nothing and uncounts nobody. So one
+ * that is killed there stays counted, and no living one is taken for dead. */
 static int known_children(const struct fs_shared_side *own) {
     return own->pid_space == fs_own_pid_ns ? (int)(sizeof own->children / sizeof *own->children) : 0;
 }
@@ -53,7 +49,7 @@ void fs_register_child(struct fs_shared_side *own) {
         if (fs_cas32(&own->children[i], 0, fs_own_pid)) break;
 }
 
-/* Where this process was noted, -1: nowhere. */
+/* Removes this process from `children`. Returns its index, or -1. */
 static int forget_child(struct fs_shared_side *own) {
     int known = known_children(own);
     for (int i = 0; i < known; i++)
@@ -66,15 +62,14 @@ void fs_unregister_holder(struct fs_shared_side *own) {
     fs_add_sc(&own->holders, (uint32_t)-1);
 }
 
-/* One swap decides: of two that end at once one lets go, and the other one finds itself alone. (If each looked at
- * the number and took itself out later, both would find two, and nobody would say FIN.) Who is alone stays alone, as
- * a fork counts only connections that have not begun to end. It stays counted while it speaks, since the parent
- * gives the memory to another connection once nobody is counted (fs_side_free).
+/* One swap decides: of two processes that end at once, one releases the connection and the other one is the last. (If each read the
+ * count and subtracted itself later, both would find two, and nobody would send FIN.) The last one stays the last, as a fork counts only
+ * connections that have not begun to end. It stays counted until it has sent its FIN, since the parent reuses the memory once nobody is
+ * counted (fs_side_free).
  *
- * Who is killed before the swap is struck out, or counted for good: then nobody is the last, and the kernel's FIN
- * alone ends the connection, as where all are killed. The same goes for who is killed while it speaks as the last.
- * Who is killed behind the swap had nothing to say. It has left `children` before: struck out as well it would be
- * counted out twice, and somebody would speak as the last who is not. */
+ * A process killed before the swap is uncounted later, or stays counted: then nobody is the last, and the kernel's FIN alone ends the
+ * connection, as where all are killed. The same holds for one that is killed as the last. A process killed after the swap had nothing to
+ * send. It has left `children` before, or it would be uncounted twice, and a process that is not the last would act as the last. */
 int fs_release_unless_last(struct fs_shared_side *own) {
     for (;;) {
         uint32_t holders = fs_count_holders(own);

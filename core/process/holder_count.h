@@ -1,25 +1,25 @@
-/* Which processes hold a connection (struct fs_shared_side: `holders`, `children`). Needs no lock. */
+/* The processes that hold a connection (struct fs_shared_side: `holders`, `children`). Needs no lock. */
 #ifndef FASTSOCK_HOLDER_COUNT_H
 #define FASTSOCK_HOLDER_COUNT_H
 
 #include "ring/ring.h"
 
-/* Processes that have this connection open. Strikes out forked children that have died unseen. */
+/* Returns the number of processes that have this connection open. Uncounts forked children that were killed. */
 uint32_t fs_count_holders(struct fs_shared_side *own);
 
-/* A fork is about to make one holder more (`by` 1), or has come to nothing (-1): see atfork.h. */
+/* Adds `by` to the count: 1 before a fork, -1 if the fork failed. See atfork.h. */
 void fs_count_child(struct fs_shared_side *own, int by);
 
-/* This process holds the connection since a fork: it is struck out if it is killed (one of the first, at least). */
+/* For a forked holder: registers its id, if there is room, so that it is uncounted if it is killed. */
 void fs_register_child(struct fs_shared_side *own);
 
-void fs_unregister_holder(struct fs_shared_side *own); /* this process holds the connection no longer */
+void fs_unregister_holder(struct fs_shared_side *own); /* this process no longer holds the connection */
 
-/* Whether this process is the last that holds the connection. Then it is counted until fs_unregister_holder, when all is said;
- * otherwise it holds the connection no longer. */
+/* Returns 1 if this process is the last holder. Then it stays counted until fs_unregister_holder. Otherwise returns 0, and it is no
+ * holder any more. */
 int fs_release_unless_last(struct fs_shared_side *own);
 
-/* The PID namespace of this process, which never changes: the number by which nsfs knows it. 0: nobody tells. */
+/* Returns the PID namespace of this process, its inode in nsfs, which never changes; 0 if unknown. */
 uint32_t fs_pid_ns(void);
 
 #endif

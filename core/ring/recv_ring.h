@@ -1,4 +1,4 @@
-/* The receiving half of the virtual interface: descriptors that came, checked and taken, and their ACKs. Theory: ring.h. */
+/* The receiving half of a ring pair: checks and consumes descriptors, and sends ACKs. Theory: ring.h. */
 #ifndef FASTSOCK_RECV_RING_H
 #define FASTSOCK_RECV_RING_H
 
@@ -10,21 +10,22 @@ struct fs_descriptor_view {
     uint32_t length, type, ack;
 };
 
-/* Looks at descriptor `number` and claims it if it is open. 1: `view` is filled and checked, 0: not there yet,
- * FS_VIOLATION. */
-static inline int fs_read_descriptor(struct fs_ring_pair *ring, struct fs_receiver *receiver, uint32_t number, struct fs_descriptor_view *view) {
+/* Reads descriptor `number` and claims it if it is open. Returns 1 with `view` filled and checked, 0 if the descriptor is not there yet,
+ * or FS_VIOLATION. */
+static inline int fs_read_descriptor(struct fs_ring_pair *ring, struct fs_receiver *receiver, uint32_t number,
+                                     struct fs_descriptor_view *view) {
     struct fs_descriptor *d = fs_descriptor_at(ring, ring->rx, number);
     /* SYNC: payload visible - pairs with fs_post and fs_append. */
     uint64_t commit = fs_load_acquire(&d->commit);
     uint32_t sequence = FS_COMMIT_SEQ(commit);
     if (sequence != number + 1) {
-        /* What the slot may hold before it is posted: nothing, or the descriptor one turn earlier. */
+        /* Before the post a slot holds nothing or the descriptor of one lap earlier. */
         if (commit == 0 || sequence == number - ring->mask) return 0;
         ring->violation = "descriptor out of sequence";
         return FS_VIOLATION;
     }
     while (FS_COMMIT_STATE(commit) == FS_OPEN) {
-        /* Starved: claim it, so that combining never delays a byte. The sender may have appended meanwhile. */
+        /* Starved: claim the descriptor, so that combining never delays a byte. The sender may have appended meanwhile. */
         uint64_t claimed = FS_COMMIT(sequence, FS_COMMIT_LEN(commit), FS_COMMIT_TYPE(commit), FS_SEALED);
         if (fs_cas64(&d->commit, commit, claimed)) {
             commit = claimed;
@@ -60,16 +61,15 @@ static inline int fs_read_descriptor(struct fs_ring_pair *ring, struct fs_receiv
     return 1;
 }
 
-/* Whether a descriptor waits. Says nothing about whether it is sound. Sequentially consistent, so that it can
- * follow arming: see fs_arm_receiver. */
+/* Returns true if a descriptor waits, valid or not. Sequentially consistent, so that it can follow arming: see fs_arm_receiver. */
 static inline int fs_has_descriptor(const struct fs_ring_pair *ring) {
     uint32_t number = fs_load_relaxed(&ring->own->receiver.consumed);
     return FS_COMMIT_SEQ(fs_load_sc(&fs_descriptor_at(ring, ring->rx, number)->commit)) == number + 1;
 }
 
-/* End of the ring's stream: 0 if there is none or data stands before it, its kind, or 1 on a violation. */
+/* Returns the kind of the stream's end, 0 if there is none or data precedes it, 1 on a violation. */
 static inline uint64_t fs_stream_end(struct fs_ring_pair *ring, struct fs_receiver *receiver) {
-    /* SYNC: end of stream - pairs with fs_post_fin: what was posted before it is visible now. */
+    /* SYNC: end of stream - pairs with fs_post_fin: all that was posted before is visible now. */
     uint64_t fin = fs_load_sc(&ring->rx->fin);
     if (!fin || fs_has_descriptor(ring)) return 0;
     uint64_t kind = fin & ~(uint64_t)UINT32_MAX;
@@ -81,26 +81,26 @@ static inline uint64_t fs_stream_end(struct fs_ring_pair *ring, struct fs_receiv
     return kind;
 }
 
-/* Packet ACK, alone: tells the sender all that was consumed. */
+/* Packet ACK, alone: acknowledges everything consumed. */
 static inline void fs_send_ack(struct fs_ring_pair *ring, struct fs_receiver *receiver) {
-    /* SYNC: consumed - the receiving threads' reads happen before this ACK goes out. */
+    /* SYNC: consumed - the receiving threads' reads happen before this ACK is sent. */
     uint32_t consumed = fs_load_acquire(&receiver->consumed);
     if (consumed == fs_load_relaxed(&receiver->acknowledged) && fs_load_relaxed(&ring->rx->acked) == consumed) return;
     fs_store_relaxed(&receiver->acknowledged, consumed);
-    /* SYNC: payload free - pairs with fs_update_credits. Sequentially consistent for the credit wait:
-     * either the sender that starts to wait sees this ACK or we see it wait (fs_peer_credit_wait). */
+    /* SYNC: payload free - pairs with fs_update_credits. Sequentially consistent for the credit wait: either the sender that starts to
+     * wait sees this ACK, or this side sees it wait (fs_peer_credit_wait). */
     fs_store_sc(&ring->rx->acked, consumed);
     fs_count(&ring->count.acks_alone, 1);
 }
 
-/* What the sender wants after descriptors were consumed: 0, or a set of enum fs_credit_wait. */
+/* Returns the sender's credit wait, bits of enum fs_credit_wait. Call after descriptors were consumed. */
 static inline uint32_t fs_peer_credit_wait(const struct fs_ring_pair *ring) { return fs_load_sc(&ring->rx->credit_wait); }
 
-/* FS_PASS: takes urgent bytes in front, and nothing else. */
+/* FS_PASS: consumes urgent bytes in front, and nothing else. */
 enum fs_recv_mode { FS_CONSUME = 0, FS_PEEK = 1, FS_PASS = 2 };
 
-/* Takes up to `room` bytes of the stream, from as many descriptors as are there, into `into` (NULL: discards
- * them). Bytes taken, 0 if nothing waits, FS_VIOLATION. Stops before out-of-band data, as TCP does. */
+/* Reads up to `room` bytes of the stream, from as many descriptors as there are, into `into` (NULL: discards them). Returns the number
+ * of bytes, 0 if nothing waits, or FS_VIOLATION. Stops before out-of-band data, as TCP does. */
 static inline int64_t fs_ring_recv(struct fs_ring_pair *ring, struct fs_receiver *receiver, char *into, size_t room, int how) {
     uint32_t number = fs_load_relaxed(&receiver->consumed), taken = fs_load_relaxed(&receiver->taken);
     size_t got = 0;
@@ -137,17 +137,17 @@ static inline int64_t fs_ring_recv(struct fs_ring_pair *ring, struct fs_receiver
         taken = 0;
         number++;
         if (how != FS_PEEK) {
-            /* SYNC: ack seen - pairs with fs_update_credits: the peer's reads, which `view` came behind, are seen by who sends. */
+            /* SYNC: ack seen - pairs with fs_update_credits: the sender sees the peer's reads that came before `view`. */
             if ((int32_t)(view.ack - fs_load_relaxed(&receiver->ack_seen)) > 0)
                 fs_store_release(&receiver->ack_seen, view.ack);
             /* SYNC: consumed - pairs with fs_post and fs_send_ack. */
             fs_store_release(&receiver->consumed, number);
-            fs_compiler_barrier(); /* a process killed here has not taken a part of the next one: see ring_recovery.h */
+            fs_compiler_barrier(); /* a process killed here has not begun the next one: see ring_recovery.h */
             fs_store_relaxed(&receiver->taken, 0);
             fs_store_relaxed(&ring->rx->seen, number);
             fs_count(&ring->count.messages_received, 1);
-            /* Also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. A sender with a
-             * limit may wait with credits left: it gets each ACK alone, also where a post beside us carries it (`acknowledged`). */
+            /* Needed also when DATA carries the ACKs: they may lie unread there while their sender runs out of credit. A sender with a
+             * limit may wait with credits left, so each ACK is sent alone, even where a concurrent post carries it (`acknowledged`). */
             uint32_t threshold = fs_load_relaxed(&ring->rx->limited) ? 1 : ring->ack_threshold;
             if (threshold == 1 || view.length > ring->chunk || number - fs_load_relaxed(&receiver->acknowledged) >= threshold ||
                 number - fs_load_relaxed(&ring->rx->acked) >= ring->window / 2 + ring->ack_threshold / 2)
@@ -162,8 +162,8 @@ static inline int64_t fs_ring_recv(struct fs_ring_pair *ring, struct fs_receiver
     return (int64_t)got;
 }
 
-/* Bytes that lie in the ring, of the first `most` descriptors. `enough`: it need not look behind so many. For a thread without a
- * turn too: every word is read once, and what is read may be gone already. */
+/* Returns the unread bytes in the first `most` descriptors of the ring; stops counting at `enough`. Needs no lock: every word is read
+ * once, and the result may be outdated. */
 static inline size_t fs_unread_bytes(const struct fs_ring_pair *ring, size_t enough, uint32_t most) {
     uint32_t number = fs_load_relaxed(&ring->own->receiver.consumed), last = number + (ring->window < most ? ring->window : most);
     uint32_t skip = fs_load_relaxed(&ring->own->receiver.taken);
@@ -179,7 +179,7 @@ static inline size_t fs_unread_bytes(const struct fs_ring_pair *ring, size_t eno
     return total;
 }
 
-/* Bytes that fs_ring_recv would give now, at most `enough`: a hint for sizing a buffer, checked again by fs_ring_recv. */
+/* Returns the bytes that fs_ring_recv would give now, at most `enough`: a hint for sizing a buffer. */
 static inline size_t fs_available(const struct fs_ring_pair *ring, size_t enough) {
     size_t unread = fs_unread_bytes(ring, enough, ring->window);
     return unread < enough ? unread : enough;

@@ -1,20 +1,19 @@
-/* The virtual interface: two halves of a region, posted to (send_ring.h) and consumed from (recv_ring.h).
+/* A ring pair: the two directions of a region, one to post to (send_ring.h) and one to consume from (recv_ring.h).
  *
  * Theory of operation
- *   1. One half has one sender side and one receiver side. A side may be several threads and several forked
- *      processes; they take turns to send (`struct fs_sender`) and to receive (`struct fs_receiver`), in memory
- *      shared with forked children but never with the peer.
- *   2. The sender owns a descriptor from the moment its credit returned until it stores the commit word; the
- *      receiver owns it from then until its ACK. An OPEN descriptor is owned by whoever next swaps its commit
- *      word: the sender appends (combining), the receiver claims it, so combining never delays a byte.
- *   3. At most w descriptors are posted and not acknowledged. The receiver acknowledges after t consumed
- *      descriptors, before it sleeps, when the sender waits, and with every DATA packet going the other way.
- *   4. Nothing read from the region is trusted: it is read once into a local, checked, then used. A value that
- *      cannot be is a violation: the function returns FS_VIOLATION and ring->violation names it.
+ *   1. A direction has one sending side and one receiving side. A side may be several threads and several forked processes. They
+ *      share a lock for sending (`struct fs_sender`) and one for receiving (`struct fs_receiver`), in memory that is shared with
+ *      forked children but never with the peer.
+ *   2. The sender owns a descriptor from the return of its credit until it stores the commit word. The receiver owns it from then
+ *      until its ACK. An OPEN descriptor belongs to the next one that swaps its commit word: the sender appends (combining), the
+ *      receiver claims it, so combining never delays a byte.
+ *   3. At most w descriptors are posted and not acknowledged. The receiver acknowledges after t consumed descriptors, before it
+ *      sleeps, when the sender waits, and with every DATA packet in the other direction.
+ *   4. Nothing read from the region is trusted: it is read once into a local, checked, then used. On an impossible value the
+ *      function returns FS_VIOLATION and ring->violation names the error.
  *
- * Functions that take a sender or a receiver need that turn; the others are for anybody, and what they say is a hint.
- * No function here blocks, allocates or calls into Python.
- */
+ * Functions with a sender or a receiver parameter need that lock. Others need none, and return hints. No function here blocks, allocates
+ * or calls into Python. */
 #ifndef FASTSOCK_RING_H
 #define FASTSOCK_RING_H
 
@@ -25,57 +24,57 @@
 
 #define FS_VIOLATION (-1)
 
-/* One end's own state of one connection is three things. Each has a lock of its own, and a pointer to one of the first two
- * says that the caller has the turn: conn/side_lock.h gives it to who took the lock and to nobody else. So a function that
- * posts asks for a sender, one that takes asks for a receiver, and a call with the other one does not compile. What the
- * other direction reads without the turn is an atomic word, and the field says so. The two lie on cache lines of their own:
- * a thread that sends and one that receives do not slow each other down. */
+/* One end's own state of one connection is three structures, each with its own lock. A pointer to one of the first two proves that the
+ * caller holds its lock: conn/side_lock.h gives it to the lock holder alone. So posting needs a sender, receiving needs a receiver, and
+ * a call with the wrong one does not compile. A field that the other direction reads without the lock is an atomic word, and its comment
+ * says so. The two lie on cache lines of their own, so a sending and a receiving thread do not slow each other down. */
 
-/* A sender that waits in its call leaves the spare parts alone at first: what lies far behind is cold for the receiver. It takes them
- * when it has slept for a while and no credit has come. */
-enum fs_overflow_use { FS_OVERFLOW_USE = 0, FS_OVERFLOW_LATER = 1, FS_OVERFLOW_NOW = 2 /* until credits come, and then later again */ };
+/* A sender that waits in its call does not use the overflow buffers at first: data far behind is cold for the receiver. It uses them
+ * after it has slept for a while and no credit has come. */
+enum fs_overflow_use { FS_OVERFLOW_USE = 0, FS_OVERFLOW_LATER = 1, FS_OVERFLOW_NOW = 2 /* until credits come, then FS_OVERFLOW_LATER
+                                                                                        * again */ };
 
-/* Of the one that has the turn to send. */
+/* Needs the send lock. */
 struct fs_sender {
     _Alignas(FS_LINE) struct fs_robust_lock lock;
-    fs_word32 posted;    /* descriptors posted, ever; a receiver reads it that asks what a dead peer has left unread */
-    fs_word32 credited;  /* of those, acknowledged; who polls for more reads it without the turn */
-    uint64_t head, tail; /* arena positions: next free byte, oldest byte not acknowledged */
-    uint32_t open_at, open_length; /* of the open descriptor, number posted - 1: where its payload begins */
-    uint32_t overflows[FS_OVERFLOWS];             /* of each spare part: the number of the last descriptor that used it, plus one */
+    fs_word32 posted;    /* descriptors posted, in total; a receiver reads it to learn the data that a dead peer left unread */
+    fs_word32 credited;  /* of those, acknowledged; spinning for credits reads it without the lock */
+    uint64_t head, tail; /* arena positions: next free byte, oldest unacknowledged byte */
+    uint32_t open_at, open_length; /* payload start and length of the open descriptor, number posted - 1 */
+    uint32_t overflows[FS_OVERFLOWS];             /* for each overflow buffer, the number of the last descriptor that used it, plus one */
     uint32_t limit;        /* bytes that may lie unread at the peer, 0: the arena */
-    uint32_t send_limit;   /* SO_SNDBUF, bytes; 0: not set; */
-    uint64_t limited_from; /* and the arena position from which on it counts */
-    uint64_t *ends; /* by slot: arena position behind the payload of each posted descriptor (a block of its own) */
+    uint32_t send_limit;   /* SO_SNDBUF, bytes; 0: not set */
+    uint64_t limited_from; /* arena position from which the limit counts */
+    uint64_t *ends; /* by slot: arena position after the payload of each posted descriptor (a block of its own) */
     int64_t unsent_since;      /* monotonic ns */
-    uint32_t bytes_unsent;     /* doorbell bytes, urgent ones too, counted as rung that the kernel has had no room for */
-    uint32_t plug_end;         /* what had been rung when the last plug's last bytes were counted */
-    unsigned char urgent_byte; /* the last urgent one, should it be among them; they are the last that were counted */
-    unsigned char plugs;       /* 1: plugs were sent, and TCP_NOTSENT_LOWAT is ours */
+    uint32_t bytes_unsent;     /* doorbell bytes, with urgent ones, counted in `rung` that the kernel had no room for */
+    uint32_t plug_end;         /* `rung` after the last plug was counted */
+    unsigned char urgent_byte; /* the last urgent byte, if it is among `bytes_unsent`; those were counted last */
+    unsigned char plugs;       /* 1: plugs were sent, and this side has set TCP_NOTSENT_LOWAT */
     unsigned char is_open;
-    unsigned char overflow_use;      /* enum fs_overflow_use: whether a spare part is used where credit or room is short */
+    unsigned char overflow_use;      /* enum fs_overflow_use: permits an overflow buffer when credit or room is short */
     unsigned char fin_sent;
-    unsigned char sending_step; /* 1: in the middle of what cannot be mended, should its process die (conn/recovery.c) */
+    unsigned char sending_step; /* 1: inside a step that nobody can recover if the process dies (conn/recovery.c) */
 };
 
-/* Of the one that has the turn to receive. */
+/* Needs the receive lock. */
 struct fs_receiver {
     _Alignas(FS_LINE) struct fs_robust_lock lock;
-    fs_word32 consumed;     /* descriptors consumed, ever; the sender reads it for the ACK in what it posts */
-    fs_word32 acknowledged; /* of those, told to the peer: alone, or by the sender with what it posts. Both write it */
-    fs_word32 ack_seen;     /* newest ACK that came with DATA. The sender takes it, and lifts it when the numbers wrap */
-    fs_word32 taken;        /* bytes taken of descriptor number `consumed`; read without the turn as a hint */
-    uint32_t begun_length, begun; /* of the descriptor that `taken` is a part of: its length and its number */
-    fs_word32 fin_taken;    /* 1: told as the end, 2: a reset, which the kernel tells; read without the turn by a bridge */
-    uint32_t doorbell_debt; /* doorbell bytes accounted as heard that had not arrived yet */
+    fs_word32 consumed;     /* descriptors consumed, in total; the sender reads it for piggybacked ACKs */
+    fs_word32 acknowledged; /* of those, acknowledged to the peer, alone or by the sender with a post. Both write it */
+    fs_word32 ack_seen;     /* newest ACK that came with DATA. The sender reads it, and raises it when the numbers wrap */
+    fs_word32 taken;        /* bytes consumed of descriptor number `consumed`; read without the lock as a hint */
+    uint32_t begun_length, begun; /* length and number of the descriptor that `taken` belongs to */
+    fs_word32 fin_taken;    /* 1: end reported to the program, 2: a reset, which the kernel reports; a bridge reads it without the lock */
+    uint32_t doorbell_debt; /* doorbell bytes counted as drained that had not arrived yet */
     fs_word64 kernel_taken; /* bytes of the kernel's stream consumed so far; a loop's transport reads it as a hint */
     uint32_t oob_waiting;
-    uint32_t passed; /* descriptors consumed when a peek passed by an urgent byte, which can still be read apart (fs_before_urgent) */
+    uint32_t passed; /* `consumed` when a peek passed an urgent byte, which can still be read apart (fs_before_urgent) */
     unsigned char oob_byte;
 };
 _Static_assert(sizeof(struct fs_sender) == 2 * FS_LINE && sizeof(struct fs_receiver) == 2 * FS_LINE, "two lines each");
 
-/* Of the one that takes the connection back to the kernel (conn/fallback.c); nobody else waits for this lock. */
+/* Held while the connection falls back to the kernel (conn/fallback.c). Nobody else waits for this lock. */
 struct fs_fallback_lock {
     struct fs_robust_lock lock;
 };
@@ -83,38 +82,38 @@ struct fs_fallback_lock {
 struct fs_shared_side {
     struct fs_sender sender;
     struct fs_receiver receiver;
-    /* What belongs to neither, without a lock. */
+    /* The rest needs no lock. */
     fs_word32 moved;       /* enum fs_moved */
     fs_word32 holders;     /* processes that have this connection open */
-    fs_word32 children[4]; /* process ids of holders that came by a fork, as many as fit: a killed one is missed */
-    uint32_t pid_space;    /* the PID namespace in which `children` means anything (fs_pid_ns); never changes */
-    fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while it is wider; 0: it is the kernel's */
+    fs_word32 children[4]; /* process ids of forked holders, as many as fit, so that a killed one is noticed */
+    uint32_t pid_space;    /* the PID namespace in which `children` is valid (fs_pid_ns); never changes */
+    fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while the real one is wider; 0: the real one */
     struct fs_fallback_lock fallback;
 };
 
-/* The side that somebody has a turn of. */
+/* Return the side whose lock the caller holds. */
 static inline struct fs_shared_side *fs_side_of_sender(struct fs_sender *sender) {
     return (struct fs_shared_side *)(void *)((char *)sender - offsetof(struct fs_shared_side, sender));
 }
 static inline struct fs_shared_side *fs_side_of_receiver(struct fs_receiver *receiver) {
     return (struct fs_shared_side *)(void *)((char *)receiver - offsetof(struct fs_shared_side, receiver));
 }
-static inline struct fs_shared_side *fs_side_of_leaver(struct fs_fallback_lock *fallback) {
+static inline struct fs_shared_side *fs_side_of_fallback(struct fs_fallback_lock *fallback) {
     return (struct fs_shared_side *)(void *)((char *)fallback - offsetof(struct fs_shared_side, fallback));
 }
 
 enum fs_moved {
     FS_SENDING_MOVED = 1,
     FS_RECEIVING_MOVED = 2,
-    FS_SENDING_BACK = 4, /* what is sent goes through the kernel again */
+    FS_SENDING_BACK = 4, /* data is sent through the kernel again */
     FS_RECEIVING_BACK = 8,
-    FS_SENDING_HELD = 16, /* not yet: the peer that left must first get what it had not read */
-    FS_OUT = 32,          /* somebody else reads and writes the descriptor: nothing more is said in the region */
-    FS_COLLECTING = 64,   /* the leaver takes what lies unread: nobody else may receive */
+    FS_SENDING_HELD = 16, /* not yet: the peer that fell back must first get its unread data */
+    FS_OUT = 32,          /* another program reads and writes the descriptor: nothing more is written to the region */
+    FS_COLLECTING = 64,   /* a fallback collects the unread data: nobody else may receive */
 };
 
-/* Counted by fs_count, read at any time. Of `poll_ns`: a poll that ends within its first round of looks counts nothing; `poll_unpaid_ns` are
- * those of polls that gave up. `sleeps` are on the ring, `system_calls` those made to sleep and to wake the peer. */
+/* Counted by fs_count, read at any time. A spin that ends within its first round adds nothing to `poll_ns`. `poll_unpaid_ns` is the time
+ * of spins that gave up. `sleeps` are those on the ring; `system_calls` those made to sleep and to wake the peer. */
 #define FS_COUNTERS(COUNTER) \
     COUNTER(bytes_sent) COUNTER(bytes_received) COUNTER(messages_sent) COUNTER(messages_received) \
     COUNTER(acks_alone) COUNTER(acks_piggybacked) COUNTER(sends_combined) COUNTER(doorbells_rung) COUNTER(polls_paid) \
@@ -125,7 +124,7 @@ struct fs_counters {
 #undef FS_COUNTER
 };
 
-/* Adds what `from` has to `into`; `taking` it from there. */
+/* Adds the counters of `from` to `into`. If `taking`, also sets those of `from` to 0. */
 static inline void fs_add_counters(struct fs_counters *into, struct fs_counters *from, int taking) {
     fs_word64 *to = &into->bytes_sent, *source = &from->bytes_sent;
     for (size_t i = 0; i < sizeof *into / sizeof *to; i++) {
@@ -135,7 +134,7 @@ static inline void fs_add_counters(struct fs_counters *into, struct fs_counters 
     }
 }
 
-/* One process's view of one connection. Geometry is copied at attach: the region's own may be mutated. */
+/* One process's view of one connection. The geometry is copied at attach, since the region's own may change. */
 struct fs_ring_pair {
     struct fs_region *region;
     size_t size;
@@ -143,21 +142,21 @@ struct fs_ring_pair {
     struct fs_direction *tx, *rx;
     unsigned char *tx_arena, *rx_arena;
     uint32_t window, mask, chunk;
-    uint32_t arena, near; /* payload bytes of a half, and those of them that lie in the arena's near part */
-    uint32_t tx_gap;      /* bytes between the two parts of what is sent */
-    uint32_t tx_overflow;    /* from the beginning of the arena that is sent from to its spare parts; */
-    uint32_t rx_overflow;    /* the same of what is received, */
+    uint32_t arena, near; /* payload bytes of a direction, and those in the arena's near part */
+    uint32_t tx_gap;      /* bytes between the two parts of the sending arena */
+    uint32_t tx_overflow;    /* bytes from the start of the sending arena to its overflow buffers */
+    uint32_t rx_overflow;    /* bytes from the start of the receiving arena to its overflow buffers */
     uint32_t rx_span;     /* and to their end */
     uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
     uint32_t combine_limit; /* largest send that is combined, bytes; 0: combining off */
-    uint32_t combine_from;  /* descriptors in flight from which on every send is combined; above w: never */
+    uint32_t combine_from;  /* number of descriptors in flight from which every send is combined; above w: never */
     int oob_inline;
     int side;
     const char *violation;
     struct fs_counters count; /* last: see fs_ring_pair_adopt */
 };
 
-/* Descriptors posted that are not acknowledged. */
+/* Returns the number of posted and unacknowledged descriptors. */
 static inline uint32_t fs_in_flight(const struct fs_sender *sender) {
     return fs_load_own32(&sender->posted) - fs_load_own32(&sender->credited);
 }
@@ -180,17 +179,17 @@ static inline void fs_region_format(void *memory, uint32_t window, uint32_t chun
     region->magic = FS_MAGIC;
 }
 
-/* Readies a used region for its next connection: side states back to zero, arenas left as they are. */
+/* Readies a used region for its next connection: zeroes the state of both sides and leaves the arenas. */
 static inline void fs_region_recycle(struct fs_region *region, uint32_t window) {
     memset((char *)region + FS_LINE, 0, fs_directions_end(fs_slots(window)) - FS_LINE);
 }
 
-/* Takes over an interface that was attached apart. Threads that wait on the kernel may be counting: that goes on. */
+/* Replaces `ring` by one attached elsewhere, except the counters: threads that wait on the kernel may be counting. */
 static inline void fs_ring_pair_adopt(struct fs_ring_pair *ring, const struct fs_ring_pair *attached) {
     memcpy(ring, attached, offsetof(struct fs_ring_pair, count));
 }
 
-/* Fills `vi` for side 0 (seeker) or 1 (publisher). NULL, or what is wrong with the region. */
+/* Fills `ring` for side 0 (seeker) or 1 (publisher). Returns NULL, or a text that says how the region is invalid. */
 static inline const char *fs_ring_pair_attach(struct fs_ring_pair *ring, void *memory, size_t size, int side) {
     struct fs_region *region = memory;
     if (size < sizeof(struct fs_region)) return "region shorter than its header";

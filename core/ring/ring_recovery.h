@@ -1,56 +1,55 @@
-/* What a process that was killed in the middle of its turn leaves behind, and how the next one mends it.
+/* Recovery of a ring whose lock holder was killed.
  *
- * The state of a side lies in memory that outlives its processes, so a turn that is inherited (FS_LOCK_OWNER_DIED) may find it
- * between any two stores. The ring's own state is written so that this can always be told:
+ * The state of a side outlives its processes, so a lock inherited from a dead holder (FS_LOCK_OWNER_DIED) may find the state between any
+ * two stores. The ring's own state is written so that the difference can always be told:
  *
- *     killed in        leaves                                        mended by
- *     fs_post          reserved arena bytes, or a spare part         nothing: they return with the next ACK
- *     fs_ring_writable      the same, at most a rest before the wrap      the same
- *                      `posted` counted, the descriptor not there    taking the count back: it was never sent
- *                      sent, and not noted as open                   nothing: the receiver claims it, nobody appends
- *     fs_append        appended, `open_length` and `head` behind     the length in the commit word
- *     fs_update_credits  `credited` ahead of `tail`                    nothing: less room until the next ACK; or
- *                                                                    all read: the arena starts again
- *     fs_post_fin      FIN there, not noted                          noting it
- *     fs_ring_recv          bytes copied, `consumed` behind               nothing: they are read again, by somebody who lives
- *                      `consumed` ahead of `taken`                   `begun`, which says what `taken` is part of
- *                      `acknowledged` ahead of `acked`               nothing: fs_send_ack looks at both
+ *     killed in           leaves                                           recovered by
+ *     fs_post             reserved arena bytes, or an overflow buffer      nothing: they return with the next ACK
+ *     fs_ring_writable    the same, at most a rest before the wrap         the same
+ *                         `posted` counted, the descriptor not there       undoing the count: it was never sent
+ *                         sent, and not noted as open                      nothing: the receiver claims it, nobody appends
+ *     fs_append           appended, `open_length` and `head` behind        the length in the commit word
+ *     fs_update_credits   `credited` ahead of `tail`                       nothing: less room until the next ACK; or
+ *                                                                          all read: the arena starts again
+ *     fs_post_fin         FIN there, not noted                             noting it
+ *     fs_ring_recv        bytes copied, `consumed` behind                  nothing: a living process reads them again
+ *                         `consumed` ahead of `taken`                      `begun`, the descriptor of `taken`
+ *                         `acknowledged` ahead of `acked`                  nothing: fs_send_ack looks at both
  *
- * Bytes that the dead process had consumed are gone with it, as they are in TCP. What concerns the kernel connection is mended
- * in conn/recovery.c. */
+ * Bytes that the dead process had consumed are lost with it, as in TCP. conn/recovery.c recovers the kernel connection. */
 #ifndef FASTSOCK_RING_RECOVERY_H
 #define FASTSOCK_RING_RECOVERY_H
 
 #include "ring/send_ring.h"
 #include "ring/recv_ring.h"
 
-/* The newest descriptor may be longer than its sender lived to note: takes over its length, and ends combining. */
+/* The newest descriptor may be longer than its dead sender noted: adopts its length, and ends combining. */
 static inline int fs_recover_open(struct fs_ring_pair *ring, struct fs_sender *sender) {
     uint32_t number = fs_load_own32(&sender->posted) - 1, length;
     struct fs_descriptor *d = fs_descriptor_at(ring, ring->tx, number);
     uint64_t commit;
     do {
-        /* SYNC: payload visible - the descriptor is this side's own: the sender that died wrote it, and the turn orders it. */
+        /* SYNC: payload visible - the descriptor is this side's own: the dead sender wrote it, and the lock orders it. */
         commit = fs_load_acquire(&d->commit);
         length = FS_COMMIT_LEN(commit);
     } while (FS_COMMIT_STATE(commit) == FS_OPEN &&
              !fs_cas64(&d->commit, commit, FS_COMMIT(number + 1, length, FS_DATA, FS_SEALED)));
     sender->is_open = 0;
-    int spare = fs_in_overflow(ring, sender->open_at);
-    if (!length || length > (spare ? FS_OVERFLOW_SIZE : ring->chunk) ||
+    int in_overflow = fs_in_overflow(ring, sender->open_at);
+    if (!length || length > (in_overflow ? FS_OVERFLOW_SIZE : ring->chunk) ||
         length > fs_segment_end(ring, sender->open_at) - sender->open_at) {
         ring->violation = "open descriptor with an impossible length";
         return FS_VIOLATION;
     }
-    if (spare) return 0; /* nothing of the arena is its */
-    /* `ends` has the position behind it or behind what it was; either is at most an arena past its start. */
+    if (in_overflow) return 0; /* it uses no arena */
+    /* `ends` has the position after the new or the old length; either is at most an arena past its start. */
     uint64_t *end = &sender->ends[number & ring->mask];
     uint64_t distance = (*end - sender->open_at) % ring->arena;
     sender->head = *end = *end - (distance ? distance : ring->arena) + fs_round_to_line(length);
     return 0;
 }
 
-/* In an inherited turn. 0, or FS_VIOLATION. */
+/* Call with an inherited lock. Returns 0, or FS_VIOLATION. */
 static inline int fs_recover_sender(struct fs_ring_pair *ring, struct fs_sender *sender) {
     if (fs_in_flight(sender)) {
         uint32_t number = fs_load_own32(&sender->posted) - 1;
@@ -70,7 +69,7 @@ static inline int fs_recover_sender(struct fs_ring_pair *ring, struct fs_sender 
     return 0;
 }
 
-/* In an inherited turn. */
+/* Call with an inherited lock. */
 static inline void fs_recover_receiver(struct fs_ring_pair *ring, struct fs_receiver *receiver) {
     if (receiver->begun != fs_load_relaxed(&receiver->consumed)) fs_store_relaxed(&receiver->taken, 0);
 }

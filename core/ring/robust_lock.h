@@ -1,18 +1,17 @@
-/* Taking turns within a side: a lock in memory that its threads and forked processes share.
+/* A robust lock in memory that the threads and forked processes of a side share.
  *
- * The word holds the thread id of the holder. A turn is not lost with its holder, because the kernel knows of it: while
- * a thread takes or holds a lock, the lock hangs on the thread's list of robust futexes (get_robust_list(2)). When the
- * thread ends for whatever reason (SIGKILL, an exec by another thread), the kernel looks at the list before the process
- * is even a zombie, and puts FUTEX_OWNER_DIED in place of the id. So no holder is ever judged by its number, which
- * another process may bear by now or in another namespace, and a stopped holder keeps its turn. Who takes over a dead
- * holder's turn is told (FS_LOCK_OWNER_DIED), and has to mend what the holder left half done.
+ * The word holds the thread id of the holder. The kernel releases the lock of a thread that dies: while a thread takes or holds a lock,
+ * the lock is on the thread's list of robust futexes (get_robust_list(2)). When the thread ends for any reason (SIGKILL, an exec by
+ * another thread), the kernel walks the list before the process is even a zombie, and replaces the id by FUTEX_OWNER_DIED. So no holder
+ * is judged by its id, which may be reused or belong to another namespace, and a stopped holder keeps its lock. The next holder learns
+ * of the death (FS_LOCK_OWNER_DIED) and must recover the half-done state.
  *
- * The list is the C library's own, since a thread has but one. We use its slot for the operation that is pending, which the
- * C library needs only within calls on robust mutexes of its own; none is made while a turn is held. A turn during
- * which another one is taken moves to the list itself (fs_lock_push).
+ * A thread has only one list, the C library's. We use its slot for the pending operation, which the C library needs only within calls on
+ * its own robust mutexes; none is made while one of our locks is held. A lock during which another one is taken moves to the list itself
+ * (fs_lock_push).
  *
- * Held for a few hundred nanoseconds (a copy at most) and never across a wait or a call into Python. Nobody is woken
- * when a turn ends: that would cost every turn an instruction more than the store. Who waits looks again. */
+ * A lock is held for a few hundred nanoseconds (a copy at most) and never across a wait or a call into Python. Unlocking wakes nobody,
+ * since that would cost every unlock more than the store. Waiters look again. */
 #ifndef FASTSOCK_ROBUST_LOCK_H
 #define FASTSOCK_ROBUST_LOCK_H
 
@@ -22,7 +21,7 @@
 #include "os/atomics.h"
 #include "os/syscalls.h"
 
-#define FS_ROBUST_OFFSET (-32) /* from the entry in the list to the word, as in the C library's mutexes */
+#define FS_ROBUST_OFFSET (-32) /* from the list entry to the word, as in the C library's mutexes */
 
 struct fs_robust_lock {
     fs_word32 word; /* 0, or the thread id of the holder, or FUTEX_OWNER_DIED */
@@ -32,15 +31,15 @@ struct fs_robust_lock {
 _Static_assert(offsetof(struct fs_robust_lock, word) - offsetof(struct fs_robust_lock, entry) == (size_t)FS_ROBUST_OFFSET,
                "where the kernel looks for the word");
 
-/* What a thread has to know of itself, found out once in each process. */
+/* A thread's own id and list, found once in each process. */
 struct fs_robust_thread {
     uint32_t process, thread;
     struct robust_list_head *list; /* the kernel's list of this thread */
-    struct robust_list_head spare; /* the list, where the C library has none: a process that clone(2) made */
+    struct robust_list_head spare; /* a list for threads without one of the C library's: in a process that clone(2) made */
 };
 
-/* Without a call of the C library's, wherever this code is. (In a program the linker would make the second model of the first one,
- * by an instruction that sets no flags: gcc 12 counts on them where it looks for null pointers, under UBSan.) */
+/* No call into the C library for TLS, in a program or in a library. (In a program the linker would turn the second model into the first,
+ * by an instruction that sets no flags: gcc 12 relies on them where it looks for null pointers, under UBSan.) */
 #if defined(__PIC__) && !defined(__PIE__)
 #define FS_TLS_MODEL __attribute__((tls_model("initial-exec")))
 #else
@@ -49,10 +48,10 @@ struct fs_robust_thread {
 
 extern __thread struct fs_robust_thread fs_robust_thread FS_TLS_MODEL;
 
-/* Finds out what a thread has to know of itself. */
+/* Fills in the thread's id and list. */
 void fs_robust_thread_init(struct fs_robust_thread *me, uint32_t process);
 
-/* `process` is the caller's, so that a forked child does not believe what its parent found out. */
+/* `process` is the caller's, so that a forked child does not use its parent's values. */
 static inline struct fs_robust_thread *fs_current_thread(uint32_t process) {
     struct fs_robust_thread *me = &fs_robust_thread;
     if (__builtin_expect(me->process != process, 0)) fs_robust_thread_init(me, process);
@@ -67,11 +66,11 @@ static inline void fs_set_pending(struct fs_robust_thread *me, struct robust_lis
 
 enum fs_lock_result {
     FS_LOCK_BUSY = 0,
-    FS_LOCK_TAKEN = 1, /* the turn is the caller's */
-    FS_LOCK_OWNER_DIED = 2,  /* the same, and the last holder died in the middle of its own */
+    FS_LOCK_TAKEN = 1, /* the caller has the lock */
+    FS_LOCK_OWNER_DIED = 2,  /* the same, and the last holder died with the lock held */
 };
 
-/* One attempt. Never waits. */
+/* Tries once. Never waits. */
 static inline int fs_robust_trylock(struct fs_robust_lock *lock, uint32_t process) {
     struct fs_robust_thread *me = fs_current_thread(process);
     fs_set_pending(me, &lock->entry);
@@ -89,14 +88,14 @@ static inline void fs_robust_unlock(struct fs_robust_lock *lock) {
     fs_set_pending(&fs_robust_thread, NULL);
 }
 
-/* Gives back an inherited turn that the caller cannot mend: the next one is told of the dead holder too. */
+/* Releases an inherited lock that the caller cannot recover: the next holder gets FS_LOCK_OWNER_DIED too. */
 static inline void fs_unlock_owner_died(struct fs_robust_lock *lock) {
     /* SYNC: turn - pairs with the swap in fs_robust_trylock. */
     fs_store_release(&lock->word, FUTEX_OWNER_DIED);
     fs_set_pending(&fs_robust_thread, NULL);
 }
 
-/* A turn that is held while others are taken. Those that are kept end in reverse order: fs_lock_pop, fs_robust_unlock. */
+/* Keeps a lock while others are taken. Such locks end in reverse order: fs_lock_pop, fs_robust_unlock. */
 static inline void fs_lock_push(struct fs_robust_lock *lock) {
     struct robust_list *first = &fs_robust_thread.list->list;
     lock->entry.next = first->next;
@@ -110,13 +109,13 @@ static inline void fs_lock_pop(struct fs_robust_lock *lock) {
     fs_robust_thread.list->list.next = lock->entry.next;
 }
 
-/* Whether a turn could be had now. */
+/* Returns true if the lock could be taken now. */
 static inline int fs_lock_is_free(const struct fs_robust_lock *lock) {
     return !(fs_load_relaxed((fs_word32 *)&lock->word) & FUTEX_TID_MASK);
 }
 
-/* Waits until a turn could be had, at most some 10 ms: the caller tries again. Never with the GIL, nor with a turn held.
- * Holders are quick unless they have lost the processor, which a yield may give them, or are stopped. */
+/* Waits until the lock could be taken, at most some 10 ms; the caller tries again. Call without the GIL and without a lock. Holders are
+ * quick unless they lost the CPU, which a yield may give them, or are stopped. */
 static inline void fs_lock_wait(const struct fs_robust_lock *lock) {
     struct timespec nap = {0, 50000};
     for (int looks = 0; looks < 64; looks++) {
@@ -133,11 +132,11 @@ static inline void fs_lock_wait(const struct fs_robust_lock *lock) {
     }
 }
 
-/* For a thread that has nothing else to do and holds no GIL. FS_LOCK_TAKEN or FS_LOCK_OWNER_DIED. */
+/* For a thread that has nothing else to do and no GIL. Returns FS_LOCK_TAKEN or FS_LOCK_OWNER_DIED. */
 static inline int fs_robust_lock(struct fs_robust_lock *lock, uint32_t process) {
-    int turn;
-    while (!(turn = fs_robust_trylock(lock, process))) fs_lock_wait(lock);
-    return turn;
+    int result;
+    while (!(result = fs_robust_trylock(lock, process))) fs_lock_wait(lock);
+    return result;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* The sending half of the virtual interface: credits, arena space, and descriptors that go out. Theory: ring.h. */
+/* The sending half of a ring pair: credits, arena space, and posted descriptors. Theory: ring.h. */
 #ifndef FASTSOCK_SEND_RING_H
 #define FASTSOCK_SEND_RING_H
 
@@ -6,15 +6,15 @@
 #include "ring/stream_end.h"
 #include "ring/ring.h"
 
-/* Unread bytes that TCP would hold with these socket buffer sizes, 0: nobody set any. */
+/* Returns the unread bytes that TCP would hold with these socket buffer sizes; 0 if neither is set. */
 static inline uint32_t fs_unread_limit(uint32_t send_buffer, uint32_t receive_buffer) {
-    const uint32_t unset = 196608; /* what the kernel takes more, with tcp_rmem's usual default */
+    const uint32_t unset = 196608; /* what the kernel adds with tcp_rmem's usual default */
     if (!send_buffer && !receive_buffer) return 0;
     uint64_t sum = (uint64_t)(send_buffer ? send_buffer : unset) + (receive_buffer ? receive_buffer : unset);
     return sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
 }
 
-/* Takes in the peer's ACKs, those alone and those that came with DATA. 0, or FS_VIOLATION. */
+/* Processes the peer's ACKs, alone or carried by DATA. Returns 0, or FS_VIOLATION. */
 static inline int fs_update_credits(struct fs_ring_pair *ring, struct fs_sender *sender) {
     /* SYNC: payload free - pairs with fs_send_ack and with the ACK in fs_post. */
     uint32_t alone = fs_load_sc(&ring->tx->acked);
@@ -32,7 +32,7 @@ static inline int fs_update_credits(struct fs_ring_pair *ring, struct fs_sender 
         return FS_VIOLATION;
     }
     if (sender->overflow_use == FS_OVERFLOW_NOW) sender->overflow_use = FS_OVERFLOW_LATER;
-    fs_store_relaxed(&sender->credited, acked); /* who reads it without the lock looks again under it */
+    fs_store_relaxed(&sender->credited, acked); /* lock-free readers look again with the lock held */
     if (acked == fs_load_own32(&sender->posted)) {
         sender->head = sender->tail = sender->limited_from = 0; /* all read: start again where the cache is warm */
         sender->is_open = 0;
@@ -42,49 +42,49 @@ static inline int fs_update_credits(struct fs_ring_pair *ring, struct fs_sender 
     return 0;
 }
 
-/* Bytes of unread payload the sender may still add: the arena, or less if a socket buffer size was set. */
+/* Returns the payload bytes that the sender may still add: the arena's, or less if a socket buffer size was set. */
 static inline uint64_t fs_arena_room(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
     uint64_t used = sender->head - sender->tail, space = used < ring->arena ? ring->arena - used : 0;
     if (!sender->limit || sender->limit >= ring->arena) return space;
-    /* What was posted before may be read and wait for its ACK, which nobody hurries: see fs_set_send_limit. */
+    /* Earlier payload may be read and wait for a delayed ACK: see fs_set_send_limit. */
     if (sender->limited_from > sender->tail) used = sender->head - sender->limited_from;
     uint64_t rest = used < sender->limit ? sender->limit - used : 0;
     return rest < space ? rest : space;
 }
 
-/* SO_SNDBUF was set. A sender without a limit waits for credits or for the arena, and is never stopped by ACKs that are
- * only delayed; one with a limit may be: the receiver acknowledges each descriptor that is posted from here on. */
+/* SO_SNDBUF was set. A sender without a limit waits for credits or for the arena, and delayed ACKs never stop it. They may stop one with
+ * a limit, so the receiver acknowledges each descriptor posted from here on. */
 static inline void fs_set_send_limit(struct fs_ring_pair *ring, struct fs_sender *sender, uint32_t send_buffer) {
     sender->send_limit = send_buffer;
     sender->limited_from = sender->head;
-    if (send_buffer) fs_store_relaxed(&ring->tx->limited, 1); /* the post's commit word orders it */
+    if (send_buffer) fs_store_relaxed(&ring->tx->limited, 1); /* ordered by the post's commit word */
 }
 
-/* Whether a place is in a spare part. Their places follow those of the arena. */
+/* Returns true if a position is in an overflow buffer. Those positions follow the arena's. */
 static inline int fs_in_overflow(const struct fs_ring_pair *ring, uint32_t at) { return at >= ring->arena; }
 
-/* Where the part of the arena ends in which this place is: no payload lies in two parts. */
+/* Returns the end of the part that contains this position: no payload spans two parts. */
 static inline uint32_t fs_segment_end(const struct fs_ring_pair *ring, uint32_t at) {
     if (fs_in_overflow(ring, at)) return at - (at - ring->arena) % FS_OVERFLOW_SIZE + FS_OVERFLOW_SIZE;
     return at < ring->near ? ring->near : ring->arena;
 }
 
-/* What a descriptor calls a place in the arena: how far from the arena's beginning it is. */
+/* Returns a descriptor's `offset` for an arena position: the bytes from the arena's beginning. */
 static inline uint32_t fs_payload_offset(const struct fs_ring_pair *ring, uint32_t at) {
     if (fs_in_overflow(ring, at)) return at - ring->arena + ring->tx_overflow;
     return at < ring->near ? at : at + ring->tx_gap;
 }
 
-/* Bytes that a spare part takes: all of it, unless SO_SNDBUF, which the kernel does not exceed either, leaves less. */
+/* Returns the bytes that an overflow buffer takes: all, or less where SO_SNDBUF, which the kernel does not exceed either, says so. */
 static inline uint32_t fs_overflow_room(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
     if (!sender->send_limit) return FS_OVERFLOW_SIZE;
     uint32_t beyond = sender->limit > ring->arena ? sender->limit - ring->arena : 0;
     return beyond < FS_OVERFLOW_SIZE ? beyond : FS_OVERFLOW_SIZE;
 }
 
-/* Spare parts that may be used now, and the place of one. Where the last quarter of the window combines nothing (for measurements), no
- * spare part is used either. */
-static inline uint32_t fs_free_spares(const struct fs_ring_pair *ring, const struct fs_sender *sender, uint32_t *at) {
+/* Returns the number of overflow buffers usable now, and sets `*at` to the position of one. None is used where the last quarter of the
+ * window combines nothing (for measurements). */
+static inline uint32_t fs_free_overflows(const struct fs_ring_pair *ring, const struct fs_sender *sender, uint32_t *at) {
     uint32_t count = 0;
     if (ring->combine_from > ring->window || !fs_in_flight(sender) || !fs_overflow_room(ring, sender)) return 0;
     for (uint32_t i = 0; i < FS_OVERFLOWS; i++) {
@@ -95,13 +95,13 @@ static inline uint32_t fs_free_spares(const struct fs_ring_pair *ring, const str
     return count;
 }
 
-/* Reserves up to `want` contiguous arena bytes at the head, from `*at` on. The number granted, 0 if there is no room. */
+/* Reserves up to `want` contiguous arena bytes at the head. Sets `*at` to their position. Returns the number granted, 0 without room. */
 static inline uint32_t fs_arena_reserve(struct fs_ring_pair *ring, struct fs_sender *sender, uint32_t want, uint32_t *at) {
     uint64_t space = fs_arena_room(ring, sender);
     *at = (uint32_t)(sender->head % ring->arena);
     uint32_t run = fs_segment_end(ring, *at) - *at;
-    /* A short rest before the far part or the wrap is left out for a payload that does not fit; a long one is used. (There may be
-     * two: the rest of the far part, then a near part that is too small.) */
+    /* A payload that does not fit skips a short rest before the far part or the wrap, and uses a long one. (There may be two: the rest
+     * of the far part, then a near part that is too small.) */
     while (run < want && run < 4096) {
         if (space <= run) return 0;
         sender->head += run;
@@ -111,7 +111,7 @@ static inline uint32_t fs_arena_reserve(struct fs_ring_pair *ring, struct fs_sen
     }
     uint32_t granted = want < run ? want : run;
     if (granted > space) {
-        if (space < 4096 && space < ring->chunk / 2 && fs_in_flight(sender)) return 0; /* no crumbs */
+        if (space < 4096 && space < ring->chunk / 2 && fs_in_flight(sender)) return 0; /* no tiny payloads */
         granted = (uint32_t)space;
     }
     return granted;
@@ -119,7 +119,7 @@ static inline uint32_t fs_arena_reserve(struct fs_ring_pair *ring, struct fs_sen
 
 static inline uint64_t fs_round_to_line(uint64_t bytes) { return (bytes + FS_LINE - 1) & ~(uint64_t)(FS_LINE - 1); }
 
-/* Bytes that the open descriptor can hold altogether. */
+/* Returns the total bytes that the open descriptor can hold. */
 static inline uint64_t fs_open_capacity(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
     if (fs_in_overflow(ring, sender->open_at)) return fs_overflow_room(ring, sender);
     uint64_t cap = ring->chunk, room = fs_arena_room(ring, sender) + fs_round_to_line(sender->open_length);
@@ -128,12 +128,12 @@ static inline uint64_t fs_open_capacity(const struct fs_ring_pair *ring, const s
     return cap < room ? cap : room;
 }
 
-/* Whether a spare part takes more. (The receiver may have claimed it: then the next post finds that out.) */
+/* Returns true if an open overflow buffer takes more. (If the receiver has claimed it, the next post finds out.) */
 static inline int fs_overflow_is_open(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
     return sender->is_open && fs_in_overflow(ring, sender->open_at) && sender->open_length < fs_open_capacity(ring, sender);
 }
 
-/* Combining: adds to the open descriptor as much as fits. Bytes added; 0 if there is none or it was claimed. */
+/* Combining: appends as much as fits to the open descriptor. Returns the bytes added; 0 if none is open or it was claimed. */
 static inline uint32_t fs_append(struct fs_ring_pair *ring, struct fs_sender *sender, const char *data, uint32_t length) {
     uint32_t number = fs_load_own32(&sender->posted) - 1, old = sender->open_length;
     uint64_t cap = fs_open_capacity(ring, sender);
@@ -141,7 +141,7 @@ static inline uint32_t fs_append(struct fs_ring_pair *ring, struct fs_sender *se
     if (length > cap - old) length = (uint32_t)(cap - old);
     fs_copy(ring->tx_arena + fs_payload_offset(ring, sender->open_at) + old, data, length);
     struct fs_descriptor *d = fs_descriptor_at(ring, ring->tx, number);
-    /* SYNC: payload visible - pairs with fs_read_descriptor. Loses against the receiver's claim. */
+    /* SYNC: payload visible - pairs with fs_read_descriptor. Fails if the receiver claimed the descriptor. */
     if (!fs_cas64(&d->commit, FS_COMMIT(number + 1, old, FS_DATA, FS_OPEN),
                       FS_COMMIT(number + 1, old + length, FS_DATA, FS_OPEN))) {
         sender->is_open = 0;
@@ -149,7 +149,7 @@ static inline uint32_t fs_append(struct fs_ring_pair *ring, struct fs_sender *se
     }
     sender->open_length = old + length;
     if (!fs_in_overflow(ring, sender->open_at)) {
-        sender->head += fs_round_to_line(old + length) - fs_round_to_line(old); /* the open one is the newest */
+        sender->head += fs_round_to_line(old + length) - fs_round_to_line(old); /* the open descriptor is the newest */
         sender->ends[number & ring->mask] = sender->head;
     }
     fs_count(&ring->count.sends_combined, 1);
@@ -157,7 +157,7 @@ static inline uint32_t fs_append(struct fs_ring_pair *ring, struct fs_sender *se
     return length;
 }
 
-/* Ends combining: the receiver may or may not have claimed the descriptor; either way nobody appends. */
+/* Ends combining. The receiver may have claimed the descriptor or not; nobody appends any more. */
 static inline void fs_seal(struct fs_ring_pair *ring, struct fs_sender *sender) {
     if (!sender->is_open) return;
     uint32_t number = fs_load_own32(&sender->posted) - 1;
@@ -167,52 +167,51 @@ static inline void fs_seal(struct fs_ring_pair *ring, struct fs_sender *sender) 
     sender->is_open = 0;
 }
 
-/* A doorbell byte more makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
+/* One more doorbell byte makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
 #define FS_EDGES 16
 
-/* Accounts bytes of a plug, which are in the kernel already. */
+/* Counts the bytes of a plug, which are in the kernel already. */
 static inline void fs_count_plug(struct fs_ring_pair *ring, struct fs_sender *sender, uint32_t bytes) {
     sender->plug_end = fs_load_relaxed(&ring->tx->rung) + bytes;
     /* SYNC: rung - pairs with fs_drain_all_doorbell_bytes. */
     fs_store_sc(&ring->tx->rung, sender->plug_end);
 }
 
-/* Accounts one doorbell byte, which the caller sends, unless enough of them are unheard: true if it did. Behind an urgent
- * byte there is one always: that one does not make the descriptor readable. Those of a plug do not count: a look that came
- * between their sending and their counting has made nothing of their edge, and they may lie there for ever. */
+/* Counts one doorbell byte unless enough are undrained. Returns true if it did; then the caller sends the byte. One always follows an
+ * urgent byte, which does not make the descriptor readable. Plug bytes do not count: a look between their sending and their counting
+ * gains nothing from their edge, and they may lie there forever. */
 static inline int fs_count_ring(struct fs_ring_pair *ring, struct fs_sender *sender) {
     uint32_t rung = fs_load_relaxed(&ring->tx->rung);
-    uint32_t unheard = rung - fs_load_sc(&ring->tx->heard), behind = rung - sender->plug_end;
-    if (unheard >= FS_EDGES && behind >= FS_EDGES && (uint32_t)fs_load_relaxed(&ring->tx->urgent) != rung) return 0;
+    uint32_t undrained = rung - fs_load_sc(&ring->tx->heard), behind = rung - sender->plug_end;
+    if (undrained >= FS_EDGES && behind >= FS_EDGES && (uint32_t)fs_load_relaxed(&ring->tx->urgent) != rung) return 0;
     /* SYNC: rung - pairs with fs_drain_all_doorbell_bytes. */
     fs_store_sc(&ring->tx->rung, rung + 1);
     return 1;
 }
 
-/* Whether all doorbell bytes are heard: after a post to an EXPOSED receiver there must be one that is not. */
-static inline int fs_all_heard(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
+/* Returns true if all doorbell bytes are drained: after a post to an EXPOSED receiver one must be left. */
+static inline int fs_all_drained(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
     return fs_load_relaxed(&ring->tx->rung) == fs_load_sc(&ring->tx->heard);
 }
 
-/* Accounts the urgent byte that belongs to the next descriptor: true if there is credit for that. */
+/* Counts the urgent byte of the next descriptor. Returns true if there is credit for that descriptor. */
 static inline int fs_count_urgent(struct fs_ring_pair *ring, struct fs_sender *sender) {
     if (fs_in_flight(sender) && (fs_update_credits(ring, sender) < 0 || fs_in_flight(sender) >= ring->window)) return 0;
     uint32_t rung = fs_load_relaxed(&ring->tx->rung) + 1;
     fs_store_relaxed(&ring->tx->urgent, (uint64_t)(fs_load_own32(&sender->posted) + 1) << 32 | rung);
-    /* SYNC: rung - pairs with fs_doorbell_bytes_to_drain: who sees the count sees what it is of. */
+    /* SYNC: rung - pairs with fs_doorbell_bytes_to_drain: a receiver that sees the count sees the urgent mark too. */
     fs_store_sc(&ring->tx->rung, rung);
     return 1;
 }
 
-/* Posts the first bytes of `data`, at most one descriptor's worth. Bytes posted, 0 without credit or room,
- * FS_VIOLATION. The caller then asks fs_peer_doorbell. `combine` says this send is small enough and allowed.
- * `counted`: set to whether a doorbell byte was accounted, which the caller sends at once, also if nothing was posted.
- * NULL: the receiver is not EXPOSED. The byte is accounted before the commit word, so a receiver that takes the
- * post knows that a byte belongs to it, and takes that too, however late it comes. */
+/* Posts the first bytes of `data`, at most one descriptor's worth. Returns the bytes posted, 0 without credit or room, or FS_VIOLATION.
+ * The caller then asks fs_peer_doorbell. `combine`: this send is small enough and may be combined. Sets `*counted` if a doorbell byte
+ * was counted, which the caller sends at once even if nothing was posted; NULL: the receiver is not EXPOSED. The byte is counted before
+ * the commit word, so a receiver that takes the post knows that a byte belongs to it, and drains that byte too, however late it arrives. */
 static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sender, const char *data, size_t length, int type,
                               int combine, int *counted) {
-    /* The last quarter of the window is always combined: where TCP would buffer a burst of small sends, the ring
-     * must not block after w of them. It delays nothing, since a starved receiver claims the open descriptor. */
+    /* The last quarter of the window is always combined: where TCP would buffer a burst of small sends, the ring must not block after w
+     * of them. Nothing is delayed, since a starved receiver claims the open descriptor. */
     if (fs_in_flight(sender) >= ring->combine_from) combine = 1;
     if (type != FS_DATA) combine = 0; /* out-of-band data keeps its place */
     if (sender->is_open) {
@@ -233,22 +232,22 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
     uint32_t state = FS_INLINED;
     int open = combine && fs_in_flight(sender);
     if (part > FS_INLINE || open) {
-        /* The last descriptors of the window are left to the spare parts, as is one that the arena has no room for. Each takes what
+        /* The last descriptors of the window are kept for the overflow buffers, as is one without room in the arena. Each takes all that
          * comes. */
-        uint32_t at = 0, spare_at = 0, overflows = type == FS_DATA ? fs_free_spares(ring, sender, &spare_at) : 0;
+        uint32_t at = 0, overflow_at = 0, overflows = type == FS_DATA ? fs_free_overflows(ring, sender, &overflow_at) : 0;
         uint32_t granted = fs_in_flight(sender) + overflows < ring->window ? fs_arena_reserve(ring, sender, part, &at) : 0;
-        if (!granted && overflows && sender->overflow_use != FS_OVERFLOW_LATER) granted = at = spare_at;
+        if (!granted && overflows && sender->overflow_use != FS_OVERFLOW_LATER) granted = at = overflow_at;
         if (!granted) return 0;
-        int spare = fs_in_overflow(ring, at);
-        uint32_t most = spare ? fs_overflow_room(ring, sender) : granted;
+        int in_overflow = fs_in_overflow(ring, at);
+        uint32_t most = in_overflow ? fs_overflow_room(ring, sender) : granted;
         if (part > most) part = most;
         uint32_t offset = fs_payload_offset(ring, at);
         fs_copy(ring->tx_arena + offset, data, part);
         d->offset = offset;
         state = FS_SEALED;
-        if (spare) sender->overflows[(at - ring->arena) / FS_OVERFLOW_SIZE] = number + 1;
+        if (in_overflow) sender->overflows[(at - ring->arena) / FS_OVERFLOW_SIZE] = number + 1;
         else sender->head += fs_round_to_line(part);
-        if (spare || (open && part == length)) {
+        if (in_overflow || (open && part == length)) {
             state = FS_OPEN;
             sender->open_at = at;
             sender->open_length = part;
@@ -257,7 +256,7 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
         fs_copy(d->inlined, data, part);
     }
     sender->ends[number & ring->mask] = sender->head;
-    /* SYNC: consumed - the receiving threads' reads of the other arena happen before this ACK goes out. */
+    /* SYNC: consumed - the receiving threads' reads of the other arena happen before this ACK is sent. */
     uint32_t consumed = fs_load_acquire(&ring->own->receiver.consumed);
     d->ack = consumed;
     if (consumed != fs_load_relaxed(&ring->own->receiver.acknowledged)) {
@@ -266,10 +265,10 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
     }
     fs_store_relaxed(&sender->posted, number + 1);
     if (counted && !*counted) *counted = fs_count_ring(ring, sender);
-    /* SYNC: payload visible - pairs with fs_read_descriptor. Sequentially consistent because fs_peer_doorbell follows:
-     * either the receiver that arms sees this descriptor or we see it armed. */
+    /* SYNC: payload visible - pairs with fs_read_descriptor. Sequentially consistent because fs_peer_doorbell follows: either the arming
+     * receiver sees this descriptor or this side sees it armed. */
     fs_store_sc(&d->commit, FS_COMMIT(number + 1, part, type, state));
-    sender->is_open = state == FS_OPEN; /* after it is there: see ring_recovery.h */
+    sender->is_open = state == FS_OPEN; /* set after the commit word: see ring_recovery.h */
     fs_count(&ring->count.messages_sent, 1);
     fs_count(&ring->count.bytes_sent, part);
     return part;
@@ -281,10 +280,10 @@ static inline void fs_post_fin(struct fs_ring_pair *ring, struct fs_sender *send
     fs_set_stream_end(ring, sender, kind);
 }
 
-/* What the receiver wants after a post: 0, or a set of enum fs_doorbell. */
+/* Returns the receiver's doorbell state after a post, bits of enum fs_doorbell. */
 static inline uint32_t fs_peer_doorbell(const struct fs_ring_pair *ring) { return fs_load_sc(&ring->tx->doorbell); }
 
-/* After the receiver's death: whether it left bytes of ours unread. */
+/* Returns true if a receiver that died left bytes of this side unread. */
 static inline int fs_left_unread(const struct fs_ring_pair *ring) {
     return !fs_load_sc(&ring->rx->fin) && fs_load_relaxed(&ring->tx->seen) != fs_load_own32(&ring->own->sender.posted);
 }

@@ -1,5 +1,5 @@
-/* The options of TCP, for the core's own files: <linux/tcp.h> and <netinet/tcp.h> cannot both be included, and which of
- * them is a program's own choice. So no header that a program gets has either. */
+/* The options of TCP, for the core's own files. <linux/tcp.h> and <netinet/tcp.h> cannot both be included, and the choice is the
+ * program's. So no header that a program includes has either. */
 #ifndef FASTSOCK_OPTIONS_H
 #define FASTSOCK_OPTIONS_H
 

@@ -1,7 +1,5 @@
-/* The kernel connection under an endpoint: what is asked of it, and what it is told.
- *
- * Responsible for: the system calls on the TCP socket that are more than one line, and what their answers mean. Never:
- * blocks, keeps anything, knows of the region. */
+/* The kernel connection under an endpoint: the system calls on the TCP socket that take more than one line. Nothing here blocks, keeps
+ * state or knows the region. */
 #include "transport/tcp.h"
 
 #include <arpa/inet.h>
@@ -25,14 +23,12 @@ enum { /* tcp_info fields by offset (include/uapi/linux/tcp.h; the layout only e
     TCPI_NEEDED = 216,
 };
 
-/* A field of 64 bits. */
 static uint64_t long_at(const char *info, int offset) {
     uint64_t value;
     memcpy(&value, info + offset, sizeof value);
     return value;
 }
 
-/* A field of 32 bits. */
 static uint32_t word_at(const char *info, int offset) {
     uint32_t value;
     memcpy(&value, info + offset, sizeof value);
@@ -55,7 +51,7 @@ int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
     return fs_tcp_progress(fd, state, sent, received, &acknowledged);
 }
 
-/* Whether so many bytes are all that has come behind those that were taken. What came between the two looks makes a difference. */
+/* Returns true if exactly `waiting` bytes have come after the `taken` ones (false if more came between the two looks). */
 static int is_all(int fd, uint64_t taken, uint64_t waiting) {
     uint64_t sent, received;
     char state;
@@ -67,7 +63,7 @@ int fs_kernel_queued_after(int fd, uint64_t taken, uint64_t *waiting, int64_t *m
     while (fs_system.ioctl(fd, FIONREAD, &before) == 0) {
         *waiting = (uint64_t)before;
         *mark = -1;
-        /* (FIONREAD says 0 in front of a byte that it stops at, too; but that byte is the mark then.) */
+        /* (FIONREAD is also 0 in front of an urgent byte; but then that byte is at the mark.) */
         if (before == 0 && fs_system.ioctl(fd, SIOCATMARK, &at_mark) == 0 && !at_mark) return 1;
         if (before > 0 && taken != FS_NOT_COUNTED && is_all(fd, taken, (uint64_t)before)) return 1;
         taken = FS_NOT_COUNTED; /* once is enough */
@@ -76,7 +72,7 @@ int fs_kernel_queued_after(int fd, uint64_t taken, uint64_t *waiting, int64_t *m
         fs_system.ioctl(fd, FIONREAD, &all);
         fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 0);
         fs_system.ioctl(fd, FIONREAD, &after);
-        if (before == after) { /* nothing ordinary came between */
+        if (before == after) { /* no ordinary byte came in between */
             if (all > before) {
                 *waiting = (uint64_t)all;
                 *mark = before;
@@ -91,9 +87,9 @@ int fs_kernel_queued(int fd, uint64_t *waiting, int64_t *mark) {
     return fs_kernel_queued_after(fd, FS_NOT_COUNTED, waiting, mark);
 }
 
-/* ---- whether the other end is open -------------------------------------------------------------------------- */
+/* ---- the other end ---------------------------------------------------------------------------------------------- */
 
-/* Address and port of one end, as sock_diag wants them. The address family, or 0. */
+/* Stores address and port of one end in sock_diag's format. Returns the address family, or 0. */
 static int fill_end(int fd, int remote, __be32 address[4], __be16 *port) {
     struct sockaddr_storage s;
     socklen_t n = sizeof s;
@@ -108,7 +104,7 @@ static int fill_end(int fd, int remote, __be32 address[4], __be16 *port) {
     return s.ss_family;
 }
 
-/* One question to sock_diag(7) and its answer. */
+/* A query to sock_diag(7) and its answer. */
 struct diag {
     struct {
         struct nlmsghdr header;
@@ -120,11 +116,11 @@ struct diag {
     } answer;
 };
 
-/* Readies the question for the socket of the other end. Whether there is one. */
+/* Prepares the query for the socket of the other end. Returns 0 if there is no such address. */
 static int name_peer(struct diag *d, int fd) {
     struct inet_diag_req_v2 *body = &d->request.body;
     memset(&d->request, 0, sizeof d->request);
-    /* The peer's local end is our remote one. (Port and address 0 would match any.) */
+    /* The peer's local end is our remote one. (Port and address 0 would match any socket.) */
     int family = fill_end(fd, 1, body->id.idiag_src, &body->id.idiag_sport);
     if (!family || fill_end(fd, 0, body->id.idiag_dst, &body->id.idiag_dport) != family) return 0;
     d->request.header.nlmsg_len = sizeof d->request;
@@ -137,7 +133,7 @@ static int name_peer(struct diag *d, int fd) {
     return 1;
 }
 
-/* Asks. 1: `*told` is a socket; 0: there is none, or the kernel cannot tell (ENOENT); -1: it does not tell. */
+/* Sends the query. Returns 1 with a socket in `*told`; 0 if there is none or the kernel cannot know (ENOENT); -1 on failure. */
 static int ask_diag(struct diag *d, int diag, struct inet_diag_msg *told) {
     int error;
     ssize_t got = fs_system.send(diag, &d->request, sizeof d->request, 0);
@@ -166,7 +162,7 @@ enum fs_peer_state fs_peer_socket_state(int fd) {
     if (found > 0) {
         peer = told.idiag_inode ? FS_PEER_OPEN : FS_PEER_CLOSED;
     } else if (found == 0) {
-        /* Nobody, or no such module: our own end must be there. */
+        /* No socket, or no such kernel module: in the first case our own end is found. */
         struct inet_diag_sockid *id = &d.request.body.id, swapped = *id;
         memcpy(id->idiag_src, swapped.idiag_dst, sizeof swapped.idiag_src);
         memcpy(id->idiag_dst, swapped.idiag_src, sizeof swapped.idiag_src);
@@ -191,7 +187,7 @@ int fs_owner_of_peer(int fd, uint32_t *user) {
     return 1;
 }
 
-/* ---- the end, options and names ------------------------------------------------------------------------------ */
+/* ---- reset, options and addresses -------------------------------------------------------------------------------- */
 
 int fs_reset_connection(int fd) {
     struct sockaddr nowhere = {.sa_family = AF_UNSPEC};

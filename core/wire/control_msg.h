@@ -1,4 +1,4 @@
-/* A request to the other process of a connection, as it is sent: control/control_recv.h says what it is about, and receives it. */
+/* The wire format of a control request to the peer process. control/control_recv.h describes the requests and receives them. */
 #ifndef FASTSOCK_CONTROL_MSG_H
 #define FASTSOCK_CONTROL_MSG_H
 
@@ -13,11 +13,11 @@
 #include "os/syscalls.h"
 #include "wire/region.h"
 
-#define FS_CONTROL_KEY_SIZE 17 /* what a request is about: the region's id, and in one byte the side that is asked */
+#define FS_CONTROL_KEY_SIZE 17 /* the subject of a request: the region's id, and one byte with the side asked */
 #define FS_CONTROL_NAME "fastsock/ask/%016llx"
 #define FS_CONTROL_MAGIC UINT64_C(0x312d6b73612d7366) /* "fs-ask-1", little endian */
 
-/* As it is sent. All datagrams to this socket begin with a magic, and what has another one, or another version, is ignored. */
+/* The datagram. All datagrams to this socket begin with a magic. Those with another magic or version are ignored. */
 struct fs_control_msg {
     uint64_t magic;
     uint32_t version;
@@ -30,7 +30,7 @@ FS_ASSERT_OFFSET(fs_control_msg, version, 8);
 FS_ASSERT_OFFSET(fs_control_msg, side, 12);
 FS_ASSERT_OFFSET(fs_control_msg, id, 16);
 
-/* The address of the socket for requests with this token. Its size. */
+/* Fills in the address of the control socket with this token. Returns its size. */
 static inline socklen_t fs_control_address(struct sockaddr_un *address, uint64_t token) {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, FS_CONTROL_NAME, (unsigned long long)token);
@@ -46,13 +46,14 @@ static inline struct cmsghdr *fs_put_cmsg(struct msghdr *message, struct cmsghdr
     return (struct cmsghdr *)((char *)c + CMSG_SPACE(n));
 }
 
-/* Who sends: the effective user, by which the meeting judged this process. Left alone, the kernel would name the real one. As fs_put_cmsg. */
+/* Adds the sender's credentials: the effective user, by which the rendezvous judged this process. By default the kernel would give the
+ * real user. Returns as fs_put_cmsg. */
 static inline struct cmsghdr *fs_put_credentials(struct msghdr *message, struct cmsghdr *c) {
     struct ucred who = {getpid(), geteuid(), getegid()};
     return fs_put_cmsg(message, c, SCM_CREDENTIALS, &who, sizeof who);
 }
 
-/* Sends a request, with a parcel if `parcel` is not negative. 0 or -errno. Never blocks. */
+/* Sends a request, with unread data if `unread_data` is not negative. Returns 0 or -errno. Never blocks. */
 static inline int fs_send_control(uint64_t token, const unsigned char id[16], int side, int unread_data) {
     struct sockaddr_un address;
     struct fs_control_msg request = {.magic = FS_CONTROL_MAGIC, .version = FS_VERSION, .side = (uint32_t)side};
@@ -60,7 +61,7 @@ static inline int fs_send_control(uint64_t token, const unsigned char id[16], in
         char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control;
-    if (!token) return -ENOENT; /* the other side has not attached yet, or has no such socket */
+    if (!token) return -ENOENT; /* the peer has not attached yet, or has no control socket */
     memcpy(request.id, id, 16);
     struct iovec iov = {&request, sizeof request};
     struct msghdr message = {.msg_name = &address, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
@@ -75,15 +76,15 @@ static inline int fs_send_control(uint64_t token, const unsigned char id[16], in
     return failed;
 }
 
-/* Asks one side of a region, as fs_send_control: who says there that it is to be asked; and if that process has ended, which the
- * kernel tells, another holder. */
+/* Sends a request to one side of a region: to the process announced there, or, if the kernel says that it has ended, to another holder.
+ * Returns as fs_send_control. */
 static inline int fs_send_control_to_side(struct fs_region *region, const unsigned char id[16], int side, int unread_data) {
     /* SYNC: token - pairs with fs_requests_announce. */
     int failed = fs_send_control(fs_load_acquire(&region->asks[side]), id, side, unread_data);
     return failed == -ECONNREFUSED ? fs_send_control(fs_load_acquire(&region->asks_else[side]), id, side, unread_data) : failed;
 }
 
-/* Whether somebody listens there. (Without a descriptor to find out: perhaps.) */
+/* Returns true if the socket exists, and also if no descriptor is free to test it. */
 static inline int fs_control_is_open(uint64_t token) {
     struct sockaddr_un address;
     socklen_t length = fs_control_address(&address, token);

@@ -22,8 +22,8 @@ cdef extern from "os/atomics.h" nogil:
 
 cdef extern from "os/host.h" nogil:
     struct fs_host_t "fs_host":
-        void *(*let_go)() noexcept nogil
-        void (*take_again)(void *) noexcept nogil
+        void *(*unlock)() noexcept nogil
+        void (*lock)(void *) noexcept nogil
         int keeps_apart
 
     fs_host_t fs_host

@@ -42,7 +42,7 @@ cdef void note_process() noexcept:
     fs_own_pid_ns = fs_pid_ns()
 
 
-fs_host.let_go = fs_give_gil
-fs_host.take_again = fs_take_gil
+fs_host.unlock = fs_give_gil
+fs_host.lock = fs_take_gil
 fs_host.keeps_apart = FS_GIL_KEEPS_APART
 note_process()

@@ -60,8 +60,8 @@ static inline void leave_life(void) {
 }
 
 static void become_front_end(void) {
-    fs_host.let_go = let_go;
-    fs_host.take_again = take_again;
+    fs_host.unlock = let_go;
+    fs_host.lock = take_again;
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_ns = fs_pid_ns();
 }

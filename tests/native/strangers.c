@@ -234,7 +234,7 @@ static void hold_with_visitor(void) {
     release();
     usleep(NEVER);
     fs_control_lock_hosted();
-    check(fs_load_relaxed(&fs_control_state.meetings[handle & 0xffff].state) == FS_LISTING_WAITING, "it does not keep off");
+    check(fs_load_relaxed(&fs_control_state.listings[handle & 0xffff].state) == FS_LISTING_WAITING, "it does not keep off");
     fs_control_unlock();
     enter_front();
     fs_control_thread_after_fork();
@@ -448,7 +448,7 @@ static void flood(int none_can_be_made) {
     uint64_t handle = publish(name, fds[1]);
     enter_front();
     fs_control_lock_hosted();
-    fs_control_state.meetings[handle & 0xffff].expires = fs_now() + (int64_t)MOST_SECONDS * 1000000000;
+    fs_control_state.listings[handle & 0xffff].expires = fs_now() + (int64_t)MOST_SECONDS * 1000000000;
     fs_control_unlock();
     leave_front();
     int published = open_descriptors();

@@ -214,7 +214,7 @@ static void be_the_victim(uint8_t kind, uint8_t a) {
     case 4: (void)fs_arm_sender(&victim, &own.sender, FS_WAITS); break;
     case 5: (void)fs_claim_credit_wait(&victim, &own.receiver, a & 1 ? FS_PLUGGED : 0); break;
     case 6: (void)fs_doorbell_bytes_to_drain(&victim, &own.receiver); break;
-    case 7: if (fs_peer_doorbell(&victim) & FS_EXPOSED) (void)(fs_all_heard(&victim, &own.sender) && fs_count_ring(&victim, &own.sender)); break;
+    case 7: if (fs_peer_doorbell(&victim) & FS_EXPOSED) (void)(fs_all_drained(&victim, &own.sender) && fs_count_ring(&victim, &own.sender)); break;
     case 8: if (fs_peer_doorbell(&victim) & FS_ASLEEP) (void)fs_claim_receiver_wakeups(&victim, &own.sender); break;
     case 9: (void)fs_left_unread(&victim); break;
     case 10: if (fs_begin_notify(&victim, &own.sender)) fs_end_notify(&victim, &own.sender); break;
