@@ -112,6 +112,10 @@ def test_what_a_page_names_is_there(page: str) -> None:
     assert absent_names(text_of(page)) == set()
 
 
+def test_what_contributing_names_is_there() -> None:
+    assert absent_files((ROOT / "CONTRIBUTING.md").read_text()) == set()
+
+
 def test_what_is_not_there_is_found() -> None:
     assert absent_files("`core/ring/` `send.c` `core/ring/send.c` `cores/`") == {"core/ring/send.c", "cores"}
     assert absent_names("fs_post, `fs_pots`, FS_OUT and FS_OUTER, fs_try_*, fs_tri_*, `end_sleep`, `end_sheep()`") == {
