@@ -1,4 +1,4 @@
-"""`python -m papers [--quick] [NAME...]`: measures the figures and writes docs/papers.md with their pictures.
+"""`python -m research [--quick] [NAME...]`: measures the figures and writes docs/papers.md with their pictures.
 
 NAME is a paper ("sovia") or a figure ("sovia-fig7"); without one, all. The exit status is 1 if a line has no figures.
 """

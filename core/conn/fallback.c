@@ -12,7 +12,7 @@
  *   3. the peer's connection thread sends the parcel through the kernel, and the peer goes on there.
  *
  * This file has the leaver; its peer is in fallback_peer.c. A peer that cannot take part (closed, shut down, dead,
- * stopped, no room in the kernel) leaves a bridge as the only way (bridge.c). docs/leaving.md argues why nothing is
+ * stopped, no room in the kernel) leaves a bridge as the only way (bridge.c). docs/moving.md argues why nothing is
  * lost or doubled.
  *
  * Responsible for: that the kernel's stream is the whole stream when somebody else gets the descriptor, or the word

@@ -1,5 +1,5 @@
-"""Draws the table of states (core/conn/state.c): `docs/states.svg`, and the table of events in docs/design.md.
-Lists the table of courses (core/rendezvous/path_state.c) there, too.
+"""Draws the table of states (core/conn/state.c) into `docs/states.svg`, and lists its events in docs/states.md.
+Lists the table of path states (core/rendezvous/path_state.c) there, too.
 
 `python docs/site/states.py` writes both files; a test compares them with the source.
 """
@@ -14,16 +14,16 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLE = ROOT / "core/conn/state.c"
 EVENTS = ROOT / "core/conn/state.h"
-PICTURE, PAGE = ROOT / "docs/states.svg", ROOT / "docs/design.md"
+PICTURE, PAGE = ROOT / "docs/states.svg", ROOT / "docs/states.md"
 BEGIN, END = "<!-- states: made by docs/site/states.py -->", "<!-- states: end -->"
-COURSE, COURSE_EVENTS = ROOT / "core/rendezvous/path_state.c", ROOT / "core/rendezvous/path_state.h"
-COURSE_BEGIN, COURSE_END = "<!-- courses: made by docs/site/states.py -->", "<!-- courses: end -->"
+PATH, PATH_EVENTS = ROOT / "core/rendezvous/path_state.c", ROOT / "core/rendezvous/path_state.h"
+PATH_BEGIN, PATH_END = "<!-- paths: made by docs/site/states.py -->", "<!-- paths: end -->"
 
 LINE = re.compile(r"\[FS_EV_(\w+)\]\s*=\s*\{([^,{}]*),([^,{}]*),([^,{}]*),([^,{}]*)\}")
 MEANING = re.compile(r"\bFS_EV_(\w+)(?: = \w+)?,\s*/\* (.*?) \*/")
-COURSE_LINE = re.compile(r"^    \[FS_PATH_(\w+)\] = \{(.*?)\},\n", re.DOTALL | re.MULTILINE)
-COURSE_STEP = re.compile(r"\[(?:FS_(\w+)|0 \.\.\. FS_PATH_STATES - 1)\] = TO\(FS_(\w+)\)")
-COURSE_MEANING = re.compile(r"\bFS_PATH_(\w+),\s*/\* (.*?) \*/")
+PATH_LINE = re.compile(r"^    \[FS_PATH_(\w+)\] = \{(.*?)\},\n", re.DOTALL | re.MULTILINE)
+PATH_STEP = re.compile(r"\[(?:FS_(\w+)|0 \.\.\. FS_PATH_STATES - 1)\] = TO\(FS_(\w+)\)")
+PATH_MEANING = re.compile(r"\bFS_PATH_(\w+),\s*/\* (.*?) \*/")
 
 Bits = frozenset[str]
 
@@ -49,7 +49,7 @@ ROWS: dict[str, dict[str, set[str]]] = {
         "RING": {"RECEIVING_MOVED"},
         "BACK": {"RECEIVING_BACK"},
     },
-    "the leaver of this side": {
+    "a fallback of this side": {
         "NONE": set(),
         "COLLECTING": {"COLLECTING"},
         "OUT, COLLECTING": {"OUT", "COLLECTING"},
@@ -100,7 +100,7 @@ STYLE = (
     ".s{fill:#e2f3ec;stroke:#286}.a{stroke:#333;stroke-width:1.5;fill:none;marker-end:url(#m)}"
     ".e{font-size:11px;fill:#444;text-anchor:middle}.n{text-anchor:middle}.h{font-weight:bold}"
 )
-TITLE = "The states of what a side sends and receives, and of a leaver, with the events between them"
+TITLE = "The states of what a side sends and receives, and of a fallback, with the events between them"
 
 
 def drawn(events: dict[str, Event]) -> str:
@@ -164,10 +164,10 @@ def listed(events: dict[str, Event], meanings: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
-def courses(table: str, header: str) -> str:
-    """The table of courses in Markdown. ValueError for an event that is in one of the two sources only."""
-    meanings = dict(COURSE_MEANING.findall(header))
-    events = {name: COURSE_STEP.findall(steps) for name, steps in COURSE_LINE.findall(table)}
+def paths(table: str, header: str) -> str:
+    """The table of path states in Markdown. ValueError for an event that is in one of the two sources only."""
+    meanings = dict(PATH_MEANING.findall(header))
+    events = {name: PATH_STEP.findall(steps) for name, steps in PATH_LINE.findall(table)}
     if list(events) != list(meanings):
         raise ValueError("path_state.c and path_state.h have different events")
     lines = ["| event | what has happened | leads |", "| --- | --- | --- |"]
@@ -188,7 +188,7 @@ def made() -> dict[Path, str]:
     """File -> its text as the table has it."""
     events, meanings = table(TABLE.read_text()), dict(MEANING.findall(EVENTS.read_text()))
     page = between(PAGE.read_text(), BEGIN, END, listed(events, meanings))
-    page = between(page, COURSE_BEGIN, COURSE_END, courses(COURSE.read_text(), COURSE_EVENTS.read_text()))
+    page = between(page, PATH_BEGIN, PATH_END, paths(PATH.read_text(), PATH_EVENTS.read_text()))
     return {PICTURE: drawn(events), PAGE: page}
 
 

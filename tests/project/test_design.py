@@ -10,7 +10,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("design", "waiting", "leaving", "processes", "asyncio-layer", "decisions", "protocol", "verification")
+PAGES = (
+    "design",
+    "moving",
+    "states",
+    "glossary",
+    "waiting",
+    "processes",
+    "asyncio-layer",
+    "interpose",
+    "decisions",
+    "protocol",
+    "verification",
+)
 NATIVE = sorted(
     path
     for room, ends in (("core", "ch"), ("interpose", "ch"), ("fastsock/_native", ("pyx", "pxd")))
@@ -100,6 +112,10 @@ def test_what_a_page_names_is_there(page: str) -> None:
     assert absent_names(text_of(page)) == set()
 
 
+def test_what_contributing_names_is_there() -> None:
+    assert absent_files((ROOT / "CONTRIBUTING.md").read_text()) == set()
+
+
 def test_what_is_not_there_is_found() -> None:
     assert absent_files("`core/ring/` `send.c` `core/ring/send.c` `cores/`") == {"core/ring/send.c", "cores"}
     assert absent_names("fs_post, `fs_pots`, FS_OUT and FS_OUTER, fs_try_*, fs_tri_*, `end_sleep`, `end_sheep()`") == {
@@ -108,6 +124,32 @@ def test_what_is_not_there_is_found() -> None:
         "fs_tri_",
         "end_sheep",
     }
+
+
+# ---- glossary ------------------------------------------------------------------------------------------------
+
+
+def glossary() -> list[str]:
+    """The terms of docs/glossary.md, in its order."""
+    return re.findall(r"^\| (?!term |---)(.+?) \|", text_of("glossary"), re.MULTILINE)
+
+
+def missing_terms(terms: list[str]) -> set[str]:
+    """Terms that are identifiers, and that no source has."""
+    return {name for term in terms for name in quoted(term) if name not in NAMES}
+
+
+def test_terms_of_the_glossary_that_are_identifiers_exist() -> None:
+    terms = glossary()
+    assert len(terms) > 60
+    assert sum("`" in term for term in terms) > 10
+    assert missing_terms(terms) == set()
+    assert missing_terms(["`fs_path`, `fs_course`", "region"]) == {"fs_course"}
+
+
+def test_the_glossary_is_alphabetical() -> None:
+    terms = [term.strip("`").lower() for term in glossary()]
+    assert terms == sorted(terms)
 
 
 # ---- labels --------------------------------------------------------------------------------------------------

@@ -1,5 +1,9 @@
-"""`./dev` on a machine that cannot build: one line for each thing that is missing, and nothing begun."""
+"""`./dev` on a machine that cannot build: one line for each thing that is missing, and nothing begun.
 
+And what `./dev commands` tells editors.
+"""
+
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -37,3 +41,18 @@ def test_what_a_build_needs_and_is_not_there_is_told_before_anything_is_made(tmp
         assert line.startswith(f"dev: missing: {part}")
         assert "apt-get install" in line
     assert [path.name for path in checkout.iterdir()] == ["dev"]
+
+
+def test_editors_are_told_how_each_file_of_c_is_compiled(tmp_path):
+    shutil.copy(DEV, tmp_path)
+    (tmp_path / "tests").mkdir()
+    for room in ("core", "interpose", "tests/native"):
+        (tmp_path / room).symlink_to(DEV.parent / room)
+    ended([tmp_path / "dev", "commands"], PYTHON=sys.executable)
+    entries = {entry["file"]: entry for entry in json.loads((tmp_path / "compile_commands.json").read_text())}
+    rooms = ("core", "interpose", "tests/native")
+    assert {path.relative_to(DEV.parent).as_posix() for it in rooms for path in (DEV.parent / it).rglob("*.c")} == set(
+        entries
+    )
+    for name in ("core/conn/send.c", "interpose/calls.c", "tests/native/life.c"):
+        ended(["env", "-C", entries[name]["directory"], *entries[name]["arguments"], "-fsyntax-only"])

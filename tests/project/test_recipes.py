@@ -21,11 +21,22 @@ def recipes(page: str) -> dict[str, str]:
 
 
 RECIPES = recipes("recipes.md")
-RUN = {name: text for name, text in RECIPES.items() if name != "Containers"}
 
 
 def files_of(text: str) -> dict[str, str]:
     return dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```', text, re.MULTILINE | re.DOTALL))
+
+
+def whole(text: str) -> str:
+    """A recipe, with the files in it that it says are another recipe's: `FILE` is that of "NAME"."""
+    for names, other in re.findall(r'^(`.*`) (?:is that|are those) of "(.*?)"', text, re.MULTILINE):
+        files = files_of(RECIPES[other])
+        for name in re.findall(r"`(\S+)`", names):
+            text += f'\n```python title="{name}"\n{files[name]}```\n'
+    return text
+
+
+RUN = {name: whole(text) for name, text in RECIPES.items() if name != "Containers"}
 
 
 def play(text: str, tmp_path: Path) -> int:

@@ -52,7 +52,7 @@ def test_the_page_and_the_pictures_belong_to_the_medians_beside_them():
     medians = read_medians(ROOT / "docs/papers/medians.json")
     names = {figure.full_name for figure in FIGURES}
     assert medians.keys() == names == {picture.stem for picture in ROOT.glob("docs/papers/*.png")}
-    assert (ROOT / "docs/papers.md").read_text() == page(PAPERS, medians), "run python -m papers --page"
+    assert (ROOT / "docs/papers.md").read_text() == page(PAPERS, medians), "run python -m research --page"
 
 
 def test_medians_are_read_as_they_were_written(tmp_path):
