@@ -103,7 +103,7 @@ class Stats:
                 ),
             ),
             Metric(
-                "fastsock.mp_connection",
+                "fastsock.messages",
                 "{message}",
                 "DATA descriptors on the ring",
                 (

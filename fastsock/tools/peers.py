@@ -88,5 +88,5 @@ def program(pid: int | None) -> Peer | None:
         pid=pid,
         command=introspection.command_of(pid),
         python=executable.startswith(("python", "pypy")) or "/libpython" in maps,
-        fastsock="/fastsock/_native/_core." in maps,
+        fastsock="/fastsock/_native/_core." in maps or "/fastsock/libfastsock.so" in maps,
     )

@@ -168,7 +168,7 @@ ENDLESS = "while sock.sendall(b'x') or sock.recv(9): time.sleep(0.02)"
 CLIENT = f"import socket, sys, time; sock = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); {{}}{ENDLESS}"
 POLLED = "sock.fileno()\n"
 OTHER_ENDS = {
-    "bash": (BASH, "Nothing to do: the other end, bash -c "),
+    "bash": (BASH, "The other end, bash -c "),
     "python": (f"[sys.executable, '-I', '-c', {CLIENT.format(chr(10))!r}]", "If it is yours, start the other end, "),
     "refuses": (f"[sys.executable, '-c', {CLIENT.format(POLLED)!r}]", f"refused: {Reason.POLLED}. For that end: "),
 }
