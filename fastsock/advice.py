@@ -130,13 +130,13 @@ UNANSWERED = {Reason.PEER, Reason.SEEKING, Reason.UNPAID}
 
 
 def refused_by(reason: str) -> str:
-    """Returns the end that refused to move: "this end" (the one with the reason), "the other end", or "" for neither."""
+    """Returns the end that refused to move: "this end" (which has the reason), "the other end", or "" for neither."""
     return "the other end" if reason in OTHER_END else "" if reason in NEITHER else "this end"
 
 
 def advice_for(reason: str, peer: Peer | None = None) -> str:
     """Returns what the user can do about this reason, or that there is nothing to do."""
-    own = ADVICE.get(reason, "This version of fastsock does not know the reason: run the same version in all processes.")
+    own = ADVICE.get(reason, "This version of fastsock does not know the reason: use one version in all processes.")
     if peer is None:
         return own
     if not peer.fastsock and not peer.python:

@@ -304,7 +304,7 @@ def test_ss_shows_a_process_of_another_version(newer: Callable[[], list[introspe
     assert (process.pid, process.protocol, process.connections) == (os.getpid(), VERSION + 1, ())
     assert process.total("bytes_sent") == 0
     [line] = ss.table([process])
-    assert line.endswith(f"(version {VERSION + 1} of the protocol, not {VERSION}: its own fastsock ss shows more)")
+    assert line.endswith(f"(protocol version {VERSION + 1}, not {VERSION}: use the fastsock ss of its installation)")
 
 
 def test_doctor_tells_of_it(newer: Callable[[], list[introspection.Process]], monkeypatch: pytest.MonkeyPatch) -> None:
