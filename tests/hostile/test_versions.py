@@ -276,7 +276,7 @@ class Newer:
 
     def answer(self) -> None:
         data, _, _, back = self.socket.recvmsg(100)
-        magic, tag, kind, _ = introspection.LOOK.unpack(data)
+        magic, tag, kind, _ = introspection.QUERY.unpack(data)
         assert (magic, kind) == (introspection.LOOK_MAGIC, introspection.PROCESS)
         self.socket.sendto(
             introspection.SEEN.pack(introspection.SEEN_MAGIC, tag, kind, 0, 77, VERSION + 1) + b"?" * 501, back
@@ -309,7 +309,7 @@ def test_ss_shows_a_process_of_another_version(newer: Callable[[], list[introspe
 
 def test_doctor_tells_of_it(newer: Callable[[], list[introspection.Process]], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = newer()
-    monkeypatch.setattr(checks.looking, "look", lambda: seen)
+    monkeypatch.setattr(checks.introspection, "look", lambda: seen)
     [_, finding] = checks.running()
     assert finding.level == checks.WARN
     assert str(os.getpid()) in finding.says
