@@ -13,7 +13,7 @@ from pathlib import Path
 if not sys.platform.startswith("linux"):
     sys.exit("fastsock runs on Linux only: it needs memfd, abstract unix names, eventfd and SO_PEERCRED.")
 if "t" in getattr(sys, "abiflags", ""):
-    sys.exit("fastsock needs CPython with its global interpreter lock: it does not run on the free-threaded build yet.")
+    sys.exit("fastsock does not support the free-threaded build of Python yet: use the build with the GIL.")
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup

@@ -1,10 +1,10 @@
-"""TCP between Python programs on one host, carried over shared memory instead of the kernel's TCP stack."""
+"""TCP between programs on one host, carried over shared memory instead of the kernel's TCP stack."""
 
 from __future__ import annotations
 
 import sys as _sys
 
-from fastsock import _native as _native  # first: it says what to do where nothing is built
+from fastsock import _native as _native  # first: its error says what to do if nothing is built
 from fastsock import path_policy as _path_policy
 from fastsock._native import registry as _registry
 from fastsock.config import Settings, configure
@@ -13,7 +13,7 @@ from fastsock.errors import SettingError
 from fastsock.patching import is_patched, patch, unpatch
 from fastsock.socket_class import fromfd, socket
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from typing import Any as _Any
 
@@ -38,7 +38,7 @@ __all__ = [
     "stats",
     "unpatch",
 ]
-if _sys.version_info < (3, 14):  # later it is deprecated: there for who names it, not for `import *`
+if _sys.version_info < (3, 14):  # deprecated from 3.14 on: still available by name
     __all__ += ["EventLoopPolicy"]
 
 __version__ = "0.1.0"
@@ -47,14 +47,14 @@ del TYPE_CHECKING
 
 
 def stats() -> Stats:
-    """The counters of this process, frozen."""
+    """Returns the counters of this process."""
     from fastsock.statistics import snapshot
 
     return snapshot(_registry.counters(), *_registry.path_counts())
 
 
 def __getattr__(name: str) -> _Any:
-    """The asyncio layer and the records of statistics, loaded when they are first asked for: most programs use none."""
+    """Loads the asyncio layer and the records of statistics at first use: most programs need neither."""
     if name in ("EventLoopPolicy", "new_event_loop", "run"):
         from fastsock import aio
 
@@ -67,24 +67,24 @@ def __getattr__(name: str) -> _Any:
 
 
 def path_of(sock: _Any) -> Path:
-    """Which path the bytes of a socket, of an asyncio transport (or stream) or of a connection of `multiprocessing`
-    take, and why. Raises nothing.
+    """Returns the path that a connection's bytes take, and the reason. Never raises.
 
-    The socket of a transport (`get_extra_info("socket")`) will do too."""
+    `sock` is a socket, an asyncio transport, stream or its `get_extra_info("socket")`, or a connection of
+    `multiprocessing`."""
     from fastsock.statistics import Path
 
     info = getattr(sock, "get_extra_info", None)
     path = info("fastsock") if info is not None else None
     if isinstance(path, Path):
         return path
-    shown = getattr(sock, "fastsock_path", None)  # of what stands for a connection of ours
+    shown = getattr(sock, "fastsock_path", None)  # e.g. the socket of a transport
     path = shown() if shown is not None else None
     if isinstance(path, Path):
         return path
     endpoint = getattr(sock, "_endpoint", None)
     if endpoint is None and not isinstance(sock, socket) and hasattr(sock, "fileno"):
         try:
-            number = sock.fileno()  # of what asyncio's transports give as their socket
+            number = sock.fileno()  # asyncio.trsock.TransportSocket
             endpoint = _registry.find(number) if number in _registry.tracked() else None
         except (OSError, ValueError):
             pass  # closed

@@ -1,4 +1,4 @@
-"""Why connections are on kernel TCP: which end refused, and what to do. For the doctor and the documents."""
+"""For each reason why a connection is on kernel TCP: the end that refused, and what the user can do about it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["ADVICE", "Peer", "advice_for", "refused_by"]
 
 @attrs.frozen(kw_only=True)
 class Peer:
-    """The program at the other end of a connection, as far as it can be known from outside."""
+    """The program at the other end of a connection, as /proc shows it."""
 
     pid: int
     command: str
     python: bool
     fastsock: bool
-    """Whether it has loaded fastsock."""
+    """True if the process has loaded fastsock."""
     reason: str = ""
-    """Why its end of the connection is on kernel TCP, if it told that."""
+    """Why the other end is on kernel TCP; empty if unknown."""
 
     def __str__(self) -> str:
         program, _, rest = self.command.partition(" ")
@@ -32,88 +32,89 @@ class Peer:
 ADVICE = MappingProxyType(
     {
         Reason.FEW: (
-            "Nothing to do: it ended, or is idle, before a move would pay. Keep connections open (keep-"
-            "alive, a pool) to gain; move_after=0 moves them at their first byte."
+            "Nothing to do: short and idle connections stay on TCP. To gain, keep connections open (keep-alive, a "
+            "pool). With move_after=0 they move at their first byte."
         ),
         Reason.SEEKING: (
-            "Nothing to do: it was looking for the other end still. If it stays so, the other end makes no calls: both "
-            "ends have to be busy within the same 2 s."
+            "Nothing to do: the connection was still looking for its peer. If this persists, the other end makes no "
+            "calls: both ends must be active within the same 2 s."
         ),
         Reason.EXCLUDED: (
-            "ports_allowed, ports_excluded, addresses_allowed or addresses_excluded says so: change that "
-            "setting if the connection shall move."
+            "ports_allowed, ports_excluded, addresses_allowed or addresses_excluded excludes it: change that setting "
+            "if the connection should move."
         ),
         Reason.REMOTE: (
-            "Nothing to do: the other end is on another host. If it is not, address it by a loopback address"
-            " or by one of this host."
+            "Nothing to do: the other end is on another host. If both ends are on this host, connect to a loopback "
+            "address or to an address of this host."
         ),
         Reason.PEER: (
-            "Start the other end under `fastsock run` too, if it is a Python program of yours and is not. For any "
-            "other program, or behind a proxy or in another network: nothing to do."
+            "Start the other end under `fastsock run` too, if it is a program of yours. If it runs in another network "
+            "or behind a proxy: nothing to do."
         ),
         Reason.UNTRUSTED: (
-            'Run both ends as the same user, or set trust="any" at both if you trust every user of this host.'
+            'Run both ends as the same user, or set trust="any" at both ends if you trust every user of this host.'
         ),
         Reason.NAME: (
-            "Nothing to do for one connection: another process holds its name. If it comes again, see who holds names "
-            "like @fastsock/tcp/... in /proc/net/unix."
+            "Nothing to do for a single connection: another process holds its rendezvous name. If it happens often, "
+            "look for @fastsock/tcp/... in /proc/net/unix."
         ),
         Reason.REFUSED: (
-            "The other end had no room for the meeting four times: raise its listen backlog, or its limit on"
-            " descriptors."
+            "The other end was too busy to accept the move, four times: raise its listen backlog or its descriptor "
+            "limit (ulimit -n)."
         ),
         Reason.OPTION: (
-            "A socket option that only the kernel offers is set (SO_RCVLOWAT, SO_PEEK_OFF, SO_ZEROCOPY, "
-            "TCP_CORK, TCP_ULP): leave it out in code of yours; else nothing to do."
+            "The socket has an option that only the kernel offers (SO_RCVLOWAT, SO_PEEK_OFF, SO_ZEROCOPY, TCP_CORK, "
+            "TCP_ULP): leave it out if the code is yours, else nothing to do."
         ),
         Reason.POLLED: (
             "Nothing to do: the program waits with select, poll or epoll, as requests, httpx and trio do, and would "
-            "gain nothing. What gains is blocking sockets and asyncio's transports."
+            "gain nothing. Blocking sockets and asyncio gain."
         ),
         Reason.DETACHED: (
-            "Nothing to do: the descriptor was taken away (detach(), TLS of ssl.SSLSocket), so that it stays on the "
-            "kernel. asyncio's TLS may take the ring."
+            "Nothing to do: detach() or ssl.SSLSocket took the descriptor, so the connection stays on TCP. asyncio's "
+            "TLS can use the ring."
         ),
         Reason.BACK: (
-            "Nothing to do: its descriptor went to somebody who uses it raw (TLS, a subprocess, C code), or nobody has"
-            " sent anything since both ends agreed."
+            "Nothing to do: TLS, a subprocess or C code uses the descriptor directly, or no data was sent since both "
+            "ends agreed to move."
         ),
         Reason.OVERRIDDEN: (
-            "The socket class has its own recv or send: hand the loop a plain socket object, if the class is yours; "
-            "else nothing to do."
+            "The socket's class has its own recv or send: if the class is yours, pass a plain socket to the event "
+            "loop, else nothing to do."
         ),
         Reason.HANDED_OUT: (
-            "Somebody asked for the number of a loop's socket (fileno() of get_extra_info('socket')): leave that call "
-            "out in code of yours. A library does so, such as httpx: nothing to do."
+            "The program called fileno() of get_extra_info('socket'): leave that call out if the code is yours. If a "
+            "library does it, as httpx does: nothing to do."
         ),
         Reason.FORKED: (
-            "Another process holds it too: in a program of yours, close it after the fork in the process that does not "
-            "use it; else nothing to do."
+            "Another process has this connection open too: after a fork, close it in the process that does not use "
+            "it, if the code is yours. Else nothing to do."
         ),
         Reason.MEMORY_CAP: (
-            "Raise memory_cap (FASTSOCK_MEMORY_CAP): what moved connections have in memory counts, "
-            "and 2 MiB for the one that is to move."
+            "Raise memory_cap (FASTSOCK_MEMORY_CAP). It must cover the shared memory of all moved connections, plus "
+            "2 MiB for the next one."
         ),
         Reason.RESOURCES: (
-            "Raise the limit on descriptors (ulimit -n): fastsock uses a sixteenth of the numbers at most; "
-            "a connection needs some while it moves, and none then. Or memory is short."
+            "Raise the descriptor limit (ulimit -n): fastsock uses at most a sixteenth of it, and only while "
+            "connections move. Otherwise memory is short."
         ),
-        Reason.ENDING: "Nothing to do: it was closed or reset while it looked for its peer.",
+        Reason.ENDING: "Nothing to do: the connection was closed or reset while it looked for its peer.",
         Reason.VIOLATION: (
-            "It was reset. Please report it with the event fastsock.violation, and with what runs at the other end."
+            "The connection was reset. Please report it, with the event fastsock.violation or fastsock.fault and the "
+            "program at the other end."
         ),
         Reason.VERSION: (
-            "The two ends have versions of fastsock that do not understand each other: install the same one "
-            "at both, and start both again. `fastsock ss` shows each process's."
+            "The two ends run incompatible versions of fastsock: install the same version at both and restart them. "
+            "`fastsock ss` shows the version of each process."
         ),
         Reason.UNPAID: (
-            "Nothing to do: most sessions with this service are too short to gain, or wait too long, or the other ends "
-            "have no fastsock. Longer ones move; move_after=0 moves every one."
+            "Nothing to do: most sessions of this service are too short to gain, or the other end has no fastsock. "
+            "Longer ones move; with move_after=0 all of them move."
         ),
-        DISABLED: "enabled is 0 (FASTSOCK_ENABLED=0): take that out.",
+        DISABLED: "enabled is 0: remove FASTSOCK_ENABLED=0 from the environment, or enabled=False from the call.",
         FOREIGN: (
-            "The socket was made before patch(), or with a class imported from socket before it: start the "
-            "program by `fastsock run`, or call patch() first."
+            "The socket was created before patch(), or from a class imported before it: start the program with "
+            "`fastsock run`, or call patch() first."
         ),
     }
 )
@@ -125,31 +126,34 @@ NEITHER = {
     Reason.VERSION,
 }  # fmt: skip
 UNANSWERED = {Reason.PEER, Reason.SEEKING, Reason.UNPAID}
-"""Reasons behind which may stand one of the other end's own."""
+"""Reasons that may be a consequence of the other end's own reason."""
 
 
 def refused_by(reason: str) -> str:
-    """Which end is on kernel TCP by its own decision: "this end" (that one has the reason), "the other end", or ""."""
+    """Returns the end that refused to move: "this end" (which has the reason), "the other end", or "" for neither."""
     return "the other end" if reason in OTHER_END else "" if reason in NEITHER else "this end"
 
 
 def advice_for(reason: str, peer: Peer | None = None) -> str:
-    """What somebody can do who finds connections on kernel TCP for this reason, or that there is nothing to do."""
-    own = ADVICE.get(reason, "Unknown to this version of fastsock: see that all processes run the same one.")
+    """Returns what the user can do about this reason, or that there is nothing to do."""
+    own = ADVICE.get(reason, "This version of fastsock does not know the reason: use one version in all processes.")
     if peer is None:
         return own
-    if not peer.python:
-        return f"Nothing to do: the other end, {peer}, is no Python program, and fastsock runs in those only."
+    if not peer.fastsock and not peer.python:
+        return (
+            f"The other end, {peer}, runs without fastsock. If it is yours, start it under `fastsock run` too; "
+            "docs/interpose.md says which programs work."
+        )
     if not peer.fastsock:
         start = f"start the other end, {peer}, under `fastsock run`"
         if reason in UNANSWERED:
             return f"If it is yours, {start} too."
-        return own if own.startswith("Nothing to do") else f"{own} Besides, {start} too."
+        return own if own.startswith("Nothing to do") else f"{own} Also, {start} too."
     if reason in UNANSWERED and peer.reason and peer.reason not in UNANSWERED:
         return f"The other end, {peer}, refused: {peer.reason}. For that end: {ADVICE.get(peer.reason, own)}"
     if reason == Reason.PEER:
         return (
-            f"The other end, {peer}, has fastsock, and did not answer within 2 s: both ends have to be busy at the "
-            "same time. `fastsock doctor` there says more."
+            f"The other end, {peer}, has fastsock but did not answer within 2 s: both ends must be active at the same "
+            "time. `fastsock doctor` there says more."
         )
     return own

@@ -1,4 +1,4 @@
-"""Settings: one frozen record, from keyword arguments and FASTSOCK_* variables."""
+"""Settings: a frozen record, made from keyword arguments and FASTSOCK_* variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from fastsock.errors import SettingError
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
     from typing import Any, TypeAlias
@@ -21,18 +21,18 @@ PREFIX = "FASTSOCK_"
 RUN, STATS, REPORT = f"{PREFIX}RUN", f"{PREFIX}RUN_STATS", f"{PREFIX}RUN_REPORT"
 """Set by `fastsock run` and `fastsock doctor` for the programs that they start: see `fastsock._startup`."""
 TOLD = f"{PREFIX}RUN_TOLD"
-"""Set where the command line has warned of variables that are no settings, so that no process below it does again."""
+"""Set when the command line has warned of unknown FASTSOCK_* variables. Child processes do not warn again."""
 SETTINGS, LIBRARY_STATS = f"{PREFIX}RUN_SETTINGS", f"{PREFIX}RUN_LIBRARY_STATS"
 """Set by `fastsock run` for programs that are not Python: see `fastsock.launch`."""
 OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, f"{PREFIX}DEBUG"}
-"""Variables that are known and are no settings. DEBUG is for who builds fastsock."""
+"""FASTSOCK_* variables that are not settings. DEBUG is read when fastsock is built."""
 
 SEEK_SECONDS = 2.0
-"""How long a name is looked up for before the peer counts as foreign, and an answer is waited for."""
+"""Seconds to look for the peer's name, and then to wait for its answer, before the connection stays on kernel TCP."""
 
 PortRange = tuple[int, int]
 MAPPED = bytes(10) + b"\xff\xff"
-"""Before the four bytes of an IPv4 address, as IPv6 has it."""
+"""The prefix of an IPv4-mapped IPv6 address."""
 
 
 def _number(text: Any, name: str) -> int:
@@ -69,7 +69,7 @@ def _networks(value: Any, name: str) -> tuple[Network, ...]:
     for item in value.split(",") if isinstance(value, str) else value:
         text = str(item).strip()
         if text:
-            from ipaddress import ip_network  # nearly every program does without
+            from ipaddress import ip_network  # rarely needed
 
             try:
                 networks.append(ip_network(text, strict=False))
@@ -85,7 +85,8 @@ def _trust(value: Any, name: str) -> str:
 
 
 class _Setting:
-    """A setting's default, and how its value is read. The record's dictionary has the values, and is asked first."""
+    """A setting's default, converter and range. As a non-data descriptor it gives the default; the record's dictionary
+    holds the values and takes precedence."""
 
     def __init__(self, default: Any, convert: Callable[[Any, str], Any], low: int | None, high: int) -> None:
         self.default, self.convert, self.low, self.high = default, convert, low, high
@@ -94,7 +95,7 @@ class _Setting:
         return self.default
 
     def read(self, name: str, value: Any) -> Any:
-        """The value as it is used. Raises SettingError for one out of range."""
+        """Returns the converted value. Raises SettingError if it is out of range."""
         value = self.convert(value, name)
         if self.low is not None and not self.low <= value <= self.high:
             raise SettingError(name, value, f"{self.low} to {self.high}")
@@ -109,74 +110,77 @@ class Settings:
     """All settings. Each is a keyword argument of `patch` and `configure`, and a variable `FASTSOCK_<NAME>`.
 
     A value out of range raises `SettingError`, which names the setting, the value and the range. Names that begin with
-    an underscore are not for programs: papers measure with them what a mechanism is worth, and tests move at once.
+    an underscore are for measurements and tests, not for programs.
     """
 
     enabled: bool = _setting(True, _flag)
-    """False: nothing is replaced and no connection ever moves."""
+    """False: `patch()` replaces nothing, and no connection moves."""
 
     poll_us: int = _setting(50, _number, 0, 1_000_000)
-    """Microseconds that a blocking wait may poll before it sleeps; 0: never poll. Adapts to whether it pays, and is
-    0 where both ends have the same only processor. 50: about what a sleep and its wakeup cost (docs/waiting.md)."""
+    """Longest time in microseconds that a blocking wait polls before it sleeps; 0: never poll. The time adapts to how
+    often polling succeeds. There is no polling if both ends can use only one CPU and it is the same. The default is
+    about the cost of a sleep and a wakeup (docs/waiting.md)."""
 
     move_after: int = _setting(8, _number, 0, 1_000_000)
-    """Operations through the facade, at each end, before a connection may move to the ring; 0: at its first byte.
-    8: a one-shot request does fewer."""
+    """Number of socket operations at each end before a connection may move to the ring; 0: move at the first byte.
+    A single request and its answer take fewer than the default."""
 
     move_polled: bool = _setting(False, _flag)
-    """Whether a connection may move whose descriptor was handed out (`fileno()`), so that `select`, `poll` and `epoll`
-    may wait for it. Each burst of data then costs the same system calls as on kernel TCP, so nothing is gained. With
-    `move_after` 0 such connections move too."""
+    """True: connections may move also after the program has called `fileno()`, so that `select`, `poll` and `epoll`
+    may wait for them. Nothing is gained: waking a polled socket costs as much as TCP does. With `move_after` 0 such
+    connections always move."""
 
     _meeting_ms: int = _setting(0, _number, 0, 10_000)
-    """For tests. Milliseconds that the operations of one connection may wait, all together, for the other end to join
-    it on the ring; 0: never wait. With `move_after` 0, short connections then move too, at their first byte."""
+    """For tests. Total time in milliseconds that the operations of a connection wait for the other end to move;
+    0: never wait. Together with `move_after` 0, even short connections move at their first byte."""
 
     window: int = _setting(32, _number, 1, 1024)
-    """w: descriptors, and so credits, in each direction of a connection (SOVIA, section 3.2)."""
+    """Number of descriptors, and so of credits, in each direction of a connection (w in SOVIA, section 3.2)."""
 
     ack_threshold: int = _setting(16, _number, 1, 1023)
-    """t: consumed descriptors after which the receiver acknowledges, less than `window` or 1 (SOVIA, section 3.2)."""
+    """Number of consumed descriptors after which the receiver sends an acknowledgement: less than `window`, or 1 (t in
+    SOVIA, section 3.2)."""
 
     _delayed_ack: bool = _setting(True, _flag)
-    """False: every consumed descriptor is acknowledged at once."""
+    """False: the receiver acknowledges every descriptor at once."""
 
     chunk_size: int = _setting(32768, _number, 1024, 32768)
-    """Largest payload of one descriptor, bytes, a multiple of 64 (SOVIA's message chunk)."""
+    """Largest payload of a descriptor in bytes, a multiple of 64 (the message chunk of SOVIA)."""
 
     combine: bool = _setting(True, _flag)
-    """Whether small sends are combined into one descriptor while earlier ones wait. TCP_NODELAY turns it off too."""
+    """True: small sends share a descriptor while earlier data is unread. TCP_NODELAY turns this off too."""
 
     combine_limit: int = _setting(2048, _number, 1, 32768)
-    """Largest send that is combined, bytes (SOVIA, section 3.2)."""
+    """Largest send in bytes that may share a descriptor (SOVIA, section 3.2)."""
 
     _combine_when_full: bool = _setting(True, _flag)
-    """Whether the last quarter of the window combines small sends in any case. False, for measurements: `combine` and
-    TCP_NODELAY decide there too, no spare part is used, and a burst of `window` sends blocks until the peer reads."""
+    """True: small sends share descriptors when three quarters of the window are in use, also without `combine` and with
+    TCP_NODELAY. False, for measurements: the two decide there too, the overflow buffer is not used, and a burst of
+    `window` sends blocks until the peer reads."""
 
     trust: str = _setting("user", _trust)
-    """Whose processes are believed: "user", the same user and root; "any", every user of the host."""
+    """The users to share memory with: "user" means the same user and root, "any" means every user of the host."""
 
     ports_allowed: tuple[PortRange, ...] = _setting((), _ports)
-    """If given, a connection may move only if one of its two ports is among them. "80,8000-8100"."""
+    """If set, a connection moves only if one of its two ports is listed. Example: "80,8000-8100"."""
 
     ports_excluded: tuple[PortRange, ...] = _setting((), _ports)
-    """A connection with one of these ports never moves."""
+    """A connection with one of these ports stays on kernel TCP."""
 
     addresses_allowed: tuple[Network, ...] = _setting((), _networks)
-    """If given, a connection may move only if one of its two addresses is among them. "127.0.0.0/8,::1"."""
+    """If set, a connection moves only if one of its two addresses is listed. Example: "127.0.0.0/8,::1"."""
 
     addresses_excluded: tuple[Network, ...] = _setting((), _networks)
-    """A connection with one of these addresses never moves."""
+    """A connection with one of these addresses stays on kernel TCP."""
 
     memory_cap: int = _setting(1 << 32, _number, 0, 1 << 46)
-    """Bytes of shared memory that the connections of this process may have touched; where a whole region more (2 MiB
-    with the other defaults, without spare parts) would exceed it, a connection stays on kernel TCP. An idle one touches
-    two pages."""
+    """Limit in bytes on the shared memory in use by connections of this process. A connection stays on kernel TCP if
+    its region would exceed the limit (2 MiB with the other defaults; the overflow buffer does not count). An idle
+    connection uses two pages. Connections that have moved are not limited."""
 
     def __init__(self, **values: Any) -> None:
         for name in values.keys() - _SETTINGS.keys():
-            raise TypeError(f"no setting {name!r}; there are {', '.join(_public())}")
+            raise TypeError(f"no setting {name!r}; the settings are {', '.join(_public())}")
         self.__dict__.update({name: it.read(name, values.get(name, it.default)) for name, it in _SETTINGS.items()})
         if self.ack_threshold >= max(self.window, 2):
             allowed = f"1 to {self.window - 1} (less than window)" if self.window > 1 else "1 (with a window of 1)"
@@ -185,7 +189,7 @@ class Settings:
             raise SettingError("chunk_size", self.chunk_size, "a multiple of 64 from 1024 to 32768")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("settings are frozen: put others in force with fastsock.configure or fastsock.patch")
+        raise AttributeError("settings are read-only: use fastsock.configure() or fastsock.patch() to change them")
 
     __delattr__ = __setattr__  # type: ignore[assignment]
 
@@ -199,8 +203,8 @@ class Settings:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def limits(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """The settings of ports and addresses as the core has them (core/rendezvous/policy.h): arrays of port ranges
-        and of networks. A network of IPv4 stands in ::ffff:0:0/96."""
+        """Returns ports_allowed, ports_excluded, addresses_allowed and addresses_excluded as arrays of C structures
+        (core/rendezvous/policy.h). IPv4 networks are mapped into ::ffff:0:0/96."""
         import struct
 
         def ports(ranges: tuple[PortRange, ...]) -> bytes:
@@ -232,9 +236,9 @@ def _public() -> list[str]:
 
 
 def from_environment(overrides: Mapping[str, Any] = {}, environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from FASTSOCK_* variables, with `overrides` on top. A variable that is empty counts as not set.
+    """Returns settings from FASTSOCK_* variables; `overrides` take precedence. An empty variable counts as not set.
 
-    Raises SettingError for a value out of range and TypeError for an override that is no setting."""
+    Raises SettingError for a value out of range, and TypeError for an override that is not a setting."""
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {it: environ[_variable(it)] for it in _SETTINGS if _is_set(_variable(it), environ)}
     return Settings(**{**values, **overrides})
@@ -249,7 +253,7 @@ def _is_set(variable: str, environ: Mapping[str, str]) -> bool:
 
 
 def origins(overrides: Collection[str] = (), environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Where each setting that `from_environment` makes comes from: "argument", its variable's name, or "default"."""
+    """Returns the source of each setting: "argument", the name of its variable, or "default"."""
     environ = os.environ if environ is None else environ
     found = {}
     for name in _public():
@@ -259,7 +263,7 @@ def origins(overrides: Collection[str] = (), environ: Mapping[str, str] | None =
 
 
 def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables that begin like a setting's and are none -> the setting's that is spelled most like it, or ""."""
+    """Returns the FASTSOCK_* variables that are not settings, each with the most similar setting's variable, or ""."""
     environ = os.environ if environ is None else environ
     known = set(map(_variable, _SETTINGS))
     names = sorted(
@@ -269,7 +273,7 @@ def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
-    import difflib  # nearly every program does without
+    import difflib  # rarely needed
 
     ends = [variable.removeprefix(PREFIX) for variable in known]
     near = difflib.get_close_matches(name.removeprefix(PREFIX), sorted(ends), 1)
@@ -281,12 +285,12 @@ _listeners: list[Callable[[Settings], None]] = []
 
 
 def active() -> Settings:
-    """The settings in force; read from the environment at first use."""
+    """Returns the current settings. The first call reads them from the environment."""
     return _active if _active is not None else use(from_environment())
 
 
 def use(settings: Settings) -> Settings:
-    """Puts settings in force for this process, for connections that are still undecided and those to come."""
+    """Sets the settings of this process. They apply to new connections and to those whose path is not decided yet."""
     global _active
     _active = settings
     for listener in _listeners:
@@ -295,13 +299,13 @@ def use(settings: Settings) -> Settings:
 
 
 def on_change(listener: Callable[[Settings], None]) -> None:
-    """Calls `listener` with every settings put in force from now on."""
+    """Calls `listener` with the new settings at every change."""
     _listeners.append(listener)
 
 
 @contextmanager
 def configure(**changes: Any) -> Iterator[Settings]:
-    """Settings for the duration of a `with` block: those in force, with changes. Replaces nothing in `socket`."""
+    """Changes settings for a `with` block, without patching the `socket` module."""
     before = active()
     try:
         yield use(Settings(**{**vars(before), **changes}))

@@ -1,4 +1,4 @@
-"""Errors of fastsock itself. Everything that a socket call raises is the stdlib's."""
+"""The exception that fastsock adds. Socket calls raise the exceptions of the standard library."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["SettingError"]
 
 
 class SettingError(ValueError):
-    """A setting out of range. `setting`, `value` and `permitted` say which, what and what it may be."""
+    """A setting is out of range. Attributes: `setting` (its name), `value`, `permitted` (the allowed values)."""
 
     def __init__(self, setting: str, value: object, permitted: str) -> None:
         super().__init__(f"{setting} (FASTSOCK_{setting.upper()}) is {value!r}, but must be {permitted}")

@@ -1,4 +1,4 @@
-"""Tells when a module has been imported, so that it can be patched then and need not be imported for it."""
+"""Calls a function when a module has been imported. So modules can be patched without importing them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from typing import Any
@@ -17,7 +17,7 @@ _waiting: dict[str, Callable[[ModuleType], None]] = {}
 
 
 def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
-    """Calls `act` with the module `name`: now if it is there already, else right after its import. Once."""
+    """Calls `act` once with the module `name`: at once if it is loaded, else right after its import."""
     module = sys.modules.get(name)
     if module is not None:
         act(module)
@@ -28,15 +28,15 @@ def when_imported(name: str, act: Callable[[ModuleType], None]) -> None:
 
 
 def forget(name: str) -> None:
-    """Calls nothing for `name` any more."""
+    """Cancels `when_imported` for a module."""
     _waiting.pop(name, None)
 
 
 class _Finder:
-    """Finds nothing itself: has the others find the module, and puts its own loader around theirs.
+    """Lets the other finders find the module, and wraps the loader that they return.
 
-    Neither this nor the loader is derived from the classes of `importlib.abc`: the import system does not ask for that.
-    Some versions of that module import `tempfile`, `shutil` and `random`, a tenth of what `import fastsock` takes."""
+    The classes of `importlib.abc` are not used, as the import system does not require them and some versions of that
+    module import `tempfile`, `shutil` and `random`: a tenth of the time of `import fastsock`."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in _waiting:
@@ -52,7 +52,7 @@ class _Finder:
 
 
 class _Loader:
-    """A loader that calls back when the module is complete. Everything else is the real loader's."""
+    """Delegates to the real loader, and calls back when the module is complete."""
 
     def __init__(self, real: Any) -> None:
         self.real = real

@@ -1,7 +1,7 @@
-"""How a program that is not Python comes up under fastsock: the library that it gets by LD_PRELOAD; who is not served.
+"""Starts programs that are not Python under fastsock, by LD_PRELOAD, and says which programs cannot use it.
 
-The library (interpose/) reads no settings of its own: `environment` hands it all of them, checked, in one variable. In
-a Python process below `fastsock run` it does nothing, as the package serves that one.
+The library (interpose/) reads all settings from one variable, which `environment` checks and sets. In a Python process
+below `fastsock run` the library does nothing, as the Python package takes its place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fastsock.config import LIBRARY_STATS, SEEK_SECONDS, SETTINGS, Settings
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from typing import BinaryIO
 
@@ -27,18 +27,18 @@ LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libfastsock.
 
 @dataclass(frozen=True)
 class Program:
-    """A program that `fastsock run` can start as it is."""
+    """A program that `fastsock run` can execute directly."""
 
     path: str
     python: bool
-    """It is an interpreter of Python, or a script of one: the package serves it."""
+    """True for a Python interpreter or script, which uses the Python package and not the library."""
     refused: str = ""
-    """Why it cannot be served; empty if it can."""
+    """Why the program cannot use fastsock; empty if it can."""
 
 
 def find(name: str) -> Program | None:
-    """The program of this name: a file, or a command on the PATH. None where `python NAME` is meant: a script without
-    an interpreter of its own, a folder or zip file, an option, or nothing that there is."""
+    """Returns the program of this name: a file, or a command on the PATH. Returns None if `python NAME` should be run:
+    for a script without an interpreter line, a folder, a zip file, an option, or a name that does not exist."""
     if name.startswith("-"):
         return None
     here = os.path.exists(name)
@@ -61,7 +61,7 @@ def _is_python(path: str) -> bool:
     return os.path.basename(path).startswith("python")
 
 
-# ---- who cannot be served --------------------------------------------------------------------------------------
+# ---- programs that cannot use fastsock -------------------------------------------------------------------------
 
 PT_INTERP = 3
 GO_SECTIONS = {b".go.buildinfo", b".note.go.buildid", b".gopclntab"}
@@ -70,17 +70,17 @@ GO_SECTIONS = {b".go.buildinfo", b".note.go.buildid", b".gopclntab"}
 def _refusal(path: str, file: BinaryIO) -> str:
     status = os.stat(path)
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID) or "security.capability" in _attributes(path):
-        return "it runs with privileges of its own (setuid)"
+        return "it is setuid or has capabilities, so the loader ignores LD_PRELOAD"
     try:
         loader, sections = _elf(file)
     except (struct.error, ValueError):
-        return "its format is not known here"
+        return "it is not a 64-bit ELF program for this CPU"
     if sections & GO_SECTIONS:
-        return "it is a Go program, which calls the kernel itself"
+        return "Go programs call the kernel directly"
     if not loader:
-        return "it is a static program"
+        return "it is statically linked, so LD_PRELOAD has no effect"
     if b"musl" in loader:
-        return "its C library is musl"
+        return "its C library is musl; glibc is needed"
     return ""
 
 
@@ -92,8 +92,8 @@ def _attributes(path: str) -> list[str]:
 
 
 def _elf(file: BinaryIO) -> tuple[bytes, set[bytes]]:
-    """The loader that an ELF program asks for, empty if it asks for none; and the names of its sections (elf(5)).
-    Raises ValueError for a program of another kind of processor."""
+    """Returns the loader of an ELF program (empty if it has none) and the names of its sections (elf(5)).
+    Raises ValueError if the program is not 64-bit or has another byte order."""
 
     def part(at: int, size: int) -> bytes:
         file.seek(at)
@@ -104,7 +104,7 @@ def _elf(file: BinaryIO) -> tuple[bytes, set[bytes]]:
 
     head = part(0, 64)
     if head[4] != 2 or head[5] != 1 + (sys.byteorder == "big"):
-        raise ValueError("not a program of 64 bits for this processor")
+        raise ValueError("not a 64-bit program for this CPU")
     programs, tables = struct.unpack_from("=QQ", head, 32)
     program_size, program_count, table_size, table_count, names_at = struct.unpack_from("=HHHHH", head, 54)
     loader = b""
@@ -124,23 +124,26 @@ def _elf(file: BinaryIO) -> tuple[bytes, set[bytes]]:
 
 
 def environment(inherited: Mapping[str, str], settings: Settings, stats: str | None) -> dict[str, str]:
-    """The environment in which a program and all that it starts get the library. `stats`: the file for its statistics.
+    """Returns the environment that loads the library into a program and its children. `stats`: the file for the
+    program's statistics, or None.
 
-    Raises RuntimeError where there is no library, or where LD_PRELOAD cannot name it."""
+    Raises RuntimeError if the library does not exist or if LD_PRELOAD cannot name it."""
     if not os.path.exists(LIBRARY):
-        raise RuntimeError(f"the library for programs is missing: {LIBRARY}")
+        raise RuntimeError(f"{LIBRARY} is missing: reinstall fastsock, or build it with pip install -e .")
     if " " in LIBRARY or ":" in LIBRARY:
-        raise RuntimeError(f"LD_PRELOAD cannot name {LIBRARY}: it has a space or a colon")
+        raise RuntimeError(
+            f"LD_PRELOAD cannot name {LIBRARY}: install fastsock in a folder whose path has no space and no colon"
+        )
     others = [word for word in inherited.get("LD_PRELOAD", "").replace(":", " ").split() if word != LIBRARY]
     asked = {**inherited, "LD_PRELOAD": ":".join([LIBRARY, *others]), SETTINGS: _text_of(settings)}
     if stats is not None:
-        # (This process becomes the program. What that starts has other numbers, and what it becomes has not.)
+        # This process becomes the program, so the process id tells the program from its children.
         asked[LIBRARY_STATS] = f"{os.getpid()}:{os.path.abspath(stats)}"
     return asked
 
 
 def _text_of(settings: Settings) -> str:
-    """All settings as the library reads them (interpose/settings.c): "name=number ...", lists with commas."""
+    """Returns all settings in the format that interpose/settings.c reads: "name=number ...", lists with commas."""
     import struct
 
     ports_allowed, ports_excluded, addresses_allowed, addresses_excluded = settings.limits()
@@ -168,6 +171,6 @@ def _text_of(settings: Settings) -> str:
 
 
 def is_served_by_library() -> bool:
-    """True if this process has the library, which serves it: an interpreter in a program of another name."""
+    """Returns true if this process uses the library: an interpreter embedded in a program that is not Python."""
     preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     return LIBRARY in preloaded and not _is_python(os.path.realpath("/proc/self/exe"))

@@ -1,4 +1,4 @@
-"""gevent and eventlet replace the socket module too. Two cannot: fastsock gives way, whichever comes first."""
+"""Conflicts with gevent and eventlet, which replace the socket module too. fastsock then undoes its patch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from fastsock.import_hooks import forget, when_imported
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["unwatch", "watch", "who_has_patched"]
 
-# The module of each, its function that replaces the socket module, and the one that tells whether it has.
+# Module, its function that replaces the socket module, and its function that tells if it has done so.
 _OTHERS = {
     "gevent.monkey": ("patch_socket", "is_module_patched"),
     "eventlet.patcher": ("monkey_patch", "is_monkey_patched"),
@@ -22,16 +22,16 @@ _OTHERS = {
 
 
 def who_has_patched() -> str | None:
-    """The module that has replaced the socket module already."""
-    for name, (_, tells) in _OTHERS.items():
-        has_patched = getattr(sys.modules.get(name), tells, None)
+    """Returns the name of the module that has replaced the socket module, or None."""
+    for name, (_, query) in _OTHERS.items():
+        has_patched = getattr(sys.modules.get(name), query, None)
         if has_patched is not None and has_patched("socket"):
             return name
     return None
 
 
 def watch(give_way: Callable[[str], None]) -> None:
-    """From now on calls `give_way(module name)` just before one of them replaces the socket module."""
+    """Calls `give_way(module name)` right before one of the modules replaces the socket module."""
     global _give_way
     _give_way = give_way
     for name in _OTHERS:
@@ -39,7 +39,7 @@ def watch(give_way: Callable[[str], None]) -> None:
 
 
 def unwatch() -> None:
-    """Ends `watch`."""
+    """Stops `watch`."""
     global _give_way
     _give_way = None
     for name in _OTHERS:

@@ -1,9 +1,9 @@
-"""What fastsock tells: events through structlog.
+"""Log events, through structlog.
 
-The library never configures logging. Its events go to the stdlib logger "fastsock" through structlog, with the
-processors that the application configured. Nothing is logged on the data path. Neither logging nor structlog is
-imported before there is something to tell: a program that is patched as it starts must not find them loaded (and it
-starts in half the time).
+fastsock never configures logging. Its events go to the stdlib logger "fastsock" through structlog, with the processors
+that the application configured. The data path logs nothing. logging and structlog are imported at the first event: the
+start of a patched program then takes half the time, and the program does not find modules loaded that it did not
+import.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from typing import Any
 
@@ -21,11 +21,11 @@ DEBUG, INFO, WARNING = 10, 20, 30  # as in logging
 _log: Any = None
 
 recorder: Callable[[str, dict[str, Any]], None] | None = None
-"""Gets every event, of connections too: set by `fastsock doctor -- PROGRAM` in the processes that it watches."""
+"""Receives every event. `fastsock doctor -- PROGRAM` sets it in the processes that it watches."""
 
 
 def event(level: int, what: str, /, **values: Any) -> None:
-    """Logs an event, at no cost if nobody listens at that level."""
+    """Logs an event. Costs nothing if the level is disabled."""
     if recorder is not None:
         recorder(what, values)
     _log_event(level, what, values)
@@ -33,22 +33,22 @@ def event(level: int, what: str, /, **values: Any) -> None:
 
 def _log_event(level: int, what: str, values: dict[str, Any]) -> None:
     if level < WARNING and "logging" not in sys.modules:
-        return  # nobody can have asked for it
+        return  # without logging no handler can exist
     try:
         log = _logger(level)
     except (OSError, ImportError) as error:
-        # An import needs a descriptor, and there may be none left. A program that has changed its user or its root may
-        # not find its modules any more.
+        # An import needs a descriptor, and there may be none left. After a change of user or root directory the modules
+        # may not be found.
         print(f"{what} {values} (not logged: {error})", file=sys.stderr)
         return
     except MemoryError:
-        return  # an event may be about that; the call of the program that it comes from goes on
+        return  # the event may be about this; the caller must go on
     if log is not None:
         log.log(level, what, **values)
 
 
 def _logger(level: int) -> Any:
-    """The logger; None if nobody listens at that level."""
+    """Returns the logger, or None if the level is disabled."""
     global _log
     import logging
 
@@ -63,13 +63,13 @@ def _logger(level: int) -> Any:
 
 
 def detail(what: str, /, **values: Any) -> None:
-    """Logs an event of one connection at level DEBUG, only if the logger "fastsock" was itself given a level for it.
+    """Logs an event of a connection at level DEBUG, but only if that level was set on the logger "fastsock" itself.
 
-    These come from inside calls such as `recv`, which may be a log handler's own, or be what a log handler in another
-    thread waits for with its lock held. So a program that sets the root logger to DEBUG must not get them."""
+    These events come from calls such as `recv`. A log handler may have made that call, or may wait for it in another
+    thread with its lock held. So a program that sets only the root logger to DEBUG does not get them."""
     if recorder is not None:
         recorder(what, values)
     logging = sys.modules.get("logging")
-    # (Not by getLogger, which takes a lock that may be held while somebody waits for us.)
+    # getLogger() would take the lock of logging, which a thread that waits for this one may hold.
     if logging is not None and 0 < getattr(logging.Logger.manager.loggerDict.get("fastsock"), "level", 0) <= DEBUG:
         _log_event(DEBUG, what, values)

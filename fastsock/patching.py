@@ -1,6 +1,6 @@
-"""`patch()`: puts the facade under a program.
+"""`patch()`: replaces the socket class and related functions in a running program.
 
-What is replaced is declared in one table; originals are kept and put back by `unpatch()`.
+TABLE lists the replacements. `unpatch()` restores the originals.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fastsock._native import os_calls, registry
 from fastsock.import_hooks import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["LOOPS", "TABLE", "is_patched", "patch", "unpatch"]
 
 
-# What is replaced: module, name, replacement. The module functions of `socket` (create_connection, create_server,
-# socketpair, fromfd, ...) look the class up by its name and so need no entry.
+# Module, name, replacement. The functions of `socket` (create_connection, create_server, socketpair, fromfd, ...) look
+# up the class by name, so they need no entry.
 TABLE: tuple[tuple[Any, str, Any], ...] = (
     (stdlib, "socket", socket_class.socket),
     (os, "read", os_calls.read),
@@ -52,7 +52,7 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     *(((subprocess, "_fork_exec", fd_handoff.fork_exec),) if hasattr(subprocess, "_fork_exec") else ()),  # from 3.11 on
 )
 
-# Where methods of loop classes are replaced (`fastsock.aio.loops.methods_for`), once the module has been imported.
+# Loop classes whose methods are replaced when their module has been imported (`fastsock.aio.loops.methods_for`).
 LOOPS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("asyncio", lambda asyncio: asyncio.selector_events.BaseSelectorEventLoop),
     ("uvloop", lambda uvloop: uvloop.Loop),
@@ -62,17 +62,16 @@ _originals: dict[tuple[Any, str], Any] = {}
 
 
 def is_patched() -> bool:
-    """Whether the facade is in place."""
+    """Returns true if `patch()` is in effect."""
     return bool(_originals)
 
 
 def patch(**settings: Any) -> None:
-    """Puts the facade under the program, with settings from keyword arguments and FASTSOCK_* variables.
+    """Replaces `socket.socket` by `fastsock.socket`, with settings from keyword arguments and FASTSOCK_* variables.
 
-    May be called early or late, and again (the settings then replace the old ones). With `enabled` false it puts
-    everything back instead. Names that were imported from `socket` before cannot be reached; the event
-    "fastsock.out_of_reach" lists them. Raises SettingError for a setting out of range, TypeError for one that
-    does not exist.
+    May be called at any time, and again to change the settings. With `enabled` false it restores the originals. Names
+    that were imported from `socket` before still mean the originals: the event "fastsock.out_of_reach" lists them.
+    Raises SettingError for a setting out of range, and TypeError for an unknown setting.
     """
     if not config.use(config.from_environment(settings)).enabled:
         unpatch()
@@ -83,7 +82,7 @@ def patch(**settings: Any) -> None:
     if other is not None:
         event(WARNING, "fastsock.declined", because=f"{other} has replaced the socket module")
         return
-    # (Ours go on calling them after unpatch(): somebody may have wrapped one of ours, as gevent does with os.fork.)
+    # Our functions call these even after unpatch(): other code may have wrapped ours, as gevent wraps os.fork.
     registry.keep_beneath(os.fork, os.forkpty, os._exit)
     for module, name, replacement in TABLE:
         _originals[module, name] = getattr(module, name)
@@ -92,7 +91,7 @@ def patch(**settings: Any) -> None:
     for name, loop_class in LOOPS:
         when_imported(name, functools.partial(_patch_loop, loop_class))
     fd_handoff.watch()
-    monkeypatch_conflicts.watch(_give_way)
+    monkeypatch_conflicts.watch(_decline)
     out_of_reach = _imported_before()
     event(INFO, "fastsock.patched", settings=config.active(), out_of_reach=out_of_reach)
     if out_of_reach:
@@ -100,8 +99,7 @@ def patch(**settings: Any) -> None:
 
 
 def unpatch() -> None:
-    """Puts the originals back, except where somebody else has put something since. Sockets that exist go on as they
-    are."""
+    """Restores the originals, except where other code has replaced ours since. Existing sockets do not change."""
     monkeypatch_conflicts.unwatch()
     for loop_module, _ in LOOPS:
         forget(loop_module)
@@ -116,7 +114,7 @@ def unpatch() -> None:
         _put_back(holder, name, original)
 
 
-_INHERITED = object()
+_INHERITED = object()  # the class inherited the attribute
 
 
 def _put_back(holder: Any, name: str, original: Any) -> None:
@@ -127,7 +125,7 @@ def _put_back(holder: Any, name: str, original: Any) -> None:
 
 
 def _patch_loop(loop_class: Callable[[Any], Any], module: Any) -> None:
-    """Puts the wrapped methods into a loop class: its loops, also those that exist, give out our transports."""
+    """Replaces methods of a loop class. All its loops, also existing ones, then create fastsock's transports."""
     from fastsock.aio import loops
 
     holder = loop_class(module)
@@ -136,13 +134,13 @@ def _patch_loop(loop_class: Callable[[Any], Any], module: Any) -> None:
         setattr(holder, name, method)
 
 
-def _give_way(other: str) -> None:
+def _decline(other: str) -> None:
     unpatch()
     event(WARNING, "fastsock.declined", because=f"{other} replaces the socket module")
 
 
 def _imported_before() -> list[str]:
-    """Names in loaded modules that still mean an original: `from socket import socket` before the patch."""
+    """Returns names in loaded modules that still mean an original, such as after `from socket import socket`."""
     originals = {id(original) for original in _originals.values()}
     own = {stdlib.__name__, "_socket", os.__name__, "posix", _posixsubprocess.__name__, subprocess.__name__}
     found = []
@@ -155,7 +153,7 @@ def _imported_before() -> list[str]:
     return sorted(found)
 
 
-# Independent of patch(): explicit fastsock.socket objects are inherited just the same.
+# Independent of patch(), as forked processes inherit explicit fastsock.socket objects too.
 os.register_at_fork(
     before=registry.before_fork,
     after_in_child=registry.after_fork_in_child,

@@ -1,8 +1,8 @@
-"""What a connection's path is a matter of in Python: the settings, the reasons, and what is told of it.
+"""The Python side of the path policy: passes settings to the core, names the reasons, and logs events.
 
-How the two ends find each other is the core's (core/rendezvous): whether a connection may look for its peer, and by
-which name (policy.c), and the steps of the search (connector.c). The core has this module tell what has come of it.
-Which end accepted and which connected does not matter, so a socket may have come about in any way. """
+The two ends find each other in the core (core/rendezvous): policy.c decides if a connection may look for its peer and
+under which name, connector.c takes the steps. The core reports the result to this module. The search does not depend on
+which end accepted, so it works for sockets from any source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fastsock._native.registry import (
 )
 from fastsock.observability import INFO, WARNING, detail, event
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from fastsock.statistics import Path
 
@@ -34,7 +34,7 @@ __all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_viol
 
 
 class Reason:
-    """Why a connection is on kernel TCP: the texts. core/wire/reasons.h numbers them, by the same names."""
+    """Texts of the reasons why a connection is on kernel TCP. core/wire/reasons.h numbers them under the same names."""
 
     FEW = "too few operations"
     SEEKING = "looking for the peer"
@@ -42,48 +42,48 @@ class Reason:
     REMOTE = "peer on another host"
     PEER = "peer does not use fastsock"
     UNTRUSTED = "peer belongs to another user"
-    NAME = "name held by somebody else"
+    NAME = "name taken by another process"
     REFUSED = "peer refused"
-    OPTION = "socket option"
+    OPTION = "unsupported socket option"
     POLLED = "descriptor may be polled"
     DETACHED = "descriptor detached"
-    BACK = "taken back to the kernel, or not moved yet"
-    OVERRIDDEN = "class with data calls of its own"
+    BACK = "returned to kernel TCP, or nothing sent yet"
+    OVERRIDDEN = "socket subclass overrides recv or send"
     HANDED_OUT = "descriptor handed out"
     FORKED = "shared with another process"
     MEMORY_CAP = "memory cap reached"
     RESOURCES = "out of memory or descriptors"
     ENDING = "ended before it could move"
-    VIOLATION = "peer broke the protocol"
+    VIOLATION = "protocol violation"
     VERSION = "peer speaks another version of the protocol"
-    UNPAID = "moves have not paid here"
+    UNPAID = "sessions too short to pay"
 
 
 DISABLED = "disabled by settings"
-FOREIGN = "no connection of fastsock's"
-"""What `path_of` says of a socket that has no endpoint."""
+FOREIGN = "not a fastsock socket"
+"""The reason that `path_of` gives for a socket without an endpoint."""
 
 REASONS: tuple[str, ...] = tuple(getattr(Reason, name) for name in sorted(NUMBERS, key=NUMBERS.__getitem__))
-"""By their numbers, from 1 on, which `fastsock ss` is told."""
+"""The texts in the order of their numbers, from 1 on. `fastsock ss` receives the numbers."""
 
-_told_of_unknown: set[str] = set()
+_warned_of: set[str] = set()
 
 
-def _tell_of_unknown() -> None:
-    """Variables that look like settings and are none are told once, here or by the command line."""
+def _warn_of_unknown() -> None:
+    """Warns once of each unknown FASTSOCK_* variable, unless the command line did."""
     if config.TOLD not in os.environ:
         for variable, nearest in config.unknown().items():
-            if variable not in _told_of_unknown:
-                _told_of_unknown.add(variable)
+            if variable not in _warned_of:
+                _warned_of.add(variable)
                 event(WARNING, "fastsock.no_such_setting", variable=variable, nearest=nearest)
 
 
 def _apply(settings: config.Settings) -> None:
-    _tell_of_unknown()
+    _warn_of_unknown()
     set_poll_budget(settings.poll_us)
     set_beginning(settings.enabled, settings.move_after, settings._meeting_ms)
     set_terms(
-        max(settings.window, 2 if settings._combine_when_full else 1),  # (the last descriptor is left to a spare part)
+        max(settings.window, 2 if settings._combine_when_full else 1),  # the overflow buffer needs the last descriptor
         settings.chunk_size,
         settings.ack_threshold if settings._delayed_ack else 1,
         settings.combine_limit if settings.combine else 0,
@@ -97,40 +97,37 @@ def _apply(settings: config.Settings) -> None:
 
 
 def _moves_polled(settings: config.Settings) -> bool:
-    """Whether a connection whose descriptor may be polled moves."""
+    """Returns true if connections move even though their descriptor may be polled."""
     return settings.move_polled or not settings.move_after
 
 
-# ---- what the core asks, through vi --------------------------------------------------------------------------
+# ---- called by the core, through registry --------------------------------------------------------------------
 
 settings = config.active
 
 
-# ---- what it tells -------------------------------------------------------------------------------------------
-
-
 def moved(endpoint: Endpoint, name: str) -> None:
-    """The connection has consented to the ring."""
+    """Called when this end has agreed to move the connection."""
     detail("fastsock.path", path="ring", fd=endpoint.fd, name=name)
 
 
 def stays(endpoint: Endpoint) -> None:
-    """The connection stays on kernel TCP."""
+    """Called when the connection stays on kernel TCP."""
     detail("fastsock.path", path="tcp", fd=endpoint.fd, reason=endpoint.reason)
 
 
 def failed(endpoint: Endpoint, error: OSError) -> None:
-    """The connection could not move."""
+    """Called when a move failed."""
     detail("fastsock.rendezvous_failed", fd=endpoint.fd, error=repr(error))
 
 
 def no_thread(error: OSError) -> None:
-    """The connection thread could not be started."""
+    """Called when the connection thread could not be started."""
     event(WARNING, "fastsock.no_connection_thread", error=repr(error))
 
 
 def start_thread_again() -> bool:
-    """Starts the connection thread if a fork has stopped it and is over. False if it has to be tried again."""
+    """Starts the connection thread after a fork has stopped it. Returns false if it could not be started."""
     try:
         control.start_again()
     except OSError as error:
@@ -140,20 +137,20 @@ def start_thread_again() -> bool:
 
 
 def fork_is_over() -> None:
-    """Starts the connection thread again. From Python 3.12 on it starts later, with a call on a connection or a turn of
-    a loop that has one: the interpreter warns of the threads that it finds after this."""
+    """Starts the connection thread again after a fork. From Python 3.12 on, the interpreter warns of threads that it
+    finds after this call, so the thread starts later: at a call on a connection, or in an event loop that has one."""
     if sys.version_info < (3, 12):
         start_thread_again()
     else:
         control.wake_loops()
 
 
-# ---- what others ask -----------------------------------------------------------------------------------------
+# ---- called by the rest of the package -----------------------------------------------------------------------
 
 
 def give_back_descriptors(endpoints: list[Endpoint]) -> bool:
-    """The program is out of descriptors: gives back those of ours that meetings have. Whether there were
-    any."""
+    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there
+    were any."""
     gave = False
     for endpoint in endpoints:
         if endpoint.searching and not endpoint.attached:
@@ -163,8 +160,8 @@ def give_back_descriptors(endpoints: list[Endpoint]) -> bool:
 
 
 def leave(endpoint: Endpoint) -> bool:
-    """The way out: takes a connection back to the kernel, before somebody else reads and writes its descriptor. False,
-    with an event that says so, where there are no resources for it."""
+    """Takes a connection back to kernel TCP, before other code reads and writes its descriptor. Returns false, and logs
+    an event, if resources are missing."""
     if endpoint.attached or endpoint.undecided:
         decide(endpoint, Reason.DETACHED)
     if endpoint.leave():
@@ -178,7 +175,7 @@ def leave(endpoint: Endpoint) -> bool:
 
 
 def report_violation(endpoint: Endpoint, what: str) -> None:
-    """The ring of a connection is broken: `what` says how. The caller resets it."""
+    """Logs that the ring of a connection is broken; `what` says how. The caller resets the connection."""
     if endpoint.own_fault:
         event(WARNING, "fastsock.fault", fd=endpoint.fd, fault=what)
     else:
@@ -186,7 +183,7 @@ def report_violation(endpoint: Endpoint, what: str) -> None:
 
 
 def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
-    """The path of a connection whose endpoint stands so (`Endpoint.standing`): "ring" once a direction has moved."""
+    """Returns the path for `Endpoint.standing`: "ring" as soon as one direction has moved."""
     from fastsock.statistics import Path
 
     sending, receiving, attached, reason = standing

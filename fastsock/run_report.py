@@ -1,7 +1,7 @@
-"""What a process that `fastsock doctor -- PROGRAM` watches writes down: a file of JSON lines, named by its pid.
+"""Writes a report of this process for `fastsock doctor -- PROGRAM`: a file of JSON lines, named by the process id.
 
-Loaded by `fastsock._startup`, and only if the doctor asks (`FASTSOCK_RUN_REPORT`). Each event is written at once, as
-the process may be killed; no descriptor stays open, as programs close those that they do not know.
+`fastsock._startup` loads this module if FASTSOCK_RUN_REPORT is set. Each event is written at once, as the process may
+be killed. No descriptor stays open, as programs may close descriptors that they do not know.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ KEPT = {
     "fastsock.rendezvous_failed",
     "fastsock.no_connection_thread",
 }
-"""The events that are written."""
+"""Events that are written."""
 
 
 def start(directory: str) -> None:
-    """From now on this process, and those that it forks, write down what happens. Comes before `patch()`."""
+    """Starts the report of this process and of those that it forks. Called before `patch()`."""
     observability.recorder = Recorder(directory)
 
 
 @attrs.define
 class Recorder:
-    """Takes every event of `fastsock.observability`."""
+    """Receives every event of `fastsock.observability`, and writes those in KEPT."""
 
     directory: str
     begun: int = 0
-    """The process that has written its first line."""
+    """The process that wrote the first line."""
 
     def __call__(self, what: str, values: dict[str, Any]) -> None:
         if what == "fastsock.patched":
@@ -71,17 +71,17 @@ class Recorder:
             with open(os.path.join(self.directory, f"{os.getpid()}.jsonl"), "a", encoding="utf-8") as file:
                 file.write(line + "\n")
         except OSError:
-            pass  # no descriptor left, or the doctor is gone: the program goes on
+            pass  # no descriptor is left, or the doctor has ended: the program must go on
 
 
 def _text_of(packed: bytes) -> str:
-    """An address as both sides see it: a mapped IPv4 address counts as IPv4."""
+    """Returns an address as text. IPv4-mapped addresses become IPv4, so that both ends give the same text."""
     address = ip_address(packed)
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _ends(fd: int | None) -> dict[str, str]:
-    """The two addresses of a connection."""
+    """Returns the two addresses of a connection, or {} if it is not known."""
     try:
         endpoint = registry.find(fd) if fd in registry.tracked() else None
         if endpoint is None:
@@ -93,7 +93,7 @@ def _ends(fd: int | None) -> dict[str, str]:
 
 
 def still_open() -> list[dict[str, str]]:
-    """The connections of this process that are open, where each is and why."""
+    """Returns the open connections of this process, each with its path and reason."""
     found = []
     for fd, endpoint in registry.tracked().items():
         if ends := _ends(fd):
@@ -102,7 +102,7 @@ def still_open() -> list[dict[str, str]]:
 
 
 def loops_out_of_reach() -> list[str]:
-    """Event loop classes of this process whose connections fastsock does not see: they make transports themselves."""
+    """Returns the event loop classes of this process that create transports themselves, out of fastsock's reach."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return []
@@ -117,7 +117,7 @@ def loops_out_of_reach() -> list[str]:
             waiting.append(one)
             if one.__module__.partition(".")[0] in own:
                 continue
-            # (A class that derives from a patched one is reached, unless it has its own methods that make connections.)
+            # A class that derives from a patched one is reached, unless it overrides a method that makes connections.
             makes = any("create_connection" in vars(parent) for parent in _until(one, reached))
             if not issubclass(one, reached) or makes:
                 found.add(f"{one.__module__}.{one.__qualname__}")
@@ -125,7 +125,7 @@ def loops_out_of_reach() -> list[str]:
 
 
 def _until(one: type, reached: tuple[type, ...]) -> list[type]:
-    """The classes in the method resolution order that stand before those that fastsock patches."""
+    """Returns the classes in the method resolution order before the first one that fastsock patches."""
     before: list[type] = []
     for parent in one.__mro__:
         if parent in reached or parent.__module__.partition(".")[0] == "asyncio":

@@ -1,7 +1,7 @@
-"""`fastsock.socket`: the stdlib's socket class, with the data calls driven natively.
+"""`fastsock.socket`: a subclass of the stdlib's socket class, with native data calls.
 
-A subclass, so that `isinstance` holds everywhere. A stream socket of an internet family gets an endpoint when it
-is connected or taken over; everything else behaves as its parent does, and costs no more.
+A TCP socket gets an endpoint when it is connected, or when it is made from a descriptor. Other sockets behave like the
+parent class.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fastsock import fd_handoff, path_policy
 from fastsock._native import control, registry, socket_lifecycle, socket_methods
 from fastsock._native.registry import Endpoint
 
-TYPE_CHECKING = False  # typing's, which no program has to load for this
+TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["fromfd", "socket"]
 
 _Kernel = stdlib.socket
-SO_RCVTIMEO, SO_SNDTIMEO = 20, 21  # asm-generic/socket.h; the stdlib names neither
-# Options that change how data flows in a way the ring does not offer: the connection stays on kernel TCP.
+SO_RCVTIMEO, SO_SNDTIMEO = 20, 21  # asm-generic/socket.h; not in the stdlib
+# Options that the ring does not support: the connection stays on kernel TCP.
 _KEEPS_KERNEL = {
     (stdlib.SOL_SOCKET, stdlib.SO_RCVLOWAT),
     (stdlib.SOL_SOCKET, 42),  # SO_PEEK_OFF
@@ -34,9 +34,9 @@ _KEEPS_KERNEL = {
     (stdlib.IPPROTO_TCP, 19),  # TCP_REPAIR
     (stdlib.IPPROTO_TCP, stdlib.TCP_CORK),
 }
-# Options that also count on the ring.
+# Options that the ring supports too.
 _FLOW = {(stdlib.SOL_SOCKET, option) for option in (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF, SO_RCVTIMEO, SO_SNDTIMEO)}
-# Options whose value on the ring is the endpoint's.
+# Options whose value is kept by the endpoint while the connection is on the ring.
 _RING_VIEW = {
     (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE): "oob_inline",
     (stdlib.SOL_SOCKET, stdlib.SO_SNDBUF): "shown_send_buffer",
@@ -45,8 +45,8 @@ _RING_VIEW = {
 
 
 class _Class(ABCMeta):
-    """While `socket.socket` is ours, older sockets are instances of it as well: those made before the patch, and those
-    of classes derived before, such as ssl.SSLSocket. (ABCMeta: a program's subclass may have an abstract base too.)"""
+    """While `socket.socket` is ours, sockets made before the patch are instances of it too, and so are objects of
+    classes derived before, such as ssl.SSLSocket. ABCMeta allows subclasses with an abstract base."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, _Kernel) if cls._stands_for_all() else type.__instancecheck__(cls, instance)
@@ -59,14 +59,14 @@ class _Class(ABCMeta):
 
 
 class socket(_Kernel, metaclass=_Class):
-    """As `socket.socket`. Connections within this host move to the virtual interface when both ends can."""
+    """Like `socket.socket`. Connections within this host move to shared memory if both ends use fastsock."""
 
     __slots__ = ("_buffer_limits", "_endpoint", "_handed_out", "_timeout_ns")
 
     _endpoint: Endpoint | None
-    _timeout_ns: int  # the timeout, for the native calls: -1 blocks, 0 does not
-    _buffer_limits: tuple[int, int]  # bytes set with SO_RCVBUF and SO_SNDBUF, 0: not set
-    _handed_out: bool  # somebody knows the descriptor's number and may poll it
+    _timeout_ns: int  # for the native calls: -1 blocking, 0 non-blocking
+    _buffer_limits: tuple[int, int]  # SO_RCVBUF and SO_SNDBUF in bytes, 0: not set
+    _handed_out: bool  # fileno() was called: the descriptor may be polled
 
     if not TYPE_CHECKING:
         __init__ = socket_lifecycle.init
@@ -91,7 +91,7 @@ class socket(_Kernel, metaclass=_Class):
         _real_close = socket_lifecycle.real_close
         __del__ = socket_lifecycle.finalize
 
-    # What the native calls ask of Python, by this class (socket_lifecycle.install).
+    # Used by the native calls (socket_lifecycle.install).
     _NOTED = _KEEPS_KERNEL | _FLOW
     _report_violation = staticmethod(path_policy.report_violation)
     _leave_rights = staticmethod(fd_handoff.leave_rights)
@@ -113,13 +113,13 @@ class socket(_Kernel, metaclass=_Class):
             endpoint.serve_listener()
 
     def _adopt(self) -> None:
-        """Takes over a descriptor that came from elsewhere: inherited, passed on, duplicated."""
+        """Takes over a descriptor that was inherited, received or duplicated."""
         if not socket_lifecycle.may_move(self):
             return
         fd = _Kernel.fileno(self)
         known = registry.find(fd)
         if known is not None and known.driven:
-            return  # uvloop makes such an object to set an option, and detaches it again
+            return  # uvloop makes a temporary object to set an option
         if known is not None:
             known.adopt(fd)
             known.expose()
@@ -128,7 +128,7 @@ class socket(_Kernel, metaclass=_Class):
             socket_lifecycle.begin_connecting(self)
 
     def listen(self, *args: Any) -> None:
-        """As socket.listen."""
+        """Like socket.listen."""
         super().listen(*args)
         if socket_lifecycle.may_move(self):
             self._begin_listening()
@@ -137,22 +137,22 @@ class socket(_Kernel, metaclass=_Class):
     # ---- the rest of the descriptor's life ---------------------------------------------------------------
 
     def dup(self) -> socket:
-        """As socket.dup: both descriptors belong to the same connection."""
+        """Like socket.dup: both descriptors belong to the same connection."""
         fd = _dup(_Kernel.fileno(self))
         sock = self.__class__(self.family, self.type, self.proto, fileno=fd)
         sock.settimeout(self.gettimeout())
         return sock
 
     def detach(self) -> int:
-        """As socket.detach. The connection goes back to kernel TCP, so that whoever gets the number can use it. Only
-        where that is not possible (no process or descriptor for a bridge) does it stay on the ring:
-        `fastsock.socket(fileno=...)` and, under patch(), the calls of `os` then find it again."""
+        """Like socket.detach. The connection goes back to kernel TCP, so that other code can use the descriptor. If
+        that is not possible (no process or descriptor for a bridge), it stays on the ring; then use the descriptor with
+        `fastsock.socket(fileno=...)` or, under patch(), with the functions of `os`."""
         endpoint, self._endpoint = socket_lifecycle.endpoint_now(self), None
         if endpoint is not None and not endpoint.driven:
             try:
                 left = path_policy.leave(endpoint)
             except BaseException:
-                self._endpoint = endpoint  # a signal handler's, and nothing was done; or the connection was reset
+                self._endpoint = endpoint  # a signal handler raised, and nothing was done; or the connection was reset
                 raise
             if left:
                 endpoint.forget(_Kernel.fileno(self))
@@ -161,15 +161,16 @@ class socket(_Kernel, metaclass=_Class):
         return super().detach()
 
     def _keep_number(self) -> int:
-        """As detach, of a connection whose number goes to somebody who uses our calls of `os` on it: it stays where it
-        is. -1, and nothing has changed, if it is no connection of ours or somebody knows the number already."""
+        """Like detach, for callers that will use the descriptor only with our functions of `os`: the connection stays
+        where it is. Returns -1, without any change, if the socket has no endpoint or its number was handed out
+        before."""
         if socket_lifecycle.endpoint_now(self) is None or self._handed_out:
             return -1
         self._endpoint = None
         return super().detach()
 
     def shutdown(self, how: int, /) -> None:
-        """As socket.shutdown."""
+        """Like socket.shutdown."""
         endpoint = socket_lifecycle.endpoint_now(self)
         if endpoint is None:
             super().shutdown(how)
@@ -187,38 +188,38 @@ class socket(_Kernel, metaclass=_Class):
     # ---- options -----------------------------------------------------------------------------------------
 
     def _set_option(self, level: int, option: int, *args: Any) -> None:
-        """As setsockopt, of a connection that has a region."""
+        """Like setsockopt, for a connection with a region."""
         endpoint = self._endpoint
         assert endpoint is not None
         if not endpoint.left:
             if (level, option) == (stdlib.SOL_SOCKET, stdlib.SO_OOBINLINE):
-                value = _number_in(args)  # (None: the kernel's call tells what is wrong with it)
+                value = _number_in(args)  # None: the kernel reports the error
                 if value is not None and endpoint.set_oob_inline(bool(value)):
                     return
             if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_CORK) and _number_in(args) is not None:
-                return  # holds nothing back on the ring, and must not hold back a doorbell byte
+                return  # no effect on the ring, and must not delay doorbell bytes
         _Kernel.setsockopt(self, level, option, *args)
         if (level, option) == (stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY):
             endpoint.nodelay = bool(_Kernel.getsockopt(self, level, option))
             if not endpoint.left:
-                _Kernel.setsockopt(self, level, option, 1)  # a doorbell byte waits for no ACK
+                _Kernel.setsockopt(self, level, option, 1)  # doorbell bytes must not wait for an ACK
         elif (level, option) in socket._NOTED:
             self._note_option(level, option)
 
     def _option(self, level: int, option: int, *args: Any) -> Any:
-        """As getsockopt, of a connection that has a region."""
+        """Like getsockopt, for a connection with a region."""
         endpoint = self._endpoint
         assert endpoint is not None
         shown = _Kernel.getsockopt(self, level, option, *args)
         if not endpoint.left and (level, option) in _RING_VIEW:
-            # The kernel's value serves the doorbell by now.
+            # The kernel's value now applies to doorbell bytes.
             value = getattr(endpoint, _RING_VIEW[level, option])
             if value is not None:
                 return int(value) if isinstance(shown, int) else int(value).to_bytes(4, sys.byteorder)[: len(shown)]
         return shown
 
     def _note_option(self, level: int, option: int) -> None:
-        """One of `_NOTED` was set."""
+        """Called when an option in `_NOTED` was set."""
         endpoint = self._endpoint
         if (level, option) in _KEEPS_KERNEL:
             if endpoint is not None:
@@ -235,14 +236,14 @@ class socket(_Kernel, metaclass=_Class):
     # ---- files -------------------------------------------------------------------------------------------
 
     def _sendfile_use_sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
-        # The kernel's sendfile would write past the ring, or while another thread's operation moves the connection.
+        # The kernel's sendfile would write past the ring, also if another thread moves the connection meanwhile.
         if self._endpoint is None or not (self._endpoint.attached or self._endpoint.undecided):
             return super()._sendfile_use_sendfile(file, offset, count)  # type: ignore[misc,no-any-return]
         self._check_sendfile_params(file, offset, count)  # type: ignore[attr-defined]
         try:
             fd = file.fileno()
             size = os.fstat(fd).st_size
-        except (AttributeError, OSError) as error:  # io.UnsupportedOperation too
+        except (AttributeError, OSError) as error:  # includes io.UnsupportedOperation
             raise stdlib._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
         if not size:
             return 0
@@ -254,11 +255,11 @@ class socket(_Kernel, metaclass=_Class):
             while at < end:
                 try:
                     sent = socket_methods.send_file(self, fd, at, min(end - at, 1 << 30))
-                except BlockingIOError:  # O_NONBLOCK or SO_SNDTIMEO, which this call does not end by
+                except BlockingIOError:  # O_NONBLOCK or SO_SNDTIMEO, which sendfile ignores
                     select.select([], [self], [])
                     continue
                 except OSError as error:
-                    if at > offset or error.errno is None:  # (None: the timeout)
+                    if at > offset or error.errno is None:  # None: the timeout
                         raise
                     raise stdlib._GiveupOnSendfile(error) from None  # type: ignore[attr-defined]
                 if not sent:
@@ -274,19 +275,19 @@ _OWN_NAMES = {name: getattr(socket, name) for name in ("__module__", "__doc__")}
 
 
 def show_as_stdlib(shown: bool) -> None:
-    """While `socket.socket` is this class, it says so: in `repr` and in warnings, which filters match by their text,
-    and to pickle and pydoc, which find a class by its module."""
+    """Gives our class the name and docstring of the stdlib's while it is `socket.socket`: for `repr`, for warnings
+    (filters match their text), and for pickle and pydoc (which look up the class in its module)."""
     for name, own in _OWN_NAMES.items():
         setattr(socket, name, getattr(_Kernel, name) if shown else own)
 
 
 def fromfd(fd: int, family: int, type: int, proto: int = 0) -> socket:
-    """As socket.fromfd: a socket on a duplicate of `fd`."""
+    """Like socket.fromfd: returns a socket on a duplicate of `fd`."""
     return socket(family, type, proto, fileno=_dup(fd))
 
 
 def _number_in(args: tuple[Any, ...]) -> int | None:
-    """The int that these arguments of setsockopt set an option to, given as a number or as its bytes. None: no int."""
+    """Returns the int in these arguments of setsockopt, given as a number or as bytes, or None."""
     if len(args) != 1:
         return None
     try:
@@ -299,7 +300,8 @@ def _number_in(args: tuple[Any, ...]) -> int | None:
 
 
 def _made_room(error: OSError) -> bool:
-    """Whether a call of the program that failed for want of a descriptor may be tried again: ours are given back."""
+    """Returns true if a call failed for lack of descriptors and fastsock has freed some, so the call can be
+    repeated."""
     return error.errno in (errno.EMFILE, errno.ENFILE) and socket._give_back()
 
 

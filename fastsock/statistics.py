@@ -1,6 +1,6 @@
-"""Where a connection's bytes go, and the statistics of this process, as frozen records.
+"""The path of a connection and the statistics of this process, as frozen records.
 
-Loaded when they are first asked for: a program that is patched as it starts need not load `attrs` for them.
+Loaded at first use, so that a patched program starts without `attrs`.
 """
 
 from __future__ import annotations
@@ -15,75 +15,78 @@ __all__ = ["Metric", "Path", "Stats", "snapshot"]
 
 @attrs.frozen
 class Path:
-    """The path a connection's bytes take."""
+    """The path that a connection's bytes take."""
 
     path: str
-    """"ring" or "tcp"."""
+    """Where the bytes go: "ring" (shared memory) or "tcp" (the kernel's TCP)."""
     reason: str
-    """Why it is on the kernel's TCP; for "ring", which directions have moved."""
+    """Why the connection is on kernel TCP; for "ring", the directions that have moved."""
 
 
 @attrs.frozen
 class Metric:
-    """Something that is counted, as OpenTelemetry describes it."""
+    """A metric as OpenTelemetry describes it."""
 
     name: str
-    """As metrics are named there: "fastsock.io"."""
+    """The name of the metric, such as "fastsock.io"."""
     unit: str
-    """In UCUM: By (bytes), s, or what is counted in braces."""
+    """The unit in UCUM: By (bytes), s (seconds), or the counted thing in braces."""
     description: str
-    """One line for people."""
+    """One line that explains the metric."""
     points: tuple[tuple[Mapping[str, str], float], ...]
-    """Attributes and value of each."""
+    """Pairs of attributes and value."""
     grows: bool = True
-    """Whether no value ever gets smaller."""
+    """True for a counter, which never decreases; false for an up-down counter."""
 
 
 @attrs.frozen(kw_only=True)
 class Stats:
-    """Counters of this process since it started. A connection counts once at each end."""
+    """Counters of this process since its start. Each end of a connection counts for itself."""
 
     connections_ring: int
-    """Connections, connected plus accepted, that are or were on the virtual interface."""
+    """Connections, both connected and accepted, that are or were in shared memory."""
     connections_tcp: int
-    """Those that are or were on kernel TCP to their end."""
+    """Connections that are on kernel TCP, or were to their end."""
     fallback_reasons: Mapping[str, int]
-    """Why the latter are there: reason -> count; the counts add up to connections_tcp."""
+    """Number of connections on kernel TCP for each reason. The sum is connections_tcp."""
     bytes_sent: int
+    """Payload bytes sent on the ring."""
     bytes_received: int
-    """Payload bytes on the ring."""
+    """Payload bytes received on the ring."""
     messages_sent: int
+    """DATA descriptors sent on the ring."""
     messages_received: int
-    """DATA descriptors on the ring."""
+    """DATA descriptors received on the ring."""
     acks_alone: int
+    """Acknowledgements sent alone."""
     acks_piggybacked: int
-    """Acknowledgements sent by themselves, and with DATA going the other way."""
+    """Acknowledgements sent together with data."""
     sends_combined: int
-    """Sends that were appended to an open descriptor."""
+    """Sends that were added to the descriptor of an earlier one."""
     doorbells_rung: int
-    """Wakeups sent to a peer that slept, doorbell bytes among them."""
+    """Wakeups sent to a sleeping peer, including doorbell bytes."""
     polls_paid: int
+    """Waits that polling ended."""
     polls_unpaid: int
-    """Waits in which polling found what it waited for, and in which it gave up and slept."""
+    """Waits in which polling was in vain and the thread slept."""
     poll_ns: int
-    """Nanoseconds that blocking calls and event loops spent polling, at least: a wait that is over within its first
-    round of looks, some 2 us, counts nothing, as the clock is not read again for it."""
+    """Nanoseconds that blocking calls and event loops spent polling. This is a lower bound: a wait of less than about
+    2 us counts as 0, to avoid reading the clock."""
     poll_unpaid_ns: int
-    """Of those, the nanoseconds of waits that gave up polling and slept."""
+    """The part of poll_ns in waits that slept in the end."""
     sleeps: int
-    """Times that a blocking call slept on a connection with a region."""
+    """Number of times that a blocking call on a moved connection slept."""
     system_calls: int
-    """System calls made for connections with a region, to sleep and to wake the peer. Those that a loop sleeps with are
-    its own."""
+    """System calls for moved connections, to sleep and to wake the peer. An event loop's own waits do not count."""
 
     def metrics(self) -> tuple[Metric, ...]:
-        """The same, under names as OpenTelemetry has them. All are counters that only grow, but for the connections: an
-        undecided one counts as on kernel TCP first."""
+        """Returns the statistics as OpenTelemetry metrics. All are counters except `fastsock.connections`, which can
+        decrease: a connection counts as on kernel TCP until it moves."""
         return (
             Metric(
                 "fastsock.connections",
                 "{connection}",
-                "Ends of connections by the path of their bytes, and why those on kernel TCP are there",
+                "Connections by path, and the reason for those on kernel TCP",
                 (
                     ({"fastsock.path": "ring"}, self.connections_ring),
                     *(
@@ -96,7 +99,7 @@ class Stats:
             Metric(
                 "fastsock.io",
                 "By",
-                "Payload on the ring",
+                "Payload bytes sent and received on the ring",
                 (
                     ({"network.io.direction": "transmit"}, self.bytes_sent),
                     ({"network.io.direction": "receive"}, self.bytes_received),
@@ -105,7 +108,7 @@ class Stats:
             Metric(
                 "fastsock.messages",
                 "{message}",
-                "DATA descriptors on the ring",
+                "Messages (DATA descriptors) sent and received on the ring",
                 (
                     ({"network.io.direction": "transmit"}, self.messages_sent),
                     ({"network.io.direction": "receive"}, self.messages_received),
@@ -114,32 +117,34 @@ class Stats:
             Metric(
                 "fastsock.acknowledgements",
                 "{acknowledgement}",
-                "Acknowledgements sent by themselves, and with data going the other way",
+                "Acknowledgements sent alone or together with data",
                 (
                     ({"fastsock.acknowledgement": "alone"}, self.acks_alone),
                     ({"fastsock.acknowledgement": "piggybacked"}, self.acks_piggybacked),
                 ),
             ),
-            Metric("fastsock.sends.combined", "{send}", "Sends that shared a descriptor", (({}, self.sends_combined),)),
-            Metric("fastsock.doorbells", "{wakeup}", "Wakeups sent to a peer that slept", (({}, self.doorbells_rung),)),
+            Metric("fastsock.sends.combined", "{send}", "Sends that shared a message", (({}, self.sends_combined),)),
+            Metric("fastsock.doorbells", "{wakeup}", "Wakeups sent to a sleeping peer", (({}, self.doorbells_rung),)),
             Metric(
                 "fastsock.polls",
                 "{wait}",
-                "Waits that polled, by whether polling found what it waited for",
+                "Waits that polled, by success of the polling",
                 (
                     ({"fastsock.poll": "paid"}, self.polls_paid),
                     ({"fastsock.poll": "unpaid"}, self.polls_unpaid),
                 ),
             ),
-            Metric("fastsock.poll.duration", "s", "Time of polling", (({}, self.poll_ns / 1e9),)),
-            Metric("fastsock.poll.unpaid.duration", "s", "Of that, in vain", (({}, self.poll_unpaid_ns / 1e9),)),
-            Metric("fastsock.sleeps", "{wait}", "Sleeps of blocking calls", (({}, self.sleeps),)),
-            Metric("fastsock.calls", "{call}", "System calls to sleep and to wake", (({}, self.system_calls),)),
+            Metric("fastsock.poll.duration", "s", "Time spent polling", (({}, self.poll_ns / 1e9),)),
+            Metric(
+                "fastsock.poll.unpaid.duration", "s", "Time spent polling in vain", (({}, self.poll_unpaid_ns / 1e9),)
+            ),
+            Metric("fastsock.sleeps", "{wait}", "Blocking calls that slept", (({}, self.sleeps),)),
+            Metric("fastsock.calls", "{call}", "System calls to sleep or to wake the peer", (({}, self.system_calls),)),
         )
 
 
 def snapshot(counters: Mapping[str, int], ring: int, reasons: Mapping[str, int]) -> Stats:
-    """The statistics, from the native counters and the connections by their paths."""
+    """Returns the statistics. `counters` are the native ones, `ring` and `reasons` count connections by path."""
     return Stats(
         connections_ring=ring,
         connections_tcp=sum(reasons.values()),

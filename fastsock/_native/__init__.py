@@ -1,7 +1,7 @@
-"""The native part. See docs/design.md for what the modules are.
+"""The native modules; docs/design.md describes them.
 
-All of them are in one shared object, `_core`, together with the core in C that they share. The import system looks for
-a file for each module, so a finder of our own tells it where they are.
+One shared object, `_core`, contains all of them and the core in C. The import system expects a file for each module, so
+a finder of our own points it to the shared object.
 """
 
 import os
@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from types import ModuleType
 
-# Before anything native is loaded: the bookkeeping of the core is guarded by the interpreter's lock.
+# Checked before anything native is loaded: the GIL protects data of the core.
 if "t" in sys.abiflags:
-    raise ImportError(
-        "fastsock needs CPython with its global interpreter lock: it does not run on the free-threaded build yet."
-    )
+    raise ImportError("fastsock does not support the free-threaded build of Python yet: use the build with the GIL.")
 
 MODULES = {
     "socket_io",
@@ -34,11 +32,11 @@ MODULES = {
     "transport",
     "registry",
 }
-"""The modules that the shared object has."""
+"""The modules in the shared object."""
 
 
 class Finder:
-    """Finds the modules of this package, and nothing else. Where the shared object is, the usual finder knows."""
+    """Finds the modules of this package. Uses the default finder to find the shared object."""
 
     package = __name__
 
@@ -49,23 +47,23 @@ class Finder:
             return None
         core = PathFinder.find_spec(f"{package}._core", path)
         if core is None or core.origin is None:
-            return None  # nothing is built here
+            return None  # not built
         spec = ModuleSpec(name, ExtensionFileLoader(name, core.origin), origin=core.origin)
         spec.has_location = True  # the module's __file__ is the shared object
         return spec
 
 
 if Finder.find_spec(f"{__name__}.registry", __path__) is None:
-    # (By this name `python -m fastsock` prints one line, and no traceback.)
+    # With this name and path `python -m fastsock` prints one line instead of a traceback.
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     raise ImportError(
-        f"fastsock is not built in {folder}: run `pip install -e .` there; or, if it is installed, leave that "
-        "folder or use the command fastsock, not python -m fastsock",
+        f"fastsock is not built in {folder}: run `pip install -e .` there. If it is installed elsewhere, change to "
+        "another folder, or use the command fastsock instead of python -m fastsock",
         name="fastsock",
         path=folder,
     )
 
-# In front, so that a module of an older build, which had a file of its own, is never found. The finder keeps nothing,
-# so that one serves this package also when somebody imports it anew.
+# First in the list, so that module files of an older build are never found. The finder has no state, so one is enough
+# even if the package is imported again.
 if not any(getattr(finder, "package", None) == __name__ for finder in sys.meta_path):
     sys.meta_path.insert(0, Finder)

@@ -1,9 +1,9 @@
-"""How a Python process comes up patched: the environment that asks for it, and what answers.
+"""Patches a Python process at its start.
 
-`environment()` makes the environment that `fastsock run` starts a program in. It puts this directory at the
-head of PYTHONPATH, so that the start-up of the interpreter (module `site`) imports our `sitecustomize.py`,
-which calls `start()`. The environment is inherited, so the same holds for every Python process the program
-starts: `subprocess`, multiprocessing's spawn and its fork server. A forked process is patched already.
+`environment()` returns the environment for a program that `fastsock run` starts. It puts this directory first on
+PYTHONPATH, so that the interpreter (module `site`) imports our `sitecustomize.py` when it starts, which calls
+`start()`. Child processes inherit the environment, so Python processes that the program starts are patched too, for
+example by `subprocess`, or by multiprocessing's spawn and fork server. A forked process is patched already.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 
 
 def environment(inherited: Mapping[str, str], stats: str | None = None) -> dict[str, str]:
-    """The environment for a patched program: `inherited`, with this directory first on PYTHONPATH.
+    """Returns the environment for a patched program: `inherited`, with this directory first on PYTHONPATH.
 
-    `stats` names the file the process that is started writes its `fastsock.stats()` to when it exits. RUN is set in
-    the program and in all that it starts; STATS only in the program, which takes it out; REPORT is the directory where
-    `fastsock doctor` lets all of them report.
+    `stats` names the file for the program's `fastsock.stats()`, written when it exits. RUN is inherited by child
+    processes. The program removes STATS, so that child processes do not write to the file. REPORT, set by
+    `fastsock doctor`, is the directory for the reports of all processes.
     """
     asked = {**inherited, RUN: "1"}
-    # An empty PYTHONPATH counts as none, while an empty entry in a longer one is the current directory.
+    # An empty PYTHONPATH counts as unset, but an empty entry in a longer one means the current directory.
     entries = inherited["PYTHONPATH"].split(os.pathsep) if inherited.get("PYTHONPATH") else []
     asked["PYTHONPATH"] = os.pathsep.join([DIRECTORY, *(entry for entry in entries if entry != DIRECTORY)])
     if stats is not None:
@@ -42,9 +42,9 @@ def environment(inherited: Mapping[str, str], stats: str | None = None) -> dict[
 
 
 def start() -> None:
-    """Patch this process with the settings of its FASTSOCK_* variables.
+    """Patches this process with the settings from FASTSOCK_* variables. Does nothing if it uses libfastsock.so.
 
-    Raises `fastsock.SettingError` for a value out of range. A process that has libfastsock.so is served by that.
+    Raises `fastsock.SettingError` for a value out of range.
     """
     if launch.is_served_by_library():
         return
@@ -60,10 +60,10 @@ def start() -> None:
 
 
 def _write_stats(file: str, process: int) -> None:
-    if os.getpid() != process:  # a forked child that leaves through sys.exit()
+    if os.getpid() != process:  # a forked child that ends by sys.exit()
         return
     try:
         with open(file, "w", encoding="utf-8") as output:
             json.dump(attrs.asdict(fastsock.stats()), output, default=dict)
     except OSError as error:
-        print(f"fastsock: no statistics: {error}", file=sys.stderr)
+        print(f"fastsock: cannot write statistics: {error}", file=sys.stderr)

@@ -1,8 +1,7 @@
-"""What `site` imports at the start of every Python process below `fastsock run`; see `fastsock._startup`.
+"""Imported by `site` at the start of every Python process below `fastsock run`; see `fastsock._startup`.
 
-Whatever interpreter such a program starts comes through here, Python 2 and ones without fastsock included:
-the syntax is old on purpose, nothing that goes wrong with us is raised, and afterwards the process looks as
-if this file had never been there.
+Any interpreter that such a program starts runs this file, including Python 2 and interpreters without fastsock. So the
+syntax is old on purpose, errors are not raised, and afterwards the process looks as if this file did not exist.
 """
 
 import os
@@ -13,14 +12,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def start():
     # type: () -> None
-    """Patch this process; without a word when this interpreter cannot import fastsock."""
-    if sys.version_info < (3, 10):  # noqa: UP036 - not fastsock's interpreter, necessarily
+    """Patches this process. Does nothing, silently, if this interpreter cannot import fastsock."""
+    if sys.version_info < (3, 10):  # noqa: UP036 - may be any interpreter
         return
     try:
         import importlib.util
 
         if importlib.util.find_spec("fastsock") is None:
-            # Only the sys.path of the parent reached it, as in a checkout: take the copy this file is in.
+            # fastsock was on the sys.path of the parent only, as in a checkout: use the copy that contains this file.
             package = os.path.dirname(HERE)
             spec = importlib.util.spec_from_file_location(
                 "fastsock", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
@@ -42,14 +41,14 @@ def start():
 
 def chain():
     # type: () -> None
-    """Import the `sitecustomize` this file hides, if there is one, in our place.
+    """Imports the `sitecustomize` that this file hides, and puts it in our place.
 
-    If there is none, this raises the ImportError that `site` takes for just that.
+    Raises ImportError if there is none, as `site` expects.
     """
     sys.path[:] = [entry for entry in sys.path if entry != HERE]
     ours = sys.modules.pop("sitecustomize")
     __import__("sitecustomize")
-    del ours  # held until here: Python 2 empties a module that nobody holds while it still runs
+    del ours  # until here: Python 2 clears the globals of a module without references while its code runs
 
 
 if __name__ == "sitecustomize":

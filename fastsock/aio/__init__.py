@@ -1,8 +1,8 @@
-"""asyncio on the virtual interface: loops, and the transports that they give to programs."""
+"""The asyncio layer: event loops whose connections can move to the ring."""
 
 from __future__ import annotations
 
-import asyncio  # noqa: F401 - before the modules of this layer: under patch() its import asks for them, whole
+import asyncio  # noqa: F401 - first: under patch() its import needs the modules of this layer loaded
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fastsock.aio.policy import EventLoopPolicy as EventLoopPolicy
 
 __all__ = ["new_event_loop", "run"]
-if sys.version_info < (3, 14):  # later it is deprecated: there for who names it, not for `import *`
+if sys.version_info < (3, 14):  # deprecated from 3.14 on: still available by name
     __all__ += ["EventLoopPolicy"]
 
 

@@ -1,8 +1,8 @@
 """Event loops whose TCP connections may move to the ring.
 
-The methods of a loop that make transports are wrapped: the loop's own method does what it always does, with a shim
-below the program's protocol, and the program gets our transport instead of the loop's. `patch()` puts the wrapped
-methods into the loop classes; `new_event_loop` makes a loop of a subclass that has them.
+The methods of a loop that make transports are wrapped. The loop's own method works as always, but gets a relay protocol
+in place of the program's protocol, and the program gets our transport instead of the loop's. `patch()` puts the wrapped
+methods into the loop classes; `new_event_loop` makes a loop of a subclass with these methods.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Loop = asyncio.AbstractEventLoop
 
 
 def new_event_loop(loop: str = "uvloop") -> Loop:
-    """A new event loop with the asyncio layer: uvloop's, or the stdlib's selector loop (`"asyncio"`).
+    """Returns a new event loop with the asyncio layer: uvloop's, or the stdlib's selector loop (`"asyncio"`).
 
-    Fit for `asyncio.Runner(loop_factory=fastsock.new_event_loop)`. ValueError for another name."""
+    Can be used as `asyncio.Runner(loop_factory=fastsock.new_event_loop)`. Raises ValueError for another name."""
     check(loop)
     if loop == "asyncio":
         return _class_above(asyncio.SelectorEventLoop)()  # type: ignore[no-any-return]
@@ -36,7 +36,7 @@ def new_event_loop(loop: str = "uvloop") -> Loop:
 
 
 def check(loop: str) -> None:
-    """ValueError for a loop that `new_event_loop` does not know."""
+    """Raises ValueError for a loop that `new_event_loop` does not know."""
     if loop not in ("uvloop", "asyncio"):
         raise ValueError(f"loop is {loop!r}, but must be 'uvloop' or 'asyncio'")
 
@@ -51,8 +51,8 @@ def _class_above(base: type) -> type:
 
 @functools.cache
 def methods_for(base: Any) -> dict[str, Callable[..., Any]]:
-    """The wrapped methods for a loop class, by name. What is wrapped already (`patch()` has been here, and `base`
-    inherits it) is wrapped anew from the loop's own method, not twice."""
+    """Returns the wrapped methods for a loop class, by name. If `patch()` has wrapped a method already, the loop's own
+    method is wrapped again, so that no method is wrapped twice."""
     methods: dict[str, Callable[..., Any]] = {}
     for name, wrap in {**_wrappers_for(base), "close": _wrap_close}.items():
         own = getattr(base, name)

@@ -1,4 +1,4 @@
-"""The event loop policy, apart from all else: Python 3.14 warns of who names the class below it, and 3.16 has none."""
+"""The event loop policy. A module of its own, as Python 3.14 deprecates the base class and 3.16 removes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["EventLoopPolicy"]
 class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
     """For programs that install a policy: `asyncio.set_event_loop_policy(fastsock.EventLoopPolicy())`.
 
-    ValueError for a loop that `new_event_loop` does not know."""
+    Raises ValueError for a loop that `new_event_loop` does not know."""
 
     def __init__(self, loop: str = "uvloop") -> None:
         check(loop)
@@ -20,5 +20,5 @@ class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
         self._loop = loop
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """A loop of `fastsock.new_event_loop`."""
+        """Returns a loop of `fastsock.new_event_loop`."""
         return new_event_loop(self._loop)

@@ -1,4 +1,4 @@
-"""From a coroutine to its result, on a loop of ours."""
+"""Runs a coroutine on a loop with the asyncio layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T], *, loop: str = "uvloop", debug: bool | None = None) -> T:
-    """As `asyncio.run`, on a loop of `new_event_loop(loop)`."""
+    """Like `asyncio.run`, on a loop of `new_event_loop(loop)`."""
     if sys.version_info >= (3, 11):
         with asyncio.Runner(debug=debug, loop_factory=functools.partial(new_event_loop, loop)) as runner:
             return runner.run(main)

@@ -1,4 +1,4 @@
-"""Sending files: the kernel's own sendfile would write past the ring."""
+"""sendfile for moved connections, whose data the kernel's sendfile would send past the ring."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SENDFILE_PIECE = 262144  # bytes read from the file and written at once
 
 
 def _wrap_sendfile(original: Any) -> Any:
-    """uvloop's, which has none for its own transports."""
+    """Wraps uvloop's sendfile, which does not support its own transports."""
 
     async def sendfile(
         self: Any, transport: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool = True
@@ -54,7 +54,7 @@ def _wrap_sendfile_native(original: Any) -> Any:
                 sent = await _post_file(self, transport, file, offset, count)
                 if not transport.on_kernel:
                     return sent
-                # As the original does, but that who is cancelled meanwhile leaves a transport that can write.
+                # As the original does. If cancelled, the transport stays able to write.
                 try:
                     await transport.lower._make_empty_waiter()
                 finally:
@@ -70,8 +70,9 @@ def _wrap_sendfile_native(original: Any) -> Any:
 
 
 async def _post_file(loop: Any, transport: Any, file: Any, offset: int, count: int | None) -> int:
-    """Sends a file as the kernel's sendfile does, but on the ring: by its descriptor, behind all that was written, and
-    nothing waits at the end. The number of bytes sent, fewer if the connection is on the kernel."""
+    """Sends a file on the ring with the semantics of sendfile: reads from its descriptor, sends after all data written
+    before, and returns when everything is sent. Returns the number of bytes sent: fewer than `count` if the connection
+    is on kernel TCP."""
     sent = 0
     await _until(transport, lambda: not transport.unsent)
     loop._check_sendfile_params(transport._sock, file, offset, count)
@@ -95,8 +96,8 @@ async def _post_file(loop: Any, transport: Any, file: Any, offset: int, count: i
 
 
 async def _write_file(loop: Any, transport: Transport, file: Any, offset: int, count: int | None) -> int:
-    """As asyncio's own fallback: reads the file and writes what it read, while the program may write as well. But the
-    protocol stays in its place, so that it hears all that it needs to know."""
+    """Reads the file and writes its data, like asyncio's own fallback; the program may write meanwhile. Unlike there,
+    the protocol is not replaced, so it still receives its callbacks."""
 
     async def send(piece: bytes) -> None:
         await _until(transport, lambda: not transport._protocol_paused)
@@ -107,7 +108,7 @@ async def _write_file(loop: Any, transport: Transport, file: Any, offset: int, c
 
 
 async def _until(transport: Transport, met: Callable[[], bool]) -> None:
-    """Waits until so much is sent that a condition is met. ConnectionError if the transport is closing."""
+    """Waits until sending has made a condition true. Raises ConnectionError if the transport is closing."""
     while True:
         if transport.is_closing():
             raise ConnectionError("Connection closed by peer")
@@ -150,7 +151,7 @@ def _wrap_sock_sendfile(original: Any) -> Any:
 
 
 def _number_of(file: Any) -> int:
-    """The descriptor of a file that the kernel's sendfile takes. SendfileNotAvailableError for anything else."""
+    """Returns the descriptor of a file that sendfile supports. Raises SendfileNotAvailableError for other objects."""
     try:
         number: int = file.fileno()
         os.fstat(number)
@@ -162,7 +163,8 @@ def _number_of(file: Any) -> int:
 async def _send_pieces(
     loop: Any, file: Any, offset: int, count: int | None, send: Callable[[bytes], Coroutine[Any, Any, None]]
 ) -> int:
-    """Reads pieces in the executor and sends them. The number of bytes sent; the file's position is behind them."""
+    """Reads pieces in the executor and sends them. Returns the number of bytes sent; the file's position is after
+    them."""
     if hasattr(file, "seek"):
         file.seek(offset)
     total = 0
@@ -186,4 +188,4 @@ STDLIB: dict[str, Callable[[Any], Any]] = {
     "sock_sendfile": _wrap_sock_sendfile,
 }
 UVLOOP: dict[str, Callable[[Any], Any]] = {"sendfile": _wrap_sendfile, "sock_sendfile": _wrap_sock_sendfile}
-"""What is replaced in a loop class, by its kind."""
+"""Methods that are replaced in a loop class, and their wrappers."""

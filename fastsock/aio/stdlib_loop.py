@@ -1,4 +1,4 @@
-"""The stdlib's loops: there all stream connections are made by two methods, under TLS and elsewhere."""
+"""Wrappers for the stdlib's loops, which make all stream connections with two methods: one for TLS, one without."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _wrap_make_ssl_transport(original: Any) -> Any:
         server: Any = None,
         **timeouts: Any,
     ) -> Any:
-        who: dict[str, Any] = {"server_side": server_side, "server_hostname": server_hostname}
+        options: dict[str, Any] = {"server_side": server_side, "server_hostname": server_hostname}
         below: dict[str, Any] = {"extra": extra, "server": server}
-        if "context" in timeouts:  # from Python 3.15 on: in which the transport makes its calls
+        if "context" in timeouts:  # from Python 3.15 on: the context of the transport's callbacks
             below["context"] = timeouts.pop("context")
         if not may_move(rawsock):
-            return original(self, rawsock, protocol, sslcontext, waiter, **who, **below, **timeouts)
-        # As the original, which makes the transport below by its class.
-        above = sslproto.SSLProtocol(self, protocol, sslcontext, waiter, **who, **timeouts)
+            return original(self, rawsock, protocol, sslcontext, waiter, **options, **below, **timeouts)
+        # As the original does, but with self._make_socket_transport, which is wrapped.
+        above = sslproto.SSLProtocol(self, protocol, sslcontext, waiter, **options, **timeouts)
         self._make_socket_transport(rawsock, above, **below)
         if hasattr(above, "_get_app_transport"):
             return above._get_app_transport()
@@ -46,4 +46,4 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "_make_socket_transport": lambda original: making_of_socket(original, new_origin),
     "_make_ssl_transport": _wrap_make_ssl_transport,
 }
-"""What is replaced in asyncio.selector_events.BaseSelectorEventLoop."""
+"""Methods of asyncio.selector_events.BaseSelectorEventLoop that are replaced, and their wrappers."""

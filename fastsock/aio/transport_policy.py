@@ -1,7 +1,7 @@
-"""What a transport of the asyncio layer is told about paths, and the shims below it.
+"""The Python functions and classes that native transports of the asyncio layer use.
 
-A native transport (`fastsock._native.transport`) is given this module, which stands above the rendezvous, as its
-`policy`: the table of functions that it asks, and of classes that are Python's.
+Native transports (`fastsock._native.transport`) get this module as their `policy` and look up the functions and classes
+by name.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Transport", "close_queue", "is_stdlib", "new_origin"]
 
-_log = logging.getLogger("asyncio")  # what the loops themselves say goes there
+_log = logging.getLogger("asyncio")  # the logger that asyncio uses
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
 OVERRIDDEN = path_policy.Reason.OVERRIDDEN
 RESOURCES = path_policy.Reason.RESOURCES
 HANDED_OUT = path_policy.Reason.HANDED_OUT
 ENDING = path_policy.Reason.ENDING
 UNPAID = (False, False, False, path_policy.Reason.UNPAID)
-"""How a connection stands whose service's sessions are too short, or otherwise such that no move has paid there."""
+"""The `standing` of a connection of a service whose sessions are too short to move."""
 
 ConnectionInfo = tuple[bool, bool, bool, str]
 """As `Endpoint.standing`."""
 
 PLAIN_SOCKETS = (socket_class.socket, socket_class.socket.__mro__[1])
-"""The classes of sockets without data calls of a program's own: the facade's and the stdlib's."""
+"""The socket classes that do not override recv or send: ours and the stdlib's."""
 
 
 class BufferedRelayProtocol(BufferedRelay, asyncio.BufferedProtocol):
-    """Below a BufferedProtocol, which asyncio tells by its class."""
+    """The relay below a BufferedProtocol. asyncio checks the base class."""
 
     __slots__ = ()
 
 
 def _of_lower(name: str) -> property:
-    """An attribute of the stdlib's transport, which stands below ours."""
+    """Returns a property that delegates to the stdlib's transport below ours."""
 
     def get(self: Any) -> Any:
         return getattr(self.lower, name)
@@ -62,7 +62,7 @@ def _of_lower(name: str) -> property:
 
 
 class StdlibTransport(NativeStdlibTransport):
-    """With a `__dict__`, as the stdlib's transports have, and the attributes that programs and tests use of theirs."""
+    """Has a `__dict__`, and the private attributes of the stdlib's transports that programs and tests use."""
 
     _sock, _sock_fd, _extra, _server = map(_of_lower, ("_sock", "_sock_fd", "_extra", "_server"))
     _conn_lost, _buffer, _empty_waiter = map(_of_lower, ("_conn_lost", "_buffer", "_empty_waiter"))
@@ -72,28 +72,28 @@ class StdlibTransport(NativeStdlibTransport):
 
 
 def new_origin(loop: Any) -> LoopContext:
-    """At a loop's first connection: what its transports have in common, and with it the completion queue."""
+    """Creates the state that a loop's transports share, at the loop's first connection."""
     return LoopContext(loop, CompletionQueue(loop), is_stdlib(loop), sys.modules[__name__])
 
 
 def is_stdlib(loop: Any) -> bool:
-    """Whether it is one of the stdlib's loops, which make their transports of socket objects."""
+    """Returns true for the stdlib's loops, whose transports use socket objects."""
     return isinstance(loop, asyncio.BaseEventLoop)
 
 
 def close_queue(loop: Any) -> None:
-    """The loop is about to be closed."""
+    """Closes the loop's completion queue. Called before the loop is closed."""
     origin: LoopContext | None = getattr(loop, "_fastsock_origin", None)
     if origin is not None:
         del loop._fastsock_origin
         origin.queue.close()
 
 
-# ---- what the native transport asks -------------------------------------------------------------------------
+# ---- called by the native transport -------------------------------------------------------------------------
 
 
 def begin(transport: Transport, operations: int, standing: ConnectionInfo | None) -> Endpoint | None:
-    """The endpoint of a connection that has proved busy and stands as path_of takes it. None if it is being closed."""
+    """Returns an endpoint for a connection that is busy enough to move. Returns None if it is being closed."""
     sock = transport.lower.get_extra_info("socket")
     fd = sock.fileno() if sock is not None and sock.family in _INTERNET else -1
     if fd < 0:
@@ -105,32 +105,32 @@ def begin(transport: Transport, operations: int, standing: ConnectionInfo | None
 
 
 def decide(endpoint: Endpoint, reason: str) -> None:
-    """A connection whose transport has an endpoint stays on kernel TCP."""
+    """Keeps a connection with an endpoint on kernel TCP."""
     registry.decide(endpoint, reason)
 
 
 def counted_as(standing: ConnectionInfo | None, reason: str) -> None:
-    """A connection that has just been opened stays on kernel TCP."""
+    """Counts a new connection without an endpoint as staying on kernel TCP."""
     registry.count_as(path_of(standing).reason, reason)
 
 
 def leave(endpoint: Endpoint, reason: str) -> bool:
-    """The endpoint of a socket object that a loop gets and that shall not move, or not stay where it is. False if it
-    has to stay on the ring."""
+    """Keeps a socket that a loop takes over on kernel TCP, or takes it back there. Returns false if that fails and the
+    connection stays on the ring."""
     registry.decide(endpoint, reason)
     return path_policy.leave(endpoint)
 
 
 def path_of(standing: ConnectionInfo | None) -> Path:
-    """The path of a transport's connection, from where its endpoint stands; None: it has none."""
+    """Returns the path for an endpoint's `standing`; None stands for a connection without an endpoint."""
     return path_policy.path_from(standing or (False, False, False, path_policy.Reason.FEW))
 
 
 def violated(endpoint: Endpoint) -> None:
-    """The ring is broken, by the peer or by this side: the connection is reset."""
+    """Resets a connection whose ring is broken, and logs the cause."""
     path_policy.report_violation(endpoint, endpoint.reset())
 
 
 def debug(transport: Transport, message: str) -> None:
-    """A connection ended with an OSError in a protocol's callback, and the loop is in debug mode."""
+    """Logs an OSError from a protocol's callback that ended the connection. Called if the loop is in debug mode."""
     _log.debug("%r: %s", transport, message, exc_info=True)

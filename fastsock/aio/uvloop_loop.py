@@ -1,6 +1,6 @@
-"""uvloop: connections are made natively, inside the methods that a program calls.
+"""Wrappers for uvloop, which makes connections in native code, inside the methods that a program calls.
 
-This module does not import uvloop before it is whole: under `patch()` that import asks for `wrappers`."""
+This module imports uvloop only inside functions: under `patch()` that import needs `wrappers`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["wrappers"]
 
 
 class _Tls:
-    """TLS above our transport: uvloop's SSL protocol, with the arguments that a method was given."""
+    """TLS above our transport, with uvloop's SSL protocol. Holds the arguments of the loop's method."""
 
     def __init__(
         self, loop: Any, context: Any, server_side: bool, hostname: str | None, timeouts: dict[str, Any]
@@ -31,7 +31,7 @@ class _Tls:
         self.timeouts = _without_nones(**timeouts)
 
     def protocol(self, above: Any, waiter: Any = None, call_connection_made: bool = True) -> Any:
-        """An SSL protocol below the program's protocol `above`."""
+        """Returns an SSL protocol below the program's protocol `above`."""
         from uvloop.loop import SSLProtocol  # type: ignore[attr-defined]
 
         return SSLProtocol(
@@ -48,8 +48,8 @@ class _Tls:
     async def connect(
         self, protocol_factory: Any, sock: Any, connecting: Callable[[Any], Coroutine[Any, Any, Any]]
     ) -> tuple[Any, Any]:
-        """A connection: (the transport above TLS, the program's protocol). `connecting` takes a protocol factory
-        and makes what is below."""
+        """Makes a connection. Returns (the transport above TLS, the program's protocol). `connecting` takes a protocol
+        factory and makes the connection below TLS."""
         waiter = self.loop.create_future()
         protocol = None
 
@@ -69,7 +69,7 @@ class _Tls:
 
 
 def _without_nones(**arguments: Any) -> dict[str, Any]:
-    """The arguments that were given: uvloop refuses some that say nothing."""
+    """Returns the arguments without those that are None, as uvloop rejects some of them."""
     return {name: value for name, value in arguments.items() if value is not None}
 
 
@@ -151,7 +151,7 @@ def _wrap_start_tls(original: Any) -> Any:
         waiter = self.create_future()
         security = _Tls(self, sslcontext, server_side, server_hostname, timeouts)
         above = security.protocol(protocol, waiter, call_connection_made=False)
-        # Paused, so that nothing reaches the SSL protocol before it knows its transport.
+        # Paused, so that the SSL protocol gets no data before it knows its transport.
         transport.pause_reading()
         transport.set_protocol(above)
         made = self.call_soon(above.connection_made, transport)
@@ -169,7 +169,7 @@ def _wrap_start_tls(original: Any) -> Any:
 
 
 def _wrap_subprocess(original: Any) -> Any:
-    """uvloop starts programs in C, by itself."""
+    """Wraps subprocess_exec and subprocess_shell, which start programs in native code."""
 
     async def start(self: Any, protocol_factory: Any, *command: Any, **options: Any) -> Any:
         for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -182,7 +182,7 @@ def _wrap_subprocess(original: Any) -> Any:
 
 
 def _wrap_pipe(original: Any) -> Any:
-    """What uvloop takes for a pipe it reads and writes in C."""
+    """Wraps connect_read_pipe and connect_write_pipe, which read and write in native code."""
 
     async def connect_pipe(self: Any, protocol_factory: Any, pipe: Any) -> Any:
         fd_handoff.leave_file(pipe)
@@ -193,7 +193,7 @@ def _wrap_pipe(original: Any) -> Any:
 
 @functools.cache
 def wrappers() -> dict[str, Callable[[Any], Any]]:
-    """What is replaced in uvloop.Loop. Its transports show sockets of ours from now on."""
+    """Returns the methods of uvloop.Loop that are replaced, and their wrappers. uvloop must be loaded."""
     from uvloop.loop import PseudoSocket  # type: ignore[attr-defined]
 
     show_above(PseudoSocket)

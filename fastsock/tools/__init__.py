@@ -1,1 +1,1 @@
-"""What one runs to look at fastsock at work: doctor, ss, top, bench. No program that uses fastsock loads any of it."""
+"""The commands doctor, ss, top and bench. Programs that use fastsock do not load these modules."""

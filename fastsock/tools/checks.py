@@ -1,4 +1,4 @@
-"""What on this host helps fastsock, and what is in its way: one `Finding` for each thing that is looked at."""
+"""Checks of this host for `fastsock doctor`. Each check yields findings."""
 
 from __future__ import annotations
 
@@ -33,78 +33,80 @@ OK, NOTE, WARN, BAD = "ok", "note", "warn", "bad"
 LEVELS = (
     Column(OK, "as it should be"),
     Column(NOTE, "good to know"),
-    Column(WARN, "something is slower than it could be, or does not move"),
-    Column(BAD, "nothing moves; the exit status is 1"),
+    Column(WARN, "some connections are slower than they could be, or do not move"),
+    Column(BAD, "no connection moves; the exit status is 1"),
 )
 PAIR_SECONDS = 10.0
-"""How long the connection that is tried may take."""
+"""Seconds that the test connection may take."""
 STATUS, TIMES = Path("/proc/self/status"), Path("/proc/stat")
 BUSY = 0.1
-"""Share of all processors' time in other use above which figures of speed cannot be trusted."""
+"""Share of CPU time used by other programs above which measurements are not reliable."""
 
 
 @attrs.frozen
 class Finding:
-    """Something that was looked at."""
+    """A result of a check."""
 
     level: str
     """One of `LEVELS`."""
     what: str
+    """The checked thing."""
     says: str
     do: str = ""
-    """What to do about it, if there is something to do."""
+    """What the user can do about it, if anything."""
 
 
 Findings = Iterator[Finding]
 
 
 def python() -> Findings:
-    """The interpreter, fastsock's version, and where it was imported from."""
+    """The interpreter, and the version and location of fastsock."""
     says = f"{platform.python_implementation()} {platform.python_version()}, fastsock {fastsock.__version__}"
     yield Finding(OK, "python", f"{says} in {Path(fastsock.__file__).parent}")
     if sys.flags.ignore_environment or sys.flags.no_site:
-        do = "leave out -I, -E and -S, or call fastsock.patch() in the program"
+        do = "start Python without -I, -E and -S, or call fastsock.patch() in the program"
         yield Finding(WARN, "start-up", "`fastsock run` needs the environment and the site module", do)
 
 
 def kernel() -> Findings:
-    """Its version: from 4.19 on it counts the bytes that a switch needs, from 5.14 on it names network namespaces."""
+    """The version: the switch to the ring needs byte counts (Linux 4.19); SO_NETNS_COOKIE names network namespaces
+    (5.14)."""
     release = platform.release()
     version = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
     if version < (4, 19):
-        yield Finding(BAD, "kernel", f"Linux {release} does not count a connection's bytes", "Linux 4.19 or later")
+        yield Finding(BAD, "kernel", f"Linux {release} is too old", "use Linux 4.19 or later")
     elif version < (5, 14):
-        says = f"Linux {release}: network namespaces are not told apart"
-        yield Finding(NOTE, "kernel", says, 'keep trust="user", the default, or take Linux 5.14 or later')
+        says = f"Linux {release} cannot tell network namespaces apart"
+        yield Finding(NOTE, "kernel", says, 'keep trust="user", the default, or use Linux 5.14 or later')
     else:
         yield Finding(OK, "kernel", f"Linux {release}")
 
 
 def memory() -> Findings:
-    """A sealed memfd, which is what a connection's region is made of."""
+    """A sealed memfd, which each moved connection needs."""
     import fcntl
 
     try:
         fd = os.memfd_create("fastsock-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
-        do = "let the sandbox (seccomp) permit memfd_create"
+        do = "allow memfd_create in the sandbox (seccomp)"
         yield Finding(BAD, "memfd", f"memfd_create fails: {error.strerror}", do)
     else:
         with os.fdopen(fd, "wb") as file:
             file.truncate(4096)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, seals)
-        yield Finding(OK, "memfd", "can be made and sealed")
+        yield Finding(OK, "memfd", "shared memory can be created and sealed")
 
 
 def memory_cap() -> Findings:
-    """The limit on memory of this control group."""
+    """The memory limit of this control group."""
     limit = _control_group("memory.max")
     cap = config.active().memory_cap
     if limit.isdigit() and int(limit) < cap:
-        says = f"the control group may use {int(limit) >> 20} MiB, and memory_cap is {cap >> 20} MiB"
+        says = f"the control group is limited to {int(limit) >> 20} MiB, less than memory_cap ({cap >> 20} MiB)"
         yield Finding(
-            NOTE, "memory", says, "set FASTSOCK_MEMORY_CAP below the group's limit, if there are very many connections"
+            NOTE, "memory", says, "set FASTSOCK_MEMORY_CAP below the group's limit if there are very many connections"
         )
 
 
@@ -116,7 +118,7 @@ def _control_group(name: str) -> str:
 
 
 def names() -> Findings:
-    """An abstract unix name, by which two ends find each other, and the credentials that the kernel vouches for."""
+    """Abstract unix sockets, by which two ends find each other, and the peer's credentials (SO_PEERCRED)."""
     name = b"\0fastsock/doctor/" + os.urandom(8).hex().encode()
     kind = stdlib.SOCK_SEQPACKET | stdlib.SOCK_CLOEXEC
     try:
@@ -132,48 +134,48 @@ def names() -> Findings:
             yield Finding(
                 BAD,
                 "names",
-                "the kernel names another user than ours: this process is in a user namespace",
-                "start all the programs in one user namespace, or all outside of it",
+                "the kernel reports another user than geteuid(): this process is in a user namespace",
+                "start all programs in the same user namespace",
             )
         else:
             yield Finding(
-                OK, "names", f"abstract unix names work; processes of user {os.geteuid()} and root are believed"
+                OK, "names", f"abstract unix sockets work; processes of user {os.geteuid()} and root are trusted"
             )
     except OSError as error:
-        do = "let the sandbox (seccomp, AppArmor) permit abstract unix sockets"
-        yield Finding(BAD, "names", f"no abstract unix name: {error.strerror}", do)
+        do = "allow abstract unix sockets in the sandbox (seccomp, AppArmor)"
+        yield Finding(BAD, "names", f"no abstract unix socket: {error.strerror}", do)
 
 
 def processors() -> Findings:
-    """Those that this process may use: with one, nothing is polled."""
+    """The CPUs that this process may use: with one, there is no polling."""
     usable = len(os.sched_getaffinity(0))
     quota, _, period = _control_group("cpu.max").partition(" ")
     share = int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
     if usable == 1:
         yield Finding(
-            NOTE, "processors", "one: nothing is polled, the gain is smaller", "permit a second one (taskset, cpuset)"
+            NOTE, "processors", "one: no polling, so the gain is smaller", "allow a second CPU (taskset, cpuset)"
         )
     else:
         yield Finding(OK, "processors", f"{usable} usable")
     if share is not None and share < 2:
-        says = f"the control group may use {share:.2g} processors: polling uses up its quota"
-        yield Finding(WARN, "processors", says, "FASTSOCK_POLL_US=0, or a larger quota")
+        says = f"the control group is limited to {share:.2g} CPUs: polling uses up its quota"
+        yield Finding(WARN, "processors", says, "set FASTSOCK_POLL_US=0, or raise the quota (cpu.max)")
 
 
 def descriptors() -> Findings:
-    """The limit, and how many connections can look for their peers at a time with it."""
+    """The descriptor limit, and how many connections can look for their peers at the same time."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = 1 << 20 if soft == resource.RLIM_INFINITY else soft
     share = limit // (8 if limit > 4096 else 16)
     at_a_time = min(share // 4, 1024)
-    says = f"{limit}: {at_a_time} connections of a process can move at a time; on the ring they need no descriptor"
+    says = f"limit {limit}: {at_a_time} connections of a process can move at the same time; moved ones need none"
     if share < 64:
         more = "no limit" if hard == resource.RLIM_INFINITY else hard
-        do = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536} (permitted: {more})"
+        do = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536} (hard limit: {more})"
         if hard == soft:
             do = (
-                "a higher limit has to come from outside: LimitNOFILE=65536 in a systemd unit, --ulimit nofile=65536"
-                " for a container, /etc/security/limits.conf for a login"
+                "raise the hard limit: LimitNOFILE=65536 in a systemd unit, --ulimit nofile=65536 for a container, "
+                "/etc/security/limits.conf for a login"
             )
         yield Finding(WARN, "descriptors", says, do)
     else:
@@ -191,14 +193,14 @@ def sandbox() -> Findings:
     if mode == "0":
         yield Finding(OK, "seccomp", "no filter")
     else:
-        yield Finding(NOTE, "seccomp", "a filter is in force; what fastsock needs is tried by the other checks")
+        yield Finding(NOTE, "seccomp", "a filter is active; the other checks try the calls that fastsock needs")
     yama = Path("/proc/sys/kernel/yama/ptrace_scope")
     scope = yama.read_text().strip() if yama.exists() else "none"
-    yield Finding(OK, "yama", f"ptrace_scope {scope}: fastsock neither traces nor reads other processes")
+    yield Finding(OK, "yama", f"ptrace_scope {scope}: no matter, fastsock does not trace other processes")
 
 
 def namespaces() -> Findings:
-    """Python processes of this user that have a network of their own: connections to them do not move."""
+    """Python processes of this user in other network namespaces: connections to them do not move."""
     try:
         own = os.readlink("/proc/self/ns/net")
     except OSError as error:
@@ -214,30 +216,30 @@ def namespaces() -> Findings:
         except OSError:
             pass  # gone, or not ours
     if others:
-        says = f"{others} Python processes of yours have a network of their own: connections to them never move"
-        do = "let containers that shall be fast share one network (--network container:..., one pod)"
+        says = f"{others} of your Python processes are in another network namespace: connections to them never move"
+        do = "let containers that should be fast share one network (--network container:..., one pod)"
         yield Finding(NOTE, "network", says, do)
     else:
-        yield Finding(OK, "network", "all Python processes of yours that can be seen here share this network namespace")
+        yield Finding(OK, "network", "all visible Python processes of yours share this network namespace")
 
 
 def patchers() -> Findings:
-    """Others that replace the socket module: fastsock gives way to them."""
+    """Packages that replace the socket module too; fastsock then undoes its patch."""
     found = [name for name in ("gevent", "eventlet") if importlib.util.find_spec(name) is not None]
     if found:
-        says = f"{' and '.join(found)} installed: where a program calls monkey_patch or patch_all, fastsock gives way"
-        do = "nothing, unless this program does; then it stays on kernel TCP"
+        says = f"{' and '.join(found)} installed: programs that call monkey_patch or patch_all stay on kernel TCP"
+        do = "to use fastsock, run the program without monkey patching"
         yield Finding(NOTE, "patchers", says, do)
     else:
         yield Finding(OK, "patchers", "neither gevent nor eventlet is installed")
 
 
 LOOPS = {"uvloop": True, "asyncio": True, "rloop": False, "leviathan": False, "winloop": False, "granian": False}
-"""Event loops, and servers with one in native code: whether their connections can move."""
+"""Event loops, and servers with a native one -> true if their connections can move."""
 
 
 def loops() -> Findings:
-    """Event loops that are installed."""
+    """The installed event loops."""
     reached, out = [f"asyncio of {platform.python_version()}"], list[str]()
     for name, can in LOOPS.items():
         if name != "asyncio" and importlib.util.find_spec(name) is not None:
@@ -251,16 +253,16 @@ def loops() -> Findings:
 def _with_version(package: str) -> str:
     try:
         return f"{package} {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:  # a folder of that name, for instance
+    except importlib.metadata.PackageNotFoundError:  # for example, a folder of that name
         return package
 
 
 def settings() -> Findings:
-    """Those in force, and where each came from; variables that are no setting."""
+    """The settings and their sources; unknown FASTSOCK_* variables."""
     try:
         made = config.from_environment()
     except fastsock.SettingError as error:
-        yield Finding(BAD, "settings", str(error), "mend that variable")
+        yield Finding(BAD, "settings", str(error), "correct that variable")
         return
     origins = config.origins()
     given = [f"{name}={getattr(made, name)} ({origin})" for name, origin in origins.items() if origin != "default"]
@@ -270,14 +272,14 @@ def settings() -> Findings:
     if unknown:
         near = [name for name in dict.fromkeys(unknown.values()) if name]
         known = sorted(f"{config.PREFIX}{name.upper()}" for name in origins)
-        do = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(known)}"
+        do = f"did you mean {', '.join(near)}?" if near else f"the settings are {', '.join(known)}"
         yield Finding(WARN, "settings", f"no such setting: {', '.join(unknown)}", do)
 
 
 @contextmanager
 def started(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours whose output we read, killed on leaving. An interrupt from the terminal is for us alone: the
-    process comes up with the signal blocked. One that comes meanwhile is raised when there is a process to kill."""
+    """Starts a process whose output the caller reads. Kills the process at the end of the `with` block. The process
+    starts with SIGINT blocked, so that Ctrl-C ends only this one. A SIGINT during the start is raised after it."""
     before, process = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), None
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True)
@@ -299,15 +301,15 @@ with fastsock.socket() as listener:
     listener.listen(1)
     print(listener.getsockname()[1], flush=True)
     connection, _ = listener.accept()
-    with connection, contextlib.suppress(ConnectionError):  # the other end is interrupted
+    with connection, contextlib.suppress(ConnectionError):  # the other end was interrupted
         while data := connection.recv(100):
             connection.sendall(data)
 """
 
 
 def a_connection() -> Findings:
-    """The proof: a connection between two processes, here and now."""
-    config.active()  # an error of it is told here, and not by the other process
+    """The proof: moves a connection between two processes."""
+    config.active()  # raises SettingError here, not in the other process
     command = [sys.executable, "-c", ECHO]
     environ = {name: value for name, value in os.environ.items() if name != _startup.RUN}
     path = [str(Path(fastsock.__file__).parent.parent), *filter(None, [environ.get("PYTHONPATH")])]
@@ -317,7 +319,7 @@ def a_connection() -> Findings:
             assert server.stdout is not None
             port = server.stdout.readline().strip()
             if not port:
-                yield Finding(BAD, "connection", "a second Python process could not start", "see what it says above")
+                yield Finding(BAD, "connection", "a second Python process did not start", "see its error message above")
                 return
             with socket_class.socket() as client:
                 client.settimeout(PAIR_SECONDS)
@@ -330,15 +332,18 @@ def a_connection() -> Findings:
                         break
                 path_taken, spent = fastsock.path_of(client), time.monotonic() - began
         except OSError as error:
-            says = f"two processes could not talk over 127.0.0.1: {error.strerror or error}"
-            do = "bring the loopback interface up (ip link set lo up), or let the sandbox permit TCP to 127.0.0.1"
+            says = f"two processes cannot connect over 127.0.0.1: {error.strerror or error}"
+            do = "bring the loopback interface up (ip link set lo up), or allow TCP to 127.0.0.1 in the sandbox"
             yield Finding(BAD, "connection", says, do)
             return
     if path_taken.path == "ring":
-        yield Finding(OK, "connection", f"one between two processes moved to the ring within {spent * 1000:.0f} ms")
+        yield Finding(OK, "connection", f"a test connection moved to the ring within {spent * 1000:.0f} ms")
     else:
         yield Finding(
-            BAD, "connection", f"one stayed on kernel TCP: {path_taken.reason}", advice_for(path_taken.reason)
+            BAD,
+            "connection",
+            f"a test connection stayed on kernel TCP: {path_taken.reason}",
+            advice_for(path_taken.reason),
         )
 
 
@@ -346,24 +351,29 @@ UNDECIDED = (Reason.FEW, Reason.SEEKING, Reason.BACK)
 
 
 def running() -> Findings:
-    """Processes that use fastsock just now."""
+    """Processes that use fastsock now."""
     try:
         processes = introspection.look()
     except OSError as error:
-        yield Finding(NOTE, "running", f"cannot ask: {error.strerror}", "mount /proc, and leave a descriptor free")
+        yield Finding(
+            NOTE,
+            "running",
+            f"cannot query processes: {error.strerror}",
+            "mount /proc; raise the descriptor limit if it is reached",
+        )
         return
     ends = [connection for process in processes for connection in process.connections]
     moved = sum(end.path == "ring" for end in ends)
-    says = f"{len(processes)} processes of yours use fastsock, with {len(ends)} connection ends, {moved} on the ring"
+    says = f"{len(processes)} of your processes use fastsock, with {len(ends)} connection ends, {moved} on the ring"
     yield Finding(OK, "running", says, "fastsock ss shows them" if processes else "")
     others = [str(process.pid) for process in processes if process.protocol != introspection.VERSION]
     if others:
-        says = f"{len(others)} of them speak another version of the protocol: {', '.join(others)}"
+        says = f"{len(others)} of them use another version of the protocol: {', '.join(others)}"
         yield Finding(WARN, "running", says, advice_for(Reason.VERSION))
 
 
 def busy(seconds: float) -> float:
-    """The share of all processors' time that is in use, over so many seconds (proc(5), stat); 0 without /proc."""
+    """Returns the share of CPU time in use, measured for some seconds (/proc/stat, proc(5)); 0 without /proc."""
 
     def times() -> list[int]:
         return [int(field) for field in TIMES.read_text().splitlines()[0].split()[1:9]]
@@ -378,7 +388,7 @@ def busy(seconds: float) -> float:
 
 
 def remark(share: float) -> str:
-    """What to say of such a share before anything is measured; "" if the machine is quiet enough."""
+    """Returns a warning if the host is too busy for measurements, else ""."""
     return f"something else uses {share:.0%} of the CPUs: figures will be off" if share > BUSY else ""
 
 
@@ -389,17 +399,16 @@ CHECKS: tuple[Callable[[], Findings], ...] = (
 
 
 NEEDS_SETTINGS = {memory_cap: "memory", a_connection: "connection"}
-"""Checks that depend on settings -> what they look at."""
+"""Checks that depend on settings -> `Finding.what` if a setting is invalid."""
 
 
 def all_findings() -> list[Finding]:
-    """Every check, in the order of `CHECKS`. Where a setting is refused, one line says so, and what does not depend on
-    settings is looked at all the same."""
+    """Runs all checks, in the order of `CHECKS`. If a setting is invalid, checks that need settings are skipped."""
     found = []
     for check in CHECKS:
         try:
             found += list(check())
         except fastsock.SettingError:
-            says = "not looked at, as a setting is refused"
+            says = "not checked, as a setting is invalid"
             found.append(Finding(NOTE, NEEDS_SETTINGS[check], says, "see the line settings"))
     return found

@@ -1,4 +1,4 @@
-"""Tables of plain lines, whose columns have their explanation beside them."""
+"""Text tables whose columns have explanations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 __all__ = ["Column", "explained", "lines"]
 
 SHORTEST = 12
-"""Characters of a cell that is shortened: more than a port has."""
+"""Minimum width of a shortened cell: more than a port needs."""
 
 
 @attrs.frozen
@@ -22,13 +22,13 @@ class Column:
     """The explanation, for the command's help."""
     right: bool = True
     goes: int = 0
-    """Where the line has too little room, columns above 0 are left out, those with the largest number first."""
+    """If lines are too long, columns above 0 are left out, the largest number first."""
     shortens: bool = False
-    """Where that is not enough either, the middle of the cells is left out."""
+    """If that is not enough, the middle of the cells is left out."""
 
 
 def explained(title: str, columns: Sequence[Column]) -> str:
-    """The heads and what they mean, a line or two each."""
+    """Returns the column heads with their explanations."""
     width = max(len(column.head) for column in columns) + 4
     said = [
         textwrap.fill(column.says, 100, initial_indent=f"  {column.head:{width - 2}}", subsequent_indent=" " * width)
@@ -38,7 +38,7 @@ def explained(title: str, columns: Sequence[Column]) -> str:
 
 
 def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
-    """The head and the rows, aligned, each line of at most `width` characters."""
+    """Returns the heads and the rows as aligned lines of at most `width` characters."""
     shown = [(column, [column.head, *cells]) for column, cells in zip(columns, _turned(columns, rows), strict=True)]
     if width is not None:
         while _width(shown) > width and any(column.goes for column, _ in shown):
@@ -65,7 +65,7 @@ def _width(shown: Sequence[tuple[Column, list[str]]]) -> int:
 
 
 def _shortened(shown: list[tuple[Column, list[str]]], excess: int) -> list[tuple[Column, list[str]]]:
-    """Takes `excess` characters out of the columns that can be shortened, from the widest first."""
+    """Removes `excess` characters from the columns that can be shortened, from the widest first."""
     room = {column.head: _widest(cells) for column, cells in shown if column.shortens}
     for _ in range(max(excess, 0)):
         widest = max(room, key=lambda head: room[head], default=None)

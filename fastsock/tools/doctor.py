@@ -1,4 +1,4 @@
-"""`fastsock doctor`: what helps and what is in the way, on this host or for one program."""
+"""`fastsock doctor`: finds out why connections do not move, on this host or for a program."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from fastsock.tools.peers import Peers
 __all__ = ["Watched", "examine", "watch"]
 
 LOOK_SECONDS = 0.5
-"""Between two looks at the program's processes."""
+"""Time between two queries of the program's processes."""
 LONGEST = 120
-"""Characters of a command line that are shown."""
+"""Characters of a command line to print."""
 SHOWN = 8
-"""Connections that are listed of each kind."""
+"""Connections to list for each reason."""
 
 
 # ---- this host ---------------------------------------------------------------------------------------------
 
 
 def examine(as_json: bool) -> int:
-    """Prints what was found on this host. 1 if nothing can move here, else 0."""
+    """Checks this host and prints the findings. Returns 1 if no connection can move here, else 0."""
     findings = checks.all_findings()
     if as_json:
         print(json.dumps([attrs.asdict(finding) for finding in findings], indent=2))
@@ -52,12 +52,12 @@ def examine(as_json: bool) -> int:
 
 
 def verdict(findings: Sequence[checks.Finding]) -> str:
-    """In plain words."""
+    """Returns the conclusion from the findings."""
     if any(finding.level == checks.BAD for finding in findings):
         return "\nConnections do not move here. The lines marked bad say why."
     if any(finding.level == checks.WARN for finding in findings):
-        return "\nfastsock works here. The lines marked warn say what costs some of it."
-    return "\nfastsock works here, and nothing is in its way. For a program of yours: fastsock doctor -- python app.py"
+        return "\nfastsock works here. The lines marked warn say what could be better."
+    return "\nfastsock works here. To check a program of yours: fastsock doctor -- python app.py"
 
 
 def _indented(text: str, columns: int) -> str:
@@ -69,40 +69,40 @@ def _indented(text: str, columns: int) -> str:
 
 @attrs.frozen(kw_only=True)
 class Watched:
-    """What became of a program that was watched."""
+    """The result of watching a program."""
 
     status: int
     seconds: float
     processes: dict[int, str]
-    """pid -> what it ran; those that came up with fastsock."""
+    """pid -> command line, of the processes with fastsock."""
     moved: list[dict[str, Any]]
-    """Ends of connections that took the ring: pid, local, peer."""
+    """Connection ends that moved to the ring: pid, local, peer."""
     stayed: dict[str, int]
-    """Reason -> ends of connections that stayed on kernel TCP for it."""
+    """Reason -> number of connection ends that stayed on kernel TCP."""
     examples: dict[str, list[dict[str, Any]]]
-    """Reason -> some of them, as far as their addresses are known: pid, local, peer, the program at the other end, and
-    what to do."""
+    """Reason -> some of these ends, if their addresses are known: pid, local, peer, program (at the other end),
+    advice."""
     events: dict[str, list[str]]
-    """Other things that happened: event -> what it said."""
+    """Event -> texts, for all other events."""
     loops: list[str]
-    """Event loop classes out of reach."""
+    """Event loop classes whose connections fastsock cannot move."""
     origins: dict[str, str]
-    """Settings that were given -> where."""
+    """Settings that are not defaults -> source."""
 
     @property
     def advice(self) -> dict[str, str]:
-        """Reason -> what to do about it, whatever is at the other end."""
+        """Reason -> advice, independent of the other end."""
         return {reason: advice_for(reason) for reason in self.stayed}
 
     @property
     def refused_by(self) -> dict[str, str]:
-        """Reason -> the end that refused, or ""."""
+        """Reason -> the end that refused to move, or ""."""
         return {reason: refused_by(reason) for reason in self.stayed}
 
 
 def watch(command: Sequence[str], as_json: bool) -> int:
-    """Runs a program under fastsock, watches it to its end, and says what became of its connections, on stderr, or with
-    `as_json` on stdout. The program's exit status; RuntimeError if it cannot be started."""
+    """Runs a program under fastsock and reports on its connections: on stderr, or with `as_json` on stdout. Returns the
+    program's exit status. Raises RuntimeError if the program cannot be started."""
     with tempfile.TemporaryDirectory(prefix="fastsock-doctor-") as directory:
         watched = _watch(command, directory)
     if as_json:
@@ -114,14 +114,14 @@ def watch(command: Sequence[str], as_json: bool) -> int:
 
 
 def _watch(command: Sequence[str], directory: str) -> Watched:
-    config.from_environment()  # an error of it is told here, and not by each Python process
+    config.from_environment()  # raises SettingError here, not in each Python process
     environment = {**_startup.environment(os.environ), _startup.REPORT: directory}
     began = time.monotonic()
     try:
         program = subprocess.Popen(command, env=environment)
     except OSError as error:
         raise RuntimeError(_does_not_start(command[0], error)) from None
-    # An interrupt from the terminal reaches the program too: it decides what that means. Other signals are passed on.
+    # Ctrl-C reaches the program too, which handles it. SIGTERM is passed on.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))
     seen: dict[tuple[int, int], introspection.Connection] = {}
@@ -147,8 +147,8 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
 
 
 def _looked_at(peers: Peers, pids: set[int]) -> list[introspection.Process]:
-    """The processes that answer, those at the other ends too: none where nobody can be asked, as without /proc. What
-    they wrote down is left."""
+    """Returns the processes that answer, including those at the other ends. Returns none if queries are not possible,
+    for example without /proc; then only the reports are left."""
     processes: list[introspection.Process] = []
     with suppress(OSError):
         processes = introspection.look(None) if pids else []
@@ -158,16 +158,16 @@ def _looked_at(peers: Peers, pids: set[int]) -> list[introspection.Process]:
 
 
 def _does_not_start(word: str, error: OSError) -> str:
-    """Why a command does not start, with the command that does if somebody has named a file in its place."""
+    """Returns why a command does not start, and the correct command if the word names a file."""
     if not os.path.isfile(word):
-        hint = f"; a Python program starts so: fastsock doctor -- python {word}" if word.endswith(".py") else ""
+        hint = f"; for a Python program: fastsock doctor -- python {word}" if word.endswith(".py") else ""
         return f"{word} does not start: {error.strerror}{hint}"
     python = f"fastsock doctor -- python {word}"
     if not os.access(word, os.X_OK):
-        return f"{word} is not executable; a Python program starts so: {python}"
+        return f"{word} is not executable; for a Python program: {python}"
     if os.sep not in word:
-        return f"{word} is a file here and no command: fastsock doctor -- ./{word}"
-    return f"{word} does not start: {error.strerror}; a Python program starts so: {python}"
+        return f"{word} is a file in this folder, not a command: fastsock doctor -- ./{word}"
+    return f"{word} does not start: {error.strerror}; for a Python program: {python}"
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -220,9 +220,7 @@ def _judged(
             else:
                 told = {"time", "argv", "event", "local", "peer", "fd"}
                 events[what].add(", ".join(str(value) for name, value in line.items() if name not in told))
-        if (
-            counted is None
-        ):  # killed, or a child that left without an end: what was decided, and what was seen at the last look
+        if counted is None:  # the process was killed: use its decided paths, and what the last query saw
             for (owner, _), connection in seen.items():
                 if owner == pid and connection.path == "tcp" and not decided[connection.reason]:
                     examples[connection.reason].append({"pid": pid, "local": connection.local, "peer": connection.peer})
@@ -255,7 +253,7 @@ def _undecided(
     seen: dict[tuple[int, int], introspection.Connection],
     peers: Peers,
 ) -> dict[str, set[tuple[str, str]]]:
-    """Connections that ended before their path was decided, by the reason that counted them."""
+    """Returns connections that ended before their path was decided, by the reason that counted them."""
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for one in left_open:
         found[one["reason"]].add((one["local"], one["peer"]))
@@ -263,7 +261,7 @@ def _undecided(
         if owner == pid and end.path == "tcp" and end.reason in counted:
             found[end.reason].add((end.local, end.peer))
     told = {ends for each in found.values() for ends in each}
-    silent = peers.ends.get(pid, set()) - told - decided  # a process that never looked for a peer does not answer
+    silent = peers.ends.get(pid, set()) - told - decided  # a process that never looked for a peer answers no queries
     for reason in (Reason.FEW, Reason.SEEKING):
         if 0 < len(silent) <= counted.get(reason, 0) - len(found[reason]):
             found[reason] |= silent
@@ -272,7 +270,7 @@ def _undecided(
 
 
 def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]:
-    """An example, with the program at its other end and what to do about it."""
+    """Returns the example with the program at its other end and the advice."""
     try:
         peer = peers.of(end["local"], end["peer"])
     except OSError:
@@ -281,35 +279,33 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
 
 
 EVENTS = {
-    "fastsock.declined": "fastsock gave way, and everything stayed on kernel TCP",
-    "fastsock.out_of_reach": "imported from socket before the patch, so out of reach",
-    "fastsock.violation": "a connection was reset, as its peer broke the protocol",
-    "fastsock.fault": "a connection was reset by a fault of this side",
-    "fastsock.bridge": "a connection went back to the kernel over a bridge process, which is slow",
-    "fastsock.stays_on_ring": "a connection could not go back to the kernel",
-    "fastsock.rendezvous_failed": "a move could not be made",
+    "fastsock.declined": "another package replaces the socket module, so everything stayed on kernel TCP",
+    "fastsock.out_of_reach": "imported from socket before patch(), so these names stay on kernel TCP",
+    "fastsock.violation": "a connection was reset, as its peer violated the protocol",
+    "fastsock.fault": "a connection was reset because of an error at this side",
+    "fastsock.bridge": "a connection went back to kernel TCP through a bridge process, which is slow",
+    "fastsock.stays_on_ring": "a connection could not go back to kernel TCP",
+    "fastsock.rendezvous_failed": "a connection failed to move",
     "fastsock.no_connection_thread": "the connection thread could not be started",
 }
 
 
 EVENT_ADVICE = {
-    "fastsock.declined": "take the other's monkey patching out of the program, or leave it on kernel TCP",
-    "fastsock.out_of_reach": "start the program by fastsock run, or call patch() before these imports",
-    "fastsock.violation": "run the same version of fastsock at both ends; if they do, please report it",
-    "fastsock.fault": (
-        "if a process of this side was killed or had no descriptors left, see to that; else please report it"
-    ),
+    "fastsock.declined": "remove the monkey patching from the program to use fastsock, or leave it on kernel TCP",
+    "fastsock.out_of_reach": "start the program with fastsock run, or call patch() before these imports",
+    "fastsock.violation": "run the same version of fastsock at both ends; if you do, please report it",
+    "fastsock.fault": ("if a process was killed or ran out of descriptors, that is the cause; else please report it"),
     "fastsock.stays_on_ring": "raise the limits on descriptors (ulimit -n) and processes (ulimit -u)",
     "fastsock.no_connection_thread": "raise the limit on processes and threads (ulimit -u; TasksMax, --pids-limit)",
 }
 
 
 def told(watched: Watched, command: Sequence[str]) -> str:
-    """The report in words."""
+    """Returns the report as text."""
     said = [
         "",
         f"fastsock doctor: {' '.join(command)}",
-        f"ran for {watched.seconds:.1f} s in {len(watched.processes)} processes with fastsock, "
+        f"ran for {watched.seconds:.1f} s with fastsock in {len(watched.processes)} processes, "
         f"exit status {watched.status}",
     ]
     for pid, what in watched.processes.items():
@@ -318,8 +314,8 @@ def told(watched: Watched, command: Sequence[str]) -> str:
         said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
     if not watched.processes:
         said.append(
-            "No Python process of it came up with fastsock. If it starts Python with -I, -E or -S, leave these out or "
-            "call fastsock.patch() in the program. If it starts another interpreter, install fastsock there."
+            "No Python process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or "
+            "call fastsock.patch() in the program. If it uses another interpreter, install fastsock there."
         )
     said.append(f"\nmoved to the ring: {_ends(len(watched.moved))}")
     said += _listed(watched.moved)
@@ -339,17 +335,15 @@ def told(watched: Watched, command: Sequence[str]) -> str:
         if what in EVENT_ADVICE:
             said.append(_indented(f"-> {EVENT_ADVICE[what]}", 7))
     if watched.loops:
-        said.append("event loops out of reach: " + ", ".join(watched.loops))
-        said.append(
-            _indented("-> their connections stay on kernel TCP: run the program on uvloop or asyncio's own loop", 7)
-        )
+        said.append("event loops that fastsock does not support: " + ", ".join(watched.loops))
+        said.append(_indented("-> their connections stay on kernel TCP: use uvloop or asyncio's own loop", 7))
     if not watched.moved and not watched.stayed and watched.processes:
-        said.append("No TCP connection to this host was made. Did the program do its work while it was watched?")
+        said.append("The program made no TCP connection within this host. Did it do its work while it was watched?")
     return "\n".join(said)
 
 
 def _ends(count: int) -> str:
-    return "no end of a connection" if not count else f"{count} end{'s' if count > 1 else ''} of connections"
+    return "no connection" if not count else f"{count} connection end{'s' if count > 1 else ''}"
 
 
 def _listed(ends: list[dict[str, Any]]) -> list[str]:

@@ -1,9 +1,8 @@
-"""Looks at the fastsock processes of this user from outside: their threads answer (layouts: introspection.h).
+"""Queries the fastsock processes of this user. Their connection threads answer (layouts: introspection.h).
 
-A process is found by the abstract name of its connection thread, so it is seen if it shares this network namespace, and
-once one of its connections has published a name or has moved. What the kernel knows (addresses, names of
-programs, queues of kernel TCP) is read from /proc. Nobody is waited for longer than `PATIENCE`: a process that is
-stopped is left out.
+A process is found by the abstract socket name of its connection thread. So it must share this network namespace, and
+must have published a name or moved a connection before. Addresses, command lines and queues of kernel TCP come from
+/proc. Processes that do not answer within `PATIENCE`, such as stopped ones, are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = ["COUNTERS", "VERSION", "Connection", "Process", "look"]
 
 _socket = stdlib.SocketType  # the kernel's, whatever is patched
 
-LOOK = struct.Struct(LOOK_SHAPE)
+QUERY = struct.Struct(LOOK_SHAPE)
 SEEN = struct.Struct(SEEN_SHAPE)
 PROCESS, ROLL, RING = LOOKS
 SEEN_PROCESS = struct.Struct(PROCESS_SHAPE)
@@ -46,9 +45,9 @@ SEEN_END = struct.Struct(END_SHAPE)
 SENDS, RECEIVES, EXPOSED, LOOP_DRIVEN, ASLEEP, WAITS, FELL_BACK = FLAGS
 MARKS = {EXPOSED: "polled", LOOP_DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", FELL_BACK: "left"}
 PATIENCE = 0.5
-"""Seconds in which the processes have to answer, all together."""
+"""Seconds in which all processes must answer."""
 SO_PASSRIGHTS = 83
-"""Linux 6.16: a socket can refuse descriptors. A stranger may send some whose last close takes for ever."""
+"""Linux 6.16: a socket can refuse descriptors. An untrusted user may send some whose last close blocks for ever."""
 PREFIX = "@fastsock/ask/"
 SCM_CREDENTIALS = 2
 TCP_STATES = {
@@ -71,21 +70,21 @@ class Connection:
     local: str
     peer: str
     state: str
-    """As the kernel names it: ESTAB, CLOSE-WAIT, ..."""
+    """The kernel's name of the state: ESTAB, CLOSE-WAIT, ..."""
     path: str
-    """"ring" once a direction has moved, else "tcp"."""
+    """"ring" if at least one direction has moved, else "tcp"."""
     reason: str
-    """Why it is on kernel TCP; for "ring", which directions have moved."""
+    """Why the connection is on kernel TCP; for "ring", the directions that have moved."""
     peer_pid: int | None
-    """The process at the other end, if it is a fastsock process that answered."""
+    """The process at the other end, if it answered too."""
     receive_queue: int
-    """Bytes that the program has not read yet, in the ring and in the kernel."""
+    """Bytes that the program has not read, in the ring and in the kernel."""
     send_queue: int
-    """Bytes that the kernel has not delivered yet."""
+    """Bytes that the kernel has not delivered."""
     unconsumed: int
-    """Descriptors in the ring that the peer has not taken yet."""
+    """Descriptors in the ring that the peer has not consumed."""
     credits: int | None
-    """Descriptors that may be posted before the next acknowledgement; None: not on the ring."""
+    """Descriptors that may be posted before the next acknowledgement; None if not on the ring."""
     window: int
     marks: tuple[str, ...]
     counters: Mapping[str, int]
@@ -98,21 +97,21 @@ class Process:
     pid: int
     command: str
     protocol: int
-    """The version of the protocol that it speaks. Of one that speaks another than ours nothing below is known."""
+    """The version of its protocol. If it is not VERSION, the fields below are empty."""
     gone: Mapping[str, int]
     """Counters of its connections that have ended."""
     names: int
-    """Connections that look for their peer just now."""
+    """Connections that are looking for their peer."""
     connections: tuple[Connection, ...]
 
     def total(self, counter: str) -> int:
-        """A counter of the process: of its connections that have ended and of those that live."""
+        """Returns a counter of the process, summed over ended and live connections."""
         return self.gone[counter] + sum(connection.counters.get(counter, 0) for connection in self.connections)
 
 
 @attrs.define
 class _Answers:
-    """What has come from one process so far."""
+    """The answers of one process so far."""
 
     name: bytes
     pid: int = 0
@@ -121,11 +120,11 @@ class _Answers:
     roll: dict[int, int] = attrs.field(factory=dict)
     ring: dict[int, tuple[int, ...]] = attrs.field(factory=dict)
     open: set[int] = attrs.field(factory=lambda: {PROCESS, ROLL, RING})
-    """Kinds of which more is to come."""
+    """Kinds of records that are not complete yet."""
 
 
 def names(pids: set[int] | None = None) -> list[bytes]:
-    """The connection threads' names in this network namespace, as addresses: all, or those of these processes."""
+    """Returns the socket addresses of connection threads in this network namespace: all, or those of `pids`."""
     with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
         lines = [line.split() for line in table if PREFIX in line]
     found = {words[7]: words[6] for words in lines if len(words) == 8 and words[7].startswith(PREFIX)}
@@ -136,7 +135,7 @@ def names(pids: set[int] | None = None) -> list[bytes]:
 
 
 def sockets(pid: int) -> set[int]:
-    """The inodes of a process's sockets; none if it is another user's."""
+    """Returns the inodes of a process's sockets; none for a process of another user."""
     return {int(link[8:-1]) for link in _links(pid) if link.startswith("socket:[")}
 
 
@@ -145,50 +144,51 @@ def _links(pid: int) -> Iterator[str]:
     try:
         descriptors = os.listdir(folder)
     except OSError:
-        return  # gone, or another user's
+        return  # ended, or of another user
     for fd in descriptors:
-        with contextlib.suppress(OSError):  # closed since; the others are there
+        with contextlib.suppress(OSError):  # closed meanwhile
             yield os.readlink(f"{folder}/{fd}")
 
 
 def look(pids: set[int] | None = None, patience: float = PATIENCE) -> list[Process]:
-    """The fastsock processes of this user, or those among `pids`, by pid. OSError if there is no socket to be had."""
-    asker = _socket(stdlib.AF_UNIX, stdlib.SOCK_DGRAM | stdlib.SOCK_CLOEXEC | stdlib.SOCK_NONBLOCK)
+    """Returns the fastsock processes of this user (only those in `pids`, if given), sorted by pid. Raises OSError if no
+    socket can be created."""
+    requester = _socket(stdlib.AF_UNIX, stdlib.SOCK_DGRAM | stdlib.SOCK_CLOEXEC | stdlib.SOCK_NONBLOCK)
     try:
-        asker.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_PASSCRED, 1)
+        requester.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_PASSCRED, 1)
         with contextlib.suppress(OSError):
-            asker.setsockopt(stdlib.SOL_SOCKET, SO_PASSRIGHTS, 0)
-        asker.bind(b"")  # the kernel gives it an abstract name
-        answers = _ask(asker, pids, patience)
+            requester.setsockopt(stdlib.SOL_SOCKET, SO_PASSRIGHTS, 0)
+        requester.bind(b"")  # autobind: the kernel chooses an abstract name
+        answers = _query_all(requester, pids, patience)
     finally:
-        asker.close()
+        requester.close()
     return _processes([one for one in answers if pids is None or one.pid in pids])
 
 
-def _ask(asker: stdlib.SocketType, pids: set[int] | None, patience: float) -> list[_Answers]:
+def _query_all(requester: stdlib.SocketType, pids: set[int] | None, patience: float) -> list[_Answers]:
     asked = {int.from_bytes(os.urandom(8), "little"): _Answers(name) for name in names(pids)}
     until = time.monotonic() + patience
-    waiting: dict[int, tuple[int, int]] = {}  # tag -> kind and first entry of the question that is under way
+    waiting: dict[int, tuple[int, int]] = {}  # tag -> kind and first entry of the pending query
 
-    def question(tag: int, kind: int, first: int) -> None:
+    def query(tag: int, kind: int, first: int) -> None:
         waiting[tag] = kind, first
-        _send(asker, asked[tag].name, LOOK.pack(LOOK_MAGIC, tag, kind, first))
+        _send(requester, asked[tag].name, QUERY.pack(LOOK_MAGIC, tag, kind, first))
 
     for tag in asked:
-        question(tag, PROCESS, 0)
+        query(tag, PROCESS, 0)
     while waiting and time.monotonic() < until:
-        if not select.select([asker], [], [], 0.05)[0]:
-            for tag, (kind, first) in list(waiting.items()):  # a full queue, or one question too many in this second
-                question(tag, kind, first)
+        if not select.select([requester], [], [], 0.05)[0]:
+            for tag, (kind, first) in list(waiting.items()):  # its queue was full, or it limits queries per second
+                query(tag, kind, first)
             continue
-        data, control, flags, _ = asker.recvmsg(1 << 16, 256)
+        data, control, flags, _ = requester.recvmsg(1 << 16, 256)
         pid, user = _sender(control)
         if len(data) < SEEN.size or flags & stdlib.MSG_TRUNC or user not in (os.geteuid(), 0):
             continue
         magic, tag, kind, following, count, protocol = SEEN.unpack_from(data)
         if magic != SEEN_MAGIC or waiting.get(tag, (None,))[0] != kind:
             continue
-        if protocol != VERSION:  # the records are not ours to read
+        if protocol != VERSION:  # records of another version have an unknown layout
             del waiting[tag]
             asked[tag].pid, asked[tag].protocol = pid, protocol
             asked[tag].open.clear()
@@ -197,20 +197,20 @@ def _ask(asker: stdlib.SocketType, pids: set[int] | None, patience: float) -> li
             continue
         first = waiting.pop(tag)[1]
         if following != NO_MORE and following > first:
-            question(tag, kind, following)
+            query(tag, kind, following)
         elif kind < RING:
-            question(tag, kind + 1, 0)
+            query(tag, kind + 1, 0)
         else:
             asked[tag].open.clear()
     return [one for one in asked.values() if not one.open]
 
 
-def _send(asker: stdlib.SocketType, name: bytes, question: bytes) -> None:
-    who = struct.pack("3i", os.getpid(), os.geteuid(), os.getegid())
+def _send(requester: stdlib.SocketType, name: bytes, query: bytes) -> None:
+    credentials = struct.pack("3i", os.getpid(), os.geteuid(), os.getegid())
     try:
-        asker.sendmsg([question], [(stdlib.SOL_SOCKET, SCM_CREDENTIALS, who)], 0, name)
+        requester.sendmsg([query], [(stdlib.SOL_SOCKET, SCM_CREDENTIALS, credentials)], 0, name)
     except OSError:
-        pass  # gone since, or busy: it is asked again
+        pass  # the process has ended, or is busy and will be asked again
 
 
 def _sender(control: list[tuple[int, int, bytes]]) -> tuple[int, int]:
@@ -222,7 +222,7 @@ def _sender(control: list[tuple[int, int, bytes]]) -> tuple[int, int]:
 
 
 def _take(into: _Answers, pid: int, kind: int, count: int, records: bytes) -> bool:
-    """Whether the records are whole; they are kept then."""
+    """Stores the records. Returns false if they are not complete."""
     size = {PROCESS: SEEN_PROCESS.size, ROLL: 8, RING: SEEN_END.size}[kind]
     if len(records) != count * size:
         return False
@@ -238,7 +238,7 @@ def _take(into: _Answers, pid: int, kind: int, count: int, records: bytes) -> bo
     return True
 
 
-# ---- what the kernel knows ---------------------------------------------------------------------------------
+# ---- /proc -------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -251,7 +251,7 @@ class _Kernel:
 
 
 def kernel_connections(listening: bool = False) -> dict[int, _Kernel]:
-    """TCP sockets of this network namespace that are no listeners, or those that are, by inode."""
+    """Returns the TCP sockets of this network namespace by inode: the listening ones, or the others."""
     found = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _lines(table):
@@ -273,7 +273,7 @@ def _lines(table: str) -> list[str]:
 
 
 def address(text: str) -> str:
-    """An address of /proc/net/tcp as people write it: IPv4-mapped ones as IPv4."""
+    """Returns an address of /proc/net/tcp in the usual notation; IPv4-mapped ones as IPv4."""
     packed, _, port = text.partition(":")
     raw = b"".join(struct.pack("=I", int(packed[i : i + 8], 16)) for i in range(0, len(packed), 8))
     ip = ipaddress.ip_address(raw)
@@ -289,11 +289,11 @@ def command_of(pid: int) -> str:
             words = file.read().split(b"\0")
     except OSError:
         return "?"
-    return command_line([word.decode(errors="replace") for word in words])  # (a zombie has none)
+    return command_line([word.decode(errors="replace") for word in words])  # empty for a zombie
 
 
 def command_line(words: Iterable[str]) -> str:
-    """The words in one line. What a program is called must not move the cursor of who looks."""
+    """Returns the words as one line, without control characters, which could move the terminal's cursor."""
     text = " ".join(word for word in words if word)
     return "".join(each if each.isprintable() else " " for each in text).strip() or "?"
 
@@ -308,7 +308,7 @@ def _processes(answers: list[_Answers]) -> list[Process]:
     processes = []
     count = len(COUNTERS)
     for one in answers:
-        told = one.process if one.process is not None else (0,) * (count + 2)  # of another version
+        told = one.process if one.process is not None else (0,) * (count + 2)  # another version
         processes.append(
             Process(
                 pid=one.pid,
@@ -325,7 +325,7 @@ def _processes(answers: list[_Answers]) -> list[Process]:
 def _connections(one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[str, str], int]) -> Iterator[Connection]:
     for inode, number in one.roll.items():
         known = kernel.get(inode)
-        if known is None:  # a listener, or closed since
+        if known is None:  # a listener, or closed meanwhile
             continue
         end = one.ring.get(inode)
         flags = end[1] if end is not None else 0
@@ -343,7 +343,7 @@ def _connections(one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[s
             path=path,
             reason=reason,
             peer_pid=owners.get((known.peer, known.local)),
-            # (On the ring, what lies in the kernel is doorbell bytes.)
+            # On the ring, bytes in the kernel's queue are doorbell bytes.
             receive_queue=(end[5] if end is not None else 0) + (0 if flags & RECEIVES else known.receive_queue),
             send_queue=0 if flags & SENDS else known.send_queue,
             unconsumed=end[3] if end is not None else 0,

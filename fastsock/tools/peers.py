@@ -1,4 +1,4 @@
-"""The programs at the other ends of TCP connections, found in /proc while the connections live."""
+"""Finds the programs at the other ends of TCP connections in /proc, while the connections exist."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fastsock.tools import introspection
 __all__ = ["Peers"]
 
 Ends = tuple[str, str]
-"""Address and port of an end, and of the other one."""
+"""Address and port of an end, and of the other end."""
 
 
 @attrs.define
 class Peers:
-    """What was found so far."""
+    """The programs found so far."""
 
     ends: dict[int, set[Ends]] = attrs.field(factory=dict)
-    """Process -> the connections that it was seen with."""
+    """Process -> its connections."""
     programs: dict[Ends, Peer] = attrs.field(factory=dict)
     owners: dict[int, int] = attrs.field(factory=dict)
     """Inode of a socket -> its process."""
 
     def look(self, pids: Collection[int], processes: Iterable[introspection.Process] = ()) -> None:
-        """Looks at the connections of `pids`. `processes` are those with fastsock that told of theirs."""
+        """Looks up the peers of the connections of `pids`. `processes` are the answers of processes with fastsock."""
         kernel = introspection.kernel_connections()
         inodes = {(known.local, known.peer): inode for inode, known in kernel.items()}
         opposite: dict[Ends, int] = {}
@@ -37,7 +37,7 @@ class Peers:
             for inode in introspection.sockets(pid) & kernel.keys():
                 ends = kernel[inode].local, kernel[inode].peer
                 seen.add(ends)
-                if other := inodes.get((ends[1], ends[0])):  # (0: nobody has accepted it yet)
+                if other := inodes.get((ends[1], ends[0])):  # 0: not accepted yet
                     opposite[ends] = other
         self._find_owners(opposite.values())
         told = [end for process in processes for end in process.connections if end.path == "tcp"]
@@ -48,13 +48,14 @@ class Peers:
                 self.programs[ends] = attrs.evolve(known, reason=reasons.get(ends, known.reason))
 
     def note(self, local: str, peer: str, reason: str) -> None:
-        """An end has written down why it is on kernel TCP: it is the other end of somebody."""
+        """Records the reason that an end reported, for the connection of its peer."""
         known = self.programs.get((peer, local))
         if known is not None:
             self.programs[peer, local] = attrs.evolve(known, reason=reason)
 
     def of(self, local: str, peer: str) -> Peer | None:
-        """The program at the other end; of a connection that was too short to be seen, the one that listens there."""
+        """Returns the program at the other end. If the connection was too short to be seen, returns the listening
+        program."""
         found = self.programs.get((local, peer))
         if found is None and (inode := listener(peer)) is not None:
             self._find_owners([inode])
@@ -69,14 +70,14 @@ class Peers:
 
 
 def listener(address: str) -> int | None:
-    """The inode of the socket that listens at an address of this network namespace, or at all addresses."""
+    """Returns the inode of the socket that listens at this address, or at all addresses, or None."""
     _, _, port = address.rpartition(":")
     found = {known.local: inode for inode, known in introspection.kernel_connections(listening=True).items()}
     return next((found[at] for at in (address, f"0.0.0.0:{port}", f"[::]:{port}") if at in found), None)
 
 
 def program(pid: int | None) -> Peer | None:
-    """What a process runs; None: it is gone, or another user's."""
+    """Returns the program of a process. Returns None if the process has ended or belongs to another user."""
     if pid is None:
         return None
     try:
@@ -88,5 +89,5 @@ def program(pid: int | None) -> Peer | None:
         pid=pid,
         command=introspection.command_of(pid),
         python=executable.startswith(("python", "pypy")) or "/libpython" in maps,
-        fastsock="/fastsock/_native/_core." in maps,
+        fastsock="/fastsock/_native/_core." in maps or "/fastsock/libfastsock.so" in maps,
     )

@@ -1,6 +1,6 @@
-"""`fastsock bench`: a server and a client of blocking sockets on kernel TCP and under fastsock, in turn; and a verdict.
+"""`fastsock bench`: measures a server and a client with blocking sockets, alternately on kernel TCP and under fastsock.
 
-For whoever has installed a wheel. `./dev bench` of a checkout measures far more, and with more care.
+For users of an installed package. `./dev bench` in a checkout measures more, and more precisely.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ROUNDS = 3
 PATHS = ("tcp", "ring")
 BUSY_SECONDS = 0.3
 GRACE = 30.0
-"""Seconds beside its measuring that one slice may take: two interpreters start."""
+"""Seconds that one slice may take in addition to its measurement, to start two interpreters."""
 
 
 @attrs.frozen
 class Work:
-    """What the two programs do."""
+    """A workload of the two programs."""
 
     name: str
     echo: bool
@@ -51,7 +51,7 @@ WORKS = (
 
 @attrs.frozen
 class Pair:
-    """What was measured of one work: medians, in its unit, and processor time for a message at both ends, us."""
+    """The medians of one workload: speed in its unit, and CPU time of both ends per message in microseconds."""
 
     work: Work
     tcp: float
@@ -59,7 +59,7 @@ class Pair:
     tcp_cpu: float
     ring_cpu: float
     reason: str
-    """Why the client's connection was on kernel TCP under fastsock; "": it was on the ring."""
+    """Why the client's connection stayed on kernel TCP under fastsock; "" if it was on the ring."""
 
     @property
     def ratio(self) -> float:
@@ -70,7 +70,7 @@ class Pair:
 
 
 def serve(work: Work) -> None:
-    """Prints its port, takes one connection, and ends with it."""
+    """Prints the port, serves one connection, and prints the CPU time of this process."""
     with stdlib.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1)
@@ -90,7 +90,7 @@ def serve(work: Work) -> None:
 
 
 def whole(connection: stdlib.socket, buffer: memoryview) -> bool:
-    """Fills `buffer`. False at the end of the stream."""
+    """Fills `buffer`. Returns false at the end of the stream."""
     while buffer:
         got = connection.recv_into(buffer)
         if not got:
@@ -100,13 +100,13 @@ def whole(connection: stdlib.socket, buffer: memoryview) -> bool:
 
 
 def use(work: Work, port: int, seconds: float) -> None:
-    """Prints messages a second, the processor time of this process, how many messages there were, and the path."""
+    """Prints messages per second, the CPU time of this process, the number of messages, the path and its reason."""
     with stdlib.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(stdlib.IPPROTO_TCP, stdlib.TCP_NODELAY, 1)
         message, buffer = b"x" * work.size, memoryview(bytearray(work.size))
         before, began, count, measured = time.process_time(), time.monotonic(), 0, 0
         ends = began + seconds
-        warm = began + seconds / 4  # until then it may look for its peer
+        warm = began + seconds / 4  # until then the connection may look for its peer
         while (now := time.monotonic()) < ends:
             if not measured and now >= warm:
                 began, measured = now, count
@@ -128,9 +128,9 @@ def use(work: Work, port: int, seconds: float) -> None:
 
 
 def slice_of(work: int, path: str, seconds: float) -> tuple[float, float, str, str]:
-    """One run of both programs: messages a second, us of processor time for a message, path and reason.
+    """Runs both programs once. Returns messages per second, CPU time per message in microseconds, path and reason.
 
-    RuntimeError if they do not come to their end."""
+    Raises RuntimeError if a program fails."""
     environment = dict(os.environ)
     if path == "ring":
         environment = _startup.environment(environment)
@@ -155,7 +155,7 @@ def slice_of(work: int, path: str, seconds: float) -> tuple[float, float, str, s
 
 
 def measure(number: int, seconds: float) -> Pair:
-    """Both paths in turn, ROUNDS times, `seconds` each."""
+    """Measures both paths alternately, ROUNDS times, `seconds` each."""
     found: dict[str, list[tuple[float, float, str, str]]] = {path: [] for path in PATHS}
     for _ in range(ROUNDS):
         for path in PATHS:
@@ -167,12 +167,12 @@ def measure(number: int, seconds: float) -> Pair:
 
 
 def run(seconds: float, as_json: bool) -> int:
-    """Measures for about `seconds`, and prints; on stderr first if something else runs. 1 if a connection stayed on
-    kernel TCP. RuntimeError as `slice_of`; SettingError, which is told here and not by each of the programs."""
+    """Measures for about `seconds` and prints the result. Warns on stderr if the host is busy. Returns 1 if a
+    connection stayed on kernel TCP, else 0. Raises RuntimeError as `slice_of` does, and SettingError."""
     config.active()
     if said := remark(busy(BUSY_SECONDS)):
         print(said, file=sys.stderr, flush=True)
-    each = max(seconds / (len(WORKS) * len(PATHS) * ROUNDS) - 0.4, 0.2)  # (two interpreters start in 0.4 s)
+    each = max(seconds / (len(WORKS) * len(PATHS) * ROUNDS) - 0.4, 0.2)  # two interpreters start in 0.4 s
     pairs = []
     for number, work in enumerate(WORKS):
         pair = measure(number, each)
@@ -180,7 +180,7 @@ def run(seconds: float, as_json: bool) -> int:
         if not as_json:
             print(
                 f"{work.name:28} kernel TCP {pair.tcp:>12,.0f}   fastsock {pair.ring:>12,.0f} {work.unit:14}"
-                f" {pair.ratio:5.1f}x   processor time {pair.tcp_cpu:.1f} -> {pair.ring_cpu:.1f} us",
+                f" {pair.ratio:5.1f}x   CPU time {pair.tcp_cpu:.1f} -> {pair.ring_cpu:.1f} us",
                 flush=True,
             )
     if as_json:
@@ -191,7 +191,7 @@ def run(seconds: float, as_json: bool) -> int:
 
 
 def verdict(pairs: list[Pair]) -> str:
-    """In plain words."""
+    """Returns the conclusion as text."""
     stayed = [pair.reason for pair in pairs if pair.reason]
     if stayed:
         return f"A connection stayed on kernel TCP: {stayed[0]}.\n{advice_for(stayed[0])}\nSee `fastsock doctor`."
@@ -199,11 +199,11 @@ def verdict(pairs: list[Pair]) -> str:
     stream = [pair.ratio for pair in pairs if not pair.work.echo]
     said = [
         f"Programs that wait for small answers: {_words(echo)}. Programs that stream: {_words(stream)}.",
-        "That is the transport alone: a program that computes gains less. "
+        "This is the transport alone: a program that computes gains less. "
         "`fastsock doctor -- PROGRAM` says which of its connections move.",
     ]
     if len(os.sched_getaffinity(0)) == 1:
-        said.append("There is one processor here: with two the gain is larger, as a wait can then poll.")
+        said.append("This host has one CPU: with two the gain is larger, since a wait can then poll.")
     return "\n".join(said)
 
 

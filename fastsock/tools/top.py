@@ -1,4 +1,4 @@
-"""`fastsock top`: what the fastsock processes of this user do just now, by process and connection."""
+"""`fastsock top`: shows the activity of the fastsock processes of this user, by process and connection."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from fastsock.tools.columns import Column, lines
 __all__ = ["CONNECTIONS", "PROCESSES", "Rates", "Sample", "rates", "run", "sample"]
 
 SHOWN = 40
-"""Connections in the table, the busiest first."""
+"""Maximum number of connections in the table, the busiest first."""
 
 RATES = (
-    Column("sent/s", "bytes that went out on the ring, a second"),
-    Column("received/s", "bytes that came in on the ring, a second"),
-    Column("msg out/s", "messages sent on the ring: small sends share one, large ones take several", goes=3),
+    Column("sent/s", "bytes sent on the ring per second"),
+    Column("received/s", "bytes received on the ring per second"),
+    Column("msg out/s", "messages sent on the ring: small sends share one, large sends need several", goes=3),
     Column("msg in/s", "messages received on the ring", goes=4),
-    Column("rung/s", "times that this end woke the other one, which slept: a system call each", goes=5),
+    Column("rung/s", "times that this end woke the sleeping other end, by a system call", goes=5),
 )
 PROCESSES = (
     Column("pid", "the process"),
-    Column("cpu", "its processor time: 100 % is one processor"),
-    Column("polling", "of that, the time that calls polled memory in place of sleeping, at least"),
-    Column("ring", "its ends of connections that are in shared memory"),
-    Column("tcp", "its ends of connections that are on kernel TCP"),
+    Column("cpu", "its CPU time: 100 % is one CPU"),
+    Column("polling", "the part of it that blocking calls spent polling memory (a lower bound)"),
+    Column("ring", "its connection ends in shared memory"),
+    Column("tcp", "its connection ends on kernel TCP"),
     *RATES,
     Column("command", "its command line", right=False, shortens=True),
 )
 CONNECTIONS = (
-    Column("pid", "the process that has this end"),
+    Column("pid", "the process of this end"),
     Column("local", "address and port of this end", right=False, shortens=True),
     Column("peer", "address and port of the other end", right=False, shortens=True),
-    Column("recv-q", "bytes that have come and that the program has not read", goes=1),
-    Column("credits", "messages that this end may send before the other end has to read, of how many in all", goes=2),
+    Column("recv-q", "received bytes that the program has not read", goes=1),
+    Column("credits", "messages that this end may send before the other end must read / maximum", goes=2),
     *RATES,
 )
 CLEAR, LIVE, OVER = "\x1b[H\x1b[J", "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""To a terminal: an empty screen; the other screen without a cursor; back to the first one."""
+"""Terminal sequences: clear the screen; alternate screen without cursor; back to the main screen."""
 
 
 @attrs.frozen
 class Sample:
-    """What was seen at one moment."""
+    """The state of all processes at one moment."""
 
     when: float
-    """Monotonic seconds."""
+    """Monotonic time in seconds."""
     processes: tuple[introspection.Process, ...]
     processor: Mapping[int, float]
-    """pid -> seconds of processor time so far."""
+    """pid -> CPU time so far, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class Rates:
-    """What changed between two samples, each per second. For a process, or for one end of a connection."""
+    """Differences of two samples, per second, of a process or a connection end."""
 
     sent: float
     """Bytes."""
@@ -69,17 +69,17 @@ class Rates:
     messages_received: float
     doorbells: float
     polling: float
-    """Seconds of polling in blocking calls, at least."""
+    """Seconds of polling in blocking calls (a lower bound)."""
 
 
 def sample(pids: set[int] | None = None) -> Sample:
-    """Looks once, at all processes or at these. OSError if nobody can be asked."""
+    """Queries all processes, or `pids`. Raises OSError if processes cannot be queried."""
     processes = introspection.look(pids)
     return Sample(time.monotonic(), tuple(processes), {each.pid: processor_seconds(each.pid) for each in processes})
 
 
 def processor_seconds(pid: int) -> float:
-    """User and system time of a process, seconds; 0 if it is gone."""
+    """Returns user plus system time of a process in seconds; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             words = file.read().rpartition(")")[2].split()
@@ -89,7 +89,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def rates(before: Mapping[str, int], now: Mapping[str, int], seconds: float) -> Rates:
-    """From two readings of the same counters."""
+    """Returns the rates from two readings of the same counters."""
 
     def per_second(*names: str) -> float:
         return max(sum(now.get(name, 0) - before.get(name, 0) for name in names), 0) / seconds
@@ -109,7 +109,7 @@ def totals(process: introspection.Process) -> dict[str, int]:
 
 
 def tables(before: Sample, now: Sample) -> list[tuple[str, Sequence[Column], list[tuple[str, ...]]]]:
-    """Title, columns and rows: of the processes, and of the busiest connections on the ring."""
+    """Returns title, columns and rows of two tables: the processes, and the busiest connections on the ring."""
     seconds = max(now.when - before.when, 1e-3)
     old = {process.pid: process for process in before.processes}
     ends = {(process.pid, end.inode): end for process in before.processes for end in process.connections}
@@ -158,7 +158,7 @@ def _bytes(number: float) -> str:
 
 
 def drawn(before: Sample, now: Sample, width: int | None) -> list[str]:
-    """The tables as lines, of at most `width` characters."""
+    """Returns the tables as lines of at most `width` characters."""
     made = []
     for title, columns, rows in tables(before, now):
         made += [title, *lines(columns, rows, width), ""]
@@ -166,8 +166,9 @@ def drawn(before: Sample, now: Sample, width: int | None) -> list[str]:
 
 
 def run(pids: set[int] | None, interval: float, rounds: int | None) -> int:
-    """Shows the tables, of all processes or of these, anew every `interval` seconds, `rounds` times, or until it is
-    interrupted. What is no terminal gets whole lines, and one round. Returns 0; OSError if nobody can be asked."""
+    """Shows the tables of all processes, or of `pids`, every `interval` seconds, `rounds` times or until Ctrl-C. If the
+    output is not a terminal, lines are not cut and the default is one round. Returns 0. Raises OSError if processes
+    cannot be queried."""
     terminal = sys.stdout.isatty()
     live = terminal and rounds is None
     left = rounds if rounds is not None else None if terminal else 1
@@ -190,7 +191,7 @@ def run(pids: set[int] | None, interval: float, rounds: int | None) -> int:
 
 @contextmanager
 def _screen(live: bool) -> Iterator[None]:
-    """The terminal's other screen, which leaves no trace."""
+    """Uses the terminal's alternate screen during the `with` block."""
     if not live:
         yield
         return

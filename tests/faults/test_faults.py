@@ -149,7 +149,7 @@ def test_bad_hello_resets_its_connection(lie, healthy, caplog):
         assert_reset(peer)
         [told] = violations(caplog)
         assert violation in told
-        assert fastsock.path_of(peer.victim) == fastsock.Path("tcp", "peer broke the protocol")
+        assert fastsock.path_of(peer.victim) == fastsock.Path("tcp", "protocol violation")
     until(lambda: holdings() == before, "nothing is left behind")  # some of it is closed by threads of their own
 
 

@@ -32,7 +32,7 @@ def test_name_held_by_somebody_else_leaves_kernel_tcp():
         holder.bind(peer.name)
         holder.listen(1)
         peer.chat()
-        assert fastsock.path_of(peer.victim) == fastsock.Path("tcp", "name held by somebody else")
+        assert fastsock.path_of(peer.victim) == fastsock.Path("tcp", "name taken by another process")
         peer.chat()
 
 

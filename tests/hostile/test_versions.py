@@ -276,7 +276,7 @@ class Newer:
 
     def answer(self) -> None:
         data, _, _, back = self.socket.recvmsg(100)
-        magic, tag, kind, _ = introspection.LOOK.unpack(data)
+        magic, tag, kind, _ = introspection.QUERY.unpack(data)
         assert (magic, kind) == (introspection.LOOK_MAGIC, introspection.PROCESS)
         self.socket.sendto(
             introspection.SEEN.pack(introspection.SEEN_MAGIC, tag, kind, 0, 77, VERSION + 1) + b"?" * 501, back
@@ -304,7 +304,7 @@ def test_ss_shows_a_process_of_another_version(newer: Callable[[], list[introspe
     assert (process.pid, process.protocol, process.connections) == (os.getpid(), VERSION + 1, ())
     assert process.total("bytes_sent") == 0
     [line] = ss.table([process])
-    assert line.endswith(f"(version {VERSION + 1} of the protocol, not {VERSION}: its own fastsock ss shows more)")
+    assert line.endswith(f"(protocol version {VERSION + 1}, not {VERSION}: use the fastsock ss of its installation)")
 
 
 def test_doctor_tells_of_it(newer: Callable[[], list[introspection.Process]], monkeypatch: pytest.MonkeyPatch) -> None:

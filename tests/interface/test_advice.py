@@ -48,10 +48,10 @@ OURS = Peer(pid=9, command="gunicorn app:app", python=True, fastsock=True)
 
 
 @pytest.mark.parametrize("reason", sorted(KNOWN))
-def test_no_advice_leads_to_a_program_that_cannot_take_it(reason):
-    """Whatever this end has against the move: with a program in C at the other end there is none."""
+def test_a_program_in_c_without_fastsock_is_named_first(reason):
+    """A reason of this end does not matter while the other end has no fastsock."""
     text = advice_for(reason, REDIS)
-    assert text.startswith("Nothing to do: the other end, redis-server *:6379 (pid 7), is no Python program")
+    assert text.startswith("The other end, redis-server *:6379 (pid 7), runs without fastsock.")
 
 
 @pytest.mark.parametrize("reason", sorted(KNOWN))
@@ -69,10 +69,10 @@ def test_a_python_program_without_fastsock_is_named_where_that_helps(reason):
         (Reason.PEER, Reason.POLLED, "(pid 9), refused: descriptor may be polled. For that end: Nothing to do"),
         (Reason.UNPAID, Reason.EXCLUDED, "(pid 9), refused: address or port excluded. For that end: ports_allowed"),
         (Reason.SEEKING, Reason.DETACHED, "(pid 9), refused: descriptor detached. For that end: Nothing to do"),
-        (Reason.PEER, "", "gunicorn app:app (pid 9), has fastsock, and did not answer"),
-        (Reason.PEER, Reason.PEER, "gunicorn app:app (pid 9), has fastsock, and did not answer"),
+        (Reason.PEER, "", "gunicorn app:app (pid 9), has fastsock but did not answer"),
+        (Reason.PEER, Reason.PEER, "gunicorn app:app (pid 9), has fastsock but did not answer"),
         (Reason.POLLED, Reason.POLLED, "Nothing to do: the program waits"),
-        (Reason.SEEKING, "", "Nothing to do: it was looking"),
+        (Reason.SEEKING, "", "Nothing to do: the connection was still looking"),
     ],
 )
 def test_the_end_that_refused_gets_the_advice(reason, other, says):

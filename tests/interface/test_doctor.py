@@ -140,8 +140,8 @@ def test_a_host(host, monkeypatch):
     assert advice in findings[-1].do
     assert ("ulimit -n" in findings[-1].do) == ("ulimit -n" in advice)
     if look is checks.descriptors:
-        said = "connections of a process can move at a time; on the ring they need no descriptor"
-        assert findings[0].says in (f"256: 4 {said}", f"1024: 16 {said}")
+        said = "connections of a process can move at the same time; moved ones need none"
+        assert findings[0].says in (f"limit 256: 4 {said}", f"limit 1024: 16 {said}")
 
 
 def test_a_setting_like_no_other_is_answered_with_all_names(monkeypatch):
@@ -168,7 +168,7 @@ ENDLESS = "while sock.sendall(b'x') or sock.recv(9): time.sleep(0.02)"
 CLIENT = f"import socket, sys, time; sock = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); {{}}{ENDLESS}"
 POLLED = "sock.fileno()\n"
 OTHER_ENDS = {
-    "bash": (BASH, "Nothing to do: the other end, bash -c "),
+    "bash": (BASH, "The other end, bash -c "),
     "python": (f"[sys.executable, '-I', '-c', {CLIENT.format(chr(10))!r}]", "If it is yours, start the other end, "),
     "refuses": (f"[sys.executable, '-c', {CLIENT.format(POLLED)!r}]", f"refused: {Reason.POLLED}. For that end: "),
 }
@@ -274,7 +274,7 @@ def test_a_program_whose_python_comes_up_without_us(tmp_path):
     done = run([*DOCTOR, "--", sys.executable, "-I", "-c", "print('ran')"], tmp_path)
     assert done.returncode == 0
     assert done.stdout == "ran\n"
-    assert "No Python process of it came up with fastsock" in done.stderr
+    assert "No Python process of the program loaded fastsock" in done.stderr
 
 
 def test_every_event_of_a_program_is_told_with_what_to_do():
@@ -294,7 +294,7 @@ def test_the_report_in_words(tmp_path):
     program.write_text(textwrap.dedent(ECHO + "    move(port); talk(port, 1)\n    print('its own output')"))
     done = run([*DOCTOR, "--", sys.executable, program], tmp_path)
     assert (done.returncode, done.stdout) == (0, "its own output\n")
-    for line in ("moved to the ring: 2 ends of connections", "stayed on kernel TCP: 2 ends of connections"):
+    for line in ("moved to the ring: 2 connection ends", "stayed on kernel TCP: 2 connection ends"):
         assert line in done.stderr.splitlines()
     assert f"-> {doctor.advice_for(Reason.FEW)[:40]}" in done.stderr
 

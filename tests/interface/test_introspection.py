@@ -274,7 +274,7 @@ class asker:
         self.sock.close()
 
 
-ASKS_SOUNDLY = introspection.LOOK.pack(introspection.LOOK_MAGIC, 1, introspection.PROCESS, 0)
+ASKS_SOUNDLY = introspection.QUERY.pack(introspection.LOOK_MAGIC, 1, introspection.PROCESS, 0)
 
 
 def test_a_flood_of_questions_leaves_the_process_and_its_connections_alone():
@@ -299,7 +299,7 @@ def test_a_flood_of_questions_leaves_the_process_and_its_connections_alone():
         program.tell()
         with asker() as sock:
             sock.setblocking(False)
-            question = introspection.LOOK.pack(introspection.LOOK_MAGIC, 7, introspection.ROLL, 0)
+            question = introspection.QUERY.pack(introspection.LOOK_MAGIC, 7, introspection.ROLL, 0)
             ends = time.monotonic() + 1
             while time.monotonic() < ends:
                 introspection._send(sock, name, question)
@@ -318,8 +318,8 @@ UNANSWERED: dict[str, tuple[bytes, str, bool]] = {  # the question, whether it c
     "empty": (b"", "", False),
     "short": (b"fs-look1", "", False),
     "another magic": (struct.pack("=QQII", 1, 1, 0, 0), "", False),
-    "another kind": (introspection.LOOK.pack(introspection.LOOK_MAGIC, 1, 99, 0), "", False),
-    "long": (introspection.LOOK.pack(introspection.LOOK_MAGIC, 1, 0, 0) + b"x", "", False),
+    "another kind": (introspection.QUERY.pack(introspection.LOOK_MAGIC, 1, 99, 0), "", False),
+    "long": (introspection.QUERY.pack(introspection.LOOK_MAGIC, 1, 0, 0) + b"x", "", False),
     "from the file system, whose look-up could take any time": (ASKS_SOUNDLY, "asker", False),
     "with a descriptor": (ASKS_SOUNDLY, "", True),
 }
@@ -354,7 +354,7 @@ def test_answers_of_another_user_or_garbage_are_not_believed(monkeypatch):
         def answer():
             for _ in range(3):
                 data, _, _, back = impostor.recvmsg(100)
-                _, tag, kind, _ = introspection.LOOK.unpack(data)
+                _, tag, kind, _ = introspection.QUERY.unpack(data)
                 impostor.sendto(b"garbage", back)
                 impostor.sendto(
                     introspection.SEEN.pack(introspection.SEEN_MAGIC, tag, kind, 5, 3, introspection.VERSION) + b"cut",

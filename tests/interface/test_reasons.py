@@ -111,22 +111,22 @@ def test_short_sessions_look_for_their_peer_later():
         def known() -> bool:  # (on a busy machine a short session may be over before its ends have met)
             with session() as pair:
                 exchange(pair, 10)
-                return {fastsock.path_of(sock).reason for sock in pair} == {"moves have not paid here"}
+                return {fastsock.path_of(sock).reason for sock in pair} == {"sessions too short to pay"}
 
         until(known, "the service is known for short sessions")
         with session() as pair:
-            before = fastsock.stats().fallback_reasons["moves have not paid here"]
+            before = fastsock.stats().fallback_reasons["sessions too short to pay"]
             exchange(pair, 10)
-            assert reasons(pair) == ["moves have not paid here"] * 2
+            assert reasons(pair) == ["sessions too short to pay"] * 2
             pair.check_path()
-            assert fastsock.stats().fallback_reasons.get("moves have not paid here", 0) == before - 2
+            assert fastsock.stats().fallback_reasons.get("sessions too short to pay", 0) == before - 2
         for _ in range(50):  # so many that the short ones are forgotten
             with session() as pair:
                 exchange(pair, 300)
         with session() as pair:
             exchange(pair, 8)
             # Where sessions are long they begin to look at once again.
-            assert "moves have not paid here" not in [fastsock.path_of(sock).reason for sock in pair]
+            assert "sessions too short to pay" not in [fastsock.path_of(sock).reason for sock in pair]
 
 
 def test_ended_while_it_looked():
@@ -284,7 +284,7 @@ def test_option_that_the_ring_cannot_honour(option):
     with pair_of(move_after=0) as pair:
         pair.near.setsockopt(*option)
         exchange(pair)
-        assert fastsock.path_of(pair.near) == Path("tcp", "socket option")
+        assert fastsock.path_of(pair.near) == Path("tcp", "unsupported socket option")
         assert path_of(pair.far) == "tcp"
 
 

@@ -102,7 +102,7 @@ def test_path_of_tells_the_directions():
 def test_path_of_anything_else():
     import socket
 
-    nothing = Path("tcp", "no connection of fastsock's")
+    nothing = Path("tcp", "not a fastsock socket")
     with KernelSocket() as kernel, fastsock.socket() as fresh, fastsock.socket(type=socket.SOCK_DGRAM) as datagrams:
         for sock in (kernel, fresh, datagrams):
             assert fastsock.path_of(sock) == nothing

@@ -125,7 +125,10 @@ def test_python_children_of_a_program_are_patched() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "why"),
-    [(["-static"], "it is a static program"), ([], "it runs with privileges of its own (setuid)")],
+    [
+        (["-static"], "it is statically linked, so LD_PRELOAD has no effect"),
+        ([], "it is setuid or has capabilities, so the loader ignores LD_PRELOAD"),
+    ],
     ids=["static", "setuid"],
 )
 def test_who_cannot_be_served_is_told_so_and_runs(flags: list[str], why: str, tmp_path: Path) -> None:

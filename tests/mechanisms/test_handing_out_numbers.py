@@ -102,4 +102,4 @@ def test_the_path_of_a_number_that_c_code_has_given_to_another_file() -> None:
         number = number_of(pair.near)
         assert fastsock.path_of(Numbered()).path == "ring"
         assert libc.dup2(other.fileno(), number) == number
-        assert fastsock.path_of(Numbered()) == fastsock.Path("tcp", "no connection of fastsock's")
+        assert fastsock.path_of(Numbered()) == fastsock.Path("tcp", "not a fastsock socket")

@@ -15,7 +15,7 @@ import fastsock
 
 ROOT = Path(__file__).parents[2]
 CITATION = ROOT / "CITATION.cff"
-FREE_THREADED = "fastsock needs CPython with its global interpreter lock: it does not run on the free-threaded build"
+FREE_THREADED = "fastsock does not support the free-threaded build of Python yet"
 
 
 def test_metadata_says_where_to_look():

@@ -12,7 +12,7 @@ from harness.processes import FASTSOCK, NATIVE, PLAIN, Server, answer_of, comman
 SCRIPTS = Path(__file__).parent / "scripts"
 CERTIFICATE = Path(__file__).parents[3] / "bench/localhost.pem"
 VARIABLES = {"PYTHONPATH": str(SCRIPTS), "SSL_CERT_FILE": str(CERTIFICATE), "FASTSOCK_MOVE_POLLED": "1"}
-UNPAID = "moves have not paid here"
+UNPAID = "sessions too short to pay"
 TCP = {"too few operations", UNPAID, "looking for the peer", "peer does not use fastsock", "ended before it could move"}
 """Why a connection is on kernel TCP: it is short, or its peer has no fastsock."""
 
