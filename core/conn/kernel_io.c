@@ -1,7 +1,7 @@
 /* Calls that wait on kernel TCP, in the kernel's own recv or send.
  *
- * Responsible for: that who is inside is counted, and that such a wait too learns whether polling pays. Never: decides whether a
- * call may go to the kernel. */
+ * Responsible for: counting the calls that are in the kernel; spin statistics of such waits. Never: decides whether a call may go to the
+ * kernel. */
 #include "conn/kernel_io.h"
 
 #include "os/host.h"
@@ -9,7 +9,7 @@
 #include "conn/state.h"
 #include "conn/wait.h"
 
-/* (Whoever sees the count takes no step that moves the connection.) */
+/* A thread that sees the count takes no step that moves the connection. */
 static void *enter(struct fs_connection *c) {
     fs_note_in_kernel(c, 1);
     return fs_host_unlock();
@@ -31,7 +31,7 @@ int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int
         looks++;
         if (got < 0) {
             got = -errno;
-            sched_yield(); /* we cannot tell whether the peer waits for this very processor */
+            sched_yield(); /* the peer may be waiting for this very processor */
         }
     }
     come_out(c, given);

@@ -1,8 +1,7 @@
-/* What the transport of an event loop asks of a connection that it drives: the loop reads the kernel's stream, and the
- * waiting is the loop's.
+/* Support for a loop-driven connection: the loop reads the kernel's stream, and waits.
  *
- * Responsible for: whose the bytes are that the loop has read, when a direction moves under a loop, and what the peer is
- * told before the loop sleeps. Never: reads or writes the descriptor, or waits for anything but a turn. */
+ * Responsible for: which of the bytes that the loop has read are the program's; when a direction moves under a loop; notifying the peer
+ * before the loop sleeps. Never: reads or writes the descriptor, or waits for anything but a lock. */
 #include "conn/loop_io.h"
 
 #include "conn/doorbell_rx.h"
@@ -11,7 +10,7 @@
 #include "conn/side_lock.h"
 
 void fs_drive_by_loop(struct fs_connection *c) {
-    fs_note_loop_driven(c); /* the peer is told below, in the turn to receive */
+    fs_note_loop_driven(c); /* the peer learns this below, with the receive lock held */
     fs_store_relaxed(&c->nodelay, 0); /* asyncio sets TCP_NODELAY everywhere; combining on the ring delays nothing */
     if (!fs_is_attached(c)) return;
     struct fs_receiver *receiver = fs_lock_recv(c);
@@ -22,14 +21,14 @@ void fs_drive_by_loop(struct fs_connection *c) {
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
-/* Accounts the doorbell bytes among `count` bytes that the loop's transport took from the kernel behind the switch: all,
- * or, from a peer that goes back, as many as it rang. Their number. */
+/* Accounts for the doorbell bytes among `count` bytes that the loop's transport took from the kernel behind the switch: all of them, or,
+ * from a peer that goes back, as many as it sent. Returns their number. */
 static uint64_t account_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver, uint64_t count) {
     uint32_t heard = fs_load_relaxed(&c->ring.rx->heard);
     uint64_t owed = receiver->doorbell_debt, whole = count, position;
     int64_t mark;
-    /* A doorbell byte that is here was counted in `rung` before it was sent, except for a plug's; and a plug's are
-     * counted before BACK is posted.
+    /* A doorbell byte that is here was counted in `rung` before it was sent, except for a plug's; a plug's are counted before BACK is
+     * posted.
      * SYNC: end of stream - pairs with fs_post_fin. */
     int back = (fs_load_sc(&c->ring.rx->fin) & ~(uint64_t)0xffffffff) == FS_BACK;
     if (back) {
@@ -55,8 +54,8 @@ int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behin
     int64_t mark;
     *behind = 0;
     struct fs_receiver *receiver = fs_lock_recv(c);
-    /* The bytes were read before this look: doorbell bytes only ever follow the switch, so without one all of them are
-     * the program's. (Also behind a way out that began before the peer had attached: no BACK follows there.)
+    /* The bytes were read before this load. Doorbell bytes only ever follow the switch, so without a switch all bytes are the program's.
+     * (Also after a fallback that began before the peer had attached: no BACK follows there.)
      * SYNC: switch - pairs with fs_switch_sending. */
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     if (!switch_at || !(fs_moved(c) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK))) {
@@ -69,8 +68,7 @@ int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behin
         mine = switch_at ? FS_MIN(left, count) : count;
         fs_count(&receiver->kernel_taken, mine);
         if (switch_at && fs_kernel_position(c, &position, &mark)) {
-            /* The loop's transport does not count urgent bytes that it passed over; they come in front of what it
-             * read. */
+            /* The loop's transport does not count urgent bytes that it skipped; they come in front of the bytes that it read. */
             uint64_t beyond = position > switch_at - 1 ? position - (switch_at - 1) : 0;
             mine = count - FS_MIN(count, beyond);
             fs_store_relaxed(&receiver->kernel_taken, FS_MIN(position, switch_at - 1));
@@ -109,7 +107,7 @@ int fs_arm_for_loop(struct fs_connection *c, int receives, int sends) {
     if (sends) {
         struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
         if (!sender) return 1;
-        /* (Back in the kernel nobody rings when what is owed is out, which takes a moment at most.) */
+        /* Back in the kernel nobody wakes us when the deferred bytes are sent, which takes a moment at most. */
         there = fs_arm_sender(&c->ring, sender, FS_SET_WAITS) || fs_peer_is_gone(c) || there ||
                 (!fs_sends_on_ring(c) && !fs_waits_for_fallback(c));
         fs_unlock_send(c, sender);

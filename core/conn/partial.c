@@ -1,7 +1,7 @@
-/* How long a call may wait, and how a call ends that stops before all is done.
+/* How long a call may wait, and the result of a call that stops before all is done.
  *
- * Responsible for: what the kernel's options, O_NONBLOCK and the socket object's timeout mean together; what a call returns that has done
- * a part. Never: waits, receives or sends. */
+ * Responsible for: combining the kernel's options, O_NONBLOCK and the socket object's timeout; the result of a call that has done a
+ * part. Never: waits, receives or sends. */
 #include "conn/partial.h"
 
 #include "conn/state.h"
@@ -13,7 +13,7 @@ int64_t fs_timeout_option(struct fs_connection *c, int what) {
     return *known;
 }
 
-/* Somebody who knows the descriptor's number may have set O_NONBLOCK behind the socket object's back. */
+/* Returns true if O_NONBLOCK was set by somebody who knows the descriptor's number, past the socket object. */
 static int nonblocking_by_flag(struct fs_connection *c) {
     return fs_is_exposed(c) && fs_system.fcntl(fs_fd(c), F_GETFL, 0) & O_NONBLOCK;
 }
@@ -45,8 +45,8 @@ int fs_wait_next_part(struct fs_wait_limit *p) {
     return now < p->deadline;
 }
 
-/* Whether an error is the connection's, which the kernel tells once, to the next call. The rest is the call's own; and a stream that has
- * been ended is -EPIPE to every send. */
+/* Returns true for errors of the connection, which the kernel reports once, to the next call. Other errors are the call's own; and every
+ * send on a stream that has ended gets -EPIPE. */
 static int is_told_once(int64_t error) {
     return error == -ECONNRESET || error == -ETIMEDOUT || error == -ECONNABORTED || error == -ECONNREFUSED || error == -EHOSTUNREACH ||
            error == -ENETUNREACH || error == -EPROTO;

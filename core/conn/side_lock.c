@@ -1,15 +1,14 @@
-/* Whose turn it is on one side of a connection: the locks of `struct fs_shared_side` (ring/robust_lock.h), as connections take them.
+/* The two locks of one side of a connection, in `struct fs_shared_side` (ring/robust_lock.h).
  *
- * Responsible for: that who has a `struct fs_sender` or a `struct fs_receiver` has taken its lock (no other file makes
- * such a pointer), that a turn is of the side that the connection has, and that what a dead holder left
- * is mended first. Never: does anything else in a turn. */
+ * Responsible for: whoever has a `struct fs_sender` or a `struct fs_receiver` holds its lock (no other file makes such a pointer); the
+ * lock is of the side that the connection has; state of a dead holder is recovered first. Never: does anything else with a lock held. */
 #include "conn/side_lock.h"
 
 #include "conn/doorbell_rx.h"
 #include "conn/recovery.h"
 #include "conn/doorbell_tx.h"
 
-/* ---- waiting without the front end's lock --------------------------------------------------------------------- */
+/* ---- waiting without the host lock ----------------------------------------------------------------------------- */
 
 void fs_wait_for_lock(const struct fs_robust_lock *lock) {
     void *given = fs_host_unlock();
@@ -35,7 +34,7 @@ void fs_short_sleep_unlocked(void) {
     fs_host_lock(given);
 }
 
-/* ---- one turn --------------------------------------------------------------------------------------------------- */
+/* ---- one lock --------------------------------------------------------------------------------------------------- */
 
 void fs_lock_abandon(struct fs_robust_lock *lock, int turn) {
     if (turn == FS_LOCK_OWNER_DIED)
@@ -44,7 +43,7 @@ void fs_lock_abandon(struct fs_robust_lock *lock, int turn) {
         fs_robust_unlock(lock);
 }
 
-/* The side whose turn it is, or NULL. */
+/* Returns the side whose lock was taken, or NULL. */
 static inline struct fs_shared_side *take_turn(struct fs_connection *c, int sends, int patience) {
     for (;;) {
         struct fs_shared_side *own = fs_own(c);

@@ -1,7 +1,7 @@
-/* The end of an endpoint, and its way out.
+/* The end of a connection with its path, and its fallback.
  *
- * Responsible for: the order of the steps, and that what a leaver took is lost to nobody. Never: when a connection may be ended (state.c),
- * or the numbers of the front end's table. */
+ * Responsible for: the order of the steps; bytes collected in a fallback are not lost. Never: when a connection may be ended (state.c),
+ * or the numbers in the front end's index. */
 #include "rendezvous/endpoint.h"
 
 #include "conn/bridge.h"
@@ -44,9 +44,9 @@ int64_t fs_conn_reset(struct fs_connection *c) {
     return -ECONNRESET;
 }
 
-/* ---- the way out ----------------------------------------------------------------------------------------------- */
+/* ---- the fallback ---------------------------------------------------------------------------------------------- */
 
-/* The descriptors become `near`. 0: one of them could not, and the connection has been reset. */
+/* Makes the descriptors refer to `near`. Returns 0 if one of them could not be replaced, and the connection has been reset. */
 static int change_over(struct fs_connection *c, int near, struct fs_shared_side *side, const struct fs_fd_list *of) {
     int *numbers = NULL, room = 0, changed = 0;
     while (!changed) {
@@ -68,9 +68,10 @@ static int change_over(struct fs_connection *c, int near, struct fs_shared_side 
     return changed > 0;
 }
 
-/* Puts a bridge under the connection's descriptors. Its process, or -errno if there are no resources for one; -ECONNRESET if it could not
- * be put there. */
-static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fd_list *of) {
+/* Puts a bridge under the connection's descriptors. Returns its process id; -errno if resources are missing; -ECONNRESET if a descriptor
+ * could not be replaced. */
+static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data,
+                            const struct fs_fd_list *of) {
     int near = -1;
     struct fs_shared_side *side = fs_side_new();
     if (!side) return -ENOMEM;
@@ -88,7 +89,7 @@ int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struc
     *bridge = 0;
     if (!fs_is_attached(c)) fs_path_decide_tcp(path, c, FS_REASON_DETACHED);
     if (!fs_is_attached(c) || fs_is_broken(c) || fs_has_fallen_back(c)) return FS_NOW_IN_KERNEL;
-    if (fs_fallback_is_running(c)) return FS_CANNOT_FALL_BACK; /* a signal handler, within a call that does */
+    if (fs_fallback_is_running(c)) return FS_CANNOT_FALL_BACK; /* a signal handler within a call that falls back */
     void *given = fs_host_unlock();
     struct fs_fallback_lock *fallback = fs_fallback_begin(c);
     enum fs_fallback_result outcome = fallback ? fs_fallback(c, fallback, &unread_data) : FS_FELL_BACK;
@@ -103,7 +104,7 @@ int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struc
         } else if (unread_data.size == 0 && process != -ECONNRESET) {
             done = FS_CANNOT_FALL_BACK;
         } else {
-            outcome = FS_FALLBACK_FAILED; /* without the parcel the stream would have a hole */
+            outcome = FS_FALLBACK_FAILED; /* without the unread data the stream would have a hole */
         }
     }
     if (outcome == FS_FALLBACK_FAILED) {

@@ -1,7 +1,7 @@
-/* The policy of a meeting.
+/* The rules for a connection that is about to look for its peer.
  *
- * Responsible for: that both ends come to the same name and to different parts, and that no connection looks for its peer which the
- * settings or the kernel's word rule out. Never: the steps of the search (connector.c). */
+ * Responsible for: both ends make the same name and take different roles; no connection looks for its peer if the settings or the
+ * kernel's answers rule it out. Never: the steps of the search (connector.c). */
 #include "rendezvous/policy.h"
 
 #include <arpa/inet.h>
@@ -94,7 +94,7 @@ static int order(const struct fs_tcp_endpoint *a, const struct fs_tcp_endpoint *
 }
 
 int fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
-    char text[2][40]; /* (39 characters: eight groups of four) */
+    char text[2][40]; /* 39 characters: eight groups of four */
     int before = order(&ends->here, &ends->there);
     const struct fs_tcp_endpoint *first = before < 0 ? &ends->here : &ends->there, *second = before < 0 ? &ends->there : &ends->here;
     const struct fs_tcp_endpoint *both[2] = {first, second};
@@ -106,7 +106,7 @@ int fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
     return before == 0 ? -1 : before < 0;
 }
 
-/* ---- both together ------------------------------------------------------------------------------------------- */
+/* ---- starting a search ----------------------------------------------------------------------------------------- */
 
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed) {
     struct fs_tcp_identity ends;

@@ -1,10 +1,10 @@
-/* Regions in the hands of this process.
+/* Regions of this process.
  *
- * Responsible for: that each region is given back once, and that what is mapped stays below the cap.
- * Never: who gets one (connector.c), nor what is in it (control/region_memory.c).
+ * Responsible for: each region is released once; mapped memory stays below the cap. Never: which connection gets one (connector.c), or
+ * its contents (control/region_memory.c).
  *
- * Each part of a kit is forgotten before it is given back: a thread without the front end's lock may fork between two
- * parts, and what was given back may be a stranger's by the time the child gives back the rest. */
+ * Each part of a region reference is forgotten before it is released: a thread without the host lock may fork between two parts, and a
+ * released number may be another file's by the time the child releases the rest. */
 #include "rendezvous/region_cache.h"
 
 #include "control/region_memory.h"
@@ -13,9 +13,9 @@
 #include "conn/event_slot.h"
 
 static int64_t cap = INT64_MAX;
-static struct fs_region_ref *all; /* a circle; the one that is to be looked at next. NULL: there is none */
+static struct fs_region_ref *all; /* a circular list; the one to check next. NULL: none */
 
-enum { LOOKS_LEAST = 2, LOOKS_MOST = 64 }; /* kits that are looked at for a new one, where all that is mapped would be too much */
+enum { LOOKS_LEAST = 2, LOOKS_MOST = 64 }; /* regions checked for a new one, if all mappings together would be too much */
 
 static struct fs_region_ref *parked[FS_CACHED_BY_SEEKER + 1]; /* the oldest first */
 static int parked_count;
@@ -24,7 +24,7 @@ static int parked_count;
 
 void fs_set_memory_cap(int64_t bytes) { cap = bytes; }
 
-/* Bytes of a region that are in memory, whoever has touched them. All of it, where the kernel does not tell. */
+/* Returns the bytes of a region that are in memory, in whichever process they were touched; the whole size if the kernel cannot say. */
 static size_t committed(const struct fs_region_ref *region_ref) {
     unsigned char pages[1024];
     size_t found = 0, page = (size_t)fs_system.sysconf(_SC_PAGESIZE), step = sizeof pages * page;
@@ -41,8 +41,8 @@ static void count(struct fs_region_ref *region_ref, size_t bytes) {
     region_ref->counted = bytes;
 }
 
-/* A region counts whole, but for its spare parts, until it is looked at. That is done only where all that is mapped would be too much: the kits in turn, as
- * many as it takes to make room, and a few in any case, since what was looked at may have grown. */
+/* A region counts whole, without its overflow buffers, until it is checked. Checks happen only if the sum of all mappings would be too
+ * much: in turn, as many as it takes to make room, and a few in any case, since checked regions may have grown. */
 static int is_too_much(size_t size) {
     if ((int64_t)(fs_mapped_memory() + size) <= cap) return 0;
     struct fs_region_ref *first = all;
@@ -55,20 +55,20 @@ static int is_too_much(size_t size) {
     return (int64_t)(fs_memory_used() + size) > cap;
 }
 
-/* Counts a kit, which is in the circle from then on. 0, or FS_CAP_REACHED. */
+/* Counts a region, which joins the list. Returns 0, or FS_CAP_REACHED. */
 static int take_memory(struct fs_region_ref *region_ref) {
     size_t size = fs_size_without_overflows(region_ref->size);
     if (is_too_much(size)) return FS_CAP_REACHED;
     fs_count_memory((int64_t)size, 0);
     count(region_ref, size);
-    region_ref->next = all ? all : region_ref; /* the last one that is looked at */
+    region_ref->next = all ? all : region_ref; /* the last one to be checked */
     region_ref->previous = all ? all->previous : region_ref;
     region_ref->next->previous = region_ref->previous->next = region_ref;
     if (!all) all = region_ref;
     return 0;
 }
 
-/* The kit counts no more. */
+/* The region counts no more. */
 static void leave_memory(struct fs_region_ref *region_ref) {
     if (!region_ref->next) return;
     if (all == region_ref) all = region_ref->next == region_ref ? NULL : region_ref->next;
@@ -79,7 +79,7 @@ static void leave_memory(struct fs_region_ref *region_ref) {
     fs_count_memory(-(int64_t)fs_size_without_overflows(region_ref->size), 0);
 }
 
-/* ---- one kit ---------------------------------------------------------------------------------------------- */
+/* ---- one region ------------------------------------------------------------------------------------------- */
 
 static void unmap(struct fs_region_ref *region_ref) {
     void *memory = region_ref->memory;
@@ -93,7 +93,7 @@ void fs_region_discard(struct fs_region_ref *region_ref) {
     fs_system.free(region_ref);
 }
 
-/* What fs_region_new makes after the memory is counted. */
+/* Does the part of fs_region_new after the memory is counted. */
 static int fill(struct fs_region_ref *region_ref, int window, int chunk, int *memfd) {
     int failed = fs_random_bytes(region_ref->id, sizeof region_ref->id);
     if (failed) return failed;
@@ -125,7 +125,7 @@ int fs_region_accept(const struct fs_accepted_region *came, struct fs_region_ref
     struct fs_region_ref *first = region_ref ? region_ref : &lost;
     *first = (struct fs_region_ref){.memory = came->memory, .size = came->size, .side = 1, .peer = came->peer};
     memcpy(first->id, came->id, sizeof first->id);
-    if (came->reused) fs_count_cached(came->size, -1); /* one that was parked is counted already */
+    if (came->reused) fs_count_cached(came->size, -1); /* a cached one is counted already */
     int failed = region_ref ? take_memory(region_ref) : -ENOMEM;
     if (failed) {
         unmap(first);
@@ -136,8 +136,8 @@ int fs_region_accept(const struct fs_accepted_region *came, struct fs_region_ref
     return 0;
 }
 
-int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow, const struct fs_attach_hooks *hooks,
-                  const char **wrong) {
+int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow,
+                     const struct fs_attach_hooks *hooks, const char **wrong) {
     *wrong = NULL;
     int failed = fs_requests_expect(c, region_ref->side, region_ref->id);
     if (failed) return failed;
@@ -151,7 +151,7 @@ int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, 
         return failed;
     }
     region_ref->window = c->ring.window;
-    c->asked_before = 0; /* (what stood there was of an earlier connection) */
+    c->asked_before = 0; /* the token there was an earlier connection's */
     c->asked_here = fs_request_token();
     fs_requests_announce(region_ref->memory, region_ref->side);
     return 0;
@@ -162,7 +162,7 @@ int fs_region_inherit(struct fs_region_ref *region_ref, struct fs_connection *c)
     if (failed) return failed;
     region_ref->asked = c;
     fs_requests_announce_holder(c);
-    fs_wake_own_set(c); /* (a loop of the parent's says again that it is to be asked) */
+    fs_wake_own_set(c); /* a loop of the parent's announces its set again */
     return 0;
 }
 
@@ -172,7 +172,7 @@ void fs_region_stop_requests(struct fs_region_ref *region_ref) {
     if (asked) fs_requests_stop(asked);
 }
 
-/* ---- parked by the seeker --------------------------------------------------------------------------------- */
+/* ---- cached by the seeker --------------------------------------------------------------------------------- */
 
 static struct fs_region_ref *take_parked(int place) {
     struct fs_region_ref *region_ref = parked[place];
@@ -187,17 +187,17 @@ static int oldest_of(pid_t peer) {
     return place;
 }
 
-/* Keeps a region for the next connection to the same process, in place of the oldest. */
+/* Caches a region for the next connection to the same process, and drops the oldest if there are too many. */
 static void park(struct fs_region_ref *region_ref) {
     int of_peer = 0;
-    parked[parked_count++] = region_ref; /* (There is room for one more than are kept.) */
+    parked[parked_count++] = region_ref; /* there is room for one more than are kept */
     for (int i = 0; i < parked_count; i++) of_peer += parked[i]->peer == region_ref->peer;
     if (of_peer > FS_CACHED_PER_PEER) fs_region_discard(take_parked(oldest_of(region_ref->peer)));
     else if (parked_count > FS_CACHED_BY_SEEKER) fs_region_discard(take_parked(0));
 }
 
 void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
-    fs_region_stop_requests(region_ref); /* (of a connection that was closed while it attached) */
+    fs_region_stop_requests(region_ref); /* of a connection that was closed while it attached */
     if (!recyclable) {
         fs_region_discard(region_ref);
         return;
@@ -221,7 +221,7 @@ struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk) {
             place++;
             continue;
         }
-        take_parked(place); /* out of the list before it is looked at: from here on it is nobody else's */
+        take_parked(place); /* out of the list before it is checked: from here on no other thread gets it */
         if (fs_recycle_region(region_ref->memory, window)) return region_ref;
         else park(region_ref); /* for later */
     }
