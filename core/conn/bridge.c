@@ -29,23 +29,23 @@
 enum {
     BUFFER = 65536,
     /* milliseconds between checks: */
-    HELD_LOOK = 20,       /* of a held direction, or for bytes that no poll reports (deaf) */
-    QUIET_LOOK = 500,     /* of a ring in which nothing has come for long, or with other holders */
+    HELD_INTERVAL = 20,   /* of a held direction, or for bytes that no poll reports (shut_but_alive) */
+    QUIET_INTERVAL = 500, /* of a ring in which nothing has come for long, or with other holders */
 };
 
 /* ---- a process by itself, and a TCP connection within this one --------------------------------------------- */
 
 /* Forks a process that its parent need not wait for: a grandchild, without a SIGCHLD. Returns 0 in it, and its process id or -errno in
  * the parent. No handlers of pthread_atfork run: they are the front end's. */
-static int64_t fork_away(void) {
-    int told[2];
+static int64_t fork_detached(void) {
+    int ends[2];
     int32_t pid = -1;
-    if (fs_system.pipe2(told, O_CLOEXEC) < 0) return -errno;
+    if (fs_system.pipe2(ends, O_CLOEXEC) < 0) return -errno;
     pid_t child = fs_system.clone(0); /* no exit signal: nobody's wait() finds it */
     if (child < 0) {
         int saved = errno;
-        fs_system.close(told[0]);
-        fs_system.close(told[1]);
+        fs_system.close(ends[0]);
+        fs_system.close(ends[1]);
         return -saved;
     }
     if (child == 0) {
@@ -54,12 +54,12 @@ static int64_t fork_away(void) {
         if (grandchild == 0) return 0;
         pid = grandchild > 0 ? (int32_t)grandchild : -errno;
         /* Without this id the process would share the connection with this one unnoticed. A parent that is gone needs no id. */
-        while (fs_system.write(told[1], &pid, sizeof pid) < 0 && errno != EPIPE) {}
+        while (fs_system.write(ends[1], &pid, sizeof pid) < 0 && errno != EPIPE) {}
         _exit(0);
     }
-    fs_system.close(told[1]);
-    while (fs_system.read(told[0], &pid, sizeof pid) < 0) {} /* until the child has written, or is gone */
-    fs_system.close(told[0]);
+    fs_system.close(ends[1]);
+    while (fs_system.read(ends[0], &pid, sizeof pid) < 0) {} /* until the child has written, or is gone */
+    fs_system.close(ends[0]);
     while (fs_system.waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR) {}
     return pid;
 }
@@ -91,7 +91,7 @@ static void close_all_but(int a, int b, int c, int d) {
 }
 
 /* The new process takes no signal that can be blocked, and has a name of its own. */
-static void settle_in(void) {
+static void prepare_process(void) {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
@@ -125,7 +125,7 @@ static int tcp_pair(int like, int ends[2]) {
     } while (n != m || memcmp(&here, &there, n) != 0);
     fs_system.close(listener);
     fs_system.setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    fs_system.setsockopt(ends[1], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one); /* for take_to_mark */
+    fs_system.setsockopt(ends[1], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one); /* for recv_to_mark */
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         int value = fs_option(like, options[i][0], options[i][1]);
         fs_system.setsockopt(ends[0], options[i][0], options[i][1], &value, sizeof value);
@@ -162,7 +162,7 @@ struct lane {
 
 /* Receives from the kernel's queue, an urgent byte by itself (`*urgent`). Returns as recv, or -errno. Needs SO_OOBINLINE: without it the
  * kernel drops an unread urgent byte for the next one. */
-static int64_t take_to_mark(int fd, char *into, int *urgent) {
+static int64_t recv_to_mark(int fd, char *into, int *urgent) {
     int waiting = 0, at_mark = 0;
     char byte;
     for (;;) {
@@ -185,11 +185,11 @@ static int64_t next_of_unknown(struct fs_connection *c, struct fs_unread_data *u
     uint64_t rest = unread_data->size - unread_data->crossed;
     int64_t got = fs_peek_kernel(c, into, rest > BUFFER ? BUFFER : rest, MSG_PEEK);
     /* SYNC: returned - pairs with fs_resend_unread. After the peek: the peer stores this before it sends bytes behind the unread data. */
-    uint32_t told = fs_load_sc(&c->ring.rx->returned);
-    if (told) {
-        unread_data->returned = (uint64_t)(told - 1) - unread_data->crossed;
-        if (told - 1 < unread_data->crossed || told - 1 > unread_data->size) return FS_VIOLATED;
-        unread_data->crossed = told - 1;
+    uint32_t answer = fs_load_sc(&c->ring.rx->returned);
+    if (answer) {
+        unread_data->returned = (uint64_t)(answer - 1) - unread_data->crossed;
+        if (answer - 1 < unread_data->crossed || answer - 1 > unread_data->size) return FS_VIOLATED;
+        unread_data->crossed = answer - 1;
     } else if (got > 0) {
         unread_data->crossed += (uint64_t)got;
         return fs_system.recv(fs_fd(c), into, (size_t)got, MSG_DONTWAIT);
@@ -203,7 +203,7 @@ static int64_t next_of_unknown(struct fs_connection *c, struct fs_unread_data *u
     return 0;
 }
 
-/* Returns the next bytes of a peer that is back in the kernel, as take_to_mark; 0 if fs_try_recv must be used. Also beside another
+/* Returns the next bytes of a peer that is back in the kernel, as recv_to_mark; 0 if fs_try_recv must be used. Also beside another
  * holder, which has the option too, and may read urgent bytes apart. */
 static int64_t next_in_kernel(struct fs_connection *c, char *into, int *urgent) {
     struct fs_receiver *receiver = fs_lock_recv(c);
@@ -212,7 +212,7 @@ static int64_t next_in_kernel(struct fs_connection *c, char *into, int *urgent) 
     int64_t got = 0;
     if (plain) {
         fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* the end of the doorbell bytes may have changed it */
-        got = take_to_mark(fs_fd(c), into, urgent);
+        got = recv_to_mark(fs_fd(c), into, urgent);
     }
     fs_unlock_recv(c, receiver);
     return got;
@@ -249,7 +249,7 @@ static int64_t next_inward(struct fs_connection *c, struct fs_unread_data *unrea
 }
 
 /* Returns true if this side has shut receiving (SHUT_RD) and the peer's stream goes on: then no poll reports that more came. */
-static int deaf(struct fs_connection *c) {
+static int shut_but_alive(struct fs_connection *c) {
     return fs_poll_events_now(fs_fd(c), POLLRDHUP) & POLLRDHUP && fs_liveness(c) == FS_ALIVE;
 }
 
@@ -271,11 +271,11 @@ static void dissolve(struct fs_connection *c) {
 }
 
 /* Copies both ways until both have ended. `buffers`: twice BUFFER bytes. */
-static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, int far, char *buffers) {
+static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unread_data, int far, char *buffers) {
     struct lane inward = {.bytes = buffers}, outward = {.bytes = buffers + BUFFER};
     struct pollfd fds[2];
     int64_t part;
-    int ring_look = HELD_LOOK;
+    int ring_interval = HELD_INTERVAL;
     while (!(inward.ended && outward.ended && outward.done == outward.length)) {
         int progress = 0;
         if (inward.done == inward.length && !inward.ended) {
@@ -305,7 +305,7 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
             }
         }
         if (outward.done == outward.length && !outward.ended) {
-            part = take_to_mark(far, outward.bytes, &outward.urgent);
+            part = recv_to_mark(far, outward.bytes, &outward.urgent);
             if (part > 0) {
                 outward.length = part;
                 outward.done = 0;
@@ -332,12 +332,12 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
             }
         }
         if (progress) {
-            ring_look = HELD_LOOK;
+            ring_interval = HELD_INTERVAL;
             continue;
         }
         int wants = inward.done == inward.length && !inward.ended && !fs_is_collecting(c);
-        int looks = wants && deaf(c);
-        if (looks && outward.ended && !unread_data->returned && !unread_data->unknown) {
+        int polls = wants && shut_but_alive(c);
+        if (polls && outward.ended && !unread_data->returned && !unread_data->unknown) {
             /* Shut in both directions: the kernel answers later bytes with RST, as it would the reader's. */
             inward.ended = 1;
             fs_system.shutdown(far, SHUT_WR);
@@ -346,13 +346,13 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
         int of_ring = fs_is_attached(c) && wants && !(fs_moved(c) & FS_RECEIVING_BACK);
         fds[0].fd = wants || outward.done < outward.length ? fs_fd(c) : -1;
         fds[0].events = 0;
-        if (wants && !looks) {
+        if (wants && !polls) {
             int ring_only = of_ring && fs_receives_on_ring(c) && !unread_data->returned && !unread_data->unknown;
             fds[0].events |= ring_only ? POLLRDHUP : POLLIN | POLLRDHUP;
         }
-        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : fs_is_shared(c) ? QUIET_LOOK : -1;
+        int patience = polls || fs_is_collecting(c) ? HELD_INTERVAL : fs_is_shared(c) ? QUIET_INTERVAL : -1;
         if (outward.done < outward.length) {
-            if (fs_moved(c) & FS_SENDING_HELD) patience = HELD_LOOK;
+            if (fs_moved(c) & FS_SENDING_HELD) patience = HELD_INTERVAL;
             else fds[0].events |= POLLOUT;
         }
         /* Also with nothing to wait for there: a reader that has closed answers bytes sent to it with a RST. */
@@ -367,13 +367,13 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
             fs_unlock_recv(c, receiver);
             if (ready) continue;
             if (!fs_receives_on_ring(c) && fs_load_sc(&c->ring.rx->switch_at))
-                patience = HELD_LOOK; /* the kernel's part is still on its way */
+                patience = HELD_INTERVAL; /* the kernel's part is still on its way */
         }
         if (of_ring || unread_data->unknown) {
             /* Nothing wakes us for the ring. A live peer has gone back to the kernel; a stopped one may still post, and goes back then;
              * or it stores how much of the unread data it has sent again. So this process polls, less and less often. */
-            if (patience < 0 || patience > ring_look) patience = ring_look;
-            ring_look = FS_MIN(2 * ring_look, (int)QUIET_LOOK);
+            if (patience < 0 || patience > ring_interval) patience = ring_interval;
+            ring_interval = FS_MIN(2 * ring_interval, (int)QUIET_INTERVAL);
         }
         fds[1].revents = 0;
         fs_system.poll(fds, 2, patience);
@@ -390,16 +390,16 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
  * lock at the fork. */
 static int64_t fork_bridge(struct fs_connection *c, struct fs_unread_data *unread_data, int far, char *buffers) {
     fs_count_child(fs_own(c), 1); /* before it exists: see process/atfork.h */
-    int64_t pid = fork_away();
+    int64_t pid = fork_detached();
     if (pid < 0) fs_count_child(fs_own(c), -1);
     if (pid != 0) return pid;
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_ns = fs_pid_ns();
-    settle_in();
+    prepare_process();
     close_all_but(fs_fd(c), fs_peer_set_eventfd(c), far, unread_data->fd);
     fs_register_child(fs_own(c));
     if (unread_data->fd >= 0) fs_system.lseek(unread_data->fd, (off_t)unread_data->returned, SEEK_SET);
-    cross(c, unread_data, far, buffers);
+    copy_both_ways(c, unread_data, far, buffers);
     fs_unregister_holder(fs_own(c));
     _exit(0);
 }
@@ -415,9 +415,9 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallba
         struct fs_receiver *receiver = fs_lock_recv(c);
         fs_change_receiving(c, receiver, FS_EV_COLLECT);
         fs_unlock_recv(c, receiver);
-        void *given = fs_host_unlock();
+        void *host_state = fs_host_unlock();
         pid = fork_bridge(c, unread_data, ends[1], buffers);
-        fs_host_lock(given);
+        fs_host_lock(host_state);
         if (pid > 0) *near = ends[0];
         else fs_system.close(ends[0]);
         fs_system.close(ends[1]);
@@ -428,11 +428,11 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallba
 
 int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *side, const int *numbers, int count) {
     /* With both locks, so that no call is under way on the connection; and with the host lock, for which no holder of a lock may wait. */
-    struct fs_side_locks both;
+    struct fs_side_locks locks;
     struct fs_shared_side *old = fs_own(c);
-    if (!fs_trylock_side(c, &both)) return 0;
+    if (!fs_trylock_side(c, &locks)) return 0;
     if (!fs_try_watch_remove(&c->watch)) {
-        fs_unlock_side_quick(both);
+        fs_unlock_side_quick(locks);
         return 0;
     }
     /* Only this process and the bridge hold it: its signals come from `near` from now on. */
@@ -445,7 +445,7 @@ int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *
             int failed = -errno;
             fs_reset_connection(numbers[i]);
             fs_break_connection(c, "a descriptor of the connection could not be replaced");
-            fs_unlock_side_quick(both);
+            fs_unlock_side_quick(locks);
             return failed;
         }
     }
@@ -456,7 +456,7 @@ int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *
     /* The region and the old state stay mapped until the connection ends: a thread may be reading them without a lock. */
     fs_note_bridged(c);
     fs_store_release(&c->own, side); /* SYNC: own side - pairs with fs_own, of a caller without a lock of the old side. */
-    fs_unlock_side_quick(both);
+    fs_unlock_side_quick(locks);
     fs_unregister_holder(old); /* a forked child is not removed a second time: it would be counted twice */
     fs_wake_local_threads(c);
     fs_fd_change_notify();

@@ -44,17 +44,17 @@ struct fs_connection {
     struct fs_conn_flags {
         fs_word32 attached; /* there is a region: from then on `ring` does not change */
         /* Relaxed: each is written once, or with a lock; a reader that must be exact holds a lock. */
-        fs_word32 exposed; /* somebody may poll the descriptor */
-        fs_word32 broken;  /* the peer has broken the protocol */
-        fs_word32 lost;    /* nobody reads any more what is sent into the ring */
-        fs_word32 death_told;     /* the program has received the reset */
-        fs_word32 pending_error;  /* an errno for the next receive after the bytes; 0: none */
+        fs_word32 exposed;       /* somebody may poll the descriptor */
+        fs_word32 broken;        /* the peer has broken the protocol */
+        fs_word32 lost;          /* nobody reads any more what is sent into the ring */
+        fs_word32 death_told;    /* the program has received the reset */
+        fs_word32 pending_error; /* an errno for the next receive after the bytes; 0: none */
         fs_word32 shut_receiving, shut_sending;
-        fs_word32 driven;    /* loop-driven: nobody else reads, writes or polls the descriptor */
-        fs_word32 life;      /* number of calls inside, and bits of enum fs_life */
-        fs_word32 in_kernel; /* calls that are in the kernel's own blocking call */
+        fs_word32 driven;               /* loop-driven: nobody else reads, writes or polls the descriptor */
+        fs_word32 life;                 /* number of calls inside, and bits of enum fs_life */
+        fs_word32 in_kernel;            /* calls that are in the kernel's own blocking call */
         int bridged, bridged_inherited; /* a bridge has replaced the descriptors; the region was another process's before */
-        int own_inherited; /* `own` is memory of a process that this one was forked from */
+        int own_inherited;              /* `own` is memory of a process that this one was forked from */
     } is;
     fs_word32 nodelay;  /* TCP_NODELAY: nothing is combined */
     fs_word32 locality; /* of the peer */
@@ -76,19 +76,19 @@ struct fs_connection {
     /* calls */
     fs_word32 recv_sleepers, send_sleepers; /* sleeping threads of this process */
     fs_word32 kernel_sleepers;              /* those that sleep on the kernel's descriptor, to receive */
-    fs_word32 number; /* `fd`, or its next value until both locks are held to change it (fs_fd_unlocked) */
-    int recyclable;   /* the region may be reused once this end has closed */
+    fs_word32 number;                       /* `fd`, or its next value until both locks are held to change it (fs_fd_unlocked) */
+    int recyclable;                         /* the region may be reused once this end has closed */
     struct fs_spin_stats stats;
-    fs_word32 spun;   /* this wait has spun */
+    fs_word32 spun; /* this wait has spun */
     /* the descriptor as others poll it */
-    int receive_buffer_held;   /* it does not grow any more */
-    int receive_buffer_grown;  /* it grew by itself, beyond the need of doorbell bytes */
-    uint32_t held_from;        /* doorbell bytes drained until then */
-    int plug_seen;             /* the peer's */
-    uint32_t plug_seen_at;     /* descriptors consumed */
-    int peer_late;             /* a doorbell byte that the peer was about to send did not come */
-    int late;                  /* enum fs_late: what to wait for after the receive lock is released */
-    int late_sending;          /* doorbell bytes are left to send after the send lock is released */
+    int receive_buffer_held;  /* it does not grow any more */
+    int receive_buffer_grown; /* it grew by itself, beyond the need of doorbell bytes */
+    uint32_t held_from;       /* doorbell bytes drained until then */
+    int plug_seen;            /* the peer's */
+    uint32_t plug_seen_at;    /* descriptors consumed */
+    int peer_late;            /* a doorbell byte that the peer was about to send did not come */
+    int late;                 /* enum fs_late: what to wait for after the receive lock is released */
+    int late_sending;         /* doorbell bytes are left to send after the send lock is released */
     /* liveness */
     struct fs_tcp_watch watch;
     uint32_t receive_looked, send_looked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */

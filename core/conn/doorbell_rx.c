@@ -14,21 +14,21 @@
 #include "transport/tcp.h"
 
 enum {
-    HELD_BUFFER = 262144,   /* limit of the receive buffer for doorbell bytes, bytes */
-    FREED_BUFFER = 1 << 20, /* approximate receive buffer after the fallback, bytes */
-    SWALLOW_MS = 10,        /* how long to wait for late doorbell bytes, milliseconds */
-    BYTE_LOOKS = 100,       /* checks for a doorbell byte before its reader gives up the lock */
-    POST_LOOKS = 200,       /* checks for the end of a post */
+    DOORBELL_BUFFER = 262144,  /* limit of the receive buffer for doorbell bytes, bytes */
+    RESTORED_BUFFER = 1 << 20, /* approximate receive buffer after the fallback, bytes */
+    LATE_BYTES_MS = 10,        /* how long to wait for late doorbell bytes, milliseconds */
+    BYTE_CHECKS = 100,         /* checks for a doorbell byte before its reader gives up the lock */
+    POST_CHECKS = 200,         /* checks for the end of a post */
 };
-#define RINGING_NS ((int64_t)5000000) /* how long a sender may stay in a post that it sends a doorbell byte for */
-#define LATE_NS ((int64_t)100000)     /* the same for a sender that was late before */
+#define POST_NS ((int64_t)5000000)     /* how long a sender may stay in a post that it sends a doorbell byte for */
+#define LATE_POST_NS ((int64_t)100000) /* the same for a sender that was late before */
 
 static char junk[65536]; /* where doorbell bytes go */
 
 /* ---- the kernel's receive buffer --------------------------------------------------------------------------- */
 
 /* The kernel doubles the size that is set. */
-static void hold_at(struct fs_connection *c, int size) {
+static void limit_recv_buffer(struct fs_connection *c, int size) {
     fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, size / 2);
     c->receive_buffer_held = 1;
     c->receive_buffer_grown = 0;
@@ -39,7 +39,7 @@ static void hold_at(struct fs_connection *c, int size) {
 void fs_freeze_recv_buffer(struct fs_connection *c) {
     if (c->receive_limit) return; /* the program has set it */
     int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
-    if (size <= HELD_BUFFER) hold_at(c, size);
+    if (size <= DOORBELL_BUFFER) limit_recv_buffer(c, size);
 }
 
 /* Without a limit the buffer would grow with plugs that are read fast, and so would the next plug; a size that was set does not
@@ -48,22 +48,22 @@ void fs_reserve_recv_buffer(struct fs_connection *c) {
     uint32_t heard = fs_load_relaxed(&c->ring.rx->heard);
     if (c->receive_limit || c->receive_buffer_held) return;
     int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
-    if (size <= HELD_BUFFER || (c->receive_buffer_grown && heard - c->held_from > (uint32_t)size)) {
-        hold_at(c, FS_MIN(size, HELD_BUFFER));
+    if (size <= DOORBELL_BUFFER || (c->receive_buffer_grown && heard - c->held_from > (uint32_t)size)) {
+        limit_recv_buffer(c, FS_MIN(size, DOORBELL_BUFFER));
         return;
     }
     if (!c->receive_buffer_grown) {
         c->receive_buffer_grown = 1;
         c->held_from = heard;
     }
-    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, HELD_BUFFER / 4);
+    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, DOORBELL_BUFFER / 4);
 }
 
 void fs_restore_recv_buffer(struct fs_connection *c) {
     c->receive_buffer_held = 0;
     if (!c->receive_limit) {
-        fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, FREED_BUFFER);
-        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, FREED_BUFFER);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, RESTORED_BUFFER);
+        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, RESTORED_BUFFER);
     }
 }
 
@@ -106,9 +106,9 @@ __attribute__((noinline)) static int64_t discard(struct fs_connection *c, uint32
 
 /* Takes outstanding bytes (`doorbell_debt`) as far as they have come. For when no urgent byte is among them, so that each byte is
  * counted. */
-static void swallow_counted(struct fs_connection *c, struct fs_receiver *receiver) {
+static void take_counted(struct fs_connection *c, struct fs_receiver *receiver) {
     int tries = 0;
-    while (receiver->doorbell_debt && tries < BYTE_LOOKS) {
+    while (receiver->doorbell_debt && tries < BYTE_CHECKS) {
         int64_t got = discard(c, receiver->doorbell_debt);
         if (got > 0) {
             receiver->doorbell_debt -= (uint32_t)got;
@@ -125,7 +125,7 @@ static void swallow_counted(struct fs_connection *c, struct fs_receiver *receive
 /* Takes outstanding bytes when urgent bytes are among them. recv skips urgent bytes, and where two of them meet so does the kernel.
  * So the bytes taken are not counted; the kernel is asked how far the queue was read. Returns 0 if the kernel cannot say: the rest
  * stays outstanding. */
-static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receiver) {
+static int take_by_position(struct fs_connection *c, struct fs_receiver *receiver) {
     uint64_t position;
     int64_t mark;
     int tries = 0;
@@ -133,7 +133,7 @@ static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receive
         uint32_t missing =
             fs_load_relaxed(&c->ring.rx->heard) - (uint32_t)(position + 1 - fs_load_sc(&c->ring.rx->switch_at));
         receiver->doorbell_debt = (int32_t)missing > 0 ? missing : 0;
-        if (!receiver->doorbell_debt || tries == BYTE_LOOKS) return 1;
+        if (!receiver->doorbell_debt || tries == BYTE_CHECKS) return 1;
         int in_line = fs_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE);
         fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
         int64_t got = discard(c, missing);
@@ -155,21 +155,21 @@ static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receive
 /* `doorbell_debt` counts the bytes until they are taken, so that any holder can take them. The unlock waits for those that do not
  * come at once. */
 void fs_discard_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver, uint64_t count) {
-    int owed = receiver->doorbell_debt != 0;
+    int outstanding = receiver->doorbell_debt != 0;
     int urgent = fs_load_relaxed(&c->ring.rx->urgent) != 0;
     receiver->doorbell_debt += (uint32_t)count;
-    if (!urgent || !swallow_by_place(c, receiver)) {
+    if (!urgent || !take_by_position(c, receiver)) {
         if (urgent) fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1);
-        swallow_counted(c, receiver);
+        take_counted(c, receiver);
         if (urgent) fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, c->ring.oob_inline);
     }
-    if (receiver->doorbell_debt && !owed) c->late |= FS_LATE_BYTES; /* once is enough */
+    if (receiver->doorbell_debt && !outstanding) c->late |= FS_LATE_BYTES; /* once is enough */
 }
 
 /* Returns true if the peer is in no post, or ends it within a few instructions. A peer that does not is in a plug, or was
  * interrupted, perhaps by us: then it needs a processor, and this side does not wait for that with the lock held. */
 static int post_ends(struct fs_connection *c) {
-    for (int tries = 0; tries < POST_LOOKS; tries++) {
+    for (int tries = 0; tries < POST_CHECKS; tries++) {
         if (!fs_peer_is_notifying(&c->ring)) return 1;
         fs_cpu_relax();
     }
@@ -177,7 +177,7 @@ static int post_ends(struct fs_connection *c) {
 }
 
 /* fs_drain_doorbell_bytes without the check for a post. This side reads the ring. */
-static void hear_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
+static void drain_now(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_peer_credit_wait(&c->ring) & FS_PLUGGED && fs_has_descriptor(&c->ring))
         return; /* a plug, perhaps a new one: left for fs_answer_credit_wait */
     fs_discard_doorbell_bytes(c, receiver, fs_doorbell_bytes_to_drain(&c->ring, receiver));
@@ -190,7 +190,7 @@ void fs_drain_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiv
         c->late |= c->peer_late ? FS_LATE_AGAIN : FS_LATE_POST;
         return;
     }
-    hear_doorbell_bytes(c, receiver);
+    drain_now(c, receiver);
 }
 
 void fs_drain_all_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
@@ -227,7 +227,7 @@ static int await_post(struct fs_connection *c, int64_t patience) {
         }
         fs_unlock_recv_quick(receiver); /* the next post */
     }
-    if (fs_is_attached(c) && fs_receives_on_ring(c)) hear_doorbell_bytes(c, receiver);
+    if (fs_is_attached(c) && fs_receives_on_ring(c)) drain_now(c, receiver);
     int late = c->late;
     c->late = 0;
     fs_unlock_recv_quick(receiver);
@@ -238,17 +238,17 @@ static int await_post(struct fs_connection *c, int64_t patience) {
  * data. The lock is not held, so another holder may receive meanwhile; that one, or one that is killed, leaves the outstanding
  * count in `doorbell_debt`, and each attempt starts from it. */
 void fs_wait_for_late(struct fs_connection *c, int late) {
-    if (late & (FS_LATE_POST | FS_LATE_AGAIN)) late |= await_post(c, late & FS_LATE_AGAIN ? LATE_NS : RINGING_NS);
+    if (late & (FS_LATE_POST | FS_LATE_AGAIN)) late |= await_post(c, late & FS_LATE_AGAIN ? LATE_POST_NS : POST_NS);
     if (late & FS_LATE_REQUEST) fs_press_peer(c); /* perhaps of a dead holder whose lock await_post recovered */
     if (!(late & FS_LATE_BYTES)) return;
-    for (int tries = 0; tries < SWALLOW_MS; tries++) {
+    for (int tries = 0; tries < LATE_BYTES_MS; tries++) {
         fs_wait_for_byte(fs_fd(c));
         struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
         if (!receiver) continue;
         if (fs_is_attached(c) && receiver->doorbell_debt) fs_discard_doorbell_bytes(c, receiver, 0);
-        int owed = fs_is_attached(c) && receiver->doorbell_debt;
+        int outstanding = fs_is_attached(c) && receiver->doorbell_debt;
         fs_unlock_recv_quick(receiver);
-        if (!owed) return;
+        if (!outstanding) return;
     }
 }
 
@@ -258,16 +258,16 @@ void fs_wait_for_late(struct fs_connection *c, int late) {
 int fs_publish_exposed(struct fs_connection *c) {
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     if (!receiver) return -EINTR;
-    int told = fs_is_attached(c); /* a bridge may have replaced the region meanwhile */
-    if (told) {
+    int on_ring = fs_is_attached(c); /* a bridge may have replaced the region meanwhile */
+    if (on_ring) {
         /* SYNC: exposed - ordered by the receive lock, with fs_sleep. */
         fs_or_sc(&c->ring.rx->doorbell, FS_EXPOSED);
-        told = !(fs_moved(c) & FS_RECEIVING_BACK);
+        on_ring = !(fs_moved(c) & FS_RECEIVING_BACK);
         if (fs_receives_on_ring(c) && !fs_has_descriptor(&c->ring))
             fs_drain_doorbell_bytes(c, receiver); /* a byte without data behind it, see fs_leave_probe_byte */
     }
     fs_unlock_recv(c, receiver);
-    return told;
+    return on_ring;
 }
 
 /* While the kernel's part of the stream is unread, POLLIN says nothing. The count of bytes sent shows then that a doorbell byte
@@ -278,6 +278,6 @@ int fs_lacks_doorbell_byte(struct fs_connection *c) {
     /* SYNC: rung - pairs with fs_count_urgent: a reader that sees the count also sees `urgent`. */
     uint32_t rung = fs_load_acquire(&c->ring.rx->rung);
     uint64_t urgent = fs_load_relaxed(&c->ring.rx->urgent);
-    int told = rung != fs_load_relaxed(&c->ring.rx->heard) && !(urgent && (int32_t)((uint32_t)urgent - rung) >= 0);
-    return !told && !fs_peer_ended(c);
+    int byte_comes = rung != fs_load_relaxed(&c->ring.rx->heard) && !(urgent && (int32_t)((uint32_t)urgent - rung) >= 0);
+    return !byte_comes && !fs_peer_ended(c);
 }

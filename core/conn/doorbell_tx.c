@@ -85,16 +85,16 @@ void fs_send_doorbell_byte(struct fs_connection *c, struct fs_sender *sender) {
 }
 
 void fs_defer_doorbell_bytes(struct fs_connection *c, struct fs_sender *sender, uint32_t count) {
-    int owed = sender->bytes_unsent != 0;
+    int was_deferred = sender->bytes_unsent != 0;
     sender->bytes_unsent = count;
-    if (!fs_send_deferred(c, sender) && !owed) { /* once is enough */
+    if (!fs_send_deferred(c, sender) && !was_deferred) { /* once is enough */
         sender->unsent_since = fs_now();
         c->late_sending = 1;
     }
 }
 
 /* Sends deferred bytes as far as there is room. Returns 0 if all are sent, or -errno. */
-static int64_t send_owed_now(struct fs_connection *c, struct fs_sender *sender) {
+static int64_t send_deferred_now(struct fs_connection *c, struct fs_sender *sender) {
     while (sender->bytes_unsent) {
         int64_t part;
         uint64_t urgent = fs_load_relaxed(&c->ring.tx->urgent); /* its place among the bytes that were counted */
@@ -110,7 +110,7 @@ static int64_t send_owed_now(struct fs_connection *c, struct fs_sender *sender) 
 
 /* Makes the kernel's send buffer large enough for a plug and doorbell bytes behind it. A buffer that has grown by itself beyond
  * that stays: bytes sent before the switch may lie in it, and would leave no room in a smaller one. */
-static void widen(struct fs_connection *c) {
+static void widen_send_buffer(struct fs_connection *c) {
     uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
     if (!before) {
         before = (uint32_t)fs_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF);
@@ -124,11 +124,11 @@ static void widen(struct fs_connection *c) {
 int fs_send_deferred(struct fs_connection *c, struct fs_sender *sender) {
     /* Without its descriptor this process sends nothing any more; another holder sends the bytes. */
     if (!sender->bytes_unsent || fs_fd(c) < 0) return 1;
-    int64_t part = send_owed_now(c, sender);
+    int64_t part = send_deferred_now(c, sender);
     if (part == -EAGAIN) {
-        widen(c);
+        widen_send_buffer(c);
         if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
-        part = send_owed_now(c, sender);
+        part = send_deferred_now(c, sender);
         if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
     }
     if (part < 0 && part != -EAGAIN && fs_inode(fs_fd(c)) == c->inode)
@@ -205,7 +205,7 @@ static int plug(struct fs_connection *c, struct fs_sender *sender) {
     uint32_t limit = fs_load_relaxed(&c->ring.tx->limit);
     size_t piece = limit ? FS_MIN(FS_MAX(limit / 8, 256u), (uint32_t)PLUG_PIECE) : (size_t)PLUG_PIECE;
     int room = fs_send_deferred(c, sender); /* in front of the plug; without room for these POLLOUT is false already */
-    widen(c);
+    widen_send_buffer(c);
     if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
     sender->plugs = 1;
     int most = fs_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF) / 2; /* the rest is for doorbell bytes */

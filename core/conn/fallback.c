@@ -33,10 +33,10 @@
 
 enum { PIECE = 16384 }; /* bytes collected at a time; on the stack, as there may be no memory */
 
-#define ASK_INTERVAL ((int64_t)50000000) /* ns between two requests for the same */
+#define REQUEST_INTERVAL ((int64_t)50000000) /* ns between two requests for the same */
 
 /* Creates a memfd of `size` bytes with all memory allocated, so that no write fails. Returns the descriptor, or -1. */
-static int new_parcel(uint64_t size) {
+static int new_memfd(uint64_t size) {
     int fd = fs_system.memfd_create("fastsock-parcel", MFD_CLOEXEC);
     if (fd >= 0 && fs_system.fallocate(fd, 0, 0, (off_t)size) < 0) {
         fs_system.close(fd);
@@ -53,9 +53,9 @@ static int take_doorbells(struct fs_connection *c, int64_t deadline) {
     for (;;) {
         struct fs_receiver *receiver = fs_lock_recv(c);
         fs_drain_all_doorbell_bytes(c, receiver);
-        int owed = receiver->doorbell_debt != 0;
+        int outstanding = receiver->doorbell_debt != 0;
         fs_unlock_recv_quick(receiver);
-        if (!owed) return 1;
+        if (!outstanding) return 1;
         if (fs_now() > deadline) return 0;
         fs_short_sleep();
     }
@@ -64,14 +64,14 @@ static int take_doorbells(struct fs_connection *c, int64_t deadline) {
 /* The fallback is settled: wakes the threads of the held peer that wait for this. A program that polls sleeps on the kernel's
  * descriptor, and only its own side can make an edge there: this asks the peer's connection thread to. Returns 0 if there is no room for
  * the request now. */
-static int let_go_on(struct fs_connection *c) {
+static int wake_held_peer(struct fs_connection *c) {
     fs_wake_peer_all(c);
     return !(fs_peer_doorbell(&c->ring) & FS_EXPOSED) || fs_send_request(c, -1) != -EAGAIN;
 }
 
 void fs_press_peer(struct fs_connection *c) {
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
-    while (!let_go_on(c) && fs_now() < deadline) /* the thread's queue has no room for more requests */
+    while (!wake_held_peer(c) && fs_now() < deadline) /* the thread's queue has no room for more requests */
         fs_short_sleep_unlocked();
 }
 
@@ -79,7 +79,7 @@ void fs_press_peer(struct fs_connection *c) {
 static int settle(struct fs_connection *c) {
     if (fs_load_sc(&c->ring.rx->ready) == FS_LEFT) {
         fs_settle_go_on(c);
-        return let_go_on(c);
+        return wake_held_peer(c);
     }
     return 1;
 }
@@ -105,19 +105,19 @@ void fs_recv_fall_back(struct fs_connection *c, struct fs_receiver *receiver) {
 /* Waits until the end of the ring's stream is known: at BACK, at FIN, or with the peer's death. Returns 0 if the peer does not tell in
  * time. */
 static int await_end_of_ring(struct fs_connection *c) {
-    int64_t now = fs_now(), deadline = now + FS_ANSWER_TIME, ask_next = now;
-    int looks = 0;
+    int64_t now = fs_now(), deadline = now + FS_ANSWER_TIME, request_next = now;
+    int checks = 0;
     /* SYNC: end of stream - pairs with fs_post_fin. */
     while (!fs_load_sc(&c->ring.rx->fin)) {
-        looks += 1;
-        if (looks > 200) {
+        checks += 1;
+        if (checks > 200) {
             if (fs_peer_ended(c)) return 1;
             fs_short_sleep();
         }
         now = fs_now();
         if (now > deadline) return 0;
-        if (now >= ask_next) {
-            ask_next = now + ASK_INTERVAL;
+        if (now >= request_next) {
+            request_next = now + REQUEST_INTERVAL;
             fs_send_request(c, -1);
         }
         fs_cpu_relax();
@@ -126,7 +126,7 @@ static int await_end_of_ring(struct fs_connection *c) {
 }
 
 /* Returns the bytes that lie unread or are on their way through the kernel, once the end of the ring's stream is known. */
-static uint64_t unread_by(struct fs_connection *c, struct fs_receiver *receiver) {
+static uint64_t count_unread(struct fs_connection *c, struct fs_receiver *receiver) {
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     uint64_t count = fs_available(&c->ring, FS_UNREAD_DATA_MAX);
     if (switch_at && !(fs_moved(c) & FS_RECEIVING_MOVED)) count += switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
@@ -134,23 +134,23 @@ static uint64_t unread_by(struct fs_connection *c, struct fs_receiver *receiver)
 }
 
 /* Creates a memfd for all unread bytes. Called before any byte is taken, because taken bytes must be kept. */
-static void prepare_parcel(struct fs_connection *c, struct fs_unread_data *unread_data) {
+static void prepare_unread_data(struct fs_connection *c, struct fs_unread_data *unread_data) {
     struct fs_receiver *receiver = fs_lock_recv(c);
-    uint64_t room = unread_by(c, receiver);
+    uint64_t room = count_unread(c, receiver);
     fs_unlock_recv_quick(receiver);
     if (0 < room && room <= FS_UNREAD_DATA_MAX) {
-        unread_data->fd = new_parcel(room);
+        unread_data->fd = new_memfd(room);
         unread_data->room = unread_data->fd >= 0 ? room : 0;
     }
 }
 
-static enum fs_fallback_result too_much(struct fs_connection *c) {
+static enum fs_fallback_result fail_on_excess(struct fs_connection *c) {
     c->ring.violation = "more of the stream than it told of";
     return FS_FALLBACK_FAILED;
 }
 
 /* Appends `count` bytes to the unread data. Returns 0 if they do not fit. */
-static int keep(struct fs_unread_data *unread_data, const char *bytes, int64_t count) {
+static int append(struct fs_unread_data *unread_data, const char *bytes, int64_t count) {
     int64_t done = 0;
     while (done < count) {
         int64_t part = fs_system.write(unread_data->fd, bytes + done, (size_t)(count - done));
@@ -178,7 +178,7 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
         fs_unlock_recv_quick(receiver);
         if (got == FS_VIOLATED) return FS_FALLBACK_FAILED;
         if (got > 0) {
-            if (!keep(unread_data, piece, got)) return too_much(c);
+            if (!append(unread_data, piece, got)) return fail_on_excess(c);
         } else if (got == -EAGAIN && fs_now() <= deadline) {
             fs_short_sleep();
         } else if (got != FS_MOVED_ON) {
@@ -191,7 +191,7 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
         got = more ? fs_ring_recv(&c->ring, receiver, piece, PIECE, FS_CONSUME) : 0;
         fs_unlock_recv_quick(receiver);
         if (got < 0) return FS_FALLBACK_FAILED;
-        if (got > 0 && !keep(unread_data, piece, got)) return too_much(c);
+        if (got > 0 && !append(unread_data, piece, got)) return fail_on_excess(c);
     }
     receiver = fs_lock_recv(c);
     more = fs_stream_end(&c->ring, receiver) != 1;
@@ -204,30 +204,30 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
 /* Has the peer send the unread data again, and learns how much of it the kernel took. */
 static enum fs_fallback_result give_back(struct fs_connection *c, struct fs_unread_data *unread_data) {
     int64_t now = fs_now(), deadline = now + FS_ANSWER_TIME;
-    uint32_t told = 0;
-    int asked = 0;
+    uint32_t answer = 0;
+    int requested = 0;
     for (;;) {
         /* SYNC: returned - pairs with fs_settle_resent. */
-        told = fs_load_sc(&c->ring.rx->returned);
-        if (told) break;
-        if (!asked) asked = fs_send_request(c, unread_data->fd) == 0;
+        answer = fs_load_sc(&c->ring.rx->returned);
+        if (answer) break;
+        if (!requested) requested = fs_send_request(c, unread_data->fd) == 0;
         now = fs_now();
         int ended = fs_peer_ended(c);
         if (now > deadline || ended || fs_load_sc(&c->ring.rx->settled) == FS_REFUSED) {
             /* SYNC: settled - pairs with fs_settle_resending: fs_resend_unread has begun, or will not. */
             if (fs_settle_go_on(c) || fs_load_sc(&c->ring.rx->settled) != FS_RESENDING) {
-                let_go_on(c);
+                wake_held_peer(c);
                 return FS_NEEDS_BRIDGE;
             }
-            told = fs_load_sc(&c->ring.rx->returned);
-            if (told) break;
+            answer = fs_load_sc(&c->ring.rx->returned);
+            if (answer) break;
             unread_data->unknown = 1; /* killed or stopped within the one system call */
             return FS_NEEDS_BRIDGE;
         }
         fs_short_sleep();
     }
-    unread_data->returned = told - 1;
-    if (unread_data->returned > unread_data->size) return too_much(c);
+    unread_data->returned = answer - 1;
+    if (unread_data->returned > unread_data->size) return fail_on_excess(c);
     return unread_data->returned == unread_data->size ? FS_FELL_BACK : FS_NEEDS_BRIDGE;
 }
 
@@ -262,12 +262,12 @@ struct fs_fallback_lock *fs_fallback_begin(struct fs_connection *c) {
     fs_unlock_side(c, both);
     for (int patience = FS_PATIENCE;;) {
         struct fs_fallback_lock *fallback = &fs_own(c)->fallback;
-        int turn = fs_robust_trylock(&fallback->lock, fs_own_pid);
-        if (turn == FS_LOCK_BUSY) {
+        int result = fs_robust_trylock(&fallback->lock, fs_own_pid);
+        if (result == FS_LOCK_BUSY) {
             if (patience-- == 0) return NULL;
             fs_wait_for_lock(&fallback->lock);
         } else if (fallback != &fs_own(c)->fallback) {
-            fs_lock_abandon(&fallback->lock, turn);
+            fs_lock_abandon(&fallback->lock, result);
         } else {
             fs_lock_push(&fallback->lock);
             return fallback;
@@ -277,10 +277,10 @@ struct fs_fallback_lock *fs_fallback_begin(struct fs_connection *c) {
 
 void fs_fallback_end(struct fs_connection *c, struct fs_fallback_lock *fallback, int whole) {
     if (whole && fs_load_relaxed(&fs_side_of_leaver(fallback)->moved) & FS_COLLECTING) {
-        int turn;
-        struct fs_receiver *receiver = fs_lock_recv_of(fallback, &turn);
+        int result;
+        struct fs_receiver *receiver = fs_lock_recv_of(fallback, &result);
         fs_change_receiving(c, receiver, FS_EV_COLLECTED);
-        fs_lock_abandon(&receiver->lock, turn);
+        fs_lock_abandon(&receiver->lock, result);
     }
     fs_lock_pop(&fallback->lock);
     fs_robust_unlock(&fallback->lock);
@@ -291,7 +291,7 @@ void fs_fallback_end(struct fs_connection *c, struct fs_fallback_lock *fallback,
  * holders go on. Before FS_COLLECTING is set one of them may read as far as BACK, which is checked for; afterwards they do not receive.
  * `piece` has PIECE bytes. */
 static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unread_data *unread_data, char *piece) {
-    int told = 1;
+    int end_known = 1;
     if (fs_has_fallen_back(c)) return FS_FELL_BACK;
     if (fs_is_collecting(c)) return FS_FALLBACK_FAILED; /* an earlier holder was killed in its fallback */
     int returns = fs_revoke_consent(c);
@@ -302,8 +302,8 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
     if (!fs_unlock_send(c, sender)) return FS_FALLBACK_FAILED;
     int attached = fs_load_sc(&c->ring.tx->ready) != FS_NOT_YET;
     if (attached && !(fs_moved(c) & FS_RECEIVING_BACK)) {
-        told = await_end_of_ring(c);
-        prepare_parcel(c, unread_data);
+        end_known = await_end_of_ring(c);
+        prepare_unread_data(c, unread_data);
     }
     struct fs_receiver *receiver = fs_lock_recv(c);
     if (fs_moved(c) & FS_RECEIVING_BACK) {
@@ -312,7 +312,7 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
         settle_with_peer(c);
         return take_doorbells(c, fs_now() + FS_ANSWER_TIME) ? FS_FELL_BACK : FS_NEEDS_BRIDGE;
     }
-    if (!attached || !told) {
+    if (!attached || !end_known) {
         /* A peer that has not attached finds LEFT when it does, and has never moved. */
         if (!attached) fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
         fs_unlock_recv_quick(receiver);
@@ -329,7 +329,7 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
         settle_with_peer(c);
         return FS_NEEDS_BRIDGE;
     }
-    if (unread_by(c, receiver) > unread_data->room) { /* no memory or no descriptor for them: a bridge needs none */
+    if (count_unread(c, receiver) > unread_data->room) { /* no memory or no descriptor for them: a bridge needs none */
         fs_unlock_recv_quick(receiver);
         settle_with_peer(c);
         return FS_NEEDS_BRIDGE;
@@ -368,9 +368,9 @@ enum fs_fallback_result fs_fallback(struct fs_connection *c, struct fs_fallback_
 enum fs_fallback_result fs_fallback_collect(struct fs_connection *c, struct fs_fallback_lock *fallback,
                                             struct fs_unread_data *unread_data) {
     struct fs_receiver *receiver = fs_lock_recv(c);
-    int owed = receiver->doorbell_debt != 0;
+    int outstanding = receiver->doorbell_debt != 0;
     fs_unlock_recv_quick(receiver);
-    if (unread_data->unknown || (owed && unread_data->returned) || !(fs_moved(c) & FS_RECEIVING_BACK))
+    if (unread_data->unknown || (outstanding && unread_data->returned) || !(fs_moved(c) & FS_RECEIVING_BACK))
         return FS_FALLBACK_FAILED;
     /* Returned bytes are in our kernel's queue, in front of all others: they are taken out again. */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;

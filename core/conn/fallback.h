@@ -12,8 +12,8 @@ enum fs_fallback_result { /* results of fs_fallback */
 
 /* Bytes that this side had not read, taken from the ring and from the kernel's queue. */
 struct fs_unread_data {
-    int fd;            /* memfd, -1: nothing */
-    uint64_t room;     /* bytes that certainly fit */
+    int fd;        /* memfd, -1: nothing */
+    uint64_t room; /* bytes that certainly fit */
     uint64_t size;
     uint64_t returned; /* bytes of it that are in the kernel's queue again */
     int unknown;       /* `returned` is not known yet */

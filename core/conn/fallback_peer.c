@@ -15,11 +15,12 @@
 
 #define HELD_TIME ((int64_t)5000000000) /* ns that a sender waits for the peer's fallback to be settled */
 
-enum { RETURN_PATIENCE = 50 }; /* times some 10 ms that a parcel waits for the turn. The leaver waits a second (FS_ANSWER_TIME), and so
-                                * does a fork for this thread */
+/* Waits of about 10 ms for the lock before unread data is given up. The other side waits a second (FS_ANSWER_TIME), and so does a fork
+ * for this thread. */
+enum { RESEND_PATIENCE = 50 };
 
 /* Returns the bytes of unread data; -1 if they are not in memory, where a read might block. */
-static int64_t parcel_size(int fd) {
+static int64_t unread_size(int fd) {
     struct stat st;
     return fs_system.fcntl(fd, F_GET_SEALS, 0) >= 0 && fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
 }
@@ -68,8 +69,8 @@ int fs_send_resumes_in_kernel(struct fs_connection *c, struct fs_sender *sender)
 
 /* After a half-close the end of the peer's stream says nothing. */
 int fs_fallback_peer_ended(struct fs_connection *c) {
-    enum fs_liveness stands = fs_liveness(c);
-    return stands == FS_OVER || (stands == FS_STREAM_ENDED && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) != FS_FIN);
+    enum fs_liveness liveness = fs_liveness(c);
+    return liveness == FS_OVER || (liveness == FS_STREAM_ENDED && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) != FS_FIN);
 }
 
 int fs_send_is_held(struct fs_connection *c, struct fs_sender *sender) {
@@ -92,12 +93,12 @@ void fs_signal_writable(struct fs_connection *c, struct fs_sender *sender) {
 }
 
 void fs_resend_unread(struct fs_connection *c, int unread_data) {
-    int64_t size = parcel_size(unread_data);
+    int64_t size = unread_size(unread_data);
     if (!(0 < size && size <= FS_UNREAD_DATA_MAX)) return;
     char *bytes = fs_system.malloc((size_t)size);
     if (!bytes) return;
     int read = fs_system.pread(unread_data, bytes, (size_t)size, 0) == size;
-    struct fs_sender *sender = read ? fs_lock_send_within(c, RETURN_PATIENCE) : NULL;
+    struct fs_sender *sender = read ? fs_lock_send_within(c, RESEND_PATIENCE) : NULL;
     if (sender) {
         fs_answer_fallback(c, sender);
         fs_begin_sending_step(sender);

@@ -7,11 +7,11 @@
 #include "conn/connection.h"
 
 /* Spins for the budget; each attempt is a recv. Returns -EAGAIN if nothing came: the caller handles signals before it sleeps, as a
- * signal that came meanwhile would not end the sleep. `polled` is set if there was a budget. */
-int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *polled);
+ * signal that came meanwhile would not end the sleep. `spun` is set if there was a budget. */
+int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *spun);
 
-/* As recv. `polled`: this wait has spun in vain. */
-int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int flags, int polled);
+/* As recv. `spun`: this wait has spun in vain. */
+int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int flags, int spun);
 
 /* As send. */
 int64_t fs_send_asleep(struct fs_connection *c, const char *data, size_t length, int flags);

@@ -75,26 +75,26 @@ int fs_peer_ended(struct fs_connection *c) { return fs_liveness(c) != FS_ALIVE; 
 
 int fs_check_peer_lost(struct fs_connection *c) {
     if (!fs_peer_is_gone(c)) {
-        enum fs_liveness stands = fs_liveness(c);
+        enum fs_liveness liveness = fs_liveness(c);
         /* The ring's FIN after the kernel's, see above. */
-        if (stands == FS_OVER || (stands == FS_STREAM_ENDED && !fs_load_sc(&c->ring.rx->fin))) fs_note_lost(c);
+        if (liveness == FS_OVER || (liveness == FS_STREAM_ENDED && !fs_load_sc(&c->ring.rx->fin))) fs_note_lost(c);
     }
     return fs_peer_is_gone(c);
 }
 
 int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_check_peer_lost(c)) return 1;
-    enum fs_peer_state told = fs_peer_socket_state(fs_fd(c));
-    if (told == FS_PEER_CLOSED)
+    enum fs_peer_state state = fs_peer_socket_state(fs_fd(c));
+    if (state == FS_PEER_CLOSED)
         fs_note_lost(c);
-    else if (told == FS_PEER_UNKNOWN)
+    else if (state == FS_PEER_UNKNOWN)
         fs_leave_probe_byte(c, sender);
     return fs_peer_is_gone(c);
 }
 
 /* Returns true if the kernel would not report the peer's death by the end of its stream: the stream has ended, or is not read here, or
  * its end may be behind bytes in the kernel's queue. */
-static int end_is_hidden(struct fs_connection *c) {
+static int eof_is_hidden(struct fs_connection *c) {
     int unread = 0;
     if (fs_eof_inconclusive(c)) return 1;
     return !fs_receives_on_ring(c) && fs_system.ioctl(fs_fd(c), FIONREAD, &unread) == 0 && unread > 0;
@@ -105,7 +105,7 @@ static int end_is_hidden(struct fs_connection *c) {
  * one that is dead already answers with RST. Not if the peer has shut both directions: its kernel would answer a byte with RST, where
  * TCP lets the sender wait. */
 void fs_leave_probe_byte(struct fs_connection *c, struct fs_sender *sender) {
-    if (fs_sends_on_ring(c) && end_is_hidden(c) && !(fs_peer_doorbell(&c->ring) & (FS_SHUT | FS_GONE)) &&
+    if (fs_sends_on_ring(c) && eof_is_hidden(c) && !(fs_peer_doorbell(&c->ring) & (FS_SHUT | FS_GONE)) &&
         fs_all_heard(&c->ring, sender))
         fs_notify_receiver(c, sender, FS_EXPOSED);
 }
@@ -124,7 +124,7 @@ void fs_watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
 
 /* The kernel connection has ended. TCP resets a connection when a process dies with bytes unread; here the bytes lay in the ring, where
  * the kernel did not see them. Returns -ECONNRESET once, then 0. */
-static int64_t death(struct fs_connection *c) {
+static int64_t error_at_death(struct fs_connection *c) {
     if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring) || !fs_left_unread(&c->ring)) return 0;
     fs_note_death_told(c);
     return -ECONNRESET;
@@ -139,18 +139,18 @@ int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sen
     if ((fs_load_sc(&c->ring.tx->doorbell) & (FS_SHUT | FS_GONE)) == FS_SHUT)
         return 0; /* the peer has shut both its directions, and may live: its kernel answers */
     fs_note_death_told(c);
-    enum fs_liveness stands = fs_liveness(c);
+    enum fs_liveness liveness = fs_liveness(c);
     /* The kernel's error, if it has come, is reported with this one, and POLLERR ends. If the kernel has no error any more, the program
      * has read it by SO_ERROR. (After our own FIN the end of the peer's stream is the end of the connection, and the kernel has no
      * error.) */
-    if (fs_option(fs_fd(c), SOL_SOCKET, SO_ERROR) == 0 && stands == FS_OVER && !sender->fin_sent) return -EPIPE;
+    if (fs_option(fs_fd(c), SOL_SOCKET, SO_ERROR) == 0 && liveness == FS_OVER && !sender->fin_sent) return -EPIPE;
     return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN ? -EPIPE : -ECONNRESET;
 }
 
 int64_t fs_recv_at_end(struct fs_connection *c) {
     if (fs_liveness(c) == FS_ALIVE) return 0; /* after our own SHUT_RD */
     fs_check_peer_lost(c);
-    return death(c);
+    return error_at_death(c);
 }
 
 /* A reset is reported once; afterwards the stream has ended. */
@@ -168,14 +168,14 @@ int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
 int64_t fs_check_liveness(struct fs_connection *c, struct fs_receiver *receiver) {
     static char junk[65536]; /* for bytes that are thrown away */
     char byte;
-    uint32_t told = 0;
-    for (int looks = 0; looks < 3; looks++) {
-        told = fs_load_sc(&c->watch.told);
+    uint32_t events = 0;
+    for (int checks = 0; checks < 3; checks++) {
+        events = fs_load_sc(&c->watch.told);
         int64_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got == 0) return fs_recv_at_end(c);
         /* Only an empty queue shows all that `watch.told` announced: an end may be behind a byte that stays. Everybody who checks must
          * find an end that was found once. */
-        if (got < 0 && errno == EAGAIN) c->receive_looked = told;
+        if (got < 0 && errno == EAGAIN) c->receive_looked = events;
         if (got < 0) return fs_recv_kernel_error(c, errno);
         fs_drain_doorbell_bytes(c, receiver);
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
@@ -190,6 +190,6 @@ int64_t fs_check_liveness(struct fs_connection *c, struct fs_receiver *receiver)
             if (got < 0 && errno != EAGAIN) return fs_recv_kernel_error(c, errno);
         }
     }
-    c->receive_late = told;
+    c->receive_late = events;
     return -EAGAIN;
 }

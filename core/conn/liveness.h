@@ -40,8 +40,8 @@ void fs_watch_liveness(struct fs_connection *c, struct fs_sender *sender);
 /* Returns the error of a send that nobody will read: -errno, or 0 if the kernel's answer counts. */
 int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender);
 
-int64_t fs_recv_at_end(struct fs_connection *c);  /* result of a receive at the end of the kernel's stream: 0 or -ECONNRESET */
-int64_t fs_recv_kernel_error(struct fs_connection *c, int error);      /* result of a receive when the kernel returns `error` */
+int64_t fs_recv_at_end(struct fs_connection *c); /* result of a receive at the end of the kernel's stream: 0 or -ECONNRESET */
+int64_t fs_recv_kernel_error(struct fs_connection *c, int error); /* result of a receive when the kernel returns `error` */
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result); /* notes the kernel's answer after the peer's end */
 
 /* Checks the kernel connection when the ring is empty. Returns 0 if it has ended, -errno if it failed, -EAGAIN if it is alive. */

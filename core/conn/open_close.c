@@ -68,12 +68,12 @@ void fs_conn_inherit(struct fs_connection *c) {
  * connection before the kernel's shutdown begins. */
 int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
-    int stood = 0;
+    int was_established = 0;
     if (!sender) return -EINTR; /* a stopped process has the lock: the caller handles signals, and calls again */
     /* Relaxed: a call that runs beside this one may be the earlier one. */
     fs_note_shut(c, receiving, sending);
     if (fs_is_attached(c) && !fs_is_broken(c)) {
-        stood = fs_liveness(c) != FS_OVER;
+        was_established = fs_liveness(c) != FS_OVER;
         if (sending && !sender->fin_sent) {
             fs_post_fin(&c->ring, sender, FS_FIN); /* also before the switch */
             fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
@@ -85,11 +85,11 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
         }
     }
     fs_unlock_send(c, sender);
-    return stood;
+    return was_established;
 }
 
 /* The holder that answered the peer's requests before does so again. Requests made here meanwhile are repeated or checked for. */
-static void give_asks_back(struct fs_connection *c) {
+static void restore_request_token(struct fs_connection *c) {
     fs_word64 *asks = &c->ring.region->asks[c->ring.side];
     if (c->asked_here) fs_cas64(&c->ring.region->asks_else[c->ring.side], c->asked_here, 0); /* nor instead of another */
     /* SYNC: token - pairs with fs_send_control_to_side: that holder's socket has been there all the time. */
@@ -100,25 +100,25 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
     fs_table_remove(&c->place);
     fs_watch_remove(&c->watch);
     int last = fs_release_unless_last(fs_own(c));
-    if (!last && fs_is_attached(c)) give_asks_back(c);
+    if (!last && fs_is_attached(c)) restore_request_token(c);
     int whole = last && !fs_is_broken(c) && !fs_has_fallen_back(c) && !c->is.bridged;
     c->recyclable = whole && !c->is.own_inherited;
     if (fs_is_attached(c) && whole) {
-        void *given = fs_host_unlock();
-        struct fs_side_locks both = fs_lock_side(c);
+        void *host_state = fs_host_unlock();
+        struct fs_side_locks locks = fs_lock_side(c);
         /* GONE first, then the check: a sender that posts later than our check finds GONE. */
         fs_publish_gone(c);
-        int unread = fs_has_unread(c, both.receiver);
-        if (!both.sender->fin_sent) fs_post_fin(&c->ring, both.sender, unread || fs_has_linger_zero(fs_fd(c)) ? FS_RESET : FS_FIN);
+        int unread = fs_has_unread(c, locks.receiver);
+        if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, unread || fs_has_linger_zero(fs_fd(c)) ? FS_RESET : FS_FIN);
         if (unread) {
             fs_set_linger_zero(fs_fd(c));
         } else if (fs_receives_on_ring(c)) {
-            fs_set_fin_taken(both.receiver, 1);
-            fs_drain_doorbell_bytes(c, both.receiver);
+            fs_set_fin_taken(locks.receiver, 1);
+            fs_drain_doorbell_bytes(c, locks.receiver);
         }
-        fs_unlock_side(c, both);
+        fs_unlock_side(c, locks);
         fs_wake_peer_all(c);
-        fs_host_lock(given);
+        fs_host_lock(host_state);
     }
     fs_add_counters(totals, &c->ring.count, 1);
     if (last) fs_unregister_holder(fs_own(c));

@@ -47,14 +47,14 @@ int fs_wait_next_part(struct fs_wait_limit *p) {
 
 /* Returns true for errors of the connection, which the kernel reports once, to the next call. Other errors are the call's own; and every
  * send on a stream that has ended gets -EPIPE. */
-static int is_told_once(int64_t error) {
+static int is_reported_once(int64_t error) {
     return error == -ECONNRESET || error == -ETIMEDOUT || error == -ECONNABORTED || error == -ECONNREFUSED || error == -EHOSTUNREACH ||
            error == -ENETUNREACH || error == -EPROTO;
 }
 
 int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why) {
     if (done > 0) {
-        if (is_told_once(why)) fs_note_error(c, (uint32_t)-why);
+        if (is_reported_once(why)) fs_note_error(c, (uint32_t)-why);
         return done;
     }
     return why == -EINTR ? FS_RETRY : why;

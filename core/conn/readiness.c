@@ -10,7 +10,7 @@
 #include "conn/side_lock.h"
 
 /* Returns true if a receive of one byte would return. Takes nothing: an error is reported once, and is left for the program. */
-static int receives(struct fs_connection *c, int final) {
+static int would_receive(struct fs_connection *c, int final) {
     char byte;
     int64_t got = fs_try_recv(c, &byte, 1, MSG_PEEK, final);
     if (got < 0 && got != -EAGAIN && got != FS_VIOLATED) fs_note_error(c, (uint32_t)-got);
@@ -30,10 +30,10 @@ int fs_recv_ready(struct fs_connection *c) {
     fin = fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND;
     if (on_ring && fs_has_descriptor(&c->ring) && !fs_load_relaxed(&c->ring.rx->urgent)) return 1;
     if (!fs_has_descriptor(&c->ring) && fin != FS_BACK) return fin == FS_FIN;
-    return receives(c, FS_NOT_FINAL);
+    return would_receive(c, FS_NOT_FINAL);
 }
 
-int fs_recv_ready_after_kernel(struct fs_connection *c) { return receives(c, FS_FINAL); }
+int fs_recv_ready_after_kernel(struct fs_connection *c) { return would_receive(c, FS_FINAL); }
 
 /* The peer has closed with bytes of ours unread. Draws the RST that they would have drawn in the kernel, so that the kernel reports an
  * error. On the loopback the RST is there when this returns. Not while a byte lies there undrained, which draws the RST as the peer's

@@ -15,7 +15,7 @@
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final) {
     int64_t got = -EAGAIN;
     if (room == 0) return 0;
-    for (int looks = 0; looks < 2; looks++) {
+    for (int checks = 0; checks < 2; checks++) {
         struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
         if (!receiver) return -EAGAIN; /* a stopped process has the lock: the caller handles signals, and tries again */
         /* Damage by a dead holder cannot always be repaired. */
@@ -59,15 +59,15 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
     }
     if (fs_is_broken(c)) return 0;
     if (!fs_receives_on_ring(c)) {
-        uint32_t told = fs_load_sc(&c->watch.told);
+        uint32_t events = fs_load_sc(&c->watch.told);
         got = fs_recv_kernel(c, receiver, into, room, flags);
-        if (got == -EAGAIN) c->receive_looked = told;
+        if (got == -EAGAIN) c->receive_looked = events;
         if (got != FS_MOVED_ON) return got;
     }
-    for (int looks = 0; looks < 4; looks++) {
+    for (int checks = 0; checks < 4; checks++) {
         uint32_t consumed = fs_load_relaxed(&receiver->consumed);
-        char *there = flags & MSG_TRUNC ? NULL : into;
-        got = flags & MSG_PEEK ? peek(c, receiver, there, room) : fs_ring_recv(&c->ring, receiver, there, room, FS_CONSUME);
+        char *target = flags & MSG_TRUNC ? NULL : into;
+        got = flags & MSG_PEEK ? peek(c, receiver, target, room) : fs_ring_recv(&c->ring, receiver, target, room, FS_CONSUME);
         if (got < 0) return FS_VIOLATED;
         /* An urgent byte is not part of `got`, but doorbell bytes and a plug may have been kept for it. */
         if ((got > 0 && !(flags & MSG_PEEK)) || fs_load_relaxed(&receiver->consumed) != consumed) {
@@ -96,8 +96,8 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
         if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == 0)
             fs_set_fin_taken(receiver, 2); /* the kernel's RST follows and completes this */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
-        uint32_t told = fs_load_sc(&c->watch.told);
-        if (end == 0 && (!final || (final == FS_IF_TOLD && told == c->receive_looked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
+        uint32_t events = fs_load_sc(&c->watch.told);
+        if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_looked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
             return -EAGAIN;
         got = fs_check_liveness(c, receiver);
         if (got == -EAGAIN) return got;
@@ -129,7 +129,7 @@ int fs_switch_reached(struct fs_connection *c) {
 
 /* The last byte of the kernel's part has been taken. Other waiting threads have found nothing readable in the ring until now, and the
  * peer has already notified them of what lies there. Each of them counted itself with the receive lock before it checked. */
-static void tell_of_switch(struct fs_connection *c) {
+static void wake_for_switch(struct fs_connection *c) {
     if (fs_load_sc(&c->recv_sleepers) || fs_is_shared(c) || fs_load_relaxed(&c->slot)) fs_wake_local(c);
 }
 
@@ -145,14 +145,14 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
         char byte;
         /* Count first, then load the switch: doorbell bytes only ever follow the switch, so bytes counted before an unset switch are the
          * program's. */
-        uint64_t here = 0;
+        uint64_t queued = 0;
         /* SYNC: switch - pairs with fs_switch_sending. (A switch at the count of bytes taken needs no further count.) */
         uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
         if (!switch_at || switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken)) {
-            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &queued, &mark);
             switch_at = fs_load_sc(&c->ring.rx->switch_at);
         }
-        uint64_t left = here;
+        uint64_t left = queued;
         if (switch_at) {
             left = switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
             if (left > (uint64_t)1 << 62) {
@@ -169,9 +169,9 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
             }
             /* Count again: all of it may have come by now, and bytes that were not counted are not read. recv would skip an urgent byte
              * in front, and go on behind the switch. */
-            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &queued, &mark);
         }
-        if (here == 0 || (here == 1 && mark == 0)) {
+        if (queued == 0 || (queued == 1 && mark == 0)) {
             if (fs_load_relaxed(&c->is.pending_error))
                 return fs_take_pending_error(c); /* of a receive that had taken bytes already */
             got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -180,7 +180,7 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
             /* With a FIN in the ring the peer has ended its stream, and is alive. */
             return !fs_load_sc(&c->ring.rx->fin) ? fs_recv_at_end(c) : 0;
         }
-        uint64_t limit = FS_MIN(here, left);
+        uint64_t limit = FS_MIN(queued, left);
         if (mark == 0)
             limit -= 1;
         else if (0 < mark && mark < (int64_t)limit)
@@ -194,7 +194,7 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
         }
         if (!(flags & MSG_PEEK)) {
             fs_count(&receiver->kernel_taken, (uint64_t)got);
-            if (switch_at && (uint64_t)got == left) tell_of_switch(c);
+            if (switch_at && (uint64_t)got == left) wake_for_switch(c);
         }
         if (switch_at && (uint64_t)got == left && room > left) {
             /* The rest of the kernel's part: go on in the ring, where TCP would have gone on too. */

@@ -20,7 +20,7 @@
  * them. The connection is dissolved then (for FS_COLLECTING by fs_recv_beside_collector), so that nobody takes the rest for the whole
  * stream. Likewise if the kernel does not give its counts.
  *
- * Responsible for: the state that take_turn and fs_trylock_side find under a dead holder's lock. Never: takes or releases a lock, or
+ * Responsible for: the state that lock_direction and fs_trylock_side find under a dead holder's lock. Never: takes or releases a lock, or
  * waits. */
 #include "conn/recovery.h"
 

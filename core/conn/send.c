@@ -38,7 +38,7 @@ int fs_handle_request(struct fs_connection *c, int patience) {
 }
 
 /* Posts one descriptor's worth, and notifies a receiver that sleeps or whose descriptor may be polled. Returns as fs_post. */
-static int64_t post_and_ring(struct fs_connection *c, struct fs_sender *sender, const char *data, size_t length, int combine) {
+static int64_t post_and_notify(struct fs_connection *c, struct fs_sender *sender, const char *data, size_t length, int combine) {
     int counted = 0, lacks = 0;
     uint32_t doorbell = 0;
     int ringing = fs_begin_notify(&c->ring, sender);
@@ -110,7 +110,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     else if (sender->overflow_use == FS_OVERFLOW_USE) sender->overflow_use = FS_OVERFLOW_LATER;
     int combine = c->ring.combine_limit && !fs_is_nodelay(c) && length <= c->ring.combine_limit;
     while (done < (int64_t)length) {
-        part = post_and_ring(c, sender, data + done, length - (size_t)done, combine);
+        part = post_and_notify(c, sender, data + done, length - (size_t)done, combine);
         if (part > 0) done += part;
         if (part < 0) done = FS_VIOLATED;
         if (part <= 0) break;
@@ -123,8 +123,8 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
 }
 
 void fs_publish_cpu(struct fs_connection *c) {
-    uint32_t here = (uint32_t)sched_getcpu() + 1;
-    if (fs_load_relaxed(&c->ring.tx->processor) != here) fs_store_relaxed(&c->ring.tx->processor, here);
+    uint32_t processor = (uint32_t)sched_getcpu() + 1;
+    if (fs_load_relaxed(&c->ring.tx->processor) != processor) fs_store_relaxed(&c->ring.tx->processor, processor);
 }
 
 int64_t fs_send_kernel(struct fs_connection *c, const char *data, size_t length, int flags) {
@@ -136,7 +136,7 @@ int64_t fs_send_kernel_locked(struct fs_connection *c, struct fs_sender *sender,
     return fs_send_deferred(c, sender) ? fs_send_kernel(c, data, length, flags) : -EAGAIN;
 }
 
-/* Posts the last byte of an urgent send, as post_and_ring. A doorbell byte follows the urgent one, which alone does not make the
+/* Posts the last byte of an urgent send, as post_and_notify. A doorbell byte follows the urgent one, which alone does not make the
  * descriptor readable. */
 static int64_t post_urgent(struct fs_connection *c, struct fs_sender *sender, const char *byte) {
     int ringing = fs_begin_notify(&c->ring, sender);
@@ -183,7 +183,7 @@ int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t len
         fs_unlock_send(c, sender);
         return part;
     }
-    part = length > 1 ? post_and_ring(c, sender, data, length - 1, 0) : post_urgent(c, sender, data);
+    part = length > 1 ? post_and_notify(c, sender, data, length - 1, 0) : post_urgent(c, sender, data);
     if (part == 0) {
         /* There is no credit, and the peer may read on only when it learns of the urgent byte: that follows in the kernel. */
         fs_send_fall_back(c, sender, 0);
@@ -211,20 +211,20 @@ void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
 }
 
 /* SO_RCVBUF or SO_SNDBUF was set on an attached connection. Both locks are held. */
-static void limit_on_ring(struct fs_connection *c, struct fs_side_locks both) {
-    fs_set_send_limit(&c->ring, both.sender, c->send_limit);
+static void apply_limits(struct fs_connection *c, struct fs_side_locks locks) {
+    fs_set_send_limit(&c->ring, locks.sender, c->send_limit);
     fs_store_sc(&c->ring.rx->limit, c->receive_limit);
     if (c->receive_limit) c->ring.ack_threshold = 1;
-    fs_answer_credit_wait(c, both.receiver); /* bytes read count no more, as in TCP */
+    fs_answer_credit_wait(c, locks.receiver); /* bytes read count no more, as in TCP */
 }
 
 int fs_set_buffer_limits(struct fs_connection *c, uint32_t receive, uint32_t send) {
-    struct fs_side_locks both;
-    if (!fs_lock_side_within(c, FS_PATIENCE, &both)) return -EINTR;
+    struct fs_side_locks locks;
+    if (!fs_lock_side_within(c, FS_PATIENCE, &locks)) return -EINTR;
     c->receive_limit = receive;
     c->send_limit = send;
     if (send && fs_load_relaxed(&fs_own(c)->send_buffer_before)) fs_store_relaxed(&fs_own(c)->send_buffer_before, send);
-    if (fs_is_attached(c)) limit_on_ring(c, both);
-    fs_unlock_side(c, both);
+    if (fs_is_attached(c)) apply_limits(c, locks);
+    fs_unlock_side(c, locks);
     return 0;
 }

@@ -28,24 +28,24 @@ struct fs_side_locks {
     struct fs_receiver *receiver;
 };
 
-/* until fs_unlock_side_quick. Returns 0 if another thread has one. Never waits */
-int fs_trylock_side(struct fs_connection *c, struct fs_side_locks *both);
-void fs_wait_for_side(struct fs_connection *c);                   /* after an attempt that failed */
-int fs_lock_side_within(struct fs_connection *c, int patience, struct fs_side_locks *both); /* returns 0 after `patience` attempts */
-struct fs_side_locks fs_lock_side(struct fs_connection *c); /* while one lock is held the other is not waited for */
-void fs_unlock_side_quick(struct fs_side_locks both);
+/* Takes both locks, until fs_unlock_side_quick. Never waits. Returns 0 if another thread has one. */
+int fs_trylock_side(struct fs_connection *c, struct fs_side_locks *locks);
+void fs_wait_for_side(struct fs_connection *c); /* after an attempt that failed */
+int fs_lock_side_within(struct fs_connection *c, int patience, struct fs_side_locks *locks); /* returns 0 after `patience` attempts */
+struct fs_side_locks fs_lock_side(struct fs_connection *c); /* does not hold one lock while it waits for the other */
+void fs_unlock_side_quick(struct fs_side_locks locks);
 
 /* fs_unlock_side_quick, followed by the late work of each lock. */
-void fs_unlock_side(struct fs_connection *c, struct fs_side_locks both);
+void fs_unlock_side(struct fs_connection *c, struct fs_side_locks locks);
 
 /* Takes the receive lock of the side that falls back. The connection may have another side by now, so nothing is recovered. Release with
- * fs_lock_abandon and `turn`. */
-struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *turn);
+ * fs_lock_abandon and `result`. */
+struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *result);
 
-void fs_lock_abandon(struct fs_robust_lock *lock, int turn);      /* releases a lock that is of no use */
-void fs_wait_for_lock(const struct fs_robust_lock *lock);         /* waits for a lock, without the host lock */
-void fs_wait_for_byte(int fd);                           /* waits up to a millisecond for a byte, likewise */
-void fs_short_sleep_unlocked(void);                              /* a nap, likewise */
+void fs_lock_abandon(struct fs_robust_lock *lock, int result); /* releases a lock that is of no use */
+void fs_wait_for_lock(const struct fs_robust_lock *lock);      /* waits for a lock, without the host lock */
+void fs_wait_for_byte(int fd);                                 /* waits up to a millisecond for a byte, likewise */
+void fs_short_sleep_unlocked(void);                            /* a nap, likewise */
 
 /* Lets others run while the peer's `ringing` is set, until `deadline` (monotonic ns) at most. Likewise. */
 void fs_wait_for_post(struct fs_ring_pair *ring, int64_t deadline);

@@ -13,10 +13,10 @@
  * One word holds all of it, and each change is one atomic step. So whatever threads do at once, a call that is inside finds the
  * connection's memory there, one caller closes the connection, and one caller frees the memory. */
 
-enum fs_life {                /* bits of `is.life`; the rest is the number of calls inside, of all threads of this process */
-    FS_ENDED = 1 << 30,  /* it has ended in this process: no call begins any more */
+enum fs_life { /* bits of `is.life`; the rest is the number of calls inside, of all threads of this process */
+    FS_ENDED = 1 << 30,   /* it has ended in this process: no call begins any more */
     FS_CLOSING = 1 << 29, /* closed by the program, with calls inside: the connection ends with the last of them */
-    FS_PINNED = 1 << 28,      /* by a loop's transport, which reads the region outside of calls */
+    FS_PINNED = 1 << 28,  /* by a loop's transport, which reads the region outside of calls */
     FS_CALLS = FS_PINNED - 1,
 };
 
@@ -27,9 +27,9 @@ int fs_call_enter(struct fs_connection *c, struct fs_call *call);
 /* What the caller has to do after it changed the word: */
 enum fs_exit_action {
     FS_EXIT_NOTHING,
-    FS_EXIT_RELEASE,       /* the connection has ended and has no user any more: free its memory */
-    /* the program has closed the connection, and this was the last call inside: it has ended now. The caller is still inside, calls
-     * fs_conn_close, and ends the call once more */
+    FS_EXIT_RELEASE, /* the connection has ended and has no user any more: free its memory */
+    /* The program has closed the connection, and this was the last call inside: it has ended now. The caller is still inside, calls
+     * fs_conn_close, and ends the call once more. */
     FS_EXIT_CLOSE,
 };
 
@@ -45,7 +45,7 @@ void fs_note_open(struct fs_connection *c);
  * calls fs_conn_close then. */
 int fs_note_ended(struct fs_connection *c);       /* in any case. 0: it had ended */
 int fs_note_ended_alone(struct fs_connection *c); /* if no other call is inside. 0: one is, or it had ended */
-/* with the last call inside, which may be the caller's: see fs_call_exit. 0: it had ended */
+/* Ends with the last call inside, which may be the caller's: see fs_call_exit. Returns 0 if it had ended. */
 int fs_note_closing(struct fs_connection *c);
 
 /* A loop's transport keeps the memory outside of calls. Returns 0 if the memory may be freed already. */
@@ -148,18 +148,18 @@ static inline int fs_is_shared(const struct fs_connection *c) { return fs_load_r
 
 /* Each event needs the lock named by its function. One table has them all, in this order. */
 enum fs_sending_event {
-    FS_EV_SEND_SWITCHED,     /* the offset of the switch is stored: sends go into the ring */
-    FS_EV_SEND_BACK,         /* BACK is about to be posted: sends go through the kernel again */
-    FS_EV_SEND_BACK_HELD,    /* the same, once the peer that fell back has the bytes that it had not read */
-    FS_EV_HOLD,              /* this side sends through the kernel again, and the peer fell back meanwhile */
-    FS_EV_RELEASE,           /* the peer's fallback is settled */
+    FS_EV_SEND_SWITCHED,  /* the offset of the switch is stored: sends go into the ring */
+    FS_EV_SEND_BACK,      /* BACK is about to be posted: sends go through the kernel again */
+    FS_EV_SEND_BACK_HELD, /* the same, once the peer that fell back has the bytes that it had not read */
+    FS_EV_HOLD,           /* this side sends through the kernel again, and the peer fell back meanwhile */
+    FS_EV_RELEASE,        /* the peer's fallback is settled */
     FS_SENDING_EVENTS
 };
 enum fs_receiving_event {
     FS_EV_RECEIVE_SWITCHED = FS_SENDING_EVENTS, /* the kernel's part of the stream is read: the ring's follows */
-    FS_EV_RECEIVE_BACK,      /* the ring is read to BACK, or there will be none */
-    FS_EV_COLLECT,           /* a holder in a fallback takes the unread bytes */
-    FS_EV_COLLECTED,         /* that holder has all of them */
+    FS_EV_RECEIVE_BACK,                         /* the ring is read to BACK, or there will be none */
+    FS_EV_COLLECT,                              /* a holder in a fallback takes the unread bytes */
+    FS_EV_COLLECTED,                            /* that holder has all of them */
     FS_RECEIVING_EVENTS
 };
 enum fs_leaving_event {
@@ -175,34 +175,34 @@ void fs_change_leaving(struct fs_connection *c, struct fs_fallback_lock *fallbac
 
 /* ---- changes: this process's end ------------------------------------------------------------------------- */
 
-void fs_note_attached(struct fs_connection *c);  /* `ring` is there. Sequentially consistent, for fs_expose */
-void fs_note_detached(struct fs_connection *c);  /* a bridge has taken the region, or its memory is freed */
-void fs_note_exposed(struct fs_connection *c);   /* the descriptor's number was handed out. Sequentially consistent, for fs_attach */
-void fs_note_loop_driven(struct fs_connection *c);    /* a loop's transport drives it, so nobody polls the descriptor */
+void fs_note_attached(struct fs_connection *c);    /* `ring` is there. Sequentially consistent, for fs_expose */
+void fs_note_detached(struct fs_connection *c);    /* a bridge has taken the region, or its memory is freed */
+void fs_note_exposed(struct fs_connection *c);     /* the descriptor's number was handed out. Sequentially consistent, for fs_attach */
+void fs_note_loop_driven(struct fs_connection *c); /* a loop's transport drives it, so nobody polls the descriptor */
 /* this side has lost the stream: the next call returns FS_VIOLATED, and the connection is reset, not by the peer's fault */
 void fs_note_fault(struct fs_connection *c, const char *why);
-void fs_note_broken(struct fs_connection *c);    /* the program has got a violation; so the peer is lost */
-void fs_note_lost(struct fs_connection *c);      /* nobody reads any more what is sent into the ring */
+void fs_note_broken(struct fs_connection *c); /* the program has got a violation; so the peer is lost */
+void fs_note_lost(struct fs_connection *c);   /* nobody reads any more what is sent into the ring */
 void fs_note_death_told(struct fs_connection *c);
 void fs_note_error(struct fs_connection *c, uint32_t error); /* for the next receive after the bytes, or send; 0: reported */
 void fs_note_shut(struct fs_connection *c, int receiving, int sending);
 void fs_note_in_kernel(struct fs_connection *c, int calls); /* 1: a call enters the kernel's own blocking call; -1: it returns */
-void fs_note_bridged(struct fs_connection *c);   /* `own` is another side from here on (fs_swap_to_bridge) */
-void fs_note_inherited(struct fs_connection *c); /* this process is a forked child, with this thread only */
+void fs_note_bridged(struct fs_connection *c);              /* `own` is another side from here on (fs_swap_to_bridge) */
+void fs_note_inherited(struct fs_connection *c);            /* this process is a forked child, with this thread only */
 
 /* ---- changes: words in the region -------------------------------------------------------------------------
  *
  * Consent (`ready`) is the receiver's word; a sender that has fallen back swaps it too. */
-void fs_give_consent(struct fs_connection *c);   /* 0 -> READY, after doorbell state and limit. Sequentially consistent */
+void fs_give_consent(struct fs_connection *c); /* 0 -> READY, after doorbell state and limit. Sequentially consistent */
 /* READY -> LEFT. Returns true if it is LEFT now: not if the peer has stored TOO_LATE, or there was no consent */
 int fs_revoke_consent(struct fs_connection *c);
 /* READY -> TOO_LATE, of the peer's consent; 0 -> TOO_LATE too if `unattached_too`. Returns true if the peer has fallen back before. */
 int fs_refuse_revocation(struct fs_connection *c, int unattached_too);
 
 /* What becomes of the unread data (`settled`), decided once. Return true if this call decided: */
-int fs_settle_go_on(struct fs_connection *c);     /* the side that falls back: nothing has to be sent again */
-int fs_settle_resending(struct fs_connection *c); /* its peer sends the unread data */
-int fs_settle_refused(struct fs_connection *c);   /* its peer waits no longer */
+int fs_settle_go_on(struct fs_connection *c);                   /* the side that falls back: nothing has to be sent again */
+int fs_settle_resending(struct fs_connection *c);               /* its peer sends the unread data */
+int fs_settle_refused(struct fs_connection *c);                 /* its peer waits no longer */
 void fs_settle_resent(struct fs_connection *c, uint32_t bytes); /* after RESENDING: bytes of the unread data in the kernel's queue */
 
 /* What becomes of bytes that the peer posts (bits of `doorbell`). Never cleared. */

@@ -26,8 +26,8 @@
 #define HOLDERS_INTERVAL ((int64_t)500000000)
 #define COLLECTING_INTERVAL ((int64_t)100000000) /* checks that the holder that collects the unread bytes is alive */
 #define UNWATCHED_INTERVAL ((int64_t)20000000)   /* checks of a sleeper whose kernel connection nobody watches */
-#define DEAF_INTERVAL ((int64_t)2000000)         /* checks of a sleeper that nothing wakes */
-#define SPENDS_AFTER ((int64_t)50000000)         /* wait of a sender for credits before it uses the overflow buffer */
+#define UNNOTIFIED_INTERVAL ((int64_t)2000000)   /* checks of a sleeper that nothing wakes */
+#define OVERFLOW_AFTER ((int64_t)50000000)       /* wait of a sender for credits before it uses the overflow buffer */
 /* checks of a receiver with data in the ring behind kernel bytes that have not come: an urgent one makes no descriptor readable */
 #define BEHIND_INTERVAL ((int64_t)20000000)
 
@@ -49,8 +49,8 @@ int64_t fs_wait_budget(struct fs_connection *c, int64_t now) {
     return fs_spin_budget(fs_spin_stats_of(c), now, fs_is_attached(c) ? fs_load_relaxed(&c->ring.rx->processor) : 0);
 }
 
-void fs_note_wait(struct fs_connection *c, int64_t began, int polled, int paid) {
-    fs_spin_stats_update(fs_spin_stats_of(c), &c->ring.count, began, polled, paid);
+void fs_note_wait(struct fs_connection *c, int64_t began, int spun, int paid) {
+    fs_spin_stats_update(fs_spin_stats_of(c), &c->ring.count, began, spun, paid);
 }
 
 int fs_peer_is_local(struct fs_connection *c) {
@@ -103,8 +103,8 @@ int fs_spin(struct fs_connection *c, int what) {
             if (!ready) sched_yield(); /* the peer may be waiting for this very processor */
             continue;
         }
-        int turns = fs_shares_cpu(fs_load_relaxed(&c->ring.rx->processor)) ? 1 : FS_SPIN_ROUNDS;
-        for (int turn = 0; turn < turns; turn++) {
+        int rounds = fs_shares_cpu(fs_load_relaxed(&c->ring.rx->processor)) ? 1 : FS_SPIN_ROUNDS;
+        for (int i = 0; i < rounds; i++) {
             if (what == FS_RECEIVE)
                 ready = fs_ring_readable(&c->ring);
             else /* (An ACK that came with DATA may be newer than the one alone.) */
@@ -114,7 +114,7 @@ int fs_spin(struct fs_connection *c, int what) {
             if (ready) break;
             fs_cpu_relax();
         }
-        if (!ready && turns == 1) sched_yield();
+        if (!ready && rounds == 1) sched_yield();
     }
     if (fs_is_attached(c)) fs_publish_cpu(c);
     fs_count(&c->ring.count.poll_ns, (uint64_t)(FS_MIN(now, until) - began));
@@ -130,7 +130,7 @@ int fs_spin(struct fs_connection *c, int what) {
 /* One sleep. */
 struct sleep {
     int64_t began, rest; /* ns, negative: no end */
-    int looks;           /* it ends before its time is over, to check again */
+    int rechecks;        /* it ends before its time is over, to check again */
     int ready;           /* something is there already */
 };
 
@@ -140,15 +140,15 @@ static struct sleep begin_sleep(int64_t deadline) {
 }
 
 /* Limits the sleep to `interval`. */
-static void look_after(struct sleep *s, int64_t interval) {
+static void limit_sleep(struct sleep *s, int64_t interval) {
     if (0 <= s->rest && s->rest <= interval) return;
     s->rest = interval;
-    s->looks = 1;
+    s->rechecks = 1;
 }
 
 /* Returns the result of fs_sleep. `woken`: 1, 0 if the time has passed, or -errno. */
 static int end_sleep(struct fs_connection *c, const struct sleep *s, int woken) {
-    if (woken == 0) woken = s->looks;
+    if (woken == 0) woken = s->rechecks;
     if (woken > 0) fs_note_wait(c, s->began, (int)fs_load_relaxed(&c->spun), 0);
     return woken > 0 ? 1 : woken == -EINTR ? woken : 0;
 }
@@ -157,7 +157,7 @@ static int end_sleep(struct fs_connection *c, const struct sleep *s, int woken) 
 static int sleep_in_kernel(struct fs_connection *c, struct sleep *s, int fd, short events, struct fs_fd_change *fd_change) {
     struct pollfd fds[2] = {{fd, events, 0}, {fd_change ? fd_change->fd : -1, POLLIN, 0}};
     /* A descriptor that was given up has woken the threads that were registered by then. This check is for threads registered since. */
-    if (fs_load_relaxed(&c->number) == (uint32_t)-1) look_after(s, DEAF_INTERVAL);
+    if (fs_load_relaxed(&c->number) == (uint32_t)-1) limit_sleep(s, UNNOTIFIED_INTERVAL);
     int woken = fs_poll2(fds, s->rest);
     if (woken < 0) return -errno;
     if (fds[1].revents)
@@ -165,17 +165,17 @@ static int sleep_in_kernel(struct fs_connection *c, struct sleep *s, int fd, sho
     return woken > 0;
 }
 
-/* Sleeps on a futex. `heard` is its value before anything was checked. Returns as fs_futex_wait. */
-static int sleep_on_bell(struct fs_connection *c, const struct sleep *s, fs_word32 *futex, uint32_t heard) {
+/* Sleeps on a futex. `seen` is its value before anything was checked. Returns as fs_futex_wait. */
+static int sleep_on_futex(struct fs_connection *c, const struct sleep *s, fs_word32 *futex, uint32_t seen) {
     if (s->ready) return 1;
-    int woken = fs_futex_wait(futex, heard, s->rest);
+    int woken = fs_futex_wait(futex, seen, s->rest);
     fs_count(&c->ring.count.sleeps, 1);
     fs_count(&c->ring.count.system_calls, 1);
     return woken;
 }
 
 /* Returns true if the connection thread reports these events of the kernel connection. Called with a lock, which keeps the descriptor. */
-static int is_told(struct fs_connection *c, uint32_t events) {
+static int is_watched(struct fs_connection *c, uint32_t events) {
     /* Bytes only while they are the program's: doorbell bytes would wake that thread for nothing. */
     if (fs_load_own32(&c->watch.asked) & EPOLLIN && fs_receives_on_ring(c)) fs_watch_ends_only(&c->watch);
     return fs_is_watched(&c->watch, events) ||
@@ -185,7 +185,7 @@ static int is_told(struct fs_connection *c, uint32_t events) {
 
 /* Takes the locks of holders that were killed, and so recovers their state (recovery.c). The peer may wait for this thread to do so,
  * while it sleeps for the other direction. */
-static void mend_what_holders_left(struct fs_connection *c) {
+static void recover_dead_holders(struct fs_connection *c) {
     struct fs_sender *sender = NULL;
     struct fs_receiver *receiver = NULL;
     if (fs_load_relaxed(&fs_own(c)->sender.lock.word) & FUTEX_OWNER_DIED) sender = fs_lock_send_within(c, 0);
@@ -206,31 +206,31 @@ static void tell_before_sleep(struct fs_connection *c, struct fs_receiver *recei
 }
 
 /* Sleeps until something comes by the ring, or by the kernel as the connection thread reports. Releases the lock. */
-static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver, struct sleep *s, uint32_t heard) {
+static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver, struct sleep *s, uint32_t seen) {
     if (fs_is_collecting(c)) {
-        look_after(s, COLLECTING_INTERVAL); /* a holder that has collected all wakes us; one that was killed does not */
+        limit_sleep(s, COLLECTING_INTERVAL); /* a holder that has collected all wakes us; one that was killed does not */
     } else {
         tell_before_sleep(c, receiver);
         int moved = fs_receives_on_ring(c);
         s->ready = fs_arm_receiver(&c->ring, FS_ASLEEP);
         if (s->ready && !moved) {
-            if (fs_load_sc(&c->ring.rx->switch_at)) look_after(s, BEHIND_INTERVAL);
+            if (fs_load_sc(&c->ring.rx->switch_at)) limit_sleep(s, BEHIND_INTERVAL);
             s->ready = fs_switch_reached(c);
         }
         if (fs_load_relaxed(&receiver->fin_taken) == 1) s->ready = 1; /* by another thread: nobody wakes us for it again */
         if (!s->ready) {
-            int watched = is_told(c, moved ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN);
-            uint32_t told = fs_load_sc(&c->watch.told);
+            int watched = is_watched(c, moved ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN);
+            uint32_t events = fs_load_sc(&c->watch.told);
             /* The last check of this value had no end result: the peer is within a post, or was stopped or killed there. */
-            int late = told != c->receive_looked && told == c->receive_late;
-            s->ready = watched && told != c->receive_looked && !late;
-            if (!watched || late) look_after(s, UNWATCHED_INTERVAL);
+            int late = events != c->receive_looked && events == c->receive_late;
+            s->ready = watched && events != c->receive_looked && !late;
+            if (!watched || late) limit_sleep(s, UNWATCHED_INTERVAL);
         }
         /* Each thread that arms has counted itself before, with the receive lock. */
         if (s->ready && fs_load_sc(&c->recv_sleepers) == 1 && !fs_is_shared(c)) fs_disarm_receiver(&c->ring, FS_ASLEEP);
     }
     fs_unlock_recv(c, receiver); /* a plug may have to be taken out of the peer's way */
-    return sleep_on_bell(c, s, &c->ring.rx->futex, heard);
+    return sleep_on_futex(c, s, &c->ring.rx->futex, seen);
 }
 
 static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_fd_change *fd_change) {
@@ -238,12 +238,12 @@ static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_
     int woken;
     if (!receiver) return 1; /* a stopped process has the lock: the caller checks for signals and its timeout */
     int attached = fs_is_attached(c);
-    uint32_t heard = attached ? fs_futex_load(&c->ring.rx->futex) : 0;
+    uint32_t seen = attached ? fs_futex_load(&c->ring.rx->futex) : 0;
     /* SYNC: sleeper - pairs with wake, of tcp_watch.c. */
     fs_add_sc(&c->recv_sleepers, 1);
     if (attached && (fs_is_collecting(c) || !(fs_moved(c) & FS_RECEIVING_BACK))) {
-        if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) look_after(s, HOLDERS_INTERVAL);
-        woken = sleep_for_bytes(c, receiver, s, heard);
+        if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) limit_sleep(s, HOLDERS_INTERVAL);
+        woken = sleep_for_bytes(c, receiver, s, seen);
     } else {
         int fd = fs_fd(c);
         fs_add_sc(&c->kernel_sleepers, 1); /* with the lock, for fs_attach */
@@ -256,7 +256,7 @@ static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_
 }
 
 /* Checks the kernel connection of a sender that waits for credits. Returns true if the peer is gone. */
-static int look_after_peer(struct fs_connection *c, struct fs_sender *sender, int half_closed) {
+static int check_peer(struct fs_connection *c, struct fs_sender *sender, int half_closed) {
     if (half_closed) {
         fs_probe_peer(c, sender);
     } else if (!fs_check_peer_lost(c) && fs_poll_events_now(fs_fd(c), POLLRDHUP) & (POLLERR | POLLHUP | POLLRDHUP) &&
@@ -272,38 +272,38 @@ static int64_t probe_interval(struct fs_connection *c) {
 }
 
 /* Sleeps until credits come, or the peer's fallback is settled. Releases the lock. */
-static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, struct sleep *s, uint32_t heard) {
-    int waits = fs_waits_for_fallback(c), watched = is_told(c, FS_HANGUP_EVENTS);
-    uint32_t told = fs_load_sc(&c->watch.told);
+static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, struct sleep *s, uint32_t seen) {
+    int waits = fs_waits_for_fallback(c), watched = is_watched(c, FS_HANGUP_EVENTS);
+    uint32_t events = fs_load_sc(&c->watch.told);
     /* After that load: the ring's FIN is there before the kernel reports its own. */
     int half_closed = fs_eof_inconclusive(c);
-    int fd_change = watched && told != c->send_looked;
+    int has_events = watched && events != c->send_looked;
     if (waits) {
-        c->send_looked = told;
-        s->ready = fd_change; /* the next attempt sees if the peer has ended */
-        look_after(s, PROBE_INTERVAL);
+        c->send_looked = events;
+        s->ready = has_events; /* the next attempt sees if the peer has ended */
+        limit_sleep(s, PROBE_INTERVAL);
     } else {
         /* An overflow buffer is cold for the receiver: one that reads on, if slowly, gives credits before. */
         int shut = (fs_peer_doorbell(&c->ring) & FS_SHUT) != 0; /* then bytes are sent only where there are credits: fs_try_send */
         int overflow_use = sender->overflow_use == FS_OVERFLOW_NOW && !shut;
         s->ready = (fs_arm_sender(&c->ring, sender, FS_WAITS) && (overflow_use || fs_has_credit(&c->ring, sender))) || fs_peer_is_gone(c);
         if (!overflow_use && !shut && fs_may_overflow(&c->ring, sender))
-            look_after(s, s->rest < 0 ? SPENDS_AFTER : FS_MIN(SPENDS_AFTER, s->rest / 2));
-        if (!s->ready && fd_change) { /* with credits nobody checks, and `told` stays to be checked */
-            c->send_looked = told;
-            s->ready = look_after_peer(c, sender, half_closed);
+            limit_sleep(s, s->rest < 0 ? OVERFLOW_AFTER : FS_MIN(OVERFLOW_AFTER, s->rest / 2));
+        if (!s->ready && has_events) { /* with credits nobody checks, and `events` stays to be checked */
+            c->send_looked = events;
+            s->ready = check_peer(c, sender, half_closed);
         }
-        if (!watched) look_after(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
-        if (!s->ready && half_closed) look_after(s, probe_interval(c));
+        if (!watched) limit_sleep(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
+        if (!s->ready && half_closed) limit_sleep(s, probe_interval(c));
         if (!s->ready) fs_leave_probe_byte(c, sender); /* after the check of its process: one that has ended since answers the byte */
     }
     fs_unlock_send(c, sender);
-    int woken = sleep_on_bell(c, s, &c->ring.tx->credit_futex, heard);
-    if (woken || !s->looks || waits) return woken;
+    int woken = sleep_on_futex(c, s, &c->ring.tx->credit_futex, seen);
+    if (woken || !s->rechecks || waits) return woken;
     sender = fs_lock_send_within(c, FS_PATIENCE);
     if (sender) { /* otherwise with the next check */
         sender->overflow_use = FS_OVERFLOW_NOW; /* until credits come */
-        look_after_peer(c, sender, half_closed);
+        check_peer(c, sender, half_closed);
         fs_unlock_send(c, sender);
     }
     return woken;
@@ -313,12 +313,12 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
     int woken;
     if (!sender) return 1;
-    uint32_t heard = fs_is_attached(c) ? fs_futex_load(&c->ring.tx->credit_futex) : 0;
+    uint32_t seen = fs_is_attached(c) ? fs_futex_load(&c->ring.tx->credit_futex) : 0;
     /* SYNC: sleeper - pairs with wake, of tcp_watch.c. */
     fs_add_sc(&c->send_sleepers, 1);
     if (fs_waits_for_fallback(c) || (fs_sends_on_ring(c) && !fs_peer_is_gone(c))) {
-        if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) look_after(s, HOLDERS_INTERVAL);
-        woken = sleep_for_credit(c, sender, s, heard);
+        if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) limit_sleep(s, HOLDERS_INTERVAL);
+        woken = sleep_for_credit(c, sender, s, seen);
     } else {
         int fd = fs_fd(c);
         fs_unlock_send(c, sender);
@@ -331,6 +331,6 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
 int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_fd_change *fd_change) {
     struct sleep s = begin_sleep(deadline);
     int woken = what == FS_RECEIVE ? sleep_to_receive(c, &s, fd_change) : sleep_to_send(c, &s, fd_change);
-    if (woken == 1 && fs_is_attached(c) && fs_is_shared(c)) mend_what_holders_left(c);
+    if (woken == 1 && fs_is_attached(c) && fs_is_shared(c)) recover_dead_holders(c);
     return woken;
 }

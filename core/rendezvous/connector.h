@@ -29,8 +29,8 @@ int fs_moves_polled(void); /* the setting `moves_polled` */
 enum fs_step_outcome {
     FS_STEP_PENDING,
     FS_STEP_MOVED,  /* this end has consented; `name` is the listing's */
-    FS_STEP_TCP,      /* on kernel TCP; the path has the reason */
-    FS_STEP_BROKEN,      /* the same, because the peer broke the protocol: `violation`. The connection has been reset */
+    FS_STEP_TCP,    /* on kernel TCP; the path has the reason */
+    FS_STEP_BROKEN, /* the same, because the peer broke the protocol: `violation`. The connection has been reset */
 };
 struct fs_step_result {
     enum fs_step_outcome what;

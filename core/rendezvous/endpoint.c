@@ -47,10 +47,10 @@ int64_t fs_conn_reset(struct fs_connection *c) {
 /* ---- the fallback ---------------------------------------------------------------------------------------------- */
 
 /* Makes the descriptors refer to `near`. Returns 0 if one of them could not be replaced, and the connection has been reset. */
-static int change_over(struct fs_connection *c, int near, struct fs_shared_side *side, const struct fs_fd_list *of) {
-    int *numbers = NULL, room = 0, changed = 0;
-    while (!changed) {
-        int count = of->list(of->whose, numbers, room);
+static int change_over(struct fs_connection *c, int near, struct fs_shared_side *side, const struct fs_fd_list *descriptors) {
+    int *numbers = NULL, room = 0, swapped = 0;
+    while (!swapped) {
+        int count = descriptors->list(descriptors->whose, numbers, room);
         if (count > room) {
             int *larger = fs_system.realloc(numbers, (size_t)count * sizeof *numbers);
             if (!larger) {
@@ -61,22 +61,22 @@ static int change_over(struct fs_connection *c, int near, struct fs_shared_side 
             room = count;
             continue;
         }
-        changed = fs_swap_to_bridge(c, near, side, numbers, count);
-        if (!changed) fs_wait_for_side(c);
+        swapped = fs_swap_to_bridge(c, near, side, numbers, count);
+        if (!swapped) fs_wait_for_side(c);
     }
     fs_system.free(numbers);
-    return changed > 0;
+    return swapped > 0;
 }
 
 /* Puts a bridge under the connection's descriptors. Returns its process id; -errno if resources are missing; -ECONNRESET if a descriptor
  * could not be replaced. */
 static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data,
-                            const struct fs_fd_list *of) {
+                            const struct fs_fd_list *descriptors) {
     int near = -1;
     struct fs_shared_side *side = fs_side_new();
     if (!side) return -ENOMEM;
     int64_t process = fs_start_bridge(c, fallback, unread_data, &near);
-    if (process < 0 || !change_over(c, near, side, of)) {
+    if (process < 0 || !change_over(c, near, side, descriptors)) {
         fs_slab_free(side, sizeof *side);
         if (process >= 0) process = -ECONNRESET;
     }
@@ -90,10 +90,10 @@ int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struc
     if (!fs_is_attached(c)) fs_path_decide_tcp(path, c, FS_REASON_DETACHED);
     if (!fs_is_attached(c) || fs_is_broken(c) || fs_has_fallen_back(c)) return FS_NOW_IN_KERNEL;
     if (fs_fallback_is_running(c)) return FS_CANNOT_FALL_BACK; /* a signal handler within a call that falls back */
-    void *given = fs_host_unlock();
+    void *host_state = fs_host_unlock();
     struct fs_fallback_lock *fallback = fs_fallback_begin(c);
     enum fs_fallback_result outcome = fallback ? fs_fallback(c, fallback, &unread_data) : FS_FELL_BACK;
-    fs_host_lock(given);
+    fs_host_lock(host_state);
     if (!fallback) return -EINTR;
     int done = FS_NOW_IN_KERNEL;
     if (outcome == FS_NEEDS_BRIDGE) {
@@ -111,9 +111,9 @@ int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struc
         fs_conn_reset(c);
         done = FS_FELL_BACK_BROKEN;
     }
-    given = fs_host_unlock();
+    host_state = fs_host_unlock();
     fs_fallback_end(c, fallback, outcome != FS_FALLBACK_FAILED);
-    fs_host_lock(given);
+    fs_host_lock(host_state);
     if (unread_data.fd >= 0) fs_system.close(unread_data.fd);
     return done;
 }

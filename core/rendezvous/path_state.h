@@ -20,7 +20,7 @@ enum fs_path_state {
     FS_AWAITING,       /* it has sent HELLO, and waits for WAKEUP */
     FS_ATTACHING,      /* it has a region, and a thread is about to consent */
     FS_THREAD_LATER,   /* attached: the connection thread was stopped for a fork, and must run again */
-    FS_ANSWER_LATER,      /* attached, in a forked child: the peer's requests must be answered here too */
+    FS_ANSWER_LATER,   /* attached, in a forked child: the peer's requests must be answered here too */
     FS_PATH_STATES
 };
 
@@ -45,16 +45,16 @@ enum fs_path_events {
 };
 
 struct fs_path {
-    int state;  /* enum fs_path_state */
-    int reason; /* enum fs_reason: why the connection is on kernel TCP */
-    int64_t operations; /* of the program, in total */
-    int64_t next;       /* the number of the operation that takes the next step */
-    fs_word32 *listing_state; /* the listing's state word that it waits for (listener.h); NULL: none */
-    struct fs_connector *search; /* NULL: none */
-    struct fs_region_ref *region_ref;       /* once attached */
-    unsigned long attaching;  /* the thread that attaches it; 0: none */
-    int64_t waited;           /* ns that its operations have waited for the other end, by the setting `meeting_ms` */
-    int waits;                /* an operation waits now */
+    int state;                        /* enum fs_path_state */
+    int reason;                       /* enum fs_reason: why the connection is on kernel TCP */
+    int64_t operations;               /* of the program, in total */
+    int64_t next;                     /* the number of the operation that takes the next step */
+    fs_word32 *listing_state;         /* the listing's state word that it waits for (listener.h); NULL: none */
+    struct fs_connector *search;      /* NULL: none */
+    struct fs_region_ref *region_ref; /* once attached */
+    unsigned long attaching;          /* the thread that attaches it; 0: none */
+    int64_t waited;                   /* ns that its operations have waited for the other end, by the setting `meeting_ms` */
+    int waits;                        /* an operation waits now */
 };
 
 /* Returns true if an operation may still have work to do for the path. */

@@ -16,7 +16,7 @@ static struct fs_limits limits;
 static struct {
     unsigned char address[16];
     int known, local;
-} asked[KNOWN];
+} cache[KNOWN];
 
 void fs_set_limits(const struct fs_limits *given) { limits = *given; }
 
@@ -73,15 +73,15 @@ static int binds(const unsigned char address[16]) {
 int fs_is_local_address(const unsigned char address[16]) {
     static const unsigned char loopback[16] = {[15] = 1};
     if (is_mapped(address) ? address[12] == 127 : !memcmp(address, loopback, 16)) return 1;
-    unsigned place = 0;
-    for (int i = 0; i < 16; i++) place = place * 31 + address[i];
-    place %= KNOWN;
-    if (!asked[place].known || memcmp(asked[place].address, address, 16) != 0) {
-        memcpy(asked[place].address, address, 16);
-        asked[place].local = binds(address);
-        asked[place].known = 1;
+    unsigned slot = 0;
+    for (int i = 0; i < 16; i++) slot = slot * 31 + address[i];
+    slot %= KNOWN;
+    if (!cache[slot].known || memcmp(cache[slot].address, address, 16) != 0) {
+        memcpy(cache[slot].address, address, 16);
+        cache[slot].local = binds(address);
+        cache[slot].known = 1;
     }
-    return asked[place].local;
+    return cache[slot].local;
 }
 
 /* ---- the name ------------------------------------------------------------------------------------------------ */

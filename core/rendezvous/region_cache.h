@@ -19,12 +19,12 @@ enum { FS_CAP_REACHED = -100004 }; /* the memory cap leaves no room for another 
 struct fs_region_ref {
     void *memory; /* NULL: unmapped */
     size_t size;
-    int side;            /* 0 the seeker, 1 the publisher */
+    int side; /* 0 the seeker, 1 the publisher */
     unsigned char id[16];
-    pid_t peer;          /* the process at the other end (0: in another PID namespace) */
-    uint32_t window;     /* known once attached */
-    struct fs_connection *asked; /* the connection whose requests are answered; NULL: none */
-    size_t counted;              /* bytes of the region that count against the cap */
+    pid_t peer;                            /* the process at the other end (0: in another PID namespace) */
+    uint32_t window;                       /* known once attached */
+    struct fs_connection *asked;           /* the connection whose requests are answered; NULL: none */
+    size_t counted;                        /* bytes of the region that count against the cap */
     struct fs_region_ref *next, *previous; /* list of counted regions, circular; NULL: not in the list */
 };
 

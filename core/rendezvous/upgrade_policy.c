@@ -10,11 +10,11 @@
  * comes. */
 #include "rendezvous/upgrade_policy.h"
 
-#define KEPT (1 - 1.0 / 16)       /* weight of the past when a session ends: the last dozens count */
+#define KEPT (1 - 1.0 / 16)             /* weight of the past when a session ends: the last dozens count */
 #define KEPT_OF_OUTCOMES (1 - 1.0 / 64) /* the same for the results of searches, which few sessions may make */
-#define LONG 4096.0               /* operations of the one session that a service is assumed to have had before all others */
-#define BEST 0.9                  /* part of an operation that the ring saves if no wait sleeps */
-#define SLEPT 0.5                 /* less, if every message costs a system call to sleep or to wake (docs/decisions.md) */
+#define LONG 4096.0                     /* operations of the one session that a service is assumed to have had before all others */
+#define BEST 0.9                        /* part of an operation that the ring saves if no wait sleeps */
+#define SLEPT 0.5                       /* less, if every message costs a system call to sleep or to wake (docs/decisions.md) */
 enum { ENOUGH = 3 };              /* sessions needed for a decision */
 
 static int64_t shortest_of(int class) { return (int64_t)FS_SESSION_SHORTEST << class; }
