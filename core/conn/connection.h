@@ -38,7 +38,7 @@ enum fs_late { /* fs_connection.late */
 struct fs_connection {
     /* identity */
     fs_word32 fd;   /* a descriptor of the kernel connection (fs_fd); -1: closed here */
-    uint64_t inode; /* the kernel's number of the socket; 0: nobody has asked for it yet (fs_conn_identify) */
+    uint64_t inode; /* the kernel's number of the socket; 0: not known yet (fs_conn_identify) */
     int place;      /* in the connection table; -1: none */
     /* flags: written by state.c only, read by the functions of state.h */
     struct fs_conn_flags {
@@ -68,7 +68,7 @@ struct fs_connection {
     pid_t peer_process; /* from the rendezvous; 0: unknown, or in another PID namespace */
     /* in an event set of this side, as the region names it (wire/event_page.h); 0: none. Relaxed: a stale value costs a hint */
     fs_word64 slot;
-    fs_word32 told; /* where the peer's set was found (fs_remote_set_notify) */
+    fs_word32 peer_set; /* where the peer's set was found (fs_remote_set_notify) */
     unsigned char region_id[16];
     /* where the peer sends its requests, as the region says; with the host lock */
     uint64_t asked_here;   /* token of this process; 0: not announced */
@@ -81,21 +81,21 @@ struct fs_connection {
     struct fs_spin_stats stats;
     fs_word32 spun; /* this wait has spun */
     /* the descriptor as others poll it */
-    int receive_buffer_held;  /* it does not grow any more */
-    int receive_buffer_grown; /* it grew by itself, beyond the need of doorbell bytes */
-    uint32_t held_from;       /* doorbell bytes drained until then */
-    int plug_seen;            /* the peer's */
-    uint32_t plug_seen_at;    /* descriptors consumed */
-    int peer_late;            /* a doorbell byte that the peer was about to send did not come */
-    int late;                 /* enum fs_late: what to wait for after the receive lock is released */
-    int late_sending;         /* doorbell bytes are left to send after the send lock is released */
+    int recv_buffer_limited;     /* it does not grow any more */
+    int recv_buffer_grown;       /* it grew by itself, beyond the need of doorbell bytes */
+    uint32_t drained_when_grown; /* doorbell bytes drained until then */
+    int plug_seen;               /* the peer's */
+    uint32_t plug_seen_at;       /* descriptors consumed */
+    int peer_late;               /* a doorbell byte that the peer was about to send did not come */
+    int late;                    /* enum fs_late: what to wait for after the receive lock is released */
+    int late_sending;            /* doorbell bytes are left to send after the send lock is released */
     /* liveness */
     struct fs_tcp_watch watch;
-    uint32_t receive_looked, send_looked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */
-    uint32_t receive_late; /* value that a receiver has checked without an end result: a byte that could not be taken stood in front */
+    uint32_t receive_checked, send_checked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */
+    uint32_t receive_inconclusive; /* value that a receiver has checked without a result: a byte that could not be taken stood in front */
     int own_fault; /* ring.violation is this side's fault: a process was killed in a step, or descriptors ran out */
     unsigned int unacknowledged_sends;
-    int64_t last_look;
+    int64_t last_check;
     int64_t held_since;
 };
 

@@ -30,8 +30,8 @@ static char junk[65536]; /* where doorbell bytes go */
 /* The kernel doubles the size that is set. */
 static void limit_recv_buffer(struct fs_connection *c, int size) {
     fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, size / 2);
-    c->receive_buffer_held = 1;
-    c->receive_buffer_grown = 0;
+    c->recv_buffer_limited = 1;
+    c->recv_buffer_grown = 0;
 }
 
 /* A buffer that has grown is not limited before the kernel's part of the stream is read: megabytes of that part may lie in the
@@ -46,21 +46,21 @@ void fs_freeze_recv_buffer(struct fs_connection *c) {
  * grow. A buffer that has grown shrinks once the window that it offered is used up. */
 void fs_reserve_recv_buffer(struct fs_connection *c) {
     uint32_t heard = fs_load_relaxed(&c->ring.rx->heard);
-    if (c->receive_limit || c->receive_buffer_held) return;
+    if (c->receive_limit || c->recv_buffer_limited) return;
     int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
-    if (size <= DOORBELL_BUFFER || (c->receive_buffer_grown && heard - c->held_from > (uint32_t)size)) {
+    if (size <= DOORBELL_BUFFER || (c->recv_buffer_grown && heard - c->drained_when_grown > (uint32_t)size)) {
         limit_recv_buffer(c, FS_MIN(size, DOORBELL_BUFFER));
         return;
     }
-    if (!c->receive_buffer_grown) {
-        c->receive_buffer_grown = 1;
-        c->held_from = heard;
+    if (!c->recv_buffer_grown) {
+        c->recv_buffer_grown = 1;
+        c->drained_when_grown = heard;
     }
     fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, DOORBELL_BUFFER / 4);
 }
 
 void fs_restore_recv_buffer(struct fs_connection *c) {
-    c->receive_buffer_held = 0;
+    c->recv_buffer_limited = 0;
     if (!c->receive_limit) {
         fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, RESTORED_BUFFER);
         fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, RESTORED_BUFFER);
@@ -181,7 +181,7 @@ static void drain_now(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_peer_credit_wait(&c->ring) & FS_PLUGGED && fs_has_descriptor(&c->ring))
         return; /* a plug, perhaps a new one: left for fs_answer_credit_wait */
     fs_discard_doorbell_bytes(c, receiver, fs_doorbell_bytes_to_drain(&c->ring, receiver));
-    if (c->receive_buffer_grown) fs_reserve_recv_buffer(c);
+    if (c->recv_buffer_grown) fs_reserve_recv_buffer(c);
 }
 
 void fs_drain_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
@@ -239,7 +239,7 @@ static int await_post(struct fs_connection *c, int64_t patience) {
  * count in `doorbell_debt`, and each attempt starts from it. */
 void fs_wait_for_late(struct fs_connection *c, int late) {
     if (late & (FS_LATE_POST | FS_LATE_AGAIN)) late |= await_post(c, late & FS_LATE_AGAIN ? LATE_POST_NS : POST_NS);
-    if (late & FS_LATE_REQUEST) fs_press_peer(c); /* perhaps of a dead holder whose lock await_post recovered */
+    if (late & FS_LATE_REQUEST) fs_repeat_settle_request(c); /* perhaps of a dead holder whose lock await_post recovered */
     if (!(late & FS_LATE_BYTES)) return;
     for (int tries = 0; tries < LATE_BYTES_MS; tries++) {
         fs_wait_for_byte(fs_fd(c));

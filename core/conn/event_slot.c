@@ -22,7 +22,7 @@ uint32_t fs_wake_peer_set(struct fs_connection *c) {
     /* SYNC: set name - pairs with fs_publish_slot. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
     if (!name) return 0; /* no set of the peer has said that it sleeps */
-    int calls = fs_remote_set_notify(fs_load_acquire(&region->asks[peer]), name, &c->told);
+    int calls = fs_remote_set_notify(fs_load_acquire(&region->asks[peer]), name, &c->peer_set);
     if (calls >= 0) return (uint32_t)calls;
     for (int failed; tries < TRIES; tries++) {
         failed = fs_send_request(c, -1);
@@ -38,7 +38,7 @@ int fs_peer_set_eventfd(struct fs_connection *c) {
     /* SYNC: set name - pairs with fs_publish_slot. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
     /* SYNC: token - pairs with fs_requests_announce. */
-    return name ? fs_remote_set_eventfd(fs_load_acquire(&region->asks[peer]), name, &c->told) : -1;
+    return name ? fs_remote_set_eventfd(fs_load_acquire(&region->asks[peer]), name, &c->peer_set) : -1;
 }
 
 int fs_slot_alloc(struct fs_connection *c, struct fs_event_set *set) {

@@ -69,13 +69,13 @@ static int wake_held_peer(struct fs_connection *c) {
     return !(fs_peer_doorbell(&c->ring) & FS_EXPOSED) || fs_send_request(c, -1) != -EAGAIN;
 }
 
-void fs_press_peer(struct fs_connection *c) {
+void fs_repeat_settle_request(struct fs_connection *c) {
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (!wake_held_peer(c) && fs_now() < deadline) /* the thread's queue has no room for more requests */
         fs_short_sleep_unlocked();
 }
 
-/* Tells a held peer that it may go on. Returns 0 if the request must be repeated (fs_press_peer). */
+/* Tells a held peer that it may go on. Returns 0 if the request must be repeated (fs_repeat_settle_request). */
 static int settle(struct fs_connection *c) {
     if (fs_load_sc(&c->ring.rx->ready) == FS_LEFT) {
         fs_settle_go_on(c);
@@ -86,7 +86,7 @@ static int settle(struct fs_connection *c) {
 
 /* Settles the fallback of this side. Called with no lock. */
 static void settle_with_peer(struct fs_connection *c) {
-    if (!settle(c)) fs_press_peer(c);
+    if (!settle(c)) fs_repeat_settle_request(c);
 }
 
 void fs_settle_locked(struct fs_connection *c, struct fs_receiver *receiver) {
@@ -145,7 +145,7 @@ static void prepare_unread_data(struct fs_connection *c, struct fs_unread_data *
 }
 
 static enum fs_fallback_result fail_on_excess(struct fs_connection *c) {
-    c->ring.violation = "more of the stream than it told of";
+    c->ring.violation = "more bytes of the stream than announced";
     return FS_FALLBACK_FAILED;
 }
 
@@ -247,7 +247,7 @@ static void let_peer_leave(struct fs_connection *c) {
 int64_t fs_recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_is_broken(c)) return 0;
     if (!fs_lock_is_free(&fs_side_of_receiver(receiver)->fallback.lock)) return -EAGAIN;
-    fs_break_connection(c, "what lay unread was lost with the process of this side that took it");
+    fs_break_connection(c, "unread data was lost: the process of this side that had it was killed");
     return FS_VIOLATED;
 }
 

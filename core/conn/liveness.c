@@ -1,4 +1,4 @@
-/* Whether the peer is still there, and the result of a receive and of a send after its end.
+/* Liveness of the peer, and the result of a receive and of a send after its end.
  *
  * The kernel connection shows liveness. Its stream from the peer ends when the peer dies, and also when the peer ends its stream. The
  * ring distinguishes the two: a peer that ends its stream posts FIN in the ring before its kernel sends FIN. So everybody reads the
@@ -20,7 +20,7 @@
 #include "conn/state.h"
 #include "transport/tcp.h"
 
-#define LOOK_INTERVAL ((int64_t)1000000) /* ns between checks of the kernel connection while the peer acknowledges nothing */
+#define CHECK_INTERVAL ((int64_t)1000000) /* ns between checks of the kernel connection while the peer acknowledges nothing */
 
 /* ---- the state of the kernel connection ------------------------------------------------------------------------- */
 
@@ -114,8 +114,8 @@ void fs_watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
     c->unacknowledged_sends += 1;
     if (c->unacknowledged_sends % 4) return;
     int64_t now = fs_now();
-    if (now - c->last_look >= LOOK_INTERVAL) {
-        c->last_look = now;
+    if (now - c->last_check >= CHECK_INTERVAL) {
+        c->last_check = now;
         fs_check_peer_lost(c);
     }
 }
@@ -175,7 +175,7 @@ int64_t fs_check_liveness(struct fs_connection *c, struct fs_receiver *receiver)
         if (got == 0) return fs_recv_at_end(c);
         /* Only an empty queue shows all that `watch.told` announced: an end may be behind a byte that stays. Everybody who checks must
          * find an end that was found once. */
-        if (got < 0 && errno == EAGAIN) c->receive_looked = events;
+        if (got < 0 && errno == EAGAIN) c->receive_checked = events;
         if (got < 0) return fs_recv_kernel_error(c, errno);
         fs_drain_doorbell_bytes(c, receiver);
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
@@ -190,6 +190,6 @@ int64_t fs_check_liveness(struct fs_connection *c, struct fs_receiver *receiver)
             if (got < 0 && errno != EAGAIN) return fs_recv_kernel_error(c, errno);
         }
     }
-    c->receive_late = events;
+    c->receive_inconclusive = events;
     return -EAGAIN;
 }

@@ -1,4 +1,4 @@
-/* Whether the peer is still there, and the result of a receive and of a send after its end. The only place that decides this. */
+/* Liveness of the peer, and the result of a receive and of a send after its end. The only place that decides this. */
 #ifndef FASTSOCK_LIVENESS_H
 #define FASTSOCK_LIVENESS_H
 

@@ -57,7 +57,7 @@ void fs_conn_inherit(struct fs_connection *c) {
     fs_store_sc(&c->kernel_sleepers, 0);
     memset(&c->watch, 0, sizeof c->watch); /* the parent's connection thread has it */
     c->asked_here = c->asked_before = 0;
-    c->receive_looked = c->receive_late = c->send_looked = 0;
+    c->receive_checked = c->receive_inconclusive = c->send_checked = 0;
     fs_register_child(fs_own(c));
 }
 

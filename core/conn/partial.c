@@ -19,8 +19,8 @@ static int nonblocking_by_flag(struct fs_connection *c) {
 }
 
 int fs_may_wait(struct fs_connection *c, int what, struct fs_wait_limit *p) {
-    if (!p->asked) {
-        p->asked = 1;
+    if (!p->prepared) {
+        p->prepared = 1;
         if (p->timeout < 0 && nonblocking_by_flag(c)) p->timeout = 0;
         if (p->timeout < 0) p->rest = fs_timeout_option(c, what);
         else if (p->timeout > 0 && p->deadline < 0) p->deadline = fs_now() + p->timeout;
@@ -38,7 +38,7 @@ void fs_wait_spent(struct fs_wait_limit *p, int64_t until) {
 }
 
 int fs_wait_next_part(struct fs_wait_limit *p) {
-    p->asked = 0;
+    p->prepared = 0;
     if (p->timeout <= 0) return 1;
     int64_t now = fs_now();
     if (p->deadline < 0) p->deadline = now + p->timeout;

@@ -17,7 +17,7 @@ struct fs_wait_limit {
     int64_t timeout;  /* of the socket object, ns; negative: blocks, 0: no waiting */
     int64_t deadline; /* of the timeout, monotonic ns; negative: none, or nothing has waited yet */
     int64_t rest;     /* rest of the option's time, ns; negative: not set */
-    int asked;        /* fs_may_wait was called for this part */
+    int prepared;     /* fs_may_wait was called for this part */
     int heard;        /* a signal has ended a wait; fs_end_partial decides if it is for the caller */
 };
 

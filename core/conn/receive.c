@@ -61,7 +61,7 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
     if (!fs_receives_on_ring(c)) {
         uint32_t events = fs_load_sc(&c->watch.told);
         got = fs_recv_kernel(c, receiver, into, room, flags);
-        if (got == -EAGAIN) c->receive_looked = events;
+        if (got == -EAGAIN) c->receive_checked = events;
         if (got != FS_MOVED_ON) return got;
     }
     for (int checks = 0; checks < 4; checks++) {
@@ -97,7 +97,7 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             fs_set_fin_taken(receiver, 2); /* the kernel's RST follows and completes this */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         uint32_t events = fs_load_sc(&c->watch.told);
-        if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_looked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
+        if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
             return -EAGAIN;
         got = fs_check_liveness(c, receiver);
         if (got == -EAGAIN) return got;

@@ -37,6 +37,6 @@ int fs_handle_request(struct fs_connection *c, int patience);
 /* Returns true if the peer may have sent a request that has not arrived. Needs no lock. */
 int fs_peer_may_have_asked(struct fs_connection *c);
 
-void fs_publish_cpu(struct fs_connection *c); /* tells the peer our processor: spinning pays nothing if the other side needs it */
+void fs_publish_cpu(struct fs_connection *c); /* publishes our processor: spinning pays nothing if the other side needs it */
 
 #endif

@@ -41,7 +41,7 @@ static const struct fs_transition table[FS_EVENTS] = {
                                                  FS_SENDING_HELD,            FS_OUT,                            0},
 };
 
-#define FORBIDDEN(event) [FS_EV_##event] = "a fault of fastsock: the event " #event ", which cannot be in this state"
+#define FORBIDDEN(event) [FS_EV_##event] = "internal error: event " #event " is not allowed in this state"
 static const char *const forbidden[FS_EVENTS] = {
     FORBIDDEN(SEND_SWITCHED), FORBIDDEN(SEND_BACK), FORBIDDEN(SEND_BACK_HELD), FORBIDDEN(HOLD), FORBIDDEN(RELEASE),
     FORBIDDEN(RECEIVE_SWITCHED), FORBIDDEN(RECEIVE_BACK), FORBIDDEN(COLLECT), FORBIDDEN(COLLECTED), FORBIDDEN(OUT),

@@ -222,8 +222,8 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
             int watched = is_watched(c, moved ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN);
             uint32_t events = fs_load_sc(&c->watch.told);
             /* The last check of this value had no end result: the peer is within a post, or was stopped or killed there. */
-            int late = events != c->receive_looked && events == c->receive_late;
-            s->ready = watched && events != c->receive_looked && !late;
+            int late = events != c->receive_checked && events == c->receive_inconclusive;
+            s->ready = watched && events != c->receive_checked && !late;
             if (!watched || late) limit_sleep(s, UNWATCHED_INTERVAL);
         }
         /* Each thread that arms has counted itself before, with the receive lock. */
@@ -277,9 +277,9 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
     uint32_t events = fs_load_sc(&c->watch.told);
     /* After that load: the ring's FIN is there before the kernel reports its own. */
     int half_closed = fs_eof_inconclusive(c);
-    int has_events = watched && events != c->send_looked;
+    int has_events = watched && events != c->send_checked;
     if (waits) {
-        c->send_looked = events;
+        c->send_checked = events;
         s->ready = has_events; /* the next attempt sees if the peer has ended */
         limit_sleep(s, PROBE_INTERVAL);
     } else {
@@ -290,7 +290,7 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
         if (!overflow_use && !shut && fs_may_overflow(&c->ring, sender))
             limit_sleep(s, s->rest < 0 ? OVERFLOW_AFTER : FS_MIN(OVERFLOW_AFTER, s->rest / 2));
         if (!s->ready && has_events) { /* with credits nobody checks, and `events` stays to be checked */
-            c->send_looked = events;
+            c->send_checked = events;
             s->ready = check_peer(c, sender, half_closed);
         }
         if (!watched) limit_sleep(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);

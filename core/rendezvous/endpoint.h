@@ -27,7 +27,7 @@ struct fs_fd_list {
     void *whose;
 };
 
-enum fs_left { FS_CANNOT_FALL_BACK = 0, FS_NOW_IN_KERNEL = 1, FS_FELL_BACK_BROKEN = 2 };
+enum fs_fall_back_outcome { FS_CANNOT_FALL_BACK = 0, FS_NOW_IN_KERNEL = 1, FS_FELL_BACK_BROKEN = 2 };
 
 /* The fallback, before somebody else reads and writes the descriptor: the connection goes back to the kernel, and stays there. If the
  * peer cannot help, the near end of a bridge replaces the kernel connection, and `*bridge` is its process id, else 0.

@@ -10,7 +10,7 @@
 #include "conn/state.h"
 #include "transport/tcp.h"
 
-enum { KNOWN = 64 /* addresses of which it is remembered whether they are this host's */ };
+enum { KNOWN = 64 /* addresses in the cache of fs_is_local_address */ };
 
 static struct fs_limits limits;
 static struct {
