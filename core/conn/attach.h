@@ -6,7 +6,7 @@
 
 /* How an attached connection behaves. */
 struct fs_flow_options {
-    uint32_t ack_threshold; /* t: messages between two acknowledgements */
+    uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
     uint32_t combine_limit; /* largest send that is combined, bytes */
     int combine_when_full;  /* the last quarter of the window always combines */
 };

@@ -92,9 +92,9 @@ static inline uint32_t finishing(uint32_t life) { return life | FS_CLOSING; }
 
 /* No call begins any more, and it cannot be pinned again. So the memory becomes free once, and the caller whose step does that releases
  * it. */
-static inline int is_left(uint32_t life) { return life & FS_ENDED && !(life & (FS_CALLS | FS_PINNED)); }
-static inline uint32_t kept(uint32_t life) { return is_left(life) ? life : life | FS_PINNED; }
-static inline uint32_t loose(uint32_t life) { return life & ~FS_PINNED; }
+static inline int is_free(uint32_t life) { return life & FS_ENDED && !(life & (FS_CALLS | FS_PINNED)); }
+static inline uint32_t pinned(uint32_t life) { return is_free(life) ? life : life | FS_PINNED; }
+static inline uint32_t unpinned(uint32_t life) { return life & ~FS_PINNED; }
 
 /* Takes a step. Returns the word before.
  *
@@ -102,15 +102,15 @@ static inline uint32_t loose(uint32_t life) { return life & ~FS_PINNED; }
  * the labels. A begin alone would need no order. A call that is counted keeps the memory by its count, and its own end, which comes
  * after all that it did, is what the releaser sees.
  *
- * A front end whose threads never run in parallel needs neither. No other thread takes a step between the load and the store, and its
- * lock orders everything before one thread's step before everything after another's. */
-static inline __attribute__((always_inline)) uint32_t step(struct fs_connection *c, uint32_t (*leads)(uint32_t)) {
+ * A front end whose threads never run in parallel needs no swap and no order. No other thread takes a step between the load and the
+ * store, and its lock orders everything before one thread's step before everything after another's. */
+static inline __attribute__((always_inline)) uint32_t step(struct fs_connection *c, uint32_t (*next)(uint32_t)) {
     uint32_t life = fs_load_relaxed(&c->is.life);
     if (fs_host.keeps_apart) {
-        fs_store_relaxed(&c->is.life, leads(life));
+        fs_store_relaxed(&c->is.life, next(life));
         return life;
     }
-    while (!fs_cas32(&c->is.life, life, leads(life))) life = fs_load_relaxed(&c->is.life);
+    while (!fs_cas32(&c->is.life, life, next(life))) life = fs_load_relaxed(&c->is.life);
     return life;
 }
 
@@ -135,7 +135,7 @@ enum fs_exit_action fs_call_exit(struct fs_connection *c, struct fs_call *call) 
 #endif
     if (ends_last(before)) return FS_EXIT_CLOSE;
     calls_of_thread = call->outer;
-    return is_left(before - 1) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
+    return is_free(before - 1) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
 }
 
 void fs_note_not_open(struct fs_connection *c) { fs_store_sc(&c->is.life, FS_ENDED); }
@@ -157,12 +157,12 @@ int fs_note_closing(struct fs_connection *c) {
     return !(step(c, finishing) & FS_ENDED);
 }
 
-int fs_pin(struct fs_connection *c) { return !is_left(step(c, kept)); }
+int fs_pin(struct fs_connection *c) { return !is_free(step(c, pinned)); }
 
 enum fs_exit_action fs_unpin(struct fs_connection *c) {
     /* SYNC: inside - pairs with fs_call_exit: the later of the two frees the memory, and the loop reads it no more. */
-    uint32_t before = step(c, loose);
-    return before & FS_PINNED && is_left(loose(before)) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
+    uint32_t before = step(c, unpinned);
+    return before & FS_PINNED && is_free(unpinned(before)) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
 }
 
 void fs_note_inherited(struct fs_connection *c) {

@@ -10,7 +10,7 @@
 enum {
     LOOKUPS = 64,            /* before a peer counts as foreign, together with `patience` */
     LOOKUP_NS = 2000000,     /* ns between two of them, or the time spent so far if that is more */
-    LOOKUP_MOST = 250000000, /* most ns between two: a peer that waits for a name has it for two seconds */
+    LOOKUP_MOST = 250000000, /* most ns between two: a peer that had to wait for a listing keeps it for two seconds */
     LOOKUP_DOUBLINGS = 10,   /* most operations between two: they double from one on, this many times */
 };
 
