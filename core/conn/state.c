@@ -103,7 +103,7 @@ static inline uint32_t unpinned(uint32_t life) { return life & ~FS_PINNED; }
  * after all that it did, is what the releaser sees.
  *
  * A front end whose threads never run in parallel needs no swap and no order. No other thread takes a step between the load and the
- * store, and its lock orders everything before one thread's step before everything after another's. */
+ * store, and the host lock orders everything before one thread's step before everything after another's. */
 static inline __attribute__((always_inline)) uint32_t step(struct fs_connection *c, uint32_t (*next)(uint32_t)) {
     uint32_t life = fs_load_relaxed(&c->is.life);
     if (fs_host.keeps_apart) {

@@ -107,7 +107,7 @@ int fs_spin(struct fs_connection *c, int what) {
         for (int i = 0; i < rounds; i++) {
             if (what == FS_RECEIVE)
                 ready = fs_ring_readable(&c->ring);
-            else /* (An ACK that came with DATA may be newer than the one alone.) */
+            else /* An ACK that came with DATA may be newer than the one alone. */
                 /* SYNC: payload free - pairs with fs_send_ack. Only a hint here. */
                 ready = (int32_t)(fs_load_acquire(&c->ring.tx->acked) - fs_load_relaxed(&fs_own(c)->sender.credited)) > 0 ||
                         fs_peer_is_gone(c);
