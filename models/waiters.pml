@@ -227,7 +227,7 @@ proctype sleeper(byte me) {
                 asleep = true;            /* fs_arm_receiver */
                 ready = in_ring > 0;
 #endif
-                join();                   /* is_told */
+                join();                   /* is_watched */
 #ifdef NOTED_UNSEEN
                 atomic {
                     if
@@ -246,7 +246,7 @@ proctype sleeper(byte me) {
                 taker = NOBODY;
                 if
                 :: atomic { ready -> ready = false; bounded = false; sleepers[home]-- }
-                :: atomic { !ready -> queued[me] = !rung[me] };           /* sleep_on_bell: FUTEX_WAIT */
+                :: atomic { !ready -> queued[me] = !rung[me] };           /* sleep_on_futex: FUTEX_WAIT */
                     if
                     :: atomic { !queued[me] -> bounded = false; sleepers[home]-- }
                     :: atomic { me == 1 -> queued[me] = false; sleepers[home]-- };        /* its time is up */

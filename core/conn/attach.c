@@ -1,8 +1,7 @@
-/* How a connection gets its region, and how its descriptor is handed out.
+/* Attaching a region to a connection, and handing out its descriptor.
  *
- * Responsible for: that what is received and sent meanwhile is counted on one side or the other, and that a descriptor
- * that somebody polls is readable exactly while something waits. Never: maps the region, or decides whether a
- * connection is to move. */
+ * Responsible for: bytes received and sent during the attachment are counted exactly once; a descriptor that somebody polls is readable
+ * exactly while something waits. Never: maps the region, or decides whether a connection moves. */
 #include "conn/attach.h"
 
 #include "conn/doorbell_rx.h"
@@ -14,7 +13,7 @@
 #include "transport/options.h"
 #include "transport/tcp.h"
 
-#define EXPOSE_NS ((int64_t)20000000) /* that the peer gets to ring for a descriptor that was handed out */
+#define EXPOSE_NS ((int64_t)20000000) /* time for the peer to send a doorbell byte for a descriptor that was handed out */
 
 int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, const struct fs_flow_options *flow,
               const char **wrong) {
@@ -22,38 +21,38 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
     *wrong = fs_ring_pair_attach(&ring, memory, size, side);
     if (*wrong) return -EINVAL;
     uint32_t most = FS_MAX(ring.window - 1, 1u);
-    /* (A small buffer waits for no others.) */
+    /* With a small buffer each message is acknowledged. */
     ring.ack_threshold = c->receive_limit ? 1 : FS_MIN(flow->ack_threshold, most);
     ring.combine_limit = flow->combine_limit;
     if (!flow->combine_when_full) ring.combine_from = (uint32_t)-1;
     ring.own = fs_own(c);
     uint64_t *ends = fs_slab_alloc(fs_ends_size(ring.window));
     if (!ends) return -ENOMEM;
-    void *given = fs_host_unlock();
+    void *host_state = fs_host_unlock();
     uint64_t taken;
-    /* In both turns: what other threads receive and send meanwhile must be counted on one side or the other. */
-    struct fs_side_locks both = fs_lock_side(c);
-    /* (A thread that is about to shut the sending direction found no region for its FIN: see fs_conn_shutdown.) */
+    /* With both locks: bytes that other threads receive and send meanwhile must be counted exactly once. */
+    struct fs_side_locks locks = fs_lock_side(c);
+    /* A thread that is about to shut the sending direction has found no region for its FIN: see fs_conn_shutdown. */
     int counted = fs_load_sc(&fs_own(c)->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) &&
                   fs_count_received(c, &taken);
     if (counted) {
         ring.oob_inline = fs_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE);
-        both.sender->ends = ends;
-        fs_store_relaxed(&both.receiver->kernel_taken, taken);
+        locks.sender->ends = ends;
+        fs_store_relaxed(&locks.receiver->kernel_taken, taken);
         fs_ring_pair_adopt(&c->ring, &ring);
-        fs_set_send_limit(&c->ring, both.sender, c->send_limit);
+        fs_set_send_limit(&c->ring, locks.sender, c->send_limit);
         memcpy(c->region_id, ring.region->id, 16);
         fs_store_relaxed(&c->nodelay, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY) != 0);
         fs_note_attached(c);
         fs_freeze_recv_buffer(c);
-        /* A thread that sleeps on the kernel's descriptor knows nothing of the bell: ring it there.
+        /* A thread that sleeps on the kernel's descriptor does not see the futex, so the peer must send doorbell bytes.
          * SYNC: exposed - pairs with fs_note_exposed. */
         if (fs_load_sc(&c->is.exposed) || fs_load_sc(&c->recv_sleepers)) fs_or_sc(&c->ring.rx->doorbell, FS_EXPOSED);
         fs_store_sc(&c->ring.rx->limit, c->receive_limit);
-        fs_give_consent(c); /* behind the doorbell state and the limit */
+        fs_give_consent(c); /* after the doorbell state and the limit */
     }
-    fs_unlock_side_quick(both);
-    fs_host_lock(given);
+    fs_unlock_side_quick(locks);
+    fs_host_lock(host_state);
     if (!counted) {
         fs_slab_free(ends, fs_ends_size(ring.window));
         return -ENOTCONN;
@@ -67,7 +66,7 @@ int fs_count_received(struct fs_connection *c, uint64_t *taken) {
         int64_t mark;
         char state;
         if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || !fs_kernel_queued(fs_fd(c), &waiting, &mark)) return 0;
-        /* (Nothing waits, and in both turns nobody takes: all that has come by now had been taken, and so had come, before.) */
+        /* Nothing waits, and with both locks held nobody takes bytes: everything received by now was received, and taken, before. */
         if (!waiting && state == FS_TCP_ESTABLISHED) {
             *taken = before;
             return 1;
@@ -84,80 +83,81 @@ int fs_expose(struct fs_connection *c) {
     if (fs_is_loop_driven(c) || fs_is_told_exposed(c)) return 0;
     fs_note_exposed(c);
     if (!fs_load_sc(&c->is.attached)) return 0;
-    void *given = fs_host_unlock();
-    /* What was posted before was posted without a doorbell byte. Only the peer can put one into our queue. */
+    void *host_state = fs_host_unlock();
+    /* Bytes posted earlier were posted without a doorbell byte. Only the peer can put one into our queue. */
     int lacks = fs_publish_exposed(c);
     if (lacks > 0) lacks = fs_lacks_doorbell_byte(c);
-    fs_host_lock(given);
+    fs_host_lock(host_state);
     return lacks;
 }
 
 void fs_wait_for_doorbell_byte(struct fs_connection *c) {
     int64_t deadline = fs_now() + EXPOSE_NS;
     while (fs_lacks_doorbell_byte(c) && fs_now() < deadline) {
-        /* (The byte is an event, unless bytes of the kernel's part lie in front of it.) */
+        /* The byte is an event, unless bytes of the kernel's part lie in front of it. */
         if (fs_poll_events(fs_fd(c), POLLIN, 1)) sched_yield();
         else fs_send_request(c, -1); /* the request may have found no room; one too many does no harm */
     }
 }
 
-/* While no thread of this process has a turn: nobody uses the number, or joins. */
+/* Called while no thread of this process has a lock: nobody uses the number or adds a watch. */
 static void change_number(struct fs_connection *c) {
     fs_watch_remove(&c->watch);
     fs_store_relaxed(&c->fd, fs_load_relaxed(&c->number));
 }
 
-/* Whether another process holds a turn. (Where its thread's id is that of one of ours in another PID namespace, it is waited for.) */
-static int is_strangers(uint32_t word) {
+/* Returns true if another process holds the lock. If its thread id is also one of ours (another PID namespace), the caller waits for it.
+ */
+static int held_by_other_process(uint32_t word) {
     uint32_t thread = word & FUTEX_TID_MASK;
     return thread && fs_system.tgkill((pid_t)fs_own_pid, (pid_t)thread, 0) < 0 && errno == ESRCH;
 }
 
-/* change_number where another process, which may be stopped, has one of the turns or both: it has descriptors of its own. 0 if it
- * cannot be done so. */
-static int change_beside_strangers(struct fs_connection *c) {
+/* change_number while another process, which may be stopped, holds one of the locks or both. That process has descriptors of its own.
+ * Returns 0 if this is not possible. */
+static int change_number_beside_others(struct fs_connection *c) {
     struct fs_shared_side *own = fs_own(c);
     struct fs_robust_lock *const locks[2] = {&own->receiver.lock, &own->sender.lock};
     uint32_t words[2] = {0, 0};
-    int turns[2], possible = 1;
+    int results[2], possible = 1;
     for (int i = 0; i < 2; i++) {
-        turns[i] = fs_robust_trylock(locks[i], fs_own_pid);
-        if (turns[i] != FS_LOCK_BUSY) {
+        results[i] = fs_robust_trylock(locks[i], fs_own_pid);
+        if (results[i] != FS_LOCK_BUSY) {
             fs_lock_push(locks[i]);
         } else {
             words[i] = fs_load_relaxed(&locks[i]->word);
-            possible &= is_strangers(words[i]);
+            possible &= held_by_other_process(words[i]);
         }
     }
     if (possible && own == fs_own(c)) {
         change_number(c);
-        /* SYNC: turn - pairs with the swap in fs_robust_trylock. A look that changes nothing, but is a store too, behind that of the number: a
-         * thread of ours whose turn begins after it finds the new number. A turn that began before it is seen. */
-        for (int i = 0; i < 2; i++) possible &= turns[i] != FS_LOCK_BUSY || fs_add_sc(&locks[i]->word, 0) == words[i];
+        /* SYNC: turn - pairs with the swap in fs_robust_trylock. Adding 0 is a read that is also a store, after the store of the number:
+         * a thread of ours that takes the lock later finds the new number, and one that took the lock before shows in the word. */
+        for (int i = 0; i < 2; i++) possible &= results[i] != FS_LOCK_BUSY || fs_add_sc(&locks[i]->word, 0) == words[i];
     }
     for (int i = 1; i >= 0; i--) {
-        if (turns[i] == FS_LOCK_BUSY) continue;
+        if (results[i] == FS_LOCK_BUSY) continue;
         fs_lock_pop(locks[i]);
-        fs_lock_abandon(locks[i], turns[i]); /* (what a dead holder left is mended by the next one) */
+        fs_lock_abandon(locks[i], results[i]); /* the next holder recovers what a dead one left */
     }
     return possible && own == fs_own(c);
 }
 
 void fs_set_fd(struct fs_connection *c, int fd) {
-    /* While they are waited for, another thread may decide otherwise, or end the connection: the last decision counts,
-     * whoever acts on it. */
+    /* While the locks are waited for, another thread may set another number or end the connection. The last decision counts, whoever
+     * acts on it. */
     fs_store_relaxed(&c->number, (uint32_t)fd);
-    void *given = fs_host_unlock();
-    struct fs_side_locks both;
+    void *host_state = fs_host_unlock();
+    struct fs_side_locks locks;
     for (;;) {
-        if (fs_lock_side_within(c, FS_PATIENCE, &both)) {
+        if (fs_lock_side_within(c, FS_PATIENCE, &locks)) {
             change_number(c);
-            fs_unlock_side(c, both);
+            fs_unlock_side(c, locks);
             break;
         }
-        if (change_beside_strangers(c)) break;
+        if (change_number_beside_others(c)) break;
     }
-    fs_host_lock(given);
+    fs_host_lock(host_state);
     fs_wake_local(c);
     if (fs_calls_inside(c) > 1) fs_fd_change_notify();
 }

@@ -1,46 +1,47 @@
-/* How a connection gets its region, and how its descriptor is handed out. */
+/* Attaching a region to a connection, and handing out its descriptor. */
 #ifndef FASTSOCK_ATTACH_H
 #define FASTSOCK_ATTACH_H
 
 #include "conn/state.h"
 
-/* What an attachment is told of how to behave. */
+/* How an attached connection behaves. */
 struct fs_flow_options {
-    uint32_t ack_threshold; /* t */
+    uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
     uint32_t combine_limit; /* largest send that is combined, bytes */
     int combine_when_full;  /* the last quarter of the window always combines */
 };
 
-/* Takes a region and gives consent: what the peer posts after its switch will be read here. `memory`, of `size` bytes:
- * the mapping; `side`: 0 the seeker, 1 the publisher; The mapping stays the caller's. With the front end's lock, which is let go while the
- * turns are taken. 0, or -ENOMEM, or -ENOTCONN if the connection is being closed or shared, or the kernel does not
- * count its bytes; -EINVAL and `*wrong` if the region is unsound. */
+/* Attaches a region and gives consent: from then on this side reads the bytes that the peer posts after its switch. `memory` is the
+ * mapping, of `size` bytes; it stays the caller's. `side` is 0 for the seeker, 1 for the publisher. The caller has the host lock,
+ * which is unlocked while the side's locks are taken.
+ * Returns 0, or -ENOMEM; -ENOTCONN if the connection is being closed or shared, or the kernel does not count its bytes; -EINVAL if
+ * the region is unsound, with the reason in `*wrong`. */
 int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, const struct fs_flow_options *flow, const char **wrong);
 
-/* Bytes of the kernel's stream that were received so far. 0 if the connection is no longer whole, or the kernel does
- * not tell. */
+/* Counts the bytes of the kernel's stream that were received so far. Returns 0 if the connection is no longer established, or if
+ * the kernel cannot say. */
 int fs_count_received(struct fs_connection *c, uint64_t *taken);
 
-/* The descriptor's number was handed out: from now on it must be readable exactly while something waits. The caller is
- * inside (fs_call_enter), until after fs_wait_for_doorbell_byte. With the front end's lock, so that nobody begins to drive the
- * connection between the look at that and the note; it is let go while the turn is taken. 1 if the peer has to be asked
- * for a doorbell byte (fs_lacks_doorbell_byte), which the caller does and awaits by fs_wait_for_doorbell_byte. -EINTR as fs_conn_shutdown
- * (open_close.h). */
+/* The descriptor's number was handed out: from now on it must be readable exactly while something waits. The caller is inside
+ * (fs_call_enter) until after fs_wait_for_doorbell_byte. The caller has the host lock, so that no loop starts to drive the
+ * connection between the check and the note; it is unlocked while the receive lock is taken.
+ * Returns 1 if the caller must ask the peer for a doorbell byte and wait for it with fs_wait_for_doorbell_byte; 0 if not; -EINTR as
+ * fs_conn_shutdown (open_close.h). */
 int fs_expose(struct fs_connection *c);
 
-/* Whether that was done, and is told: an fs_expose that has no turn has not told the peer. */
+/* Returns true if the descriptor is exposed and the peer knows. An fs_expose that did not get the lock has not told the peer. */
 static inline int fs_is_told_exposed(const struct fs_connection *c) {
     return fs_is_exposed(c) && (!fs_is_attached(c) || fs_load_relaxed(&c->ring.rx->doorbell) & FS_EXPOSED);
 }
 
-void fs_wait_for_doorbell_byte(struct fs_connection *c); /* for 20 ms at most; without the front end's lock */
+void fs_wait_for_doorbell_byte(struct fs_connection *c); /* for 20 ms at most, without the host lock */
 
-/* The descriptor, for a call of the kernel that is made without a turn. (It may be closed before that call begins, as it
- * may on TCP.) */
+/* Returns the descriptor for a system call that is made without a lock. As on TCP, it may be closed before that call begins. */
 static inline int fs_fd_unlocked(const struct fs_connection *c) { return (int)fs_load_own32(&c->number); }
 
-/* The descriptor is `fd` from now on. In both turns, as far as threads of this process have them: no call on the old number may be
- * under way when its owner closes it, and a process that is stopped in a turn is not waited for. The caller is inside (fs_call_enter), with the front end's lock, which is let go while the turns are taken. */
+/* Makes `fd` the connection's descriptor. Both locks are held, except one that another process has, which may be stopped: no thread
+ * of this process may be in a call on the old number when its owner closes it. The caller is inside (fs_call_enter) and has the
+ * host lock, which is unlocked while the locks are taken. */
 void fs_set_fd(struct fs_connection *c, int fd);
 
 #endif

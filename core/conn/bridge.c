@@ -1,13 +1,12 @@
-/* The bridge: the way out when the peer cannot send again what lies unread here (it has closed, shut down, died or
- * stopped, or its kernel takes no more). A forked process becomes the reader and writer of the connection, and
- * copies between it and a TCP connection within this process, whose other end takes the place of the descriptor.
+/* The bridge: the fallback when the peer cannot send the unread bytes again, because it has closed, shut down, died or stopped, or its
+ * kernel has no room. A forked process becomes the reader and writer of the connection. It copies between the connection and a TCP
+ * connection within this process, whose other end replaces the descriptor.
  *
- * The process has nothing but the connection: nothing of the front end runs in it, all other descriptors are closed,
- * no signal of the terminal reaches it. It is a holder of the connection like any forked child, and drives it by
- * fs_try_recv and fs_try_send as the program did. It ends with the connection.
+ * The process has nothing but the connection: no code of the front end runs in it, all other descriptors are closed, no signal of the
+ * terminal reaches it. It is a holder of the connection like any forked child, and uses fs_try_recv and fs_try_send as the program did.
+ * It ends with the connection.
  *
- * Responsible for: what crosses, both ways, to its end. Never: whether there is to be a bridge, which the leaver's
- * caller decides; or memory to be allocated in the new process. */
+ * Responsible for: copying both ways to the end. Never: decides that there is a bridge; allocates memory in the new process. */
 #include "conn/bridge.h"
 
 #include <sys/prctl.h>
@@ -29,24 +28,24 @@
 
 enum {
     BUFFER = 65536,
-    /* milliseconds between looks: */
-    HELD_LOOK = 20,       /* whether a held direction may go on, or whether bytes came where no poll tells (deaf) */
-    QUIET_LOOK = 500,     /* the same, of a ring in which nothing has come for long, or beside other holders */
+    /* milliseconds between checks: */
+    HELD_INTERVAL = 20,   /* of a held direction, or for bytes that no poll reports (shut_but_alive) */
+    QUIET_INTERVAL = 500, /* of a ring in which nothing has come for long, or with other holders */
 };
 
 /* ---- a process by itself, and a TCP connection within this one --------------------------------------------- */
 
-/* Forks a process that its parent need not wait for: a grandchild, without a SIGCHLD. 0 in it, else its process id,
- * -errno without one. (No handlers of pthread_atfork run: they are the front end's business.) */
-static int64_t fork_away(void) {
-    int told[2];
+/* Forks a process that its parent need not wait for: a grandchild, without a SIGCHLD. Returns 0 in it, and its process id or -errno in
+ * the parent. No handlers of pthread_atfork run: they are the front end's. */
+static int64_t fork_detached(void) {
+    int ends[2];
     int32_t pid = -1;
-    if (fs_system.pipe2(told, O_CLOEXEC) < 0) return -errno;
+    if (fs_system.pipe2(ends, O_CLOEXEC) < 0) return -errno;
     pid_t child = fs_system.clone(0); /* no exit signal: nobody's wait() finds it */
     if (child < 0) {
         int saved = errno;
-        fs_system.close(told[0]);
-        fs_system.close(told[1]);
+        fs_system.close(ends[0]);
+        fs_system.close(ends[1]);
         return -saved;
     }
     if (child == 0) {
@@ -54,13 +53,13 @@ static int64_t fork_away(void) {
         pid_t grandchild = fs_system.clone(0);
         if (grandchild == 0) return 0;
         pid = grandchild > 0 ? (int32_t)grandchild : -errno;
-        /* (Not told of, it would share the connection with this process. A parent that is gone needs no word.) */
-        while (fs_system.write(told[1], &pid, sizeof pid) < 0 && errno != EPIPE) {}
+        /* Without this id the process would share the connection with this one unnoticed. A parent that is gone needs no id. */
+        while (fs_system.write(ends[1], &pid, sizeof pid) < 0 && errno != EPIPE) {}
         _exit(0);
     }
-    fs_system.close(told[1]);
-    while (fs_system.read(told[0], &pid, sizeof pid) < 0) {} /* (until the child has told, or is gone) */
-    fs_system.close(told[0]);
+    fs_system.close(ends[1]);
+    while (fs_system.read(ends[0], &pid, sizeof pid) < 0) {} /* until the child has written, or is gone */
+    fs_system.close(ends[0]);
     while (fs_system.waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR) {}
     return pid;
 }
@@ -91,8 +90,8 @@ static void close_all_but(int a, int b, int c, int d) {
     }
 }
 
-/* What the new process does first: it takes no signal that can be blocked, and bears a name of its own. */
-static void settle_in(void) {
+/* The new process takes no signal that can be blocked, and has a name of its own. */
+static void prepare_process(void) {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
@@ -100,7 +99,7 @@ static void settle_in(void) {
     if (fs_system.chdir("/") < 0) {} /* keeps no mount busy */
 }
 
-/* Two ends of a TCP connection within this process, the first with the flags and options of `like`. 0 or -errno. */
+/* Makes a TCP connection within this process. Its first end gets the flags and options of `like`. Returns 0 or -errno. */
 static int tcp_pair(int like, int ends[2]) {
     static const int options[][2] = {{SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_OOBINLINE}, {IPPROTO_TCP, TCP_NODELAY}};
     static const int blobs[] = {SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO};
@@ -118,7 +117,7 @@ static int tcp_pair(int like, int ends[2]) {
     if (fs_system.listen(listener, 1) < 0) goto failed;
     if (fs_system.getsockname(listener, (struct sockaddr *)&address, &listening) < 0) goto failed;
     if (fs_system.connect(ends[0], (struct sockaddr *)&address, listening) < 0) goto failed;
-    do { /* until it is our own end that has come, and not a stranger */
+    do { /* until the connection is our own, not another program's */
         if (ends[1] >= 0) fs_system.close(ends[1]);
         m = n = sizeof here;
         ends[1] = fs_system.accept4(listener, (struct sockaddr *)&there, &m, SOCK_CLOEXEC);
@@ -126,7 +125,7 @@ static int tcp_pair(int like, int ends[2]) {
     } while (n != m || memcmp(&here, &there, n) != 0);
     fs_system.close(listener);
     fs_system.setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    fs_system.setsockopt(ends[1], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one); /* for take_to_mark */
+    fs_system.setsockopt(ends[1], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one); /* for recv_to_mark */
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         int value = fs_option(like, options[i][0], options[i][1]);
         fs_system.setsockopt(ends[0], options[i][0], options[i][1], &value, sizeof value);
@@ -151,24 +150,24 @@ failed:;
     return -saved;
 }
 
-/* ---- what crosses ------------------------------------------------------------------------------------------ */
+/* ---- copying ----------------------------------------------------------------------------------------------- */
 
-/* What goes one way across the bridge. */
+/* One direction of the bridge. */
 struct lane {
     char *bytes;
     int64_t length, done;
     int ended;
-    int urgent; /* it is one urgent byte */
+    int urgent; /* the bytes are one urgent byte */
 };
 
-/* Takes what is in the kernel's queue, an urgent byte by itself: `*urgent`. As recv, or -errno. With SO_OOBINLINE: else the kernel
- * drops an unread one for the next one. */
-static int64_t take_to_mark(int fd, char *into, int *urgent) {
+/* Receives from the kernel's queue, an urgent byte by itself (`*urgent`). Returns as recv, or -errno. Needs SO_OOBINLINE: without it the
+ * kernel drops an unread urgent byte for the next one. */
+static int64_t recv_to_mark(int fd, char *into, int *urgent) {
     int waiting = 0, at_mark = 0;
     char byte;
     for (;;) {
-        /* Count first, look for the mark then: of a byte that was counted the kernel knows whether it is urgent. (Recv stops
-         * before the mark, but reads on from it.) */
+        /* Count first, then check the mark: the kernel knows if a counted byte is urgent. (recv stops before the mark, but reads on from
+         * it.) */
         fs_system.ioctl(fd, FIONREAD, &waiting);
         fs_system.ioctl(fd, SIOCATMARK, &at_mark);
         if (waiting > 0) break;
@@ -180,48 +179,47 @@ static int64_t take_to_mark(int fd, char *into, int *urgent) {
     return got >= 0 ? got : -errno;
 }
 
-/* The peer was killed or stopped while it sent the parcel again: the kernel's queue holds a part of it, the peer's
- * word or the end of its stream tells how much. Bytes, -EAGAIN, or 0 when it is known. */
+/* The peer was killed or stopped while it sent the unread data again. The kernel's queue holds a part of it; the peer's word or the end
+ * of its stream shows how much. Returns bytes, -EAGAIN, or 0 when the amount is known. */
 static int64_t next_of_unknown(struct fs_connection *c, struct fs_unread_data *unread_data, char *into) {
     uint64_t rest = unread_data->size - unread_data->crossed;
     int64_t got = fs_peek_kernel(c, into, rest > BUFFER ? BUFFER : rest, MSG_PEEK);
-    /* SYNC: returned - pairs with fs_resend_unread. After the look: what the peer sends behind the parcel it sends behind
-     * this. */
-    uint32_t told = fs_load_sc(&c->ring.rx->returned);
-    if (told) {
-        unread_data->returned = (uint64_t)(told - 1) - unread_data->crossed;
-        if (told - 1 < unread_data->crossed || told - 1 > unread_data->size) return FS_VIOLATED;
-        unread_data->crossed = told - 1;
+    /* SYNC: returned - pairs with fs_resend_unread. After the peek: the peer stores this before it sends bytes behind the unread data. */
+    uint32_t answer = fs_load_sc(&c->ring.rx->returned);
+    if (answer) {
+        unread_data->returned = (uint64_t)(answer - 1) - unread_data->crossed;
+        if (answer - 1 < unread_data->crossed || answer - 1 > unread_data->size) return FS_VIOLATED;
+        unread_data->crossed = answer - 1;
     } else if (got > 0) {
         unread_data->crossed += (uint64_t)got;
         return fs_system.recv(fs_fd(c), into, (size_t)got, MSG_DONTWAIT);
     } else if (got == -EAGAIN) {
         return -EAGAIN;
     } else if (got) {
-        fs_note_error(c, (uint32_t)-got); /* told, and for the reader to hear after the parcel */
+        fs_note_error(c, (uint32_t)-got); /* already reported, and for the reader to get after the unread data */
     }
     unread_data->unknown = 0;
     fs_system.lseek(unread_data->fd, (off_t)unread_data->crossed, SEEK_SET);
     return 0;
 }
 
-/* The next bytes of a peer that is back in the kernel. As take_to_mark; 0 where fs_try_recv is to be asked. (Beside another holder
- * too: that one has the option as well, and may read urgent bytes apart.) */
+/* Returns the next bytes of a peer that is back in the kernel, as recv_to_mark; 0 if fs_try_recv must be used. Also beside another
+ * holder, which has the option too, and may read urgent bytes apart. */
 static int64_t next_in_kernel(struct fs_connection *c, char *into, int *urgent) {
     struct fs_receiver *receiver = fs_lock_recv(c);
     int plain = (fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) == FS_RECEIVING_BACK && !receiver->doorbell_debt &&
                 !fs_is_shared(c) && !fs_load_relaxed(&c->is.pending_error);
     int64_t got = 0;
     if (plain) {
-        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* (the end of the doorbell bytes may have changed it) */
-        got = take_to_mark(fs_fd(c), into, urgent);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* the end of the doorbell bytes may have changed it */
+        got = recv_to_mark(fs_fd(c), into, urgent);
     }
     fs_unlock_recv(c, receiver);
     return got;
 }
 
-/* The next bytes for the reader: those that the peer's kernel took again, the rest of the parcel, and then
- * whatever comes. As fs_try_recv, an urgent byte by itself: `*urgent`. */
+/* Returns the next bytes for the reader: those that the peer's kernel took again, then the rest of the unread data, then whatever comes.
+ * As fs_try_recv, but an urgent byte comes by itself (`*urgent`). */
 static int64_t next_inward(struct fs_connection *c, struct fs_unread_data *unread_data, char *into, int *urgent) {
     int64_t got;
     *urgent = 0;
@@ -250,15 +248,14 @@ static int64_t next_inward(struct fs_connection *c, struct fs_unread_data *unrea
     return got;
 }
 
-/* Whether this side has shut receiving (SHUT_RD) and the peer's stream goes on: the kernel tells no poll then that
- * more came. */
-static int deaf(struct fs_connection *c) {
+/* Returns true if this side has shut receiving (SHUT_RD) and the peer's stream goes on: then no poll reports that more came. */
+static int shut_but_alive(struct fs_connection *c) {
     return fs_poll_events_now(fs_fd(c), POLLRDHUP) & POLLRDHUP && fs_liveness(c) == FS_ALIVE;
 }
 
-/* The reader is gone with bytes unread: the peer gets a RST, as it would have from the reader's kernel. So does
- * another holder of the connection: what this process had taken is lost, and nobody is given what follows for the
- * whole stream. (The mark without a leaver says so: fs_recv_beside_collector.) */
+/* The reader is gone with bytes unread: the peer gets a RST, as it would from the reader's kernel. So does another holder of the
+ * connection: the bytes that this process had taken are lost, and nobody may take the rest for the whole stream. (FS_COLLECTING without
+ * a holder in a fallback says so: fs_recv_beside_collector.) */
 static void dissolve(struct fs_connection *c) {
     struct fs_receiver *receiver = fs_lock_recv(c);
     fs_change_receiving(c, receiver, FS_EV_COLLECT);
@@ -274,11 +271,11 @@ static void dissolve(struct fs_connection *c) {
 }
 
 /* Copies both ways until both have ended. `buffers`: twice BUFFER bytes. */
-static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, int far, char *buffers) {
+static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unread_data, int far, char *buffers) {
     struct lane inward = {.bytes = buffers}, outward = {.bytes = buffers + BUFFER};
     struct pollfd fds[2];
     int64_t part;
-    int ring_look = HELD_LOOK;
+    int ring_interval = HELD_INTERVAL;
     while (!(inward.ended && outward.ended && outward.done == outward.length)) {
         int progress = 0;
         if (inward.done == inward.length && !inward.ended) {
@@ -308,7 +305,7 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
             }
         }
         if (outward.done == outward.length && !outward.ended) {
-            part = take_to_mark(far, outward.bytes, &outward.urgent);
+            part = recv_to_mark(far, outward.bytes, &outward.urgent);
             if (part > 0) {
                 outward.length = part;
                 outward.done = 0;
@@ -328,20 +325,20 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
                 outward.done += part;
                 progress = 1;
             } else if (part < 0 && !fs_is_transient((int)-part)) {
-                /* The peer is gone. What it had sent is still worth reading; the writer will meet a reset. */
+                /* The peer is gone. The bytes that it sent are still worth reading; the writer will get a reset. */
                 outward.done = outward.length;
                 outward.ended = progress = 1;
                 if (inward.ended) fs_set_linger_zero(far);
             }
         }
         if (progress) {
-            ring_look = HELD_LOOK;
+            ring_interval = HELD_INTERVAL;
             continue;
         }
         int wants = inward.done == inward.length && !inward.ended && !fs_is_collecting(c);
-        int looks = wants && deaf(c);
-        if (looks && outward.ended && !unread_data->returned && !unread_data->unknown) {
-            /* Shut in both directions: what comes from now on the kernel answers with RST, as it would the reader's. */
+        int polls = wants && shut_but_alive(c);
+        if (polls && outward.ended && !unread_data->returned && !unread_data->unknown) {
+            /* Shut in both directions: the kernel answers later bytes with RST, as it would the reader's. */
             inward.ended = 1;
             fs_system.shutdown(far, SHUT_WR);
             continue;
@@ -349,35 +346,34 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
         int of_ring = fs_is_attached(c) && wants && !(fs_moved(c) & FS_RECEIVING_BACK);
         fds[0].fd = wants || outward.done < outward.length ? fs_fd(c) : -1;
         fds[0].events = 0;
-        if (wants && !looks) {
+        if (wants && !polls) {
             int ring_only = of_ring && fs_receives_on_ring(c) && !unread_data->returned && !unread_data->unknown;
             fds[0].events |= ring_only ? POLLRDHUP : POLLIN | POLLRDHUP;
         }
-        int patience = looks || fs_is_collecting(c) ? HELD_LOOK : fs_is_shared(c) ? QUIET_LOOK : -1;
+        int patience = polls || fs_is_collecting(c) ? HELD_INTERVAL : fs_is_shared(c) ? QUIET_INTERVAL : -1;
         if (outward.done < outward.length) {
-            if (fs_moved(c) & FS_SENDING_HELD) patience = HELD_LOOK;
+            if (fs_moved(c) & FS_SENDING_HELD) patience = HELD_INTERVAL;
             else fds[0].events |= POLLOUT;
         }
-        /* (Also with nothing to wait for there: a reader that has closed answers what it was sent with a RST.) */
+        /* Also with nothing to wait for there: a reader that has closed answers bytes sent to it with a RST. */
         fds[1].fd = !inward.ended || !outward.ended ? far : -1;
         fds[1].events = (inward.done < inward.length ? POLLOUT : 0) |
                         (outward.done == outward.length && !outward.ended ? POLLIN : 0);
         if (of_ring) {
-            /* In our turn: another holder may read, and an ACK that is older than its own would step back. */
+            /* With the receive lock: another holder may read, and an ACK that is older than its own would step back. */
             struct fs_receiver *receiver = fs_lock_recv(c);
             fs_answer_credit_wait(c, receiver);
             int ready = fs_ring_readable(&c->ring) && fs_receives_on_ring(c);
             fs_unlock_recv(c, receiver);
             if (ready) continue;
             if (!fs_receives_on_ring(c) && fs_load_sc(&c->ring.rx->switch_at))
-                patience = HELD_LOOK; /* the kernel's part is still on its way */
+                patience = HELD_INTERVAL; /* the kernel's part is still on its way */
         }
         if (of_ring || unread_data->unknown) {
-            /* Nobody tells us what comes by the ring: a peer that lives has gone back to the kernel, and one that was stopped may post
-             * what it was about to, and then goes back too; or it says how much of the parcel it has sent again. So we look, less and
-             * less often. */
-            if (patience < 0 || patience > ring_look) patience = ring_look;
-            ring_look = FS_MIN(2 * ring_look, (int)QUIET_LOOK);
+            /* Nothing wakes us for the ring. A live peer has gone back to the kernel; a stopped one may still post, and goes back then;
+             * or it stores how much of the unread data it has sent again. So this process polls, less and less often. */
+            if (patience < 0 || patience > ring_interval) patience = ring_interval;
+            ring_interval = FS_MIN(2 * ring_interval, (int)QUIET_INTERVAL);
         }
         fds[1].revents = 0;
         fs_system.poll(fds, 2, patience);
@@ -388,22 +384,22 @@ static void cross(struct fs_connection *c, struct fs_unread_data *unread_data, i
     }
 }
 
-/* ---- putting it there -------------------------------------------------------------------------------------- */
+/* ---- starting and swapping ---------------------------------------------------------------------------------- */
 
-/* Starts the process. Its process id, or -errno. The process allocates nothing: another thread may have had the
- * allocator's lock when it was made. */
+/* Starts the process. Returns its process id, or -errno. The process allocates nothing: another thread may have held the allocator's
+ * lock at the fork. */
 static int64_t fork_bridge(struct fs_connection *c, struct fs_unread_data *unread_data, int far, char *buffers) {
     fs_count_child(fs_own(c), 1); /* before it exists: see process/atfork.h */
-    int64_t pid = fork_away();
+    int64_t pid = fork_detached();
     if (pid < 0) fs_count_child(fs_own(c), -1);
     if (pid != 0) return pid;
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_ns = fs_pid_ns();
-    settle_in();
+    prepare_process();
     close_all_but(fs_fd(c), fs_peer_set_eventfd(c), far, unread_data->fd);
     fs_register_child(fs_own(c));
     if (unread_data->fd >= 0) fs_system.lseek(unread_data->fd, (off_t)unread_data->returned, SEEK_SET);
-    cross(c, unread_data, far, buffers);
+    copy_both_ways(c, unread_data, far, buffers);
     fs_unregister_holder(fs_own(c));
     _exit(0);
 }
@@ -414,14 +410,14 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallba
     char *buffers = fs_system.malloc(2 * BUFFER);
     int64_t pid = buffers ? tcp_pair(fs_fd(c), ends) : -ENOMEM;
     if (pid == 0) {
-        /* Until the leaver is done nobody else receives, and the bridge waits: a thread that received beside it would
-         * get what comes behind the bytes that the bridge has taken. */
+        /* Until the fallback is done nobody else receives, and the bridge waits: a thread that received beside it would get bytes from
+         * behind those that the bridge has taken. */
         struct fs_receiver *receiver = fs_lock_recv(c);
         fs_change_receiving(c, receiver, FS_EV_COLLECT);
         fs_unlock_recv(c, receiver);
-        void *given = fs_host_unlock();
+        void *host_state = fs_host_unlock();
         pid = fork_bridge(c, unread_data, ends[1], buffers);
-        fs_host_lock(given);
+        fs_host_lock(host_state);
         if (pid > 0) *near = ends[0];
         else fs_system.close(ends[0]);
         fs_system.close(ends[1]);
@@ -431,39 +427,37 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallba
 }
 
 int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *side, const int *numbers, int count) {
-    /* In both turns, so that no call is under way on the connection; and with the front end's lock, which nobody
-     * may wait for who holds one. */
-    struct fs_side_locks both;
+    /* With both locks, so that no call is under way on the connection; and with the host lock, for which no holder of a lock may wait. */
+    struct fs_side_locks locks;
     struct fs_shared_side *old = fs_own(c);
-    if (!fs_trylock_side(c, &both)) return 0;
+    if (!fs_trylock_side(c, &locks)) return 0;
     if (!fs_try_watch_remove(&c->watch)) {
-        fs_unlock_side_quick(both);
+        fs_unlock_side_quick(locks);
         return 0;
     }
-    /* (Only this process and the bridge hold it: its signals come from `near` from here on.) */
+    /* Only this process and the bridge hold it: its signals come from `near` from now on. */
     if (fs_load_relaxed(&old->holders) == 2) fs_system.fcntl(fs_fd(c), F_SETOWN, 0);
     for (int i = 0; i < count; i++) {
         int flags = fs_system.fcntl(numbers[i], F_GETFD, 0), replaced;
         while ((replaced = fs_system.dup3(near, numbers[i], flags & FD_CLOEXEC ? O_CLOEXEC : 0)) < 0 &&
                (errno == EINTR || errno == EBUSY)) {}
-        if (replaced < 0) { /* say a number that lies beyond the limit by now (setrlimit): it is the bridge's socket still */
+        if (replaced < 0) { /* for example a number beyond the limit by now (setrlimit): it is still the bridge's socket */
             int failed = -errno;
             fs_reset_connection(numbers[i]);
             fs_break_connection(c, "a descriptor of the connection could not be replaced");
-            fs_unlock_side_quick(both);
+            fs_unlock_side_quick(locks);
             return failed;
         }
     }
-    /* (Shut in both directions it would answer what lay unread with RST: the bridge ends its stream behind that.) */
+    /* Shut in both directions, the socket would answer the unread bytes with RST: the bridge ends its stream after them. */
     if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending))
         fs_system.shutdown(near, SHUT_RD);
     if (fs_load_relaxed(&c->is.shut_sending)) fs_system.shutdown(near, SHUT_WR);
-    /* The region and the old state stay mapped to the connection's end: a thread may be looking at them without a
-     * lock. */
+    /* The region and the old state stay mapped until the connection ends: a thread may be reading them without a lock. */
     fs_note_bridged(c);
-    fs_store_release(&c->own, side); /* SYNC: own side - pairs with fs_own, of who has no turn of the old one. */
-    fs_unlock_side_quick(both);
-    fs_unregister_holder(old); /* (a forked child is struck out no more: it would be counted out twice) */
+    fs_store_release(&c->own, side); /* SYNC: own side - pairs with fs_own, of a caller without a lock of the old side. */
+    fs_unlock_side_quick(locks);
+    fs_unregister_holder(old); /* a forked child is not removed a second time: it would be counted twice */
     fs_wake_local_threads(c);
     fs_fd_change_notify();
     c->inode = fs_inode(fs_fd(c));

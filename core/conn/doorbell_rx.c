@@ -1,8 +1,8 @@
-/* Doorbell bytes as the receiver takes them, and the credits that its sender waits for.
+/* Doorbell bytes at the receiver, and answers to a sender that waits for credits.
  *
- * Responsible for: that the kernel's queue holds doorbell bytes exactly while something waits in the ring, what of them
- * is owed, and the size of the kernel's receive buffer, which is for them. Never: waits with the turn (what is late is
- * left to its end, fs_connection.late), or takes the program's bytes. */
+ * Responsible for: doorbell bytes are in the kernel's queue exactly while something waits in the ring; the count of outstanding
+ * bytes; the size of the kernel's receive buffer. Never: waits with the lock held (late bytes are left for after the unlock,
+ * fs_connection.late), or takes the program's bytes. */
 #include "conn/doorbell_rx.h"
 
 #include "conn/fallback.h"
@@ -14,64 +14,63 @@
 #include "transport/tcp.h"
 
 enum {
-    HELD_BUFFER = 262144,   /* bytes of receive buffer for doorbell bytes, at most */
-    FREED_BUFFER = 1 << 20, /* bytes of receive buffer, about, after the way out */
-    SWALLOW_MS = 10,        /* that doorbell bytes may be late, in milliseconds */
-    BYTE_LOOKS = 100,       /* for a doorbell byte, before its reader gives up its turn, */
-    POST_LOOKS = 200,       /* or for the end of a post */
+    DOORBELL_BUFFER = 262144,  /* limit of the receive buffer for doorbell bytes, bytes */
+    RESTORED_BUFFER = 1 << 20, /* approximate receive buffer after the fallback, bytes */
+    LATE_BYTES_MS = 10,        /* how long to wait for late doorbell bytes, milliseconds */
+    BYTE_CHECKS = 100,         /* checks for a doorbell byte before its reader gives up the lock */
+    POST_CHECKS = 200,         /* checks for the end of a post */
 };
-#define RINGING_NS ((int64_t)5000000) /* that a sender may be in a post that it rings for, */
-#define LATE_NS ((int64_t)100000)     /* or one that was late before */
+#define POST_NS ((int64_t)5000000)     /* how long a sender may stay in a post that it sends a doorbell byte for */
+#define LATE_POST_NS ((int64_t)100000) /* the same for a sender that was late before */
 
 static char junk[65536]; /* where doorbell bytes go */
 
 /* ---- the kernel's receive buffer --------------------------------------------------------------------------- */
 
-/* (The kernel doubles the size that is set.) */
-static void hold_at(struct fs_connection *c, int size) {
+/* The kernel doubles the size that is set. */
+static void limit_recv_buffer(struct fs_connection *c, int size) {
     fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, size / 2);
-    c->receive_buffer_held = 1;
-    c->receive_buffer_grown = 0;
+    c->recv_buffer_limited = 1;
+    c->recv_buffer_grown = 0;
 }
 
-/* A buffer that has not grown yet does not grow any more. One that has grown is not held before the kernel's part of
- * the stream has been read: megabytes of that may lie in the peer's kernel, and would come through the small window a
- * bit at a time, each after the kernel's timer of 200 ms. */
+/* A buffer that has grown is not limited before the kernel's part of the stream is read: megabytes of that part may lie in the
+ * peer's kernel, and would come through the small window in small pieces, each after the kernel's timer of 200 ms. */
 void fs_freeze_recv_buffer(struct fs_connection *c) {
     if (c->receive_limit) return; /* the program has set it */
     int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
-    if (size <= HELD_BUFFER) hold_at(c, size);
+    if (size <= DOORBELL_BUFFER) limit_recv_buffer(c, size);
 }
 
-/* It would grow with plugs that are read fast, and so would the next plug; a size that was set does not grow. One that
- * has grown shrinks once the window that it offered is used up. */
+/* Without a limit the buffer would grow with plugs that are read fast, and so would the next plug; a size that was set does not
+ * grow. A buffer that has grown shrinks once the window that it offered is used up. */
 void fs_reserve_recv_buffer(struct fs_connection *c) {
     uint32_t heard = fs_load_relaxed(&c->ring.rx->heard);
-    if (c->receive_limit || c->receive_buffer_held) return;
+    if (c->receive_limit || c->recv_buffer_limited) return;
     int size = fs_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF);
-    if (size <= HELD_BUFFER || (c->receive_buffer_grown && heard - c->held_from > (uint32_t)size)) {
-        hold_at(c, FS_MIN(size, HELD_BUFFER));
+    if (size <= DOORBELL_BUFFER || (c->recv_buffer_grown && heard - c->drained_when_grown > (uint32_t)size)) {
+        limit_recv_buffer(c, FS_MIN(size, DOORBELL_BUFFER));
         return;
     }
-    if (!c->receive_buffer_grown) {
-        c->receive_buffer_grown = 1;
-        c->held_from = heard;
+    if (!c->recv_buffer_grown) {
+        c->recv_buffer_grown = 1;
+        c->drained_when_grown = heard;
     }
-    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, HELD_BUFFER / 4);
+    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, DOORBELL_BUFFER / 4);
 }
 
 void fs_restore_recv_buffer(struct fs_connection *c) {
-    c->receive_buffer_held = 0;
+    c->recv_buffer_limited = 0;
     if (!c->receive_limit) {
-        fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, FREED_BUFFER);
-        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, FREED_BUFFER);
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_RCVBUF, RESTORED_BUFFER);
+        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_WINDOW_CLAMP, RESTORED_BUFFER);
     }
 }
 
 /* ---- credits ------------------------------------------------------------------------------------------------ */
 
-/* The plug only once a third of the window is free, as POLLOUT means a third of the buffer in TCP: else each read would
- * cost a plug. */
+/* The plug is taken only once a third of the window is free, as POLLOUT means a third of the buffer in TCP. Otherwise each read
+ * would cost a plug. */
 void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver) {
     uint32_t keep = 0, consumed = fs_load_relaxed(&receiver->consumed);
     if (fs_peer_credit_wait(&c->ring) & FS_PLUGGED) {
@@ -79,7 +78,7 @@ void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver
             c->plug_seen = 1;
             c->plug_seen_at = consumed;
         }
-        /* (Before the kernel's part is read nobody takes a plug: the wish stands until the ring is read.) */
+        /* Nobody takes a plug before the kernel's part is read: the request stands until the ring is read. */
         if (!fs_receives_on_ring(c) || (fs_has_descriptor(&c->ring) && consumed - c->plug_seen_at < c->ring.window / 3))
             keep = FS_PLUGGED;
         else
@@ -93,28 +92,28 @@ void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver
 
 /* ---- doorbell bytes ----------------------------------------------------------------------------------------- */
 
-/* Whether bytes may come behind a look that got none. Only the end of the connection ends what is owed, and not an
- * error that passes: what comes later would be taken for the program's. */
+/* Returns true if bytes may still come after a read that got none. Only the end of the connection cancels outstanding bytes, not an
+ * error that passes: bytes that come later would be taken for the program's. */
 static int may_come(struct fs_connection *c, int64_t got) {
     return got == -EAGAIN || (got < 0 && fs_liveness(c) != FS_OVER);
 }
 
-/* Takes so many doorbell bytes from the kernel, at most, as fs_peek_kernel. Nothing is written to `junk`, but the kernel checks
- * that all of it could be: no more than there is. (A function by itself, as ThreadSanitizer is told to look away from it and
- * from nothing else: tests/sanitizers/thread.supp.) */
+/* Takes up to `count` doorbell bytes from the kernel. Returns as fs_peek_kernel. Nothing is written to `junk`, but the kernel
+ * checks that the length fits. Not inlined: ThreadSanitizer is told to ignore this function only (tests/sanitizers/thread.supp). */
 __attribute__((noinline)) static int64_t discard(struct fs_connection *c, uint32_t count) {
     return fs_peek_kernel(c, junk, FS_MIN((size_t)count, sizeof junk), MSG_TRUNC);
 }
 
-/* Takes what is owed (`doorbell_debt`) as far as it has come. Where no urgent byte is among it: each byte is counted. */
-static void swallow_counted(struct fs_connection *c, struct fs_receiver *receiver) {
+/* Takes outstanding bytes (`doorbell_debt`) as far as they have come. For when no urgent byte is among them, so that each byte is
+ * counted. */
+static void take_counted(struct fs_connection *c, struct fs_receiver *receiver) {
     int tries = 0;
-    while (receiver->doorbell_debt && tries < BYTE_LOOKS) {
+    while (receiver->doorbell_debt && tries < BYTE_CHECKS) {
         int64_t got = discard(c, receiver->doorbell_debt);
         if (got > 0) {
             receiver->doorbell_debt -= (uint32_t)got;
         } else if (may_come(c, got)) {
-            tries += 1; /* counted by the peer, but not sent yet: it is in between, or was interrupted there */
+            tries += 1; /* counted by the peer but not sent yet: the peer is between the two steps, or was interrupted there */
             fs_cpu_relax();
         } else {
             if (got < 0) fs_note_error(c, (uint32_t)-got);
@@ -123,10 +122,10 @@ static void swallow_counted(struct fs_connection *c, struct fs_receiver *receive
     }
 }
 
-/* fs_discard_doorbell_bytes, where urgent bytes are among the doorbell bytes: recv passes over them, and where two of them meet so
- * does the kernel. So it is not counted how many were taken: it is asked how far the queue was read. 0: the kernel does
- * not tell; the rest is owed. */
-static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receiver) {
+/* Takes outstanding bytes when urgent bytes are among them. recv skips urgent bytes, and where two of them meet so does the kernel.
+ * So the bytes taken are not counted; the kernel is asked how far the queue was read. Returns 0 if the kernel cannot say: the rest
+ * stays outstanding. */
+static int take_by_position(struct fs_connection *c, struct fs_receiver *receiver) {
     uint64_t position;
     int64_t mark;
     int tries = 0;
@@ -134,7 +133,7 @@ static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receive
         uint32_t missing =
             fs_load_relaxed(&c->ring.rx->heard) - (uint32_t)(position + 1 - fs_load_sc(&c->ring.rx->switch_at));
         receiver->doorbell_debt = (int32_t)missing > 0 ? missing : 0;
-        if (!receiver->doorbell_debt || tries == BYTE_LOOKS) return 1;
+        if (!receiver->doorbell_debt || tries == BYTE_CHECKS) return 1;
         int in_line = fs_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE);
         fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
         int64_t got = discard(c, missing);
@@ -153,37 +152,36 @@ static int swallow_by_place(struct fs_connection *c, struct fs_receiver *receive
     return 0;
 }
 
-/* `doorbell_debt` has all of them until they are taken, so that it does not matter who takes them. The end of the turn
- * waits for those that do not come at once. */
+/* `doorbell_debt` counts the bytes until they are taken, so that any holder can take them. The unlock waits for those that do not
+ * come at once. */
 void fs_discard_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver, uint64_t count) {
-    int owed = receiver->doorbell_debt != 0;
+    int outstanding = receiver->doorbell_debt != 0;
     int urgent = fs_load_relaxed(&c->ring.rx->urgent) != 0;
     receiver->doorbell_debt += (uint32_t)count;
-    if (!urgent || !swallow_by_place(c, receiver)) {
+    if (!urgent || !take_by_position(c, receiver)) {
         if (urgent) fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1);
-        swallow_counted(c, receiver);
+        take_counted(c, receiver);
         if (urgent) fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, c->ring.oob_inline);
     }
-    if (receiver->doorbell_debt && !owed) c->late |= FS_LATE_BYTES; /* once is enough */
+    if (receiver->doorbell_debt && !outstanding) c->late |= FS_LATE_BYTES; /* once is enough */
 }
 
-/* Whether the peer is in no post, or is seen to end it: it is within a few instructions of that. If it does not get
- * there it is in a plug, or was interrupted, perhaps by us: then it needs a processor, and we do not wait for that in
- * our turn. */
+/* Returns true if the peer is in no post, or ends it within a few instructions. A peer that does not is in a plug, or was
+ * interrupted, perhaps by us: then it needs a processor, and this side does not wait for that with the lock held. */
 static int post_ends(struct fs_connection *c) {
-    for (int tries = 0; tries < POST_LOOKS; tries++) {
+    for (int tries = 0; tries < POST_CHECKS; tries++) {
         if (!fs_peer_is_notifying(&c->ring)) return 1;
         fs_cpu_relax();
     }
     return !fs_peer_is_notifying(&c->ring);
 }
 
-/* fs_drain_doorbell_bytes, whether or not the peer is in a post. With the ring being read. */
-static void hear_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
+/* fs_drain_doorbell_bytes without the check for a post. This side reads the ring. */
+static void drain_now(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_peer_credit_wait(&c->ring) & FS_PLUGGED && fs_has_descriptor(&c->ring))
-        return; /* a plug, perhaps a new one: for fs_answer_credit_wait */
+        return; /* a plug, perhaps a new one: left for fs_answer_credit_wait */
     fs_discard_doorbell_bytes(c, receiver, fs_doorbell_bytes_to_drain(&c->ring, receiver));
-    if (c->receive_buffer_grown) fs_reserve_recv_buffer(c);
+    if (c->recv_buffer_grown) fs_reserve_recv_buffer(c);
 }
 
 void fs_drain_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
@@ -192,7 +190,7 @@ void fs_drain_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiv
         c->late |= c->peer_late ? FS_LATE_AGAIN : FS_LATE_POST;
         return;
     }
-    hear_doorbell_bytes(c, receiver);
+    drain_now(c, receiver);
 }
 
 void fs_drain_all_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
@@ -213,15 +211,15 @@ int fs_unlock_recv(struct fs_connection *c, struct fs_receiver *receiver) {
     return (late & (FS_LATE_POST | FS_LATE_AGAIN)) != 0;
 }
 
-/* Takes the doorbell bytes that a turn has left in the kernel's queue (FS_LATE_POST), once the peer's post has ended or
- * after `patience` nanoseconds. What is late then. With no turn. */
+/* Takes the doorbell bytes that were left in the kernel's queue (FS_LATE_POST) once the peer's post has ended, or after `patience`
+ * nanoseconds. Returns what is late then. Called with no lock. */
 static int await_post(struct fs_connection *c, int64_t patience) {
     struct fs_receiver *receiver;
     int64_t deadline = fs_now() + patience;
     for (;;) {
         fs_wait_for_post(&c->ring, deadline);
         receiver = fs_lock_recv_within(c, FS_PATIENCE);
-        if (!receiver) return 0; /* a stopped process has the turn: the next one takes them */
+        if (!receiver) return 0; /* a stopped process has the lock: the next holder takes them */
         if (!fs_is_attached(c) || !fs_receives_on_ring(c) || !fs_peer_is_notifying(&c->ring)) break;
         if (fs_now() >= deadline) {
             c->peer_late = 1; /* stopped, killed or hostile: once is enough */
@@ -229,58 +227,57 @@ static int await_post(struct fs_connection *c, int64_t patience) {
         }
         fs_unlock_recv_quick(receiver); /* the next post */
     }
-    if (fs_is_attached(c) && fs_receives_on_ring(c)) hear_doorbell_bytes(c, receiver);
+    if (fs_is_attached(c) && fs_receives_on_ring(c)) drain_now(c, receiver);
     int late = c->late;
     c->late = 0;
     fs_unlock_recv_quick(receiver);
     return late;
 }
 
-/* A few milliseconds for a post and its doorbell bytes: whoever looked at the descriptor after this call would take a
- * late byte for data. Without the turn: another holder that receives meanwhile, and one that is killed, leaves what is
- * still owed in `doorbell_debt`, and each look starts from that. */
+/* Gives a post and its doorbell bytes a few milliseconds: a caller that polls the descriptor afterwards would take a late byte for
+ * data. The lock is not held, so another holder may receive meanwhile; that one, or one that is killed, leaves the outstanding
+ * count in `doorbell_debt`, and each attempt starts from it. */
 void fs_wait_for_late(struct fs_connection *c, int late) {
-    if (late & (FS_LATE_POST | FS_LATE_AGAIN)) late |= await_post(c, late & FS_LATE_AGAIN ? LATE_NS : RINGING_NS);
-    if (late & FS_LATE_REQUEST) fs_press_peer(c); /* perhaps of a dead holder whose turn await_post took over */
+    if (late & (FS_LATE_POST | FS_LATE_AGAIN)) late |= await_post(c, late & FS_LATE_AGAIN ? LATE_POST_NS : POST_NS);
+    if (late & FS_LATE_REQUEST) fs_repeat_settle_request(c); /* perhaps of a dead holder whose lock await_post recovered */
     if (!(late & FS_LATE_BYTES)) return;
-    for (int tries = 0; tries < SWALLOW_MS; tries++) {
+    for (int tries = 0; tries < LATE_BYTES_MS; tries++) {
         fs_wait_for_byte(fs_fd(c));
         struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
         if (!receiver) continue;
         if (fs_is_attached(c) && receiver->doorbell_debt) fs_discard_doorbell_bytes(c, receiver, 0);
-        int owed = fs_is_attached(c) && receiver->doorbell_debt;
+        int outstanding = fs_is_attached(c) && receiver->doorbell_debt;
         fs_unlock_recv_quick(receiver);
-        if (!owed) return;
+        if (!outstanding) return;
     }
 }
 
 /* ---- a descriptor that was handed out ------------------------------------------------------------------------ */
 
-/* In the turn to receive, where a thread that goes to sleep looks at `exposed`, and takes back what is told if it was
- * not set. */
+/* With the receive lock, with which a thread that goes to sleep reads `exposed` and takes FS_EXPOSED back if it was not set. */
 int fs_publish_exposed(struct fs_connection *c) {
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     if (!receiver) return -EINTR;
-    int told = fs_is_attached(c); /* (a bridge may have come meanwhile) */
-    if (told) {
-        /* SYNC: exposed - by the turn to receive, with fs_sleep. */
+    int on_ring = fs_is_attached(c); /* a bridge may have replaced the region meanwhile */
+    if (on_ring) {
+        /* SYNC: exposed - ordered by the receive lock, with fs_sleep. */
         fs_or_sc(&c->ring.rx->doorbell, FS_EXPOSED);
-        told = !(fs_moved(c) & FS_RECEIVING_BACK);
+        on_ring = !(fs_moved(c) & FS_RECEIVING_BACK);
         if (fs_receives_on_ring(c) && !fs_has_descriptor(&c->ring))
-            fs_drain_doorbell_bytes(c, receiver); /* of a byte behind which nothing waits: fs_leave_probe_byte */
+            fs_drain_doorbell_bytes(c, receiver); /* a byte without data behind it, see fs_leave_probe_byte */
     }
     fs_unlock_recv(c, receiver);
-    return told;
+    return on_ring;
 }
 
-/* While the kernel's part of the stream is not read to its end, POLLIN does not tell: the byte, which comes behind it,
- * is told by its count. Not by that of an urgent one with nothing behind it, which makes no descriptor readable. */
+/* While the kernel's part of the stream is unread, POLLIN says nothing. The count of bytes sent shows then that a doorbell byte
+ * comes behind that part. An urgent byte with nothing behind it does not count: it makes no descriptor readable. */
 int fs_lacks_doorbell_byte(struct fs_connection *c) {
     if (!fs_ring_readable(&c->ring)) return 0;
     if (fs_receives_on_ring(c)) return !fs_poll_events_now(fs_fd(c), POLLIN);
-    /* SYNC: rung - pairs with fs_count_urgent: who sees the count sees what it is of. */
+    /* SYNC: rung - pairs with fs_count_urgent: a reader that sees the count also sees `urgent`. */
     uint32_t rung = fs_load_acquire(&c->ring.rx->rung);
     uint64_t urgent = fs_load_relaxed(&c->ring.rx->urgent);
-    int told = rung != fs_load_relaxed(&c->ring.rx->heard) && !(urgent && (int32_t)((uint32_t)urgent - rung) >= 0);
-    return !told && !fs_peer_ended(c);
+    int byte_comes = rung != fs_load_relaxed(&c->ring.rx->heard) && !(urgent && (int32_t)((uint32_t)urgent - rung) >= 0);
+    return !byte_comes && !fs_peer_ended(c);
 }

@@ -1,40 +1,41 @@
-/* Doorbell bytes as the receiver takes them: the kernel's queue holds some exactly while something waits in the ring, for a
- * descriptor that somebody else polls; and the credits that a sender waits for. */
+/* Doorbell bytes at the receiver, and answers to a sender that waits for credits. For a descriptor that is polled outside, the
+ * kernel's queue holds doorbell bytes exactly while something waits in the ring. */
 #ifndef FASTSOCK_DOORBELL_RX_H
 #define FASTSOCK_DOORBELL_RX_H
 
 #include "conn/connection.h"
 
-/* After a read: the kernel's queue then holds doorbell bytes exactly while something waits in the ring. */
+/* Called after a read. Leaves doorbell bytes in the kernel's queue exactly while something waits in the ring. */
 void fs_drain_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver);
 
-/* Takes `count` doorbell bytes from the kernel's queue, and those that are owed. */
+/* Takes `count` doorbell bytes and the outstanding ones (`doorbell_debt`) from the kernel's queue. */
 void fs_discard_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver, uint64_t count);
 
-/* Everything in the ring is read, and the peer rings no more: takes the doorbell bytes out of the kernel's queue. Those that have
- * not come are owed. */
+/* Takes all doorbell bytes from the kernel's queue, once the ring is read and the peer sends no more of them. Bytes that have not
+ * come yet stay outstanding. */
 void fs_drain_all_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver);
 
-/* The peer waits for credits: acknowledge, wake it, take the plug out of its send buffer. */
+/* Answers a peer that waits for credits: acknowledges, wakes it, and takes the plug out of its send buffer. */
 void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver);
 
-/* At the attachment: one that has not grown yet does not grow any more. */
+/* Called when the region is attached: stops the receive buffer from growing, if it has not grown yet. */
 void fs_freeze_recv_buffer(struct fs_connection *c);
-/* The kernel's queue is for doorbell bytes now. */
+/* From now on the kernel's queue is for doorbell bytes. */
 void fs_reserve_recv_buffer(struct fs_connection *c);
 void fs_restore_recv_buffer(struct fs_connection *c); /* the kernel's queue is the program's again */
 
-/* Ends a turn to receive, and waits then for what is late. Whether doorbell bytes were taken only then, which may have
+/* Releases the receive lock, then waits for late bytes and posts. Returns 1 if doorbell bytes were taken only then: they may have
  * hidden the end of the kernel's stream. */
 int fs_unlock_recv(struct fs_connection *c, struct fs_receiver *receiver);
 
-/* Waits for what a turn has found to be on its way (enum fs_late). With no turn. */
+/* Waits for what the lock's holder found to be late (bits of enum fs_late). Called with no lock. */
 void fs_wait_for_late(struct fs_connection *c, int late);
 
-/* `exposed` was set: on the ring the peer is told. Takes the turn. Whether the ring is read; -EINTR as fs_conn_shutdown. */
+/* Tells the peer on the ring that the descriptor is exposed. Takes the receive lock. Returns 1 if this side reads the ring, 0 if
+ * not, -EINTR as fs_conn_shutdown. */
 int fs_publish_exposed(struct fs_connection *c);
 
-/* Whether something waits in the ring and neither a doorbell byte nor the end of the kernel's stream says so. */
+/* Returns true if something waits in the ring and neither a doorbell byte nor the end of the kernel's stream shows it. */
 int fs_lacks_doorbell_byte(struct fs_connection *c);
 
 #endif

@@ -1,7 +1,7 @@
-/* How a sender tells its peer: bells and event sets, doorbell bytes with those that are owed, and the plug that keeps POLLOUT away.
+/* Waking the peer: futexes and event sets, doorbell bytes, and the plug that holds POLLOUT back.
  *
- * Responsible for: that every byte that is counted as rung goes out, in its place, or is known to be owed. Never: waits
- * for room with the turn, or takes bytes of the peer (doorbell_rx.c). */
+ * Responsible for: every doorbell byte that is counted is sent in its place, or is recorded as deferred. Never: waits for room with
+ * the lock held, or takes bytes of the peer (doorbell_rx.c). */
 #include "conn/doorbell_tx.h"
 
 #include "conn/event_slot.h"
@@ -13,17 +13,17 @@
 #include "events/futex.h"
 
 enum {
-    PLUG = 131072,       /* bytes left unsent behind a full window that keep POLLOUT away */
-    PLUG_PIECE = 16384,  /* of it at most in one segment, which has to fit into a window that opens again */
-    PLUG_MOST = 1 << 26, /* bytes of one plug, the peer's window and all */
+    PLUG = 131072,       /* bytes left unsent behind a full window that hold POLLOUT back */
+    PLUG_PIECE = 16384,  /* most of it in one segment, which has to fit into a window that opens again */
+    PLUG_MOST = 1 << 26, /* most bytes of one plug, with the peer's window */
 };
-#define BYTE_NS ((int64_t)100000000) /* that doorbell bytes may find no room in the kernel */
+#define BYTE_NS ((int64_t)100000000) /* how long doorbell bytes may find no room in the kernel */
 
-static const char junk[PLUG_PIECE]; /* what doorbell bytes are made of */
+static const char junk[PLUG_PIECE]; /* content of doorbell bytes */
 
 /* ---- sleepers ----------------------------------------------------------------------------------------------- */
 
-/* Without counting what it is for. System calls made. */
+/* Wakes without counting a notification. Returns the number of system calls. */
 static uint32_t wake(struct fs_connection *c, uint32_t who) {
     uint32_t calls = 0;
     if (who & FS_WAKE_RECEIVERS) {
@@ -41,7 +41,7 @@ static uint32_t wake(struct fs_connection *c, uint32_t who) {
 void fs_wake_peer(struct fs_connection *c, uint32_t who) {
     if (!who) return;
     uint32_t calls = wake(c, who);
-    if (!calls) return; /* its event set was awake, and has a hint */
+    if (!calls) return; /* the peer's event set was awake, and has a hint */
     fs_count(&c->ring.count.doorbells_rung, 1);
     fs_count(&c->ring.count.system_calls, calls);
 }
@@ -49,7 +49,7 @@ void fs_wake_peer(struct fs_connection *c, uint32_t who) {
 void fs_wake_peer_all(struct fs_connection *c) { wake(c, FS_WAKE_ALL); }
 
 void fs_wake_local_threads(struct fs_connection *c) {
-    fs_add_sc(&c->watch.told, 1); /* before the bells: a sleeper reads them in the other order */
+    fs_add_sc(&c->watch.told, 1); /* before the futexes: a sleeper reads them in the opposite order */
     fs_futex_wake(&c->ring.rx->futex);
     fs_futex_wake(&c->ring.tx->credit_futex);
 }
@@ -62,17 +62,17 @@ void fs_wake_local(struct fs_connection *c) {
 /* ---- doorbell bytes ----------------------------------------------------------------------------------------- */
 
 void fs_notify_receiver(struct fs_connection *c, struct fs_sender *sender, uint32_t doorbell) {
-    /* (A descriptor that is shut in both directions is readable anyway, and its kernel would answer a byte with RST. So
-     * is one whose peer, we, has ended its stream: our kernel takes no byte then, and one that was counted would never
-     * come.) */
+    /* A descriptor that is shut in both directions is readable anyway, and its kernel would answer a byte with RST. A descriptor
+     * whose peer (this side) has ended its stream is readable too: our kernel takes no byte then, and a byte that was counted would
+     * never come. */
     if (doorbell & FS_EXPOSED && !(fs_peer_doorbell(&c->ring) & FS_SHUT) &&
         (fs_load_sc(&c->ring.tx->fin) & FS_FIN_KIND) != FS_FIN && fs_count_ring(&c->ring, sender))
         fs_send_doorbell_byte(c, sender);
-    /* After the byte: whoever wakes up and drains the ring must find it, else it would lie there afterwards. */
+    /* After the byte: a receiver that wakes up and drains the ring must find it, or the byte would lie there afterwards. */
     if (doorbell & (FS_ASLEEP | FS_SET_ASLEEP)) fs_wake_peer(c, fs_claim_receiver_wakeups(&c->ring, sender));
     if (doorbell & FS_GONE) {
         fs_note_lost(c);
-        /* Draws the RST that data to a closed socket draws. (Counted: it may be about to close, and reads the byte.) */
+        /* Draws the RST that data to a closed socket draws. Counted: the peer may be about to close, and reads the byte. */
         fs_store_sc(&c->ring.tx->rung, fs_load_relaxed(&c->ring.tx->rung) + 1);
         fs_send_kernel(c, junk, 1, MSG_NOSIGNAL);
     }
@@ -85,19 +85,19 @@ void fs_send_doorbell_byte(struct fs_connection *c, struct fs_sender *sender) {
 }
 
 void fs_defer_doorbell_bytes(struct fs_connection *c, struct fs_sender *sender, uint32_t count) {
-    int owed = sender->bytes_unsent != 0;
+    int was_deferred = sender->bytes_unsent != 0;
     sender->bytes_unsent = count;
-    if (!fs_send_deferred(c, sender) && !owed) { /* once is enough */
+    if (!fs_send_deferred(c, sender) && !was_deferred) { /* once is enough */
         sender->unsent_since = fs_now();
         c->late_sending = 1;
     }
 }
 
-/* Sends what is owed as far as there is room. 0: all of it, or -errno. */
-static int64_t send_owed_now(struct fs_connection *c, struct fs_sender *sender) {
+/* Sends deferred bytes as far as there is room. Returns 0 if all are sent, or -errno. */
+static int64_t send_deferred_now(struct fs_connection *c, struct fs_sender *sender) {
     while (sender->bytes_unsent) {
         int64_t part;
-        uint64_t urgent = fs_load_relaxed(&c->ring.tx->urgent); /* its place among those that were counted */
+        uint64_t urgent = fs_load_relaxed(&c->ring.tx->urgent); /* its place among the bytes that were counted */
         if (urgent && (uint32_t)urgent == fs_load_relaxed(&c->ring.tx->rung) - sender->bytes_unsent + 1)
             part = fs_send_kernel(c, (const char *)&sender->urgent_byte, 1, MSG_OOB | MSG_NOSIGNAL);
         else
@@ -108,31 +108,31 @@ static int64_t send_owed_now(struct fs_connection *c, struct fs_sender *sender) 
     return 0;
 }
 
-/* Makes the kernel's send buffer take a plug, and doorbell bytes behind it. (If it has grown larger by itself it stays
- * so: what the program sent before the switch may lie in it, and would leave no room in a smaller one.) */
-static void widen(struct fs_connection *c) {
+/* Makes the kernel's send buffer large enough for a plug and doorbell bytes behind it. A buffer that has grown by itself beyond
+ * that stays: bytes sent before the switch may lie in it, and would leave no room in a smaller one. */
+static void widen_send_buffer(struct fs_connection *c) {
     uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
     if (!before) {
         before = (uint32_t)fs_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF);
         fs_store_relaxed(&fs_own(c)->send_buffer_before, before);
     }
-    if (before < FS_WIDENED) fs_set_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF, FS_WIDENED / 2); /* (the kernel doubles it) */
+    if (before < FS_WIDENED) fs_set_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF, FS_WIDENED / 2); /* the kernel doubles it */
 }
 
-/* What the peer has counted as taken, and is only about to take, does not hold them back: there is room behind the
- * largest plug, beyond the low-water mark. */
+/* Bytes that the peer has counted as taken, and is only about to take, do not block these: there is room behind the largest plug,
+ * beyond the low-water mark. */
 int fs_send_deferred(struct fs_connection *c, struct fs_sender *sender) {
-    /* (Without its descriptor nothing of this process goes out any more; the bytes are another holder's to send.) */
+    /* Without its descriptor this process sends nothing any more; another holder sends the bytes. */
     if (!sender->bytes_unsent || fs_fd(c) < 0) return 1;
-    int64_t part = send_owed_now(c, sender);
+    int64_t part = send_deferred_now(c, sender);
     if (part == -EAGAIN) {
-        widen(c);
+        widen_send_buffer(c);
         if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
-        part = send_owed_now(c, sender);
+        part = send_deferred_now(c, sender);
         if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
     }
     if (part < 0 && part != -EAGAIN && fs_inode(fs_fd(c)) == c->inode)
-        sender->bytes_unsent = 0; /* nothing goes out any more (what a stranger behind the number says means nothing) */
+        sender->bytes_unsent = 0; /* nothing is sent any more (an error from another socket that has the number now means nothing) */
     return part != -EAGAIN;
 }
 
@@ -150,7 +150,7 @@ int fs_must_flush(struct fs_connection *c, struct fs_sender *sender) {
     int late = c->late_sending;
     c->late_sending = 0;
     if (sender->bytes_unsent && !late && fs_now() - sender->unsent_since > 2 * BYTE_NS) {
-        /* Whoever waited was killed or stopped, or somebody who was stopped had the turn for so long. */
+        /* The thread that waited was killed or stopped, or a stopped thread had the lock for so long. */
         sender->unsent_since = fs_now();
         late = 1;
     }
@@ -163,24 +163,24 @@ int fs_unlock_send(struct fs_connection *c, struct fs_sender *sender) {
     return !late || fs_wait_for_kernel_room(c);
 }
 
-/* There is none if the system is short of memory, or the send buffer may not be widened. Without the turn: another
- * holder that sends meanwhile sends them, and one whose turn ends later waits if this one cannot (fs_must_flush). Of the
- * peer that takes none: one at a time is sent, and it has counted them as taken. */
+/* There is no room if the system is short of memory, or if the send buffer may not be widened. The lock is not held: another holder
+ * that sends meanwhile sends these bytes, and a later one waits if this one cannot (fs_must_flush). A peer that takes none has
+ * counted them as taken: bytes are sent one at a time. */
 int fs_wait_for_kernel_room(struct fs_connection *c) {
     int sent = 0, over = 0;
     uint32_t left = 0;
-    int64_t deadline = fs_now() + 2 * BYTE_NS; /* from then on the one that has the turn knows that nobody waits */
+    int64_t deadline = fs_now() + 2 * BYTE_NS; /* after that the holder of the lock knows that nobody waits */
     while (!sent && !over) {
         fs_short_sleep_unlocked();
         struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
         if (!sender) {
-            if (fs_now() >= deadline) return 1; /* a stopped process has the turn */
+            if (fs_now() >= deadline) return 1; /* a stopped process has the lock */
             continue;
         }
         left = FS_MAX(left, sender->bytes_unsent);
         sent = !fs_is_attached(c) || fs_send_deferred(c, sender);
         if (!sent && sender->bytes_unsent < left) {
-            /* Some went out: the time begins anew. (Only here: by it others know that somebody waits.) */
+            /* Some bytes were sent: the time starts again. Written only here: it shows others that somebody waits. */
             sender->unsent_since = fs_now();
             deadline = sender->unsent_since + 2 * BYTE_NS;
         }
@@ -197,20 +197,19 @@ int fs_wait_for_kernel_room(struct fs_connection *c) {
 
 /* ---- the plug ----------------------------------------------------------------------------------------------- */
 
-/* The ring is full and somebody may wait for POLLOUT: fill the kernel's send buffer, which makes it false, until the
- * receiver returns credits and drains it. 0 if credits came meanwhile. After fs_begin_plug. */
+/* The ring is full and the program may wait for POLLOUT. Fills the kernel's send buffer, which makes POLLOUT false until the
+ * receiver returns credits and drains the buffer. Called after fs_begin_plug. Returns 0 if credits came meanwhile. */
 static int plug(struct fs_connection *c, struct fs_sender *sender) {
     int unsent = 0, unacknowledged = 0;
     int64_t whole = 0;
     uint32_t limit = fs_load_relaxed(&c->ring.tx->limit);
     size_t piece = limit ? FS_MIN(FS_MAX(limit / 8, 256u), (uint32_t)PLUG_PIECE) : (size_t)PLUG_PIECE;
-    int room = fs_send_deferred(c, sender); /* in front of it; if there is no room for that, POLLOUT is false */
-    widen(c);
+    int room = fs_send_deferred(c, sender); /* in front of the plug; without room for these POLLOUT is false already */
+    widen_send_buffer(c);
     if (sender->plugs) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_ANY_UNSENT);
     sender->plugs = 1;
     int most = fs_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF) / 2; /* the rest is for doorbell bytes */
-    /* A peer that takes the plug out as fast as it is put in must not keep us here. (One of ours returns
-     * credits first.) */
+    /* A peer that takes the plug out as fast as it is put in must not keep us here. (One of ours returns credits first.) */
     while (room && whole < PLUG_MOST && !fs_ring_writable(&c->ring, sender) &&
            fs_system.ioctl(fs_fd(c), SIOCOUTQNSD, &unsent) == 0 && unsent < PLUG &&
            fs_system.ioctl(fs_fd(c), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged < most) {
@@ -219,10 +218,10 @@ static int plug(struct fs_connection *c, struct fs_sender *sender) {
         whole += part;
         fs_count_plug(&c->ring, sender, (uint32_t)part);
     }
-    /* POLLOUT now needs an empty send queue. What the peer's window holds is acknowledged sooner or later; what
-     * lies behind it stays unsent until the peer drains. */
+    /* POLLOUT now needs an empty send queue. The part within the peer's window is acknowledged sooner or later; the part behind it
+     * stays unsent until the peer drains. */
     fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, FS_NONE_UNSENT);
-    /* The kernel tells an edge of room only to who has found none: by a send that was refused, or here. */
+    /* The kernel reports an edge of room only to a caller that has found none: by a send that was refused, or here. */
     fs_poll_events_now(fs_fd(c), POLLOUT);
     return !fs_ring_writable(&c->ring, sender);
 }

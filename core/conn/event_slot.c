@@ -1,28 +1,28 @@
-/* A connection in an event set: how its own side takes a place, and how the peer's set is told.
+/* A connection's slot in an event set: allocating it, and waking the peer's set.
  *
- * Responsible for: names of sets in the region, and that a set is told in one way or the other. Never: hints (waiter/), or who may
- * have which page (control/page_offers.c). */
+ * Responsible for: names of sets in the region; waking a set in one way or the other. Never: hints (events/), or which process may have
+ * which page (control/page_offers.c). */
 #include "conn/event_slot.h"
 
 #include "conn/state.h"
 #include "wire/control_msg.h"
 
-enum { TRIES = 20 }; /* to find room in the queue of the peer's connection thread */
+enum { TRIES = 20 }; /* attempts to find room in the queue of the peer's connection thread */
 
 int fs_send_request(struct fs_connection *c, int unread_data) {
     return fs_send_control_to_side(c->ring.region, c->region_id, 1 - c->ring.side, unread_data);
 }
 
-/* By its page and eventfd, if this process has them. Otherwise the peer's connection thread is asked to: it has not got them yet, or
- * there was no room for them, or the program has closed our number. A queue that is full is emptied soon, and who empties it looks
- * after all that may have found no room (fs_handle_requests). */
+/* Uses the set's page and eventfd if this process has them. If it does not have them yet, had no room for them, or the program has
+ * closed our number, it asks the peer's connection thread. A full queue is emptied soon, and the thread that empties it checks all
+ * connections whose request may have found no room (fs_handle_requests). */
 uint32_t fs_wake_peer_set(struct fs_connection *c) {
     struct fs_region *region = c->ring.region;
     int peer = 1 - c->ring.side, tries = 0;
     /* SYNC: set name - pairs with fs_publish_slot. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
-    if (!name) return 0; /* no set of the peer's has said that it sleeps */
-    int calls = fs_remote_set_notify(fs_load_acquire(&region->asks[peer]), name, &c->told);
+    if (!name) return 0; /* no set of the peer has said that it sleeps */
+    int calls = fs_remote_set_notify(fs_load_acquire(&region->asks[peer]), name, &c->peer_set);
     if (calls >= 0) return (uint32_t)calls;
     for (int failed; tries < TRIES; tries++) {
         failed = fs_send_request(c, -1);
@@ -38,7 +38,7 @@ int fs_peer_set_eventfd(struct fs_connection *c) {
     /* SYNC: set name - pairs with fs_publish_slot. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
     /* SYNC: token - pairs with fs_requests_announce. */
-    return name ? fs_remote_set_eventfd(fs_load_acquire(&region->asks[peer]), name, &c->told) : -1;
+    return name ? fs_remote_set_eventfd(fs_load_acquire(&region->asks[peer]), name, &c->peer_set) : -1;
 }
 
 int fs_slot_alloc(struct fs_connection *c, struct fs_event_set *set) {
@@ -59,6 +59,6 @@ void fs_slot_free(struct fs_connection *c, struct fs_event_set *set) {
 void fs_publish_slot(struct fs_connection *c) {
     fs_word64 *said = &c->ring.region->set[c->ring.side];
     uint64_t name = fs_load_relaxed(&c->slot);
-    /* SYNC: set name - pairs with fs_wake_peer_set: what the name means was there before it. */
+    /* SYNC: set name - pairs with fs_wake_peer_set: the name is stored after the slot that it names. */
     if (fs_load_relaxed(said) != name) fs_store_release(said, name);
 }

@@ -1,23 +1,19 @@
-/* The way out: a moved connection goes back to the kernel, because somebody else is about to read its descriptor
- * raw.
+/* The fallback: a connection that has moved goes back to the kernel, because somebody else is about to read its descriptor directly.
  *
- * One side is the *leaver*, the other one its peer. What the leaver sent lies in the ring, with BACK behind it, and
- * what follows goes through the kernel: nothing more to do. What the leaver has not read must come out of the
- * kernel's queue instead, and only the peer can put it there. So
+ * Either side may fall back. Bytes that it sent lie in the ring, with BACK behind them, and later bytes go through the kernel: nothing
+ * more to do. Bytes that it has not read must come out of the kernel's queue instead, and only the peer can put them there. So
  *
- *   1. the leaver withdraws consent (LEFT) and asks the peer's connection thread, which posts BACK behind what it
- *      posted and sends nothing more until it is settled (HELD);
- *   2. the leaver takes everything up to BACK, the kernel's part of the stream included, into a memfd, the *parcel*,
- *      and the doorbell bytes out of the kernel's queue, which is empty now;
- *   3. the peer's connection thread sends the parcel through the kernel, and the peer goes on there.
+ *   1. the side withdraws consent (LEFT) and asks the peer's connection thread, which posts BACK behind the bytes that the peer has
+ *      posted, and sends nothing more until the fallback is settled (HELD);
+ *   2. the side takes everything up to BACK, including the kernel's part of the stream, into a memfd, the *unread data*, and the
+ *      doorbell bytes out of the kernel's queue, which is empty then;
+ *   3. the peer's connection thread sends the unread data through the kernel, and the peer goes on there.
  *
- * This file has the leaver; its peer is in fallback_peer.c. A peer that cannot take part (closed, shut down, dead,
- * stopped, no room in the kernel) leaves a bridge as the only way (bridge.c). docs/moving.md argues why nothing is
- * lost or doubled.
+ * This file has the side that falls back; its peer is in fallback_peer.c. If the peer cannot take part (closed, shut down, dead,
+ * stopped, no room in the kernel), only a bridge helps (bridge.c). docs/moving.md argues why nothing is lost or doubled.
  *
- * Responsible for: that the kernel's stream is the whole stream when somebody else gets the descriptor, or the word
- * that it cannot be. Never: what is done then (a bridge, a reset, the parcel for a loop's transport), which its
- * caller decides. */
+ * Responsible for: the kernel's stream is the whole stream when somebody else gets the descriptor, or the result says that it cannot be.
+ * Never: what follows (a bridge, a reset, the unread data for a loop's transport), which the caller decides. */
 #include "conn/fallback.h"
 
 #include "conn/doorbell_rx.h"
@@ -35,12 +31,12 @@
 #define MFD_CLOEXEC 1
 #endif
 
-enum { PIECE = 16384 }; /* bytes collected at a time: on the stack, as there may be no memory */
+enum { PIECE = 16384 }; /* bytes collected at a time; on the stack, as there may be no memory */
 
-#define ASK_INTERVAL ((int64_t)50000000) /* ns between two requests for the same */
+#define REQUEST_INTERVAL ((int64_t)50000000) /* ns between two requests for the same */
 
-/* Memory for so many bytes, all of it there already: no write of them fails. -1: there is none. */
-static int new_parcel(uint64_t size) {
+/* Creates a memfd of `size` bytes with all memory allocated, so that no write fails. Returns the descriptor, or -1. */
+static int new_memfd(uint64_t size) {
     int fd = fs_system.memfd_create("fastsock-parcel", MFD_CLOEXEC);
     if (fd >= 0 && fs_system.fallocate(fd, 0, 0, (off_t)size) < 0) {
         fs_system.close(fd);
@@ -51,46 +47,46 @@ static int new_parcel(uint64_t size) {
 
 /* ---- reading up to BACK ------------------------------------------------------------------------------------ */
 
-/* fs_drain_all_doorbell_bytes, until nothing is owed. 0 if some bytes have not come by the deadline. Without the lock between two
- * looks: whoever receives then takes what is owed before anything else (fs_recv_locked). */
+/* Repeats fs_drain_all_doorbell_bytes until no byte is outstanding. Returns 0 if some bytes have not come by the deadline. The lock is
+ * not held between two attempts: a holder that receives then takes outstanding bytes first (fs_recv_locked). */
 static int take_doorbells(struct fs_connection *c, int64_t deadline) {
     for (;;) {
         struct fs_receiver *receiver = fs_lock_recv(c);
         fs_drain_all_doorbell_bytes(c, receiver);
-        int owed = receiver->doorbell_debt != 0;
+        int outstanding = receiver->doorbell_debt != 0;
         fs_unlock_recv_quick(receiver);
-        if (!owed) return 1;
+        if (!outstanding) return 1;
         if (fs_now() > deadline) return 0;
         fs_short_sleep();
     }
 }
 
-/* It is settled: wakes who waits for that at the peer that was held. One that polls sleeps on the kernel's
- * descriptor, and only its own side can make an edge there: its connection thread is asked to. 0 if there is no room
- * for the request now. */
-static int let_go_on(struct fs_connection *c) {
+/* The fallback is settled: wakes the threads of the held peer that wait for this. A program that polls sleeps on the kernel's
+ * descriptor, and only its own side can make an edge there: this asks the peer's connection thread to. Returns 0 if there is no room for
+ * the request now. */
+static int wake_held_peer(struct fs_connection *c) {
     fs_wake_peer_all(c);
     return !(fs_peer_doorbell(&c->ring) & FS_EXPOSED) || fs_send_request(c, -1) != -EAGAIN;
 }
 
-void fs_press_peer(struct fs_connection *c) {
+void fs_repeat_settle_request(struct fs_connection *c) {
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
-    while (!let_go_on(c) && fs_now() < deadline) /* more requests than the thread's queue takes */
+    while (!wake_held_peer(c) && fs_now() < deadline) /* the thread's queue has no room for more requests */
         fs_short_sleep_unlocked();
 }
 
-/* Tells a peer that is held that it may go on. 0 if it still has to be asked (fs_press_peer). */
+/* Tells a held peer that it may go on. Returns 0 if the request must be repeated (fs_repeat_settle_request). */
 static int settle(struct fs_connection *c) {
     if (fs_load_sc(&c->ring.rx->ready) == FS_LEFT) {
         fs_settle_go_on(c);
-        return let_go_on(c);
+        return wake_held_peer(c);
     }
     return 1;
 }
 
-/* settle, of a leaver. With no lock. */
+/* Settles the fallback of this side. Called with no lock. */
 static void settle_with_peer(struct fs_connection *c) {
-    if (!settle(c)) fs_press_peer(c);
+    if (!settle(c)) fs_repeat_settle_request(c);
 }
 
 void fs_settle_locked(struct fs_connection *c, struct fs_receiver *receiver) {
@@ -100,28 +96,28 @@ void fs_settle_locked(struct fs_connection *c, struct fs_receiver *receiver) {
 void fs_recv_fall_back(struct fs_connection *c, struct fs_receiver *receiver) {
     fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
     fs_restore_recv_buffer(c);
-    fs_drain_all_doorbell_bytes(c, receiver); /* what is owed then is taken before the next receive */
+    fs_drain_all_doorbell_bytes(c, receiver); /* outstanding bytes are taken before the next receive */
     fs_settle_locked(c, receiver);
 }
 
-/* ---- leaving ----------------------------------------------------------------------------------------------- */
+/* ---- falling back ------------------------------------------------------------------------------------------ */
 
-/* Until it is known where the ring's stream ends: at BACK, FIN or with the peer's death. 0 if the peer does not
- * say so in time. */
+/* Waits until the end of the ring's stream is known: at BACK, at FIN, or with the peer's death. Returns 0 if the peer does not tell in
+ * time. */
 static int await_end_of_ring(struct fs_connection *c) {
-    int64_t now = fs_now(), deadline = now + FS_ANSWER_TIME, ask_next = now;
-    int looks = 0;
+    int64_t now = fs_now(), deadline = now + FS_ANSWER_TIME, request_next = now;
+    int checks = 0;
     /* SYNC: end of stream - pairs with fs_post_fin. */
     while (!fs_load_sc(&c->ring.rx->fin)) {
-        looks += 1;
-        if (looks > 200) {
+        checks += 1;
+        if (checks > 200) {
             if (fs_peer_ended(c)) return 1;
             fs_short_sleep();
         }
         now = fs_now();
         if (now > deadline) return 0;
-        if (now >= ask_next) {
-            ask_next = now + ASK_INTERVAL;
+        if (now >= request_next) {
+            request_next = now + REQUEST_INTERVAL;
             fs_send_request(c, -1);
         }
         fs_cpu_relax();
@@ -129,32 +125,32 @@ static int await_end_of_ring(struct fs_connection *c) {
     return 1;
 }
 
-/* Bytes that lie unread, or are on their way through the kernel, once it is known where the ring's stream ends. */
-static uint64_t unread_by(struct fs_connection *c, struct fs_receiver *receiver) {
+/* Returns the bytes that lie unread or are on their way through the kernel, once the end of the ring's stream is known. */
+static uint64_t count_unread(struct fs_connection *c, struct fs_receiver *receiver) {
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     uint64_t count = fs_available(&c->ring, FS_UNREAD_DATA_MAX);
     if (switch_at && !(fs_moved(c) & FS_RECEIVING_MOVED)) count += switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
     return count;
 }
 
-/* Before anything is taken, since what is taken must be kept: a descriptor and memory for all that lies unread. */
-static void prepare_parcel(struct fs_connection *c, struct fs_unread_data *unread_data) {
+/* Creates a memfd for all unread bytes. Called before any byte is taken, because taken bytes must be kept. */
+static void prepare_unread_data(struct fs_connection *c, struct fs_unread_data *unread_data) {
     struct fs_receiver *receiver = fs_lock_recv(c);
-    uint64_t room = unread_by(c, receiver);
+    uint64_t room = count_unread(c, receiver);
     fs_unlock_recv_quick(receiver);
     if (0 < room && room <= FS_UNREAD_DATA_MAX) {
-        unread_data->fd = new_parcel(room);
+        unread_data->fd = new_memfd(room);
         unread_data->room = unread_data->fd >= 0 ? room : 0;
     }
 }
 
-static enum fs_fallback_result too_much(struct fs_connection *c) {
-    c->ring.violation = "more of the stream than it told of";
+static enum fs_fallback_result fail_on_excess(struct fs_connection *c) {
+    c->ring.violation = "more bytes of the stream than announced";
     return FS_FALLBACK_FAILED;
 }
 
-/* Puts `count` bytes behind what is in the parcel. 0 if it does not take them. */
-static int keep(struct fs_unread_data *unread_data, const char *bytes, int64_t count) {
+/* Appends `count` bytes to the unread data. Returns 0 if they do not fit. */
+static int append(struct fs_unread_data *unread_data, const char *bytes, int64_t count) {
     int64_t done = 0;
     while (done < count) {
         int64_t part = fs_system.write(unread_data->fd, bytes + done, (size_t)(count - done));
@@ -165,13 +161,13 @@ static int keep(struct fs_unread_data *unread_data, const char *bytes, int64_t c
     return 1;
 }
 
-/* The parcel's memory becomes as long as what is in it: shorter. */
+/* Shortens the memfd to the bytes in it. */
 static void trim(struct fs_unread_data *unread_data) {
     while (unread_data->fd >= 0 && fs_system.ftruncate(unread_data->fd, (off_t)unread_data->size) < 0 && errno == EINTR) {}
 }
 
-/* Takes everything that is unread, in the kernel's queue and in the ring, and the doorbell bytes. FS_FELL_BACK if
- * nothing is left but what the kernel's queue holds. While FS_COLLECTING is set. */
+/* Takes all unread bytes, in the kernel's queue and in the ring, and the doorbell bytes, while FS_COLLECTING is set. Returns
+ * FS_FELL_BACK if nothing is left outside the kernel's queue. */
 static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread_data *unread_data, char *piece, int64_t deadline) {
     int64_t got;
     int more = 1;
@@ -182,7 +178,7 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
         fs_unlock_recv_quick(receiver);
         if (got == FS_VIOLATED) return FS_FALLBACK_FAILED;
         if (got > 0) {
-            if (!keep(unread_data, piece, got)) return too_much(c);
+            if (!append(unread_data, piece, got)) return fail_on_excess(c);
         } else if (got == -EAGAIN && fs_now() <= deadline) {
             fs_short_sleep();
         } else if (got != FS_MOVED_ON) {
@@ -195,7 +191,7 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
         got = more ? fs_ring_recv(&c->ring, receiver, piece, PIECE, FS_CONSUME) : 0;
         fs_unlock_recv_quick(receiver);
         if (got < 0) return FS_FALLBACK_FAILED;
-        if (got > 0 && !keep(unread_data, piece, got)) return too_much(c);
+        if (got > 0 && !append(unread_data, piece, got)) return fail_on_excess(c);
     }
     receiver = fs_lock_recv(c);
     more = fs_stream_end(&c->ring, receiver) != 1;
@@ -205,44 +201,44 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
     return take_doorbells(c, deadline) ? FS_FELL_BACK : FS_NEEDS_BRIDGE;
 }
 
-/* Has the peer send the parcel again, and learns how much of it the kernel took. */
+/* Has the peer send the unread data again, and learns how much of it the kernel took. */
 static enum fs_fallback_result give_back(struct fs_connection *c, struct fs_unread_data *unread_data) {
     int64_t now = fs_now(), deadline = now + FS_ANSWER_TIME;
-    uint32_t told = 0;
-    int asked = 0;
+    uint32_t answer = 0;
+    int requested = 0;
     for (;;) {
         /* SYNC: returned - pairs with fs_settle_resent. */
-        told = fs_load_sc(&c->ring.rx->returned);
-        if (told) break;
-        if (!asked) asked = fs_send_request(c, unread_data->fd) == 0;
+        answer = fs_load_sc(&c->ring.rx->returned);
+        if (answer) break;
+        if (!requested) requested = fs_send_request(c, unread_data->fd) == 0;
         now = fs_now();
         int ended = fs_peer_ended(c);
         if (now > deadline || ended || fs_load_sc(&c->ring.rx->settled) == FS_REFUSED) {
             /* SYNC: settled - pairs with fs_settle_resending: fs_resend_unread has begun, or will not. */
             if (fs_settle_go_on(c) || fs_load_sc(&c->ring.rx->settled) != FS_RESENDING) {
-                let_go_on(c);
+                wake_held_peer(c);
                 return FS_NEEDS_BRIDGE;
             }
-            told = fs_load_sc(&c->ring.rx->returned);
-            if (told) break;
+            answer = fs_load_sc(&c->ring.rx->returned);
+            if (answer) break;
             unread_data->unknown = 1; /* killed or stopped within the one system call */
             return FS_NEEDS_BRIDGE;
         }
         fs_short_sleep();
     }
-    unread_data->returned = told - 1;
-    if (unread_data->returned > unread_data->size) return too_much(c);
+    unread_data->returned = answer - 1;
+    if (unread_data->returned > unread_data->size) return fail_on_excess(c);
     return unread_data->returned == unread_data->size ? FS_FELL_BACK : FS_NEEDS_BRIDGE;
 }
 
-/* The peer may be leaving as well, and want bytes of ours again: before anybody else writes to the descriptor, it
- * gets them, or is told that it is too late. */
+/* The peer may be falling back as well, and want bytes of ours again. Before anybody else writes to the descriptor, the peer gets them,
+ * or is told that it is too late. */
 static void let_peer_leave(struct fs_connection *c) {
-    if (!fs_refuse_revocation(c, 1)) return; /* (It may have been told before: by a sender that went on in the kernel.) */
+    if (!fs_refuse_revocation(c, 1)) return; /* a sender that went on in the kernel may have refused before */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (fs_load_sc(&c->ring.tx->settled) == FS_UNSETTLED && !fs_fallback_peer_ended(c) && fs_now() <= deadline) fs_short_sleep();
-    /* Whatever has ended the wait: a parcel that comes from here on is not sent any more, as it would come behind
-     * what is written to the descriptor. One that is being sent is sent in a turn to send. */
+    /* Whatever ended the wait: unread data that comes from here on is not sent any more, as it would come behind bytes written to the
+     * descriptor. Unread data that is being sent is sent with the send lock held. */
     fs_settle_refused(c);
     struct fs_sender *sender = fs_lock_send(c);
     fs_unlock_send(c, sender);
@@ -251,7 +247,7 @@ static void let_peer_leave(struct fs_connection *c) {
 int64_t fs_recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_is_broken(c)) return 0;
     if (!fs_lock_is_free(&fs_side_of_receiver(receiver)->fallback.lock)) return -EAGAIN;
-    fs_break_connection(c, "what lay unread was lost with the process of this side that took it");
+    fs_break_connection(c, "unread data was lost: the process of this side that had it was killed");
     return FS_VIOLATED;
 }
 
@@ -259,20 +255,19 @@ int fs_fallback_is_running(const struct fs_connection *c) {
     return (fs_load_relaxed((fs_word32 *)&fs_own(c)->fallback.lock.word) & FUTEX_TID_MASK) == fs_current_thread(fs_own_pid)->thread;
 }
 
-/* (Nobody waits for this lock but another leaver, which has no other turn, and could do nothing before the first one
- * is done.) */
+/* Only another thread that falls back waits for this lock. It has no other lock, and could do nothing before the first one is done. */
 struct fs_fallback_lock *fs_fallback_begin(struct fs_connection *c) {
     struct fs_side_locks both;
-    if (!fs_lock_side_within(c, FS_PATIENCE, &both)) return NULL; /* what follows waits for each turn until it has it */
+    if (!fs_lock_side_within(c, FS_PATIENCE, &both)) return NULL; /* the code below waits for each lock without a limit */
     fs_unlock_side(c, both);
     for (int patience = FS_PATIENCE;;) {
         struct fs_fallback_lock *fallback = &fs_own(c)->fallback;
-        int turn = fs_robust_trylock(&fallback->lock, fs_own_pid);
-        if (turn == FS_LOCK_BUSY) {
+        int result = fs_robust_trylock(&fallback->lock, fs_own_pid);
+        if (result == FS_LOCK_BUSY) {
             if (patience-- == 0) return NULL;
             fs_wait_for_lock(&fallback->lock);
         } else if (fallback != &fs_own(c)->fallback) {
-            fs_lock_abandon(&fallback->lock, turn);
+            fs_lock_abandon(&fallback->lock, result);
         } else {
             fs_lock_push(&fallback->lock);
             return fallback;
@@ -282,43 +277,42 @@ struct fs_fallback_lock *fs_fallback_begin(struct fs_connection *c) {
 
 void fs_fallback_end(struct fs_connection *c, struct fs_fallback_lock *fallback, int whole) {
     if (whole && fs_load_relaxed(&fs_side_of_fallback(fallback)->moved) & FS_COLLECTING) {
-        int turn;
-        struct fs_receiver *receiver = fs_lock_recv_of(fallback, &turn);
+        int result;
+        struct fs_receiver *receiver = fs_lock_recv_of(fallback, &result);
         fs_change_receiving(c, receiver, FS_EV_COLLECTED);
-        fs_lock_abandon(&receiver->lock, turn);
+        fs_lock_abandon(&receiver->lock, result);
     }
     fs_lock_pop(&fallback->lock);
     fs_robust_unlock(&fallback->lock);
     fs_wake_local(c);
 }
 
-/* Takes both directions back to the kernel. A turn to receive is as long as a look or a copy. Between two of them
- * other holders go on: before FS_COLLECTING is set one may read as far as BACK, which is looked for then; afterwards
- * they do not receive. `piece`: PIECE bytes. */
+/* Takes both directions back to the kernel. The receive lock is held for one check or one copy at a time; between two of them other
+ * holders go on. Before FS_COLLECTING is set one of them may read as far as BACK, which is checked for; afterwards they do not receive.
+ * `piece` has PIECE bytes. */
 static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unread_data *unread_data, char *piece) {
-    int told = 1;
+    int end_known = 1;
     if (fs_has_fallen_back(c)) return FS_FELL_BACK;
-    if (fs_is_collecting(c)) return FS_FALLBACK_FAILED; /* an earlier leaver was killed at it */
+    if (fs_is_collecting(c)) return FS_FALLBACK_FAILED; /* an earlier holder was killed in its fallback */
     int returns = fs_revoke_consent(c);
     struct fs_sender *sender = fs_lock_send(c);
     fs_send_fall_back(c, sender, 0);
     if (sender->bytes_unsent)
-        c->late_sending = 1; /* whoever waits for room already: what is written to the descriptor must not come first */
+        c->late_sending = 1; /* a thread may wait for room already; these bytes must come before whatever is written to the descriptor */
     if (!fs_unlock_send(c, sender)) return FS_FALLBACK_FAILED;
     int attached = fs_load_sc(&c->ring.tx->ready) != FS_NOT_YET;
     if (attached && !(fs_moved(c) & FS_RECEIVING_BACK)) {
-        told = await_end_of_ring(c);
-        prepare_parcel(c, unread_data);
+        end_known = await_end_of_ring(c);
+        prepare_unread_data(c, unread_data);
     }
     struct fs_receiver *receiver = fs_lock_recv(c);
     if (fs_moved(c) & FS_RECEIVING_BACK) {
-        /* The peer left first, or another holder has read up to its BACK. It may still be at it, and wait for us by
-         * now. */
+        /* The peer fell back first, or another holder has read up to its BACK. The peer may not be done, and may wait for us by now. */
         fs_unlock_recv_quick(receiver);
         settle_with_peer(c);
         return take_doorbells(c, fs_now() + FS_ANSWER_TIME) ? FS_FELL_BACK : FS_NEEDS_BRIDGE;
     }
-    if (!attached || !told) {
+    if (!attached || !end_known) {
         /* A peer that has not attached finds LEFT when it does, and has never moved. */
         if (!attached) fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
         fs_unlock_recv_quick(receiver);
@@ -326,7 +320,7 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
         return attached ? FS_NEEDS_BRIDGE : FS_FELL_BACK;
     }
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
-    /* (A kernel whose socket is shut in both directions answers bytes with RST, and drops what it has not sent yet.) */
+    /* A kernel whose socket is shut in both directions answers bytes with RST, and drops bytes that it has not sent yet. */
     returns = returns && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK && !fs_peer_ended(c) &&
               !(fs_load_relaxed(&c->ring.rx->doorbell) & FS_SHUT);
     if (!returns && (fs_has_descriptor(&c->ring) || fs_load_relaxed(&receiver->taken) ||
@@ -335,7 +329,7 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
         settle_with_peer(c);
         return FS_NEEDS_BRIDGE;
     }
-    if (unread_by(c, receiver) > unread_data->room) { /* no memory, or no descriptor for it: a bridge needs no parcel */
+    if (count_unread(c, receiver) > unread_data->room) { /* no memory or no descriptor for them: a bridge needs none */
         fs_unlock_recv_quick(receiver);
         settle_with_peer(c);
         return FS_NEEDS_BRIDGE;
@@ -349,8 +343,8 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
     return outcome;
 }
 
-/* A side that was held is released first: nobody holds its sends any more, and let_peer_leave has settled that with the peer. Both
- * in the turn to send, in which others look whether the side is held or out: none of them finds it between, and holds it. */
+/* A held side is released first: nothing holds its sends any more, and let_peer_leave has settled that with the peer. Both changes are
+ * made with the send lock held. With that lock others check for both states, so that none of them sees one without the other. */
 void fs_fallback_done(struct fs_connection *c, struct fs_fallback_lock *fallback) {
     struct fs_sender *sender = fs_lock_send(c);
     fs_change_sending(c, sender, FS_EV_RELEASE);
@@ -361,7 +355,7 @@ void fs_fallback_done(struct fs_connection *c, struct fs_fallback_lock *fallback
 enum fs_fallback_result fs_fallback(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data) {
     char piece[PIECE];
     enum fs_fallback_result outcome = take_back(c, unread_data, piece);
-    trim(unread_data); /* also if nothing was taken: a bridge reads it to its end */
+    trim(unread_data); /* also if nothing was taken: a bridge reads the file to its end */
     if (outcome != FS_FALLBACK_FAILED && !fs_has_fallen_back(c)) {
         let_peer_leave(c);
         if (outcome == FS_FELL_BACK) fs_fallback_done(c, fallback);
@@ -369,16 +363,16 @@ enum fs_fallback_result fs_fallback(struct fs_connection *c, struct fs_fallback_
     return outcome;
 }
 
-/* (Doorbell bytes that have not come are no hindrance: the transport takes them out of what it reads, and nothing
- * was returned in front of which they could come. But nobody knows what comes where the peer was stopped within its
- * one send of the parcel: that connection is given up.) */
-enum fs_fallback_result fs_fallback_collect(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data) {
+/* Outstanding doorbell bytes are no obstacle if nothing was returned: the transport takes them out of the bytes that it reads. But if
+ * the peer was stopped within its one send of the unread data, the next bytes are unknown and the connection is given up. */
+enum fs_fallback_result fs_fallback_collect(struct fs_connection *c, struct fs_fallback_lock *fallback,
+                                            struct fs_unread_data *unread_data) {
     struct fs_receiver *receiver = fs_lock_recv(c);
-    int owed = receiver->doorbell_debt != 0;
+    int outstanding = receiver->doorbell_debt != 0;
     fs_unlock_recv_quick(receiver);
-    if (unread_data->unknown || (owed && unread_data->returned) || !(fs_moved(c) & FS_RECEIVING_BACK))
+    if (unread_data->unknown || (outstanding && unread_data->returned) || !(fs_moved(c) & FS_RECEIVING_BACK))
         return FS_FALLBACK_FAILED;
-    /* What was returned is in our kernel's queue, in front of all else: it is taken out again. */
+    /* Returned bytes are in our kernel's queue, in front of all others: they are taken out again. */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (unread_data->returned) {
         int64_t got = fs_peek_kernel(c, NULL, unread_data->returned, MSG_TRUNC);

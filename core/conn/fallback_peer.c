@@ -1,8 +1,8 @@
-/* The peer of a leaver (leave.c): it posts BACK, waits until the leaver is settled, sends what that had not read
- * once more, and goes on in the kernel.
+/* The peer of the side that falls back (fallback.c). It posts BACK, waits until the fallback is settled, sends the unread data again,
+ * and goes on in the kernel.
  *
- * Responsible for: that what this side sends through the kernel comes behind what it posted, and behind what the
- * leaver gets again. Never: asking anybody, or receiving. */
+ * Responsible for: bytes sent through the kernel come after the posted ones, and after those that are sent again. Never: asks the peer
+ * for anything, or receives. */
 #include "conn/fallback_peer.h"
 
 #include "conn/liveness.h"
@@ -13,13 +13,14 @@
 #include "transport/options.h"
 #include "transport/tcp.h"
 
-#define HELD_TIME ((int64_t)5000000000) /* ns that a sender waits for a leaver to be settled */
+#define HELD_TIME ((int64_t)5000000000) /* ns that a sender waits for the peer's fallback to be settled */
 
-enum { RETURN_PATIENCE = 50 }; /* times some 10 ms that a parcel waits for the turn. The leaver waits a second (FS_ANSWER_TIME), and so
-                                * does a fork for this thread */
+/* Waits of about 10 ms for the lock before unread data is given up. The other side waits a second (FS_ANSWER_TIME), and so does a fork
+ * for this thread. */
+enum { RESEND_PATIENCE = 50 };
 
-/* Bytes of a parcel; -1 if it is not in memory, where no read blocks. */
-static int64_t parcel_size(int fd) {
+/* Returns the bytes of unread data; -1 if they are not in memory, where a read might block. */
+static int64_t unread_size(int fd) {
     struct stat st;
     return fs_system.fcntl(fd, F_GET_SEALS, 0) >= 0 && fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
 }
@@ -29,9 +30,8 @@ void fs_send_fall_back(struct fs_connection *c, struct fs_sender *sender, int he
     fs_begin_sending_step(sender);
     fs_change_sending(c, sender, held && !sender->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
     if (!sender->fin_sent) {
-        /* A leaver puts a doorbell byte in front of what lies unread, exposed or not: a peer that exposes its
-         * descriptor later finds nobody here whom it could ask for one. Before BACK: a peer that reads up to it
-         * believes `rung`. */
+        /* The side that falls back puts a doorbell byte in front of unread bytes, exposed or not: a peer that exposes its descriptor
+         * later has nobody here to ask for one. Before BACK: a peer that reads up to BACK believes `rung`. */
         if (!held && fs_load_own32(&sender->posted) != fs_load_relaxed(&c->ring.tx->seen)) fs_notify_receiver(c, sender, FS_EXPOSED);
         /* SYNC: end of stream - by fs_post_fin. */
         fs_post_fin(&c->ring, sender, FS_BACK);
@@ -44,10 +44,10 @@ void fs_send_fall_back(struct fs_connection *c, struct fs_sender *sender, int he
     }
     uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
     if (0 < before && before < FS_WIDENED)
-        fs_set_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* (the kernel doubles it) */
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* the kernel doubles it */
     fs_store_relaxed(&fs_own(c)->send_buffer_before, 0);
     fs_end_sending_step(sender);
-    /* (Of a loop's connection `nodelay` is about the ring alone; the kernel has what the program has set.) */
+    /* For a loop-driven connection `nodelay` concerns the ring only; the kernel has the program's setting. */
     if (!fs_is_loop_driven(c)) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
     fs_wake_local(c); /* senders of this side that sleep until credits come */
 }
@@ -57,20 +57,20 @@ void fs_answer_fallback(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_is_attached(c) && fs_load_sc(&c->ring.tx->ready) == FS_LEFT) fs_send_fall_back(c, sender, 1);
 }
 
-/* (Not while the peer that left is unsettled, as what that wants again comes first. A peer that leaves from here on
- * gets nothing again.) */
+/* Not while the peer's fallback is unsettled, because the bytes that it wants again come first. A peer that falls back from here on gets
+ * nothing again. */
 int fs_send_resumes_in_kernel(struct fs_connection *c, struct fs_sender *sender) {
     if (!fs_refuse_revocation(c, 0)) return 1;
-    /* (Not fin_sent, which BACK has set. After a FIN nothing more is sent.) */
+    /* Not fin_sent, which BACK has set. After a FIN nothing more is sent. */
     if (fs_load_sc(&c->ring.tx->settled) == FS_UNSETTLED && (fs_load_sc(&c->ring.tx->fin) & FS_FIN_KIND) != FS_FIN)
         fs_change_sending(c, sender, FS_EV_HOLD);
     return !fs_send_is_held(c, sender);
 }
 
-/* (After a half-close the end of its stream says nothing.) */
+/* After a half-close the end of the peer's stream says nothing. */
 int fs_fallback_peer_ended(struct fs_connection *c) {
-    enum fs_liveness stands = fs_liveness(c);
-    return stands == FS_OVER || (stands == FS_STREAM_ENDED && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) != FS_FIN);
+    enum fs_liveness liveness = fs_liveness(c);
+    return liveness == FS_OVER || (liveness == FS_STREAM_ENDED && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) != FS_FIN);
 }
 
 int fs_send_is_held(struct fs_connection *c, struct fs_sender *sender) {
@@ -85,25 +85,24 @@ int fs_send_is_held(struct fs_connection *c, struct fs_sender *sender) {
     return 0;
 }
 
-/* (A program that polls for POLLOUT by edge, and was refused while this side was held, has never seen it false:
- * setting the option, to what it is, makes an edge if there is room. If there is none, the kernel makes one later
- * for whoever it has told so: a look does that.) */
+/* A program that polls for POLLOUT by edge, and was refused while this side was held, has never seen POLLOUT false. Setting the option
+ * to the value that it has makes an edge if there is room. If there is none, a poll asks the kernel to make one later. */
 void fs_signal_writable(struct fs_connection *c, struct fs_sender *sender) {
     fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT));
     fs_poll_events_now(fs_fd(c), POLLOUT);
 }
 
 void fs_resend_unread(struct fs_connection *c, int unread_data) {
-    int64_t size = parcel_size(unread_data);
+    int64_t size = unread_size(unread_data);
     if (!(0 < size && size <= FS_UNREAD_DATA_MAX)) return;
     char *bytes = fs_system.malloc((size_t)size);
     if (!bytes) return;
     int read = fs_system.pread(unread_data, bytes, (size_t)size, 0) == size;
-    struct fs_sender *sender = read ? fs_lock_send_within(c, RETURN_PATIENCE) : NULL;
+    struct fs_sender *sender = read ? fs_lock_send_within(c, RESEND_PATIENCE) : NULL;
     if (sender) {
         fs_answer_fallback(c, sender);
         fs_begin_sending_step(sender);
-        /* (give_back may have stopped waiting.) */
+        /* give_back may have stopped waiting. */
         if (fs_is_attached(c) && fs_moved(c) & FS_SENDING_BACK && fs_load_sc(&c->ring.tx->ready) == FS_LEFT &&
             fs_settle_resending(c)) {
             int64_t sent = fs_send_kernel_locked(c, sender, bytes, (size_t)size, MSG_NOSIGNAL);

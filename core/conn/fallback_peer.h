@@ -1,34 +1,33 @@
-/* The peer of a leaver (fallback.h): it posts BACK, waits until the leaver is settled, sends what that had not read once more, and goes
- * on in the kernel. */
+/* The peer of the side that falls back (fallback.h). It posts BACK, waits until the fallback is settled, sends the unread data again,
+ * and goes on in the kernel. */
 #ifndef FASTSOCK_FALLBACK_PEER_H
 #define FASTSOCK_FALLBACK_PEER_H
 
 #include "conn/connection.h"
 
-enum { FS_UNREAD_DATA_MAX = 1 << 26 };            /* bytes that a peer is willing to send again */
-#define FS_ANSWER_TIME ((int64_t)1000000000) /* ns that its connection thread gets for an answer */
+enum { FS_UNREAD_DATA_MAX = 1 << 26 };            /* most bytes that a peer sends again */
+#define FS_ANSWER_TIME ((int64_t)1000000000) /* ns that the peer's connection thread gets for an answer */
 
-/* From here on our bytes go through the kernel again: at once, or once it is settled (`held`). */
+/* From now on our bytes go through the kernel again: at once, or once the fallback is settled (`held`). */
 void fs_send_fall_back(struct fs_connection *c, struct fs_sender *sender, int held);
 
-/* Whether and how this side goes on after the peer has left. */
+/* Answers a peer that has fallen back: this side goes back to the kernel too. */
 void fs_answer_fallback(struct fs_connection *c, struct fs_sender *sender);
 
-/* This side sends through the kernel again, because the peer has left, or because it is about to leave itself. Whether it may do
- * so now. */
+/* Makes this side send through the kernel, because the peer has fallen back or this side is about to. Returns true if it may send now. */
 int fs_send_resumes_in_kernel(struct fs_connection *c, struct fs_sender *sender);
 
-/* Whether the peer, which has left, will not say any more how that is settled. */
+/* Returns true if the peer, which has fallen back, has ended and will not settle the fallback. */
 int fs_fallback_peer_ended(struct fs_connection *c);
 
-/* Whether what this side sends must wait until the peer that left is settled. */
+/* Returns true if this side's sends must wait until the peer's fallback is settled. */
 int fs_send_is_held(struct fs_connection *c, struct fs_sender *sender);
 
-/* It is settled, and this side goes on in the kernel: makes an edge for who polls for POLLOUT. */
+/* The fallback is settled and this side goes on in the kernel: makes an edge for a program that polls for POLLOUT. */
 void fs_signal_writable(struct fs_connection *c, struct fs_sender *sender);
 
-/* The peer has left and asks for the bytes that it had not read (`parcel`, a memfd): they go out once more, in front of what this
- * side sends next. Takes the turn, unless a stopped process has it for half a second: then the leaver needs a bridge. */
+/* The peer has fallen back and asks for the bytes that it had not read (`unread_data`, a memfd). Sends them again, before whatever this
+ * side sends next. Takes the send lock. Does nothing if a stopped process has the lock for half a second: the peer needs a bridge then. */
 void fs_resend_unread(struct fs_connection *c, int unread_data);
 
 #endif

@@ -1,7 +1,7 @@
 /* Calls that wait on kernel TCP, in the kernel's own recv or send.
  *
- * Responsible for: that who is inside is counted, and that such a wait too learns whether polling pays. Never: decides whether a
- * call may go to the kernel. */
+ * Responsible for: counting the calls that are in the kernel; spin statistics of such waits. Never: decides whether a call may go to the
+ * kernel. */
 #include "conn/kernel_io.h"
 
 #include "os/host.h"
@@ -9,55 +9,55 @@
 #include "conn/state.h"
 #include "conn/wait.h"
 
-/* (Whoever sees the count takes no step that moves the connection.) */
-static void *enter(struct fs_connection *c) {
+/* A thread that sees the count takes no step that moves the connection. */
+static void *enter_kernel(struct fs_connection *c) {
     fs_note_in_kernel(c, 1);
     return fs_host_unlock();
 }
 
-static void come_out(struct fs_connection *c, void *given) {
-    fs_host_lock(given);
+static void leave_kernel(struct fs_connection *c, void *host_state) {
+    fs_host_lock(host_state);
     fs_note_in_kernel(c, -1);
 }
 
-int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *polled) {
+int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *spun) {
     int64_t got = -EAGAIN, began = fs_now(), until = began + fs_wait_budget(c, began), now = began;
-    int looks = 0;
-    *polled = until != began;
-    if (!*polled) return -EAGAIN;
-    void *given = enter(c);
-    while (got == -EAGAIN && (looks == 0 || (now = fs_now()) < until)) {
+    int attempts = 0;
+    *spun = until != began;
+    if (!*spun) return -EAGAIN;
+    void *host_state = enter_kernel(c);
+    while (got == -EAGAIN && (attempts == 0 || (now = fs_now()) < until)) {
         got = fs_system.recv(fs_fd_unlocked(c), into, room, flags | MSG_DONTWAIT);
-        looks++;
+        attempts++;
         if (got < 0) {
             got = -errno;
-            sched_yield(); /* we cannot tell whether the peer waits for this very processor */
+            sched_yield(); /* the peer may be waiting for this very processor */
         }
     }
-    come_out(c, given);
+    leave_kernel(c, host_state);
     uint64_t spent = (uint64_t)(FS_MIN(now, until) - began);
     fs_count(&c->ring.count.poll_ns, spent);
     if (got == -EAGAIN)
         fs_count(&c->ring.count.poll_unpaid_ns, spent);
-    else if (looks > 1)
+    else if (attempts > 1)
         fs_note_wait(c, began, 1, 1);
     return got;
 }
 
-int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int flags, int polled) {
+int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int flags, int spun) {
     int64_t began = fs_now();
-    void *given = enter(c);
+    void *host_state = enter_kernel(c);
     int64_t got = fs_system.recv(fs_fd_unlocked(c), into, room, flags);
     if (got < 0) got = -errno;
-    come_out(c, given);
-    if (got != -EINTR) fs_note_wait(c, began, polled, 0);
+    leave_kernel(c, host_state);
+    if (got != -EINTR) fs_note_wait(c, began, spun, 0);
     return got;
 }
 
 int64_t fs_send_asleep(struct fs_connection *c, const char *data, size_t length, int flags) {
-    void *given = enter(c);
+    void *host_state = enter_kernel(c);
     int64_t sent = fs_system.send(fs_fd_unlocked(c), data, length, flags);
     if (sent < 0) sent = -errno;
-    come_out(c, given);
+    leave_kernel(c, host_state);
     return sent;
 }

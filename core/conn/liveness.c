@@ -1,17 +1,17 @@
-/* Whether the peer is still there: the one place that decides it, and what its end means for a receive and for a send.
+/* Liveness of the peer, and the result of a receive and of a send after its end.
  *
- * The kernel connection is the lifeline. Its stream from the peer ends when the peer dies, and also when the peer ends
- * its stream. Which of the two it was the ring tells: a peer that ends its stream posts FIN in the ring before its
- * kernel says FIN. So everybody looks at the kernel first and at the ring's FIN second. (The other way round, a peer
- * that ends its stream between the two looks would be taken for dead.) Nobody reads what we send if
+ * The kernel connection shows liveness. Its stream from the peer ends when the peer dies, and also when the peer ends its stream. The
+ * ring distinguishes the two: a peer that ends its stream posts FIN in the ring before its kernel sends FIN. So everybody reads the
+ * kernel's state first and the ring's FIN second. (In the opposite order, a peer that ends its stream between the two reads would be
+ * taken for dead.) Nobody reads the bytes that we send if
  *
  *   1. the peer said so (FS_GONE), or
  *   2. the kernel connection is over in both directions: reset, or closed by both ends, or
  *   3. the kernel's stream from the peer has ended and the ring holds no FIN.
  *
- * `lost` remembers 2 and 3. Bytes that the peer posted before it went are read all the same.
+ * `lost` remembers 2 and 3. Bytes that the peer posted before its end are read all the same.
  *
- * Responsible for: that decision, and which error is told for it, once. Never: blocks, or takes a turn. */
+ * Responsible for: this decision, and reporting its error once. Never: blocks, or takes a lock. */
 #include "conn/liveness.h"
 
 #include "conn/doorbell_rx.h"
@@ -20,9 +20,9 @@
 #include "conn/state.h"
 #include "transport/tcp.h"
 
-#define LOOK_INTERVAL ((int64_t)1000000) /* ns between looks at the lifeline while the peer acknowledges nothing */
+#define CHECK_INTERVAL ((int64_t)1000000) /* ns between checks of the kernel connection while the peer acknowledges nothing */
 
-/* ---- how it stands ------------------------------------------------------------------------------------------ */
+/* ---- the state of the kernel connection ------------------------------------------------------------------------- */
 
 enum fs_liveness fs_liveness(struct fs_connection *c) {
     uint64_t sent, received;
@@ -37,17 +37,17 @@ int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int fla
     int64_t got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
     if (got == 0) {
         if (fs_liveness(c) == FS_ALIVE) return -EAGAIN;
-        /* What came before the end came before this look. */
+        /* Bytes that came before the end came before this read. */
         got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
     }
     return got >= 0 ? got : -errno;
 }
 
-/* Whether the peer's FIN is among the bytes received by a connection that is over for the kernel, which no longer tells
- * whether it ended with both ends' FIN or with a reset. It is if there was no reset, or if there is one more than the
- * peer has counted. (Not only then: the peer may have counted a byte that it could not send any more. What a peer sends
- * that has gone back to the kernel nobody counts.) A reset that was told already, to a send, is seen no more: but no
- * FIN has come if what is not waiting is just what this side has taken. Needs a region. */
+/* The kernel counts the peer's FIN as a byte received. Returns true if it is counted in `received`, for a connection that is over: the
+ * kernel no longer says if it ended with both FINs or with a reset. Without a reset a FIN has come. With a reset, a FIN has come if one
+ * byte more was received than the peer has counted. (The opposite does not follow: the peer may have counted a byte that it could not
+ * send any more. Nobody counts the bytes of a peer that has gone back to the kernel.) A reset that was already reported to a send is no
+ * longer visible: then no FIN has come if the bytes not waiting are just those that this side has taken. Needs a region. */
 static int fin_counted(struct fs_connection *c, uint64_t received, uint64_t waiting) {
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     struct fs_shared_side *own = fs_own(c);
@@ -75,37 +75,37 @@ int fs_peer_ended(struct fs_connection *c) { return fs_liveness(c) != FS_ALIVE; 
 
 int fs_check_peer_lost(struct fs_connection *c) {
     if (!fs_peer_is_gone(c)) {
-        enum fs_liveness stands = fs_liveness(c);
+        enum fs_liveness liveness = fs_liveness(c);
         /* The ring's FIN after the kernel's, see above. */
-        if (stands == FS_OVER || (stands == FS_STREAM_ENDED && !fs_load_sc(&c->ring.rx->fin))) fs_note_lost(c);
+        if (liveness == FS_OVER || (liveness == FS_STREAM_ENDED && !fs_load_sc(&c->ring.rx->fin))) fs_note_lost(c);
     }
     return fs_peer_is_gone(c);
 }
 
 int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_check_peer_lost(c)) return 1;
-    enum fs_peer_state told = fs_peer_socket_state(fs_fd(c));
-    if (told == FS_PEER_CLOSED)
+    enum fs_peer_state state = fs_peer_socket_state(fs_fd(c));
+    if (state == FS_PEER_CLOSED)
         fs_note_lost(c);
-    else if (told == FS_PEER_UNKNOWN)
+    else if (state == FS_PEER_UNKNOWN)
         fs_leave_probe_byte(c, sender);
     return fs_peer_is_gone(c);
 }
 
-/* Whether the kernel would not tell of the peer's death by the end of the peer's stream: the stream has ended, or we do
- * not read it, or the end may wait behind bytes that the kernel holds. */
-static int end_is_hidden(struct fs_connection *c) {
+/* Returns true if the kernel would not report the peer's death by the end of its stream: the stream has ended, or is not read here, or
+ * its end may be behind bytes in the kernel's queue. */
+static int eof_is_hidden(struct fs_connection *c) {
     int unread = 0;
     if (fs_eof_inconclusive(c)) return 1;
     return !fs_receives_on_ring(c) && fs_system.ioctl(fs_fd(c), FIONREAD, &unread) == 0 && unread > 0;
 }
 
-/* We are about to wait for credit of a peer whose end may be hidden. A doorbell byte in its kernel's queue makes the
- * kernel tell of its death at once: a process that dies with bytes unread resets the connection, as it would with our
- * bytes unread on TCP; and one that is dead already answers with RST. Not if the peer has shut both directions: its
- * kernel would answer a byte with RST, where TCP lets the sender wait. */
+/* Called before a wait for credit from a peer whose end may be hidden. A doorbell byte in the peer's kernel queue makes the kernel
+ * report its death at once: a process that dies with bytes unread resets the connection, as it would with our bytes unread on TCP; and
+ * one that is dead already answers with RST. Not if the peer has shut both directions: its kernel would answer a byte with RST, where
+ * TCP lets the sender wait. */
 void fs_leave_probe_byte(struct fs_connection *c, struct fs_sender *sender) {
-    if (fs_sends_on_ring(c) && end_is_hidden(c) && !(fs_peer_doorbell(&c->ring) & (FS_SHUT | FS_GONE)) &&
+    if (fs_sends_on_ring(c) && eof_is_hidden(c) && !(fs_peer_doorbell(&c->ring) & (FS_SHUT | FS_GONE)) &&
         fs_all_drained(&c->ring, sender))
         fs_notify_receiver(c, sender, FS_EXPOSED);
 }
@@ -114,69 +114,68 @@ void fs_watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
     c->unacknowledged_sends += 1;
     if (c->unacknowledged_sends % 4) return;
     int64_t now = fs_now();
-    if (now - c->last_look >= LOOK_INTERVAL) {
-        c->last_look = now;
+    if (now - c->last_check >= CHECK_INTERVAL) {
+        c->last_check = now;
         fs_check_peer_lost(c);
     }
 }
 
-/* ---- what it means for a call --------------------------------------------------------------------------------- */
+/* ---- the results of calls ---------------------------------------------------------------------------------------- */
 
-/* The kernel connection has ended. TCP resets it when a process dies with bytes unread; here they lay in the
- * ring, where the kernel did not see them: -ECONNRESET once, then 0. */
-static int64_t death(struct fs_connection *c) {
+/* The kernel connection has ended. TCP resets a connection when a process dies with bytes unread; here the bytes lay in the ring, where
+ * the kernel did not see them. Returns -ECONNRESET once, then 0. */
+static int64_t error_at_death(struct fs_connection *c) {
     if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring) || !fs_left_unread(&c->ring)) return 0;
     fs_note_death_told(c);
     return -ECONNRESET;
 }
 
-/* The kernel connection does not know of bytes of ours that were left in the ring, and while a peer closes it even
- * takes some more. On TCP the reset that they draw is told once, and before our own end is: -ECONNRESET, or -EPIPE if
- * the peer had ended its stream before. */
+/* The kernel does not know of bytes of ours that were left in the ring, and takes some more while a peer closes. On TCP the reset that
+ * they cause is reported once, and before our own end is: -ECONNRESET, or -EPIPE if the peer had ended its stream before. */
 int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_is_broken(c) || fs_load_relaxed(&c->is.death_told)) return -EPIPE;
     if (!fs_peer_is_gone(c) || fs_load_relaxed(&c->ring.tx->seen) == fs_load_own32(&sender->posted) || fs_moved(c) & FS_SENDING_BACK)
         return 0;
     if ((fs_load_sc(&c->ring.tx->doorbell) & (FS_SHUT | FS_GONE)) == FS_SHUT)
-        return 0; /* it has shut both its directions, and may live: its kernel answers */
+        return 0; /* the peer has shut both its directions, and may live: its kernel answers */
     fs_note_death_told(c);
-    enum fs_liveness stands = fs_liveness(c);
-    /* The kernel's word for it, if it has come: told with this, and POLLERR no longer. If it has come and is not there,
-     * the program has asked for it by SO_ERROR, and was told then. (Behind our own FIN the end of the peer's stream is the
-     * end of all, and the kernel has nothing to say.) */
-    if (fs_option(fs_fd(c), SOL_SOCKET, SO_ERROR) == 0 && stands == FS_OVER && !sender->fin_sent) return -EPIPE;
+    enum fs_liveness liveness = fs_liveness(c);
+    /* The kernel's error, if it has come, is reported with this one, and POLLERR ends. If the kernel has no error any more, the program
+     * has read it by SO_ERROR. (After our own FIN the end of the peer's stream is the end of the connection, and the kernel has no
+     * error.) */
+    if (fs_option(fs_fd(c), SOL_SOCKET, SO_ERROR) == 0 && liveness == FS_OVER && !sender->fin_sent) return -EPIPE;
     return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN ? -EPIPE : -ECONNRESET;
 }
 
 int64_t fs_recv_at_end(struct fs_connection *c) {
     if (fs_liveness(c) == FS_ALIVE) return 0; /* after our own SHUT_RD */
     fs_check_peer_lost(c);
-    return death(c);
+    return error_at_death(c);
 }
 
-/* A reset is told once, and by the next one the stream has ended. */
+/* A reset is reported once; afterwards the stream has ended. */
 int64_t fs_recv_kernel_error(struct fs_connection *c, int error) {
     if (error == ECONNRESET && fs_load_relaxed(&c->is.death_told)) return 0;
     return fs_kernel_result_after_end(c, -error);
 }
 
-/* A reset that it tells is told, and not told again. */
+/* A reset that the kernel reports here is not reported again. */
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
     if (result == -ECONNRESET || result == -EPIPE) fs_note_death_told(c);
     return result;
 }
 
 int64_t fs_check_liveness(struct fs_connection *c, struct fs_receiver *receiver) {
-    static char junk[65536]; /* of bytes that nobody looks at */
+    static char junk[65536]; /* for bytes that are thrown away */
     char byte;
-    uint32_t told = 0;
-    for (int looks = 0; looks < 3; looks++) {
-        told = fs_load_sc(&c->watch.told);
+    uint32_t events = 0;
+    for (int checks = 0; checks < 3; checks++) {
+        events = fs_load_sc(&c->watch.told);
         int64_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got == 0) return fs_recv_at_end(c);
-        /* (Only with nothing in front all that was told of is seen: behind a byte that stays, the end may stand. And what is found once
-         * everybody has to find who looks.) */
-        if (got < 0 && errno == EAGAIN) c->receive_looked = told;
+        /* Only an empty queue shows all that `watch.told` announced: an end may be behind a byte that stays. Everybody who checks must
+         * find an end that was found once. */
+        if (got < 0 && errno == EAGAIN) c->receive_checked = events;
         if (got < 0) return fs_recv_kernel_error(c, errno);
         fs_drain_doorbell_bytes(c, receiver);
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
@@ -184,13 +183,13 @@ int64_t fs_check_liveness(struct fs_connection *c, struct fs_receiver *receiver)
         /* SYNC: rung - pairs with fs_count_ring. */
         if (fs_liveness(c) != FS_ALIVE && !fs_ring_readable(&c->ring) &&
             fs_load_acquire(&c->ring.rx->rung) == fs_load_relaxed(&c->ring.rx->heard)) {
-            /* Bytes that the peer never counted: of a peer that took us for gone, or of a stranger who has the number.
-             * In front of the end of the connection they would hide it for ever. (The receive behind the last one takes
-             * the error that the next look would have found.) */
+            /* Bytes that the peer never counted: from a peer that took us for gone, or from another process that has the number. In
+             * front of the end of the connection they would hide it for ever. The receive after the last one gets the error that the
+             * next check would have found. */
             while (got > 0) got = fs_system.recv(fs_fd(c), junk, sizeof junk, MSG_TRUNC | MSG_DONTWAIT);
             if (got < 0 && errno != EAGAIN) return fs_recv_kernel_error(c, errno);
         }
     }
-    c->receive_late = told;
+    c->receive_inconclusive = events;
     return -EAGAIN;
 }

@@ -1,8 +1,7 @@
 /* How a connection begins and ends in this process.
  *
- * Responsible for: what the peer and the kernel are told when the last holder lets go; how its memory is given
- * back. Never: when that may be done (state.c); the descriptor itself, which its owner closes; what the front end finds
- * connections by. */
+ * Responsible for: FIN or reset to the peer and to the kernel when the last holder closes; freeing its memory. Never: when that may be
+ * done (state.c); the descriptor itself, which its owner closes; the front end's index of connections. */
 #include "conn/open_close.h"
 
 #include "conn/doorbell_rx.h"
@@ -21,10 +20,10 @@
 
 int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode) {
     size_t life = offsetof(struct fs_connection, is.life), behind = life + sizeof c->is.life;
-    memset(c, 0, life); /* (`life` stays what it is until the rest is whole: fs_note_not_open) */
+    memset(c, 0, life); /* `life` keeps its value until the rest is complete: fs_note_not_open */
     memset((char *)c + behind, 0, sizeof *c - behind);
     fs_store_relaxed(&c->fd, (uint32_t)fd);
-    c->place = -1; /* 0 would be another's */
+    c->place = -1; /* 0 would be another connection's */
     c->inode = inode;
     fs_store_relaxed(&c->number, (uint32_t)fd);
     c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
@@ -42,7 +41,7 @@ int fs_conn_identify(struct fs_connection *c) {
 }
 
 void fs_conn_discard(struct fs_connection *c, struct fs_counters *totals) {
-    if (!fs_own(c)) return; /* before it had a place */
+    if (!fs_own(c)) return; /* before it had a side */
     fs_table_remove(&c->place);
     if (!fs_has_ended(c)) {
         fs_add_counters(totals, &c->ring.count, 1);
@@ -58,42 +57,42 @@ void fs_conn_inherit(struct fs_connection *c) {
     fs_store_sc(&c->kernel_sleepers, 0);
     memset(&c->watch, 0, sizeof c->watch); /* the parent's connection thread has it */
     c->asked_here = c->asked_before = 0;
-    c->receive_looked = c->receive_late = c->send_looked = 0;
+    c->receive_checked = c->receive_inconclusive = c->send_checked = 0;
     fs_register_child(fs_own(c));
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------- */
 
-/* (Of a connection that has no region yet too: fs_attach takes the turn as well, so that either the region is here
- * by now, or the connection gets none. A FIN that only the kernel sends would be taken for a death on the ring. And
- * the peer hears of ours in the ring, and may have reset the connection before the kernel's shutdown begins.) */
+/* Also for a connection that has no region yet: fs_attach takes the lock as well, so either the region is here by now or the connection
+ * gets none. A FIN that only the kernel sends would look like a death on the ring. The peer sees our FIN in the ring, and may reset the
+ * connection before the kernel's shutdown begins. */
 int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
-    int stood = 0;
-    if (!sender) return -EINTR; /* a stopped process has the turn: the caller looks for signals, and tries again */
-    /* (Relaxed: a call that runs beside this one may be the earlier one.) */
+    int was_established = 0;
+    if (!sender) return -EINTR; /* a stopped process has the lock: the caller handles signals, and calls again */
+    /* Relaxed: a call that runs beside this one may be the earlier one. */
     fs_note_shut(c, receiving, sending);
     if (fs_is_attached(c) && !fs_is_broken(c)) {
-        stood = fs_liveness(c) != FS_OVER;
+        was_established = fs_liveness(c) != FS_OVER;
         if (sending && !sender->fin_sent) {
             fs_post_fin(&c->ring, sender, FS_FIN); /* also before the switch */
             fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
         }
-        if (sending) fs_send_deferred(c, sender); /* behind the kernel's FIN nothing goes out, and an urgent byte would be missed */
+        if (sending) fs_send_deferred(c, sender); /* after the kernel's FIN nothing is sent, and an urgent byte would be missed */
         if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
             fs_publish_shut(c);
             fs_wake_peer_all(c);
         }
     }
     fs_unlock_send(c, sender);
-    return stood;
+    return was_established;
 }
 
-/* Who answered the peer's requests before does so again. What was asked here meanwhile is asked again, or looked for. */
-static void give_asks_back(struct fs_connection *c) {
+/* The holder that answered the peer's requests before does so again. Requests made here meanwhile are repeated or checked for. */
+static void restore_request_token(struct fs_connection *c) {
     fs_word64 *asks = &c->ring.region->asks[c->ring.side];
     if (c->asked_here) fs_cas64(&c->ring.region->asks_else[c->ring.side], c->asked_here, 0); /* nor instead of another */
-    /* SYNC: token - pairs with fs_send_control_to_side: that one's socket has been there all the time. */
+    /* SYNC: token - pairs with fs_send_control_to_side: that holder's socket has been there all the time. */
     if (c->asked_before && fs_cas64(asks, c->asked_here, c->asked_before)) fs_wake_local(c);
 }
 
@@ -101,25 +100,25 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
     fs_table_remove(&c->place);
     fs_watch_remove(&c->watch);
     int last = fs_release_unless_last(fs_own(c));
-    if (!last && fs_is_attached(c)) give_asks_back(c);
+    if (!last && fs_is_attached(c)) restore_request_token(c);
     int whole = last && !fs_is_broken(c) && !fs_has_fallen_back(c) && !c->is.bridged;
     c->recyclable = whole && !c->is.own_inherited;
     if (fs_is_attached(c) && whole) {
-        void *given = fs_host_unlock();
-        struct fs_side_locks both = fs_lock_side(c);
-        /* GONE first, then the look: a sender that posts later than our look finds GONE. */
+        void *host_state = fs_host_unlock();
+        struct fs_side_locks locks = fs_lock_side(c);
+        /* GONE first, then the check: a sender that posts later than our check finds GONE. */
         fs_publish_gone(c);
-        int unread = fs_has_unread(c, both.receiver);
-        if (!both.sender->fin_sent) fs_post_fin(&c->ring, both.sender, unread || fs_has_linger_zero(fs_fd(c)) ? FS_RESET : FS_FIN);
+        int unread = fs_has_unread(c, locks.receiver);
+        if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, unread || fs_has_linger_zero(fs_fd(c)) ? FS_RESET : FS_FIN);
         if (unread) {
             fs_set_linger_zero(fs_fd(c));
         } else if (fs_receives_on_ring(c)) {
-            fs_set_fin_taken(both.receiver, 1);
-            fs_drain_doorbell_bytes(c, both.receiver);
+            fs_set_fin_taken(locks.receiver, 1);
+            fs_drain_doorbell_bytes(c, locks.receiver);
         }
-        fs_unlock_side(c, both);
+        fs_unlock_side(c, locks);
         fs_wake_peer_all(c);
-        fs_host_lock(given);
+        fs_host_lock(host_state);
     }
     fs_add_counters(totals, &c->ring.count, 1);
     if (last) fs_unregister_holder(fs_own(c));
@@ -131,7 +130,7 @@ void fs_forget_fd(struct fs_connection *c) {
 }
 
 void fs_release_side(struct fs_connection *c) {
-    fs_watch_remove(&c->watch); /* (a thread that was inside may have joined once more) */
+    fs_watch_remove(&c->watch); /* a thread that was inside may have added a watch once more */
     if (fs_own(c) == &fs_ended_side) return;
     if (c->is.bridged && !c->is.bridged_inherited) fs_side_free(c->ring.own, fs_ends_size(c->ring.window));
     if (!c->is.own_inherited) fs_side_free(fs_own(c), fs_is_attached(c) ? fs_ends_size(c->ring.window) : 0);

@@ -1,7 +1,7 @@
-/* The receiving side of a connection: the kernel's part of the stream, then the ring, and the end of either.
+/* Receiving: the kernel's part of the stream, then the ring, and the end of either.
  *
- * Responsible for: what a receive gets, and in which order. Never: blocks, decides whether the peer is dead
- * (liveness.c), or counts doorbell bytes (doorbell_rx.c). */
+ * Responsible for: the result of a receive, and the order of the bytes. Never: blocks, decides if the peer is dead (liveness.c), or
+ * counts doorbell bytes (doorbell_rx.c). */
 #include "conn/receive.h"
 
 #include "conn/doorbell_rx.h"
@@ -15,27 +15,27 @@
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final) {
     int64_t got = -EAGAIN;
     if (room == 0) return 0;
-    for (int looks = 0; looks < 2; looks++) {
+    for (int checks = 0; checks < 2; checks++) {
         struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
-        if (!receiver) return -EAGAIN; /* a stopped process has the turn: the caller looks for signals, and tries again */
-        /* What a dead holder left cannot always be mended. */
+        if (!receiver) return -EAGAIN; /* a stopped process has the lock: the caller handles signals, and tries again */
+        /* Damage by a dead holder cannot always be repaired. */
         got = c->ring.violation && !fs_is_broken(c) ? FS_VIOLATED : fs_recv_locked(c, receiver, into, room, flags, final);
         if (!fs_unlock_recv(c, receiver) || got != -EAGAIN) break;
     }
     return got;
 }
 
-/* Whether the kernel's queue may hold a plug: the peer has said so, or said so before and was answered, when the plug could not be
- * taken yet. Doorbell bytes alone are not so many. */
+/* Returns true if the kernel's queue may hold a plug: the peer said so now, or said so before and was answered when the plug could not
+ * be taken yet. Doorbell bytes alone are not so many. */
 static int may_be_plugged(struct fs_connection *c) {
     /* SYNC: rung - pairs with fs_count_plug. */
     return (fs_peer_credit_wait(&c->ring) & FS_PLUGGED) != 0 ||
            fs_load_acquire(&c->ring.rx->rung) - fs_load_relaxed(&c->ring.rx->heard) > FS_EDGES;
 }
 
-/* Peeks in the ring. An urgent byte in front with nothing behind is passed by for good: a peek on TCP sleeps behind it, and here it
- * would go on being what a receiver waits for. It can still be read apart, but not with a plug behind it, for which its sender
- * waits: that can only be taken with it. */
+/* Peeks in the ring. An urgent byte in front with nothing behind is skipped for good: a peek on TCP sleeps behind it, and here it would
+ * stay the event that a receiver waits for. The byte can still be read apart, but not with a plug behind it, for which its sender waits:
+ * the plug can only be taken together with the byte. */
 static int64_t peek(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room) {
     int64_t got = fs_ring_recv(&c->ring, receiver, into, room, FS_PEEK);
     if (got || !fs_has_descriptor(&c->ring)) return got;
@@ -51,7 +51,7 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
         if (fs_is_collecting(c)) return fs_recv_beside_collector(c, receiver);
         if (fs_is_attached(c) && receiver->doorbell_debt) {
             fs_discard_doorbell_bytes(c, receiver, 0);
-            if (receiver->doorbell_debt) return -EAGAIN; /* what comes first are doorbell bytes */
+            if (receiver->doorbell_debt) return -EAGAIN; /* doorbell bytes come first */
         }
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
@@ -59,17 +59,17 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
     }
     if (fs_is_broken(c)) return 0;
     if (!fs_receives_on_ring(c)) {
-        uint32_t told = fs_load_sc(&c->watch.told);
+        uint32_t events = fs_load_sc(&c->watch.told);
         got = fs_recv_kernel(c, receiver, into, room, flags);
-        if (got == -EAGAIN) c->receive_looked = told;
+        if (got == -EAGAIN) c->receive_checked = events;
         if (got != FS_MOVED_ON) return got;
     }
-    for (int looks = 0; looks < 4; looks++) {
+    for (int checks = 0; checks < 4; checks++) {
         uint32_t consumed = fs_load_relaxed(&receiver->consumed);
-        char *there = flags & MSG_TRUNC ? NULL : into;
-        got = flags & MSG_PEEK ? peek(c, receiver, there, room) : fs_ring_recv(&c->ring, receiver, there, room, FS_CONSUME);
+        char *target = flags & MSG_TRUNC ? NULL : into;
+        got = flags & MSG_PEEK ? peek(c, receiver, target, room) : fs_ring_recv(&c->ring, receiver, target, room, FS_CONSUME);
         if (got < 0) return FS_VIOLATED;
-        /* (An urgent byte is no part of what is got, but doorbell bytes, a plug too, may have been kept for it.) */
+        /* An urgent byte is not part of `got`, but doorbell bytes and a plug may have been kept for it. */
         if ((got > 0 && !(flags & MSG_PEEK)) || fs_load_relaxed(&receiver->consumed) != consumed) {
             if (fs_peer_credit_wait(&c->ring)) fs_answer_credit_wait(c, receiver);
             if ((fs_load_relaxed(&c->ring.rx->doorbell) & FS_EXPOSED || fs_load_relaxed(&c->ring.rx->urgent)) &&
@@ -94,14 +94,14 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             return fs_recv_locked(c, receiver, into, room, flags, final);
         }
         if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == 0)
-            fs_set_fin_taken(receiver, 2); /* the kernel's RST follows and says the rest */
+            fs_set_fin_taken(receiver, 2); /* the kernel's RST follows and completes this */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
-        uint32_t told = fs_load_sc(&c->watch.told);
-        if (end == 0 && (!final || (final == FS_IF_TOLD && told == c->receive_looked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
+        uint32_t events = fs_load_sc(&c->watch.told);
+        if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
             return -EAGAIN;
         got = fs_check_liveness(c, receiver);
         if (got == -EAGAIN) return got;
-        /* The peer is gone. What it posted before is visible now: look once more, then believe the kernel. */
+        /* The peer is gone. The bytes that it posted before are visible now: check once more, then believe the kernel. */
         if (!fs_has_descriptor(&c->ring)) return got;
         if (got < 0) fs_note_error(c, (uint32_t)-got);
     }
@@ -127,9 +127,9 @@ int fs_switch_reached(struct fs_connection *c) {
            (switch_at - 1 == fs_load_relaxed(&fs_own(c)->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
 }
 
-/* The last byte of the kernel's part has been taken. Others who wait have found nothing to read in the ring until now, and the peer
- * has rung for what lies there. Each of them has counted itself in its turn to receive, before it looked. */
-static void tell_of_switch(struct fs_connection *c) {
+/* The last byte of the kernel's part has been taken. Other waiting threads have found nothing readable in the ring until now, and the
+ * peer has already notified them of what lies there. Each of them counted itself with the receive lock before it checked. */
+static void wake_for_switch(struct fs_connection *c) {
     if (fs_load_sc(&c->recv_sleepers) || fs_is_shared(c) || fs_load_relaxed(&c->slot)) fs_wake_local(c);
 }
 
@@ -143,16 +143,16 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
     for (;;) {
         int64_t got, more, mark = -1;
         char byte;
-        /* Count first, look for the switch then: doorbell bytes only ever follow the switch, so what was
-         * counted before an unset switch is the program's. */
-        uint64_t here = 0;
-        /* SYNC: switch - pairs with fs_switch_sending. (A switch that stands where all has been taken needs no count.) */
+        /* Count first, then load the switch: doorbell bytes only ever follow the switch, so bytes counted before an unset switch are the
+         * program's. */
+        uint64_t queued = 0;
+        /* SYNC: switch - pairs with fs_switch_sending. (A switch at the count of bytes taken needs no further count.) */
         uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
         if (!switch_at || switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken)) {
-            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &queued, &mark);
             switch_at = fs_load_sc(&c->ring.rx->switch_at);
         }
-        uint64_t left = here;
+        uint64_t left = queued;
         if (switch_at) {
             left = switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
             if (left > (uint64_t)1 << 62) {
@@ -167,20 +167,20 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
                 move_receiving(c, receiver);
                 return FS_MOVED_ON;
             }
-            /* Count again: all of it may have come by now, and what was not counted is not read. Recv would pass over
-             * an urgent byte in front, and go on behind the switch. */
-            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &here, &mark);
+            /* Count again: all of it may have come by now, and bytes that were not counted are not read. recv would skip an urgent byte
+             * in front, and go on behind the switch. */
+            fs_kernel_queued_after(fs_fd(c), fs_load_relaxed(&receiver->kernel_taken), &queued, &mark);
         }
-        if (here == 0 || (here == 1 && mark == 0)) {
+        if (queued == 0 || (queued == 1 && mark == 0)) {
             if (fs_load_relaxed(&c->is.pending_error))
                 return fs_take_pending_error(c); /* of a receive that had taken bytes already */
             got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
             if (got > 0 || (got == 0 && !switch_at && fs_load_sc(&c->ring.rx->switch_at))) continue; /* came just now */
             if (got < 0) return errno != EAGAIN ? fs_recv_kernel_error(c, errno) : -EAGAIN;
-            /* (With a FIN in the ring the peer has ended its stream, and lives.) */
+            /* With a FIN in the ring the peer has ended its stream, and is alive. */
             return !fs_load_sc(&c->ring.rx->fin) ? fs_recv_at_end(c) : 0;
         }
-        uint64_t limit = FS_MIN(here, left);
+        uint64_t limit = FS_MIN(queued, left);
         if (mark == 0)
             limit -= 1;
         else if (0 < mark && mark < (int64_t)limit)
@@ -194,7 +194,7 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
         }
         if (!(flags & MSG_PEEK)) {
             fs_count(&receiver->kernel_taken, (uint64_t)got);
-            if (switch_at && (uint64_t)got == left) tell_of_switch(c);
+            if (switch_at && (uint64_t)got == left) wake_for_switch(c);
         }
         if (switch_at && (uint64_t)got == left && room > left) {
             /* The rest of the kernel's part: go on in the ring, where TCP would have gone on too. */
@@ -225,8 +225,8 @@ int fs_set_oob_inline(struct fs_connection *c, int inline_) {
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     if (!receiver) return -EINTR;
     c->ring.oob_inline = inline_;
-    /* (For the doorbell bytes it does not matter. But a peer that has left sends its urgent bytes in the kernel before
-     * this side has seen that, and a kernel that is to keep them apart drops an unread one for the next one.) */
+    /* For the doorbell bytes this does not matter. But a peer that has fallen back sends its urgent bytes in the kernel before this side
+     * has seen that, and a kernel that is to keep them apart drops an unread one for the next one. */
     fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, inline_);
     fs_unlock_recv_quick(receiver);
     return 0;

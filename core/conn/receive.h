@@ -4,47 +4,48 @@
 
 #include "conn/connection.h"
 
-#define FS_MOVED_ON ((int64_t)-100001) /* fs_recv_kernel: the kernel's part is exhausted */
+#define FS_MOVED_ON ((int64_t)-100001) /* fs_recv_kernel: the kernel's part of the stream has ended */
 
 enum fs_final {
     FS_NOT_FINAL = 0,
-    FS_FINAL = 1,   /* the caller has nothing else to try and wants to know of a lost peer (a system call) */
-    FS_IF_TOLD = 2, /* the same, of a caller that goes to sleep: not if the connection thread would have told it since */
+    FS_FINAL = 1,   /* the caller has nothing else to try and needs to know if the peer is lost (a system call) */
+    FS_IF_TOLD = 2, /* FS_FINAL for a caller that goes to sleep: unless the connection thread would have reported it since */
 };
 
-/* Bytes received, 0 at the end of the stream, or -errno; FS_VIOLATED. `final`: enum fs_final. `flags`: MSG_PEEK, MSG_TRUNC, and what the kernel takes. Never blocks. */
+/* Receives without blocking. Returns bytes, 0 at the end of the stream, or -errno, also FS_VIOLATED. `final`: enum fs_final. `flags`:
+ * MSG_PEEK, MSG_TRUNC, and flags for the kernel. */
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final);
 
-/* The flags of recv that a call here may have; with another one it is the kernel's alone. */
+/* The flags of recv that are supported here; a call with other flags needs the kernel. */
 enum {
     FS_RECEIVE_FLAGS = MSG_PEEK | MSG_DONTWAIT | MSG_NOSIGNAL | MSG_TRUNC | MSG_WAITALL | MSG_CMSG_CLOEXEC,
 };
 
-/* For a call that peeks and wants more than there is: naps. Whether more may still come. Without the front end's lock. */
+/* Naps, for a call that peeks and wants more bytes. Returns true if more may still come. Called without the host lock. */
 int fs_wait_for_more(struct fs_connection *c);
 
 /* ---- for the rest of the core */
 
 int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final);
 
-/* The part of the stream that came before the peer's switch. FS_MOVED_ON when it is exhausted. */
+/* Receives from the part of the stream before the peer's switch. Returns FS_MOVED_ON when that part has ended. */
 int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags);
 
-/* Whether the kernel's stream was read up to the switch; an urgent byte may lie in front of it, which can still be read apart
- * and is no part of the stream. What recv returned does not count those that it passed over. */
+/* Returns true if the kernel's stream was read up to the switch. An urgent byte may lie in front of the switch: it can still be read
+ * apart, and is not part of the stream. (The results of recv do not count skipped urgent bytes.) */
 int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at);
 
-/* Whether the kernel's part of the stream has been taken, so that what the ring has can be read. (What is left of that part may be
- * urgent bytes, which a loop's transport does not read.) A peer may say that bytes come by the kernel which never come: who
- * waits goes by this, and not by the switch alone. Of an end that is attached. */
+/* Returns true if the kernel's part of the stream has been taken, so that the ring's bytes can be read. (What is left of that part may
+ * be urgent bytes, which a loop's transport does not read.) A peer may claim kernel bytes that never come: a waiting thread uses this
+ * function, not the switch alone. The connection is attached. */
 int fs_switch_reached(struct fs_connection *c);
 
-int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the kernel has told already, and that comes after the bytes */
+int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the kernel has reported already, and that comes after the bytes */
 
-/* Whether bytes of the peer lie here that the program has not read. */
+/* Returns true if bytes of the peer lie here that the program has not read. */
 int fs_has_unread(struct fs_connection *c, struct fs_receiver *receiver);
 
-/* The ring's option; the kernel's too, before the switch. Takes the turn. 0, or -EINTR as fs_conn_shutdown (open_close.h). */
+/* Sets the ring's option, and the kernel's. Takes the receive lock. Returns 0, or -EINTR as fs_conn_shutdown (open_close.h). */
 int fs_set_oob_inline(struct fs_connection *c, int inline_);
 
 #endif

@@ -1,63 +1,62 @@
-/* Whose turn it is on one side of a connection: the locks of `struct fs_shared_side` (ring/robust_lock.h), as connections take them.
+/* The two locks of one side of a connection, in `struct fs_shared_side` (ring/robust_lock.h).
  *
- * Responsible for: that who has a `struct fs_sender` or a `struct fs_receiver` has taken its lock (no other file makes
- * such a pointer), that a turn is of the side that the connection has, and that what a dead holder left
- * is mended first. Never: does anything else in a turn. */
+ * Responsible for: whoever has a `struct fs_sender` or a `struct fs_receiver` holds its lock (no other file makes such a pointer); the
+ * lock is of the side that the connection has; state of a dead holder is recovered first. Never: does anything else with a lock held. */
 #include "conn/side_lock.h"
 
 #include "conn/doorbell_rx.h"
 #include "conn/recovery.h"
 #include "conn/doorbell_tx.h"
 
-/* ---- waiting without the front end's lock --------------------------------------------------------------------- */
+/* ---- waiting without the host lock ----------------------------------------------------------------------------- */
 
 void fs_wait_for_lock(const struct fs_robust_lock *lock) {
-    void *given = fs_host_unlock();
+    void *host_state = fs_host_unlock();
     fs_lock_wait(lock);
-    fs_host_lock(given);
+    fs_host_lock(host_state);
 }
 
 void fs_wait_for_byte(int fd) {
-    void *given = fs_host_unlock();
+    void *host_state = fs_host_unlock();
     fs_poll_events(fd, POLLIN, 1);
-    fs_host_lock(given);
+    fs_host_lock(host_state);
 }
 
 void fs_wait_for_post(struct fs_ring_pair *ring, int64_t deadline) {
-    void *given = fs_host_unlock();
+    void *host_state = fs_host_unlock();
     while (fs_peer_is_notifying(ring) && fs_now() < deadline) sched_yield();
-    fs_host_lock(given);
+    fs_host_lock(host_state);
 }
 
 void fs_short_sleep_unlocked(void) {
-    void *given = fs_host_unlock();
+    void *host_state = fs_host_unlock();
     fs_short_sleep();
-    fs_host_lock(given);
+    fs_host_lock(host_state);
 }
 
-/* ---- one turn --------------------------------------------------------------------------------------------------- */
+/* ---- one lock --------------------------------------------------------------------------------------------------- */
 
-void fs_lock_abandon(struct fs_robust_lock *lock, int turn) {
-    if (turn == FS_LOCK_OWNER_DIED)
+void fs_lock_abandon(struct fs_robust_lock *lock, int result) {
+    if (result == FS_LOCK_OWNER_DIED)
         fs_unlock_owner_died(lock);
     else
         fs_robust_unlock(lock);
 }
 
-/* The side whose turn it is, or NULL. */
-static inline struct fs_shared_side *take_turn(struct fs_connection *c, int sends, int patience) {
+/* Returns the side whose lock was taken, or NULL. */
+static inline struct fs_shared_side *lock_direction(struct fs_connection *c, int sends, int patience) {
     for (;;) {
         struct fs_shared_side *own = fs_own(c);
         struct fs_robust_lock *lock = sends ? &own->sender.lock : &own->receiver.lock;
-        int turn = fs_robust_trylock(lock, fs_own_pid);
-        if (turn == FS_LOCK_BUSY) {
+        int result = fs_robust_trylock(lock, fs_own_pid);
+        if (result == FS_LOCK_BUSY) {
             if (patience == 0) return NULL;
             patience -= 1;
             fs_wait_for_lock(lock);
         } else if (own != fs_own(c)) {
-            fs_lock_abandon(lock, turn);
+            fs_lock_abandon(lock, result);
         } else {
-            if (turn == FS_LOCK_OWNER_DIED) {
+            if (result == FS_LOCK_OWNER_DIED) {
                 if (sends)
                     fs_recover_sending(c, &own->sender);
                 else
@@ -69,12 +68,12 @@ static inline struct fs_shared_side *take_turn(struct fs_connection *c, int send
 }
 
 struct fs_sender *fs_lock_send_within(struct fs_connection *c, int patience) {
-    struct fs_shared_side *own = take_turn(c, 1, patience);
+    struct fs_shared_side *own = lock_direction(c, 1, patience);
     return own ? &own->sender : NULL;
 }
 
 struct fs_receiver *fs_lock_recv_within(struct fs_connection *c, int patience) {
-    struct fs_shared_side *own = take_turn(c, 0, patience);
+    struct fs_shared_side *own = lock_direction(c, 0, patience);
     return own ? &own->receiver : NULL;
 }
 
@@ -82,31 +81,31 @@ struct fs_sender *fs_lock_send(struct fs_connection *c) { return fs_lock_send_wi
 
 struct fs_receiver *fs_lock_recv(struct fs_connection *c) { return fs_lock_recv_within(c, -1); }
 
-struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *turn) {
+struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *result) {
     struct fs_receiver *receiver = &fs_side_of_fallback(fallback)->receiver;
-    *turn = fs_robust_lock(&receiver->lock, fs_own_pid);
+    *result = fs_robust_lock(&receiver->lock, fs_own_pid);
     return receiver;
 }
 
 /* ---- both ------------------------------------------------------------------------------------------------------- */
 
-int fs_trylock_side(struct fs_connection *c, struct fs_side_locks *both) {
+int fs_trylock_side(struct fs_connection *c, struct fs_side_locks *locks) {
     struct fs_shared_side *own = fs_own(c);
-    *both = (struct fs_side_locks){&own->sender, &own->receiver};
-    int receiving = fs_robust_trylock(&both->receiver->lock, fs_own_pid);
+    *locks = (struct fs_side_locks){&own->sender, &own->receiver};
+    int receiving = fs_robust_trylock(&locks->receiver->lock, fs_own_pid);
     if (receiving == FS_LOCK_BUSY) return 0;
-    fs_lock_push(&both->receiver->lock);
-    int sending = fs_robust_trylock(&both->sender->lock, fs_own_pid);
+    fs_lock_push(&locks->receiver->lock);
+    int sending = fs_robust_trylock(&locks->sender->lock, fs_own_pid);
     if (sending != FS_LOCK_BUSY) {
         if (own == fs_own(c)) {
-            if (receiving == FS_LOCK_OWNER_DIED) fs_recover_receiving(c, both->receiver);
-            if (sending == FS_LOCK_OWNER_DIED) fs_recover_sending(c, both->sender);
+            if (receiving == FS_LOCK_OWNER_DIED) fs_recover_receiving(c, locks->receiver);
+            if (sending == FS_LOCK_OWNER_DIED) fs_recover_sending(c, locks->sender);
             return 1;
         }
-        fs_lock_abandon(&both->sender->lock, sending);
+        fs_lock_abandon(&locks->sender->lock, sending);
     }
-    fs_lock_pop(&both->receiver->lock);
-    fs_lock_abandon(&both->receiver->lock, receiving);
+    fs_lock_pop(&locks->receiver->lock);
+    fs_lock_abandon(&locks->receiver->lock, receiving);
     return 0;
 }
 
@@ -115,8 +114,8 @@ void fs_wait_for_side(struct fs_connection *c) {
     fs_wait_for_lock(&fs_own(c)->sender.lock);
 }
 
-int fs_lock_side_within(struct fs_connection *c, int patience, struct fs_side_locks *both) {
-    while (!fs_trylock_side(c, both)) {
+int fs_lock_side_within(struct fs_connection *c, int patience, struct fs_side_locks *locks) {
+    while (!fs_trylock_side(c, locks)) {
         if (patience == 0) return 0;
         patience -= 1;
         fs_wait_for_side(c);
@@ -125,22 +124,22 @@ int fs_lock_side_within(struct fs_connection *c, int patience, struct fs_side_lo
 }
 
 struct fs_side_locks fs_lock_side(struct fs_connection *c) {
-    struct fs_side_locks both;
-    fs_lock_side_within(c, -1, &both);
-    return both;
+    struct fs_side_locks locks;
+    fs_lock_side_within(c, -1, &locks);
+    return locks;
 }
 
-void fs_unlock_side_quick(struct fs_side_locks both) {
-    fs_unlock_send_quick(both.sender);
-    fs_lock_pop(&both.receiver->lock);
-    fs_unlock_recv_quick(both.receiver);
+void fs_unlock_side_quick(struct fs_side_locks locks) {
+    fs_unlock_send_quick(locks.sender);
+    fs_lock_pop(&locks.receiver->lock);
+    fs_unlock_recv_quick(locks.receiver);
 }
 
-void fs_unlock_side(struct fs_connection *c, struct fs_side_locks both) {
+void fs_unlock_side(struct fs_connection *c, struct fs_side_locks locks) {
     int late = c->late;
-    int late_sending = fs_must_flush(c, both.sender);
+    int late_sending = fs_must_flush(c, locks.sender);
     c->late = 0;
-    fs_unlock_side_quick(both);
+    fs_unlock_side_quick(locks);
     if (late) fs_wait_for_late(c, late);
     if (late_sending) fs_wait_for_kernel_room(c);
 }

@@ -1,52 +1,53 @@
-/* Whose turn it is on one side of a connection: the locks of `struct fs_shared_side` (ring/robust_lock.h), as connections take them.
+/* The two locks of one side of a connection, in `struct fs_shared_side` (ring/robust_lock.h).
  *
- * A turn is a pointer: to the `struct fs_sender` or the `struct fs_receiver` whose lock was taken. Functions that need a turn
- * ask for that pointer, and it is made here only, so that nobody can do without the turn or with the other one. It is also
- * what is given back: a bridge may put another side in place of this one meanwhile.
+ * A held lock is a pointer: to the `struct fs_sender` or the `struct fs_receiver` that it protects. Functions that need a lock take that
+ * pointer, and only this file makes it, so that nobody can go without the lock or with the other one. The same pointer is unlocked: a
+ * bridge may put another side in place of this one meanwhile.
  *
- * Callers may have the front end's lock; it is let go while somebody else has the turn, and no turn is held while that lock is
- * waited for. They are inside (fs_call_enter) or kept, so that the connection stays. */
+ * Callers may have the host lock. It is unlocked while another thread has the side's lock, and no side lock is held while the host lock
+ * is waited for. Callers are inside (fs_call_enter) or pinned, so that the connection stays. */
 #ifndef FASTSOCK_SIDE_LOCK_H
 #define FASTSOCK_SIDE_LOCK_H
 
 #include "conn/connection.h"
 
-/* NULL if somebody else has had the turn for `patience` times some 10 ms (negative: for ever). */
+/* Take a lock. Return NULL if another thread has had it for `patience` waits of about 10 ms (negative: wait for ever). */
 struct fs_sender *fs_lock_send_within(struct fs_connection *c, int patience);
 struct fs_receiver *fs_lock_recv_within(struct fs_connection *c, int patience);
 
 struct fs_sender *fs_lock_send(struct fs_connection *c);
 struct fs_receiver *fs_lock_recv(struct fs_connection *c);
 
-/* End a turn that has left nothing to be waited for: else fs_unlock_send, fs_unlock_recv. */
+/* Unlock when no late work is left; otherwise use fs_unlock_send, fs_unlock_recv. */
 static inline void fs_unlock_send_quick(struct fs_sender *sender) { fs_robust_unlock(&sender->lock); }
 static inline void fs_unlock_recv_quick(struct fs_receiver *receiver) { fs_robust_unlock(&receiver->lock); }
 
-/* Both turns of one side. */
+/* Both locks of one side. */
 struct fs_side_locks {
     struct fs_sender *sender;
     struct fs_receiver *receiver;
 };
 
-int fs_trylock_side(struct fs_connection *c, struct fs_side_locks *both); /* until fs_unlock_side_quick. 0: one is somebody else's. Never waits */
-void fs_wait_for_side(struct fs_connection *c);                   /* after an attempt that failed */
-int fs_lock_side_within(struct fs_connection *c, int patience, struct fs_side_locks *both); /* 0: as with one turn, after `patience` attempts */
-struct fs_side_locks fs_lock_side(struct fs_connection *c); /* while one turn is held the other is not waited for */
-void fs_unlock_side_quick(struct fs_side_locks both);
+/* Takes both locks, until fs_unlock_side_quick. Never waits. Returns 0 if another thread has one. */
+int fs_trylock_side(struct fs_connection *c, struct fs_side_locks *locks);
+void fs_wait_for_side(struct fs_connection *c); /* after an attempt that failed */
+int fs_lock_side_within(struct fs_connection *c, int patience, struct fs_side_locks *locks); /* returns 0 after `patience` attempts */
+struct fs_side_locks fs_lock_side(struct fs_connection *c); /* does not hold one lock while it waits for the other */
+void fs_unlock_side_quick(struct fs_side_locks locks);
 
-/* fs_unlock_side_quick, with what the end of each turn waits for. */
-void fs_unlock_side(struct fs_connection *c, struct fs_side_locks both);
+/* fs_unlock_side_quick, followed by the late work of each lock. */
+void fs_unlock_side(struct fs_connection *c, struct fs_side_locks locks);
 
-/* The turn to receive of the side that somebody leaves, which the connection may not have any more (so nothing is mended). Until
- * fs_lock_abandon, with `turn`. */
-struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *turn);
+/* Takes the receive lock of the side that falls back. The connection may have another side by now, so nothing is recovered. Release with
+ * fs_lock_abandon and `result`. */
+struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *result);
 
-void fs_lock_abandon(struct fs_robust_lock *lock, int turn);      /* ends a turn that was taken in vain */
-void fs_wait_for_lock(const struct fs_robust_lock *lock);         /* waits for a turn, without the front end's lock */
-void fs_wait_for_byte(int fd);                           /* waits for a millisecond or for a byte, likewise */
-void fs_short_sleep_unlocked(void);                              /* a nap, likewise */
+void fs_lock_abandon(struct fs_robust_lock *lock, int result); /* releases a lock that is of no use */
+void fs_wait_for_lock(const struct fs_robust_lock *lock);      /* waits for a lock, without the host lock */
+void fs_wait_for_byte(int fd);                                 /* waits up to a millisecond for a byte, likewise */
+void fs_short_sleep_unlocked(void);                            /* a nap, likewise */
 
-/* Lets others run for as long as the peer's `ringing` stands; until `deadline` (monotonic ns) at most. Likewise. */
+/* Lets others run while the peer's `ringing` is set, until `deadline` (monotonic ns) at most. Likewise. */
 void fs_wait_for_post(struct fs_ring_pair *ring, int64_t deadline);
 
 #endif

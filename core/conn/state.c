@@ -1,23 +1,23 @@
-/* The table of states of a connection's directions, and every write of how a connection stands.
+/* The table of states of a connection's directions, and every write of a connection's state.
  *
- * Responsible for: what follows what. Never: locks, system calls. (The ends of the two streams are written in ring/stream_end.h, as the
- * ring needs no connection for them.)
+ * Responsible for: the order of states. Never: locks, system calls. (The ends of the two streams are written in ring/stream_end.h, as
+ * the ring needs no connection for them.)
  *
- * A direction of one side is somewhere in each of two rows, and the states are bits of `own->moved`:
+ * Each direction of a side has one of these states, stored as bits of `own->moved`:
  *
  *     sending      KERNEL --SEND_SWITCHED--> RING --SEND_BACK--> BACK
- *                  KERNEL ----------------------- SEND_BACK ---> BACK          (left before it moved)
+ *                  KERNEL ----------------------- SEND_BACK ---> BACK          (fell back before it moved)
  *                  KERNEL, RING ------------ SEND_BACK_HELD ---> HELD --RELEASE--> BACK
  *                                                                BACK --HOLD--> HELD
  *     receiving    KERNEL --RECEIVE_SWITCHED--> RING --RECEIVE_BACK--> BACK
  *                  KERNEL -------------------------- RECEIVE_BACK ---> BACK     (nothing came, or will come, by the ring)
- *     COLLECT and COLLECTED mark a leaver's time between, OUT its end.
+ *     COLLECT and COLLECTED mark the time between in a fallback, OUT its end.
  *
- * `from` names the bits that have to be there, `never` those that cannot be. An event that finds what it brings is no change: two
- * processes of a side may have seen the same thing. Any other is a fault of ours, and ends the connection (fs_note_fault); debug builds
- * (FS_DEBUG) stop at it.
+ * `from` names the bits that must be set, `never` those that must not. An event whose bits are already set changes nothing: two
+ * processes of a side may have seen the same event. Any other forbidden event is our fault, and ends the connection (fs_note_fault);
+ * debug builds (FS_DEBUG) stop at it.
  *
- * How long this process's end lives is another word (enum fs_life). Its steps stand below, one function each. */
+ * The lifetime of this process's end is another word (enum fs_life). Its steps are below, one function each. */
 #include "conn/state.h"
 
 #include <assert.h>
@@ -27,21 +27,21 @@ struct fs_transition {
 };
 
 static const struct fs_transition table[FS_EVENTS] = {
-    /*                            has to be there       cannot be there                           brings                               takes */
-    [FS_EV_SEND_SWITCHED] =     {0,                     FS_OUT | FS_SENDING_BACK,                 FS_SENDING_MOVED,                    0},
-    [FS_EV_SEND_BACK] =         {0,                     FS_OUT,                                   FS_SENDING_BACK,                     0},
-    [FS_EV_SEND_BACK_HELD] =    {0,                     FS_OUT | FS_SENDING_BACK,                 FS_SENDING_BACK | FS_SENDING_HELD,   0},
-    [FS_EV_HOLD] =              {FS_SENDING_BACK,       FS_OUT,                                   FS_SENDING_HELD,                     0},
-    [FS_EV_RELEASE] =           {FS_SENDING_BACK,       FS_OUT,                                   0,                                   FS_SENDING_HELD},
-    [FS_EV_RECEIVE_SWITCHED] =  {0,                     FS_OUT | FS_RECEIVING_BACK,               FS_RECEIVING_MOVED,                  0},
-    [FS_EV_RECEIVE_BACK] =      {0,                     FS_OUT,                                   FS_RECEIVING_BACK,                   0},
-    [FS_EV_COLLECT] =           {0,                     FS_OUT,                                   FS_COLLECTING,                       0},
-    [FS_EV_COLLECTED] =         {FS_COLLECTING,         0,                                        0,                                   FS_COLLECTING},
-    [FS_EV_OUT] =               {FS_SENDING_BACK | FS_RECEIVING_BACK,
-                                                        FS_SENDING_HELD,                          FS_OUT,                              0},
+    /*                          must be set      must not be set             sets                               clears */
+    [FS_EV_SEND_SWITCHED] =    {0,               FS_OUT | FS_SENDING_BACK,   FS_SENDING_MOVED,                  0},
+    [FS_EV_SEND_BACK] =        {0,               FS_OUT,                     FS_SENDING_BACK,                   0},
+    [FS_EV_SEND_BACK_HELD] =   {0,               FS_OUT | FS_SENDING_BACK,   FS_SENDING_BACK | FS_SENDING_HELD, 0},
+    [FS_EV_HOLD] =             {FS_SENDING_BACK, FS_OUT,                     FS_SENDING_HELD,                   0},
+    [FS_EV_RELEASE] =          {FS_SENDING_BACK, FS_OUT,                     0,                                 FS_SENDING_HELD},
+    [FS_EV_RECEIVE_SWITCHED] = {0,               FS_OUT | FS_RECEIVING_BACK, FS_RECEIVING_MOVED,                0},
+    [FS_EV_RECEIVE_BACK] =     {0,               FS_OUT,                     FS_RECEIVING_BACK,                 0},
+    [FS_EV_COLLECT] =          {0,               FS_OUT,                     FS_COLLECTING,                     0},
+    [FS_EV_COLLECTED] =        {FS_COLLECTING,   0,                          0,                                 FS_COLLECTING},
+    [FS_EV_OUT] =              {FS_SENDING_BACK | FS_RECEIVING_BACK,
+                                                 FS_SENDING_HELD,            FS_OUT,                            0},
 };
 
-#define FORBIDDEN(event) [FS_EV_##event] = "a fault of fastsock: the event " #event ", which cannot be in this state"
+#define FORBIDDEN(event) [FS_EV_##event] = "internal error: event " #event " is not allowed in this state"
 static const char *const forbidden[FS_EVENTS] = {
     FORBIDDEN(SEND_SWITCHED), FORBIDDEN(SEND_BACK), FORBIDDEN(SEND_BACK_HELD), FORBIDDEN(HOLD), FORBIDDEN(RELEASE),
     FORBIDDEN(RECEIVE_SWITCHED), FORBIDDEN(RECEIVE_BACK), FORBIDDEN(COLLECT), FORBIDDEN(COLLECTED), FORBIDDEN(OUT),
@@ -75,13 +75,13 @@ void fs_change_leaving(struct fs_connection *c, struct fs_fallback_lock *fallbac
     change(c, fs_side_of_fallback(fallback), event);
 }
 
-/* ---- how long this process's end lives ---------------------------------------------------------------------
+/* ---- the lifetime of this process's end ----------------------------------------------------------------
  *
- * Each step is a function of the word: what follows what it finds. Nothing else is looked at, so that a step is whole. */
+ * Each step is a function from the old word to the new one. It reads nothing else, so each step is atomic. */
 
 static inline uint32_t begun(uint32_t life) { return life & FS_ENDED ? life : life + 1; }
 
-/* Who takes the last call out of a connection that is finishing ends it, and stays inside to say so. */
+/* The caller that takes the last call out of a closing connection ends it, and stays inside to close it. */
 static inline int ends_last(uint32_t life) { return (life & ~FS_PINNED) == (FS_CLOSING | 1); }
 static inline uint32_t call_over(uint32_t life) { return ends_last(life) ? life | FS_ENDED : life - 1; }
 
@@ -90,26 +90,27 @@ static inline int is_alone(uint32_t life) { return !(life & FS_ENDED) && (life &
 static inline uint32_t finished_alone(uint32_t life) { return is_alone(life) ? life | FS_ENDED : life; }
 static inline uint32_t finishing(uint32_t life) { return life | FS_CLOSING; }
 
-/* (No call begins any more, and it is not kept again. So the memory is left once, and whoever takes that step releases it.) */
-static inline int is_left(uint32_t life) { return life & FS_ENDED && !(life & (FS_CALLS | FS_PINNED)); }
-static inline uint32_t kept(uint32_t life) { return is_left(life) ? life : life | FS_PINNED; }
-static inline uint32_t loose(uint32_t life) { return life & ~FS_PINNED; }
+/* No call begins any more, and it cannot be pinned again. So the memory becomes free once, and the caller whose step does that releases
+ * it. */
+static inline int is_free(uint32_t life) { return life & FS_ENDED && !(life & (FS_CALLS | FS_PINNED)); }
+static inline uint32_t pinned(uint32_t life) { return is_free(life) ? life : life | FS_PINNED; }
+static inline uint32_t unpinned(uint32_t life) { return life & ~FS_PINNED; }
 
-/* Takes a step. What the word was before.
+/* Takes a step. Returns the word before.
  *
- * The swap makes the look and the change one. It is sequentially consistent, as atomics.h has it; acquire and release would do:
- * see the labels. A begin alone would need no order. A call that is counted in keeps the memory by being counted, and its own
- * end, which comes after all that it did, is what the releaser sees.
+ * The swap makes the load and the store one step. It is sequentially consistent, as atomics.h has it; acquire and release would do: see
+ * the labels. A begin alone would need no order. A call that is counted keeps the memory by its count, and its own end, which comes
+ * after all that it did, is what the releaser sees.
  *
- * A front end that keeps its threads apart needs neither. No other thread takes a step between the load and the store, and the lock
- * that keeps them apart orders what was done before one thread's step before what follows another's. */
-static inline __attribute__((always_inline)) uint32_t step(struct fs_connection *c, uint32_t (*leads)(uint32_t)) {
+ * A front end whose threads never run in parallel needs no swap and no order. No other thread takes a step between the load and the
+ * store, and the host lock orders everything before one thread's step before everything after another's. */
+static inline __attribute__((always_inline)) uint32_t step(struct fs_connection *c, uint32_t (*next)(uint32_t)) {
     uint32_t life = fs_load_relaxed(&c->is.life);
     if (fs_host.keeps_apart) {
-        fs_store_relaxed(&c->is.life, leads(life));
+        fs_store_relaxed(&c->is.life, next(life));
         return life;
     }
-    while (!fs_cas32(&c->is.life, life, leads(life))) life = fs_load_relaxed(&c->is.life);
+    while (!fs_cas32(&c->is.life, life, next(life))) life = fs_load_relaxed(&c->is.life);
     return life;
 }
 
@@ -126,28 +127,28 @@ int fs_call_enter(struct fs_connection *c, struct fs_call *call) {
 }
 
 enum fs_exit_action fs_call_exit(struct fs_connection *c, struct fs_call *call) {
-    /* SYNC: inside - pairs with fs_call_exit of the last call, and fs_unpin: what a call did is done before the goodbye is
-     * said, and before the memory is given back. */
+    /* SYNC: inside - pairs with fs_call_exit of the last call, and fs_unpin: a call's work is done before the connection is closed, and
+     * before the memory is freed. */
     uint32_t before = step(c, call_over);
 #ifdef FS_DEBUG
     assert(before & FS_CALLS);
 #endif
     if (ends_last(before)) return FS_EXIT_CLOSE;
     calls_of_thread = call->outer;
-    return is_left(before - 1) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
+    return is_free(before - 1) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
 }
 
 void fs_note_not_open(struct fs_connection *c) { fs_store_sc(&c->is.life, FS_ENDED); }
 
 void fs_note_open(struct fs_connection *c) {
-    /* SYNC: open - pairs with fs_call_enter: who finds it open finds it whole. */
+    /* SYNC: open - pairs with fs_call_enter: a caller that finds it open finds it complete. */
     fs_store_sc(&c->is.life, 0);
 }
 
 int fs_note_ended(struct fs_connection *c) { return !(step(c, finished) & FS_ENDED); }
 
 int fs_note_ended_alone(struct fs_connection *c) {
-    /* SYNC: inside - pairs with fs_call_exit of those who were inside before: the goodbye comes after all that they did. */
+    /* SYNC: inside - pairs with fs_call_exit of the calls that were inside before: the close comes after all their work. */
     return is_alone(step(c, finished_alone));
 }
 
@@ -156,12 +157,12 @@ int fs_note_closing(struct fs_connection *c) {
     return !(step(c, finishing) & FS_ENDED);
 }
 
-int fs_pin(struct fs_connection *c) { return !is_left(step(c, kept)); }
+int fs_pin(struct fs_connection *c) { return !is_free(step(c, pinned)); }
 
 enum fs_exit_action fs_unpin(struct fs_connection *c) {
-    /* SYNC: inside - pairs with fs_call_exit: the last of the two gives the memory back, and the loop has looked its last. */
-    uint32_t before = step(c, loose);
-    return before & FS_PINNED && is_left(loose(before)) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
+    /* SYNC: inside - pairs with fs_call_exit: the later of the two frees the memory, and the loop reads it no more. */
+    uint32_t before = step(c, unpinned);
+    return before & FS_PINNED && is_free(unpinned(before)) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
 }
 
 void fs_note_inherited(struct fs_connection *c) {
@@ -175,14 +176,14 @@ void fs_note_inherited(struct fs_connection *c) {
 /* ---- this process's end ----------------------------------------------------------------------------------- */
 
 void fs_note_attached(struct fs_connection *c) {
-    /* SYNC: attached - pairs with fs_is_attached: finds `vi`. (Sequentially consistent for fs_expose.) */
+    /* SYNC: attached - pairs with fs_is_attached: finds `ring`. (Sequentially consistent for fs_expose.) */
     fs_store_sc(&c->is.attached, 1);
 }
 
 void fs_note_detached(struct fs_connection *c) { fs_store_relaxed(&c->is.attached, 0); }
 
 void fs_note_exposed(struct fs_connection *c) {
-    /* SYNC: exposed - pairs with fs_attach, which writes `attached` and then looks here: one sees the other. */
+    /* SYNC: exposed - pairs with fs_attach, which writes `attached` and then loads this: one sees the other. */
     fs_store_sc(&c->is.exposed, 1);
 }
 
@@ -213,7 +214,7 @@ void fs_note_shut(struct fs_connection *c, int receiving, int sending) {
     if (sending) fs_store_relaxed(&c->is.shut_sending, 1);
 }
 
-/* (Nothing is ordered by it: whoever looks wants a hint.) */
+/* This orders nothing: readers want a hint. */
 void fs_note_in_kernel(struct fs_connection *c, int calls) {
     if (fs_host.keeps_apart) fs_store_relaxed(&c->is.in_kernel, fs_load_relaxed(&c->is.in_kernel) + (uint32_t)calls);
     else fs_add_sc(&c->is.in_kernel, (uint32_t)calls);
@@ -226,12 +227,12 @@ void fs_note_bridged(struct fs_connection *c) {
     c->is.own_inherited = 0;
 }
 
-/* ---- what both ends say in the region ----------------------------------------------------------------------
+/* ---- words of both ends in the region ---------------------------------------------------------------------
  *
- * The peer may write these words at any time, so nothing is asserted of them. */
+ * The peer may write these words at any time, so nothing is asserted about them. */
 
 void fs_give_consent(struct fs_connection *c) {
-    /* SYNC: consent - pairs with fs_try_send: the peer that sees it finds our doorbell state and limit. */
+    /* SYNC: consent - pairs with fs_try_send: a peer that sees it finds our doorbell state and limit. */
     fs_store_sc(&c->ring.rx->ready, FS_READY);
 }
 
@@ -247,7 +248,7 @@ int fs_refuse_revocation(struct fs_connection *c, int unattached_too) {
     return fs_load_sc(&c->ring.tx->ready) == FS_LEFT;
 }
 
-/* SYNC: settled - the next three pair with each other: who swaps first decides who takes care of the parcel. */
+/* SYNC: settled - the next three pair with each other: the first swap decides who takes care of the unread data. */
 int fs_settle_go_on(struct fs_connection *c) { return fs_cas32(&c->ring.rx->settled, FS_UNSETTLED, FS_GO_ON); }
 
 int fs_settle_resending(struct fs_connection *c) { return fs_cas32(&c->ring.tx->settled, FS_UNSETTLED, FS_RESENDING); }
@@ -263,7 +264,7 @@ void fs_publish_shut(struct fs_connection *c) { fs_or_sc(&c->ring.rx->doorbell, 
 
 void fs_publish_gone(struct fs_connection *c) { fs_or_sc(&c->ring.rx->doorbell, FS_GONE); }
 
-/* ---- what cannot be mended --------------------------------------------------------------------------------- */
+/* ---- steps that cannot be recovered ------------------------------------------------------------------------ */
 
 void fs_begin_sending_step(struct fs_sender *sender) { sender->sending_step = 1; }
 

@@ -1,11 +1,11 @@
-/* Waiting on a connection: polling for the budget, and sleeping on a bell or on the kernel connection.
+/* Waiting on a connection: spinning for the budget, and sleeping on a futex or on the kernel connection.
  *
- * What comes by the ring, and credits, are waited for on a bell of the region (events/futex.h). The connection thread rings it
- * too, if something happens to the kernel connection meanwhile (events/tcp_watch.h). What comes and goes through the
- * kernel alone is waited for on its descriptor.
+ * Bytes in the ring and credits are waited for on a futex of the region (events/futex.h). The connection thread wakes it too, if
+ * something happens to the kernel connection meanwhile (events/tcp_watch.h). Bytes that go through the kernel alone are waited for on
+ * its descriptor.
  *
- * Responsible for: that no wakeup is lost, and that what a wait has learned is kept. Never: receives or sends the
- * program's bytes, or sleeps with a turn. */
+ * Responsible for: no wakeup is lost; the results of a wait reach the spin statistics. Never: receives or sends the program's bytes, or
+ * sleeps with a lock held. */
 #include "conn/wait.h"
 
 #include "conn/doorbell_rx.h"
@@ -18,20 +18,20 @@
 #include "transport/tcp.h"
 #include "events/futex.h"
 
-/* Nanoseconds between */
-#define PROBE_INTERVAL ((int64_t)500000000)      /* probes of a half-closed peer that does not read, */
-#define CHILDREN_INTERVAL ((int64_t)10000000000) /* and whose process is watched: a child of it may have the connection */
-#define HOLDERS_INTERVAL ((int64_t)500000000)    /* looks of a sleeper whose side is several processes: what one of them
-                                                  * has left that was killed in its turn is mended by the next turn; or
-                                                  * whose peer may be a stranger, who can keep wakeups away */
-#define COLLECTING_INTERVAL ((int64_t)100000000) /* looks at whether the holder that takes what lies unread lives */
-#define UNWATCHED_INTERVAL ((int64_t)20000000)   /* looks of a sleeper whose kernel connection nobody watches */
-#define DEAF_INTERVAL ((int64_t)2000000)         /* looks of a sleeper that nothing wakes */
-#define SPENDS_AFTER ((int64_t)50000000)         /* a sender sleeps for credits before it takes a spare part */
-#define BEHIND_INTERVAL ((int64_t)20000000)      /* looks of a receiver for whom something lies in the ring, behind bytes of the kernel
-                                                  * that have not come: an urgent one makes no descriptor readable */
+/* Intervals in nanoseconds: */
+#define PROBE_INTERVAL ((int64_t)500000000)      /* probes of a half-closed peer that does not read */
+#define CHILDREN_INTERVAL ((int64_t)10000000000) /* probes if the peer's process is watched: a child of it may have the connection */
+/* checks of a sleeper whose side is several processes, one of which may be killed and need recovery; or whose peer is untrusted and may
+ * keep wakeups away */
+#define HOLDERS_INTERVAL ((int64_t)500000000)
+#define COLLECTING_INTERVAL ((int64_t)100000000) /* checks that the holder that collects the unread bytes is alive */
+#define UNWATCHED_INTERVAL ((int64_t)20000000)   /* checks of a sleeper whose kernel connection nobody watches */
+#define UNNOTIFIED_INTERVAL ((int64_t)2000000)   /* checks of a sleeper that nothing wakes */
+#define OVERFLOW_AFTER ((int64_t)50000000)       /* wait of a sender for credits before it uses the overflow buffer */
+/* checks of a receiver with data in the ring behind kernel bytes that have not come: an urgent one makes no descriptor readable */
+#define BEHIND_INTERVAL ((int64_t)20000000)
 
-/* ---- what waits go by --------------------------------------------------------------------------------------- */
+/* ---- spin statistics and budget ----------------------------------------------------------------------------- */
 
 struct fs_spin_stats *fs_spin_stats_of(struct fs_connection *c) { return fs_is_attached(c) ? &c->stats : &fs_kernel_spin_stats; }
 
@@ -49,14 +49,14 @@ int64_t fs_wait_budget(struct fs_connection *c, int64_t now) {
     return fs_spin_budget(fs_spin_stats_of(c), now, fs_is_attached(c) ? fs_load_relaxed(&c->ring.rx->processor) : 0);
 }
 
-void fs_note_wait(struct fs_connection *c, int64_t began, int polled, int paid) {
-    fs_spin_stats_update(fs_spin_stats_of(c), &c->ring.count, began, polled, paid);
+void fs_note_wait(struct fs_connection *c, int64_t began, int spun, int paid) {
+    fs_spin_stats_update(fs_spin_stats_of(c), &c->ring.count, began, spun, paid);
 }
 
 int fs_peer_is_local(struct fs_connection *c) {
     unsigned char here[16], there[16];
     int port;
-    uint32_t where = fs_load_relaxed(&c->locality); /* (two threads that ask get the same answer) */
+    uint32_t where = fs_load_relaxed(&c->locality); /* two threads that ask get the same answer */
     if (where == FS_LOCALITY_UNKNOWN) {
         int length = fs_endpoint_address(fs_fd(c), 1, there, &port);
         where = (length == 4 && there[0] == 127) || (length > 0 && fs_endpoint_address(fs_fd(c), 0, here, &port) == length &&
@@ -68,12 +68,12 @@ int fs_peer_is_local(struct fs_connection *c) {
     return where == FS_HERE;
 }
 
-/* ---- polling ------------------------------------------------------------------------------------------------ */
+/* ---- spinning ----------------------------------------------------------------------------------------------- */
 
 int fs_spin(struct fs_connection *c, int what) {
     int64_t began = fs_now(), until, now = began;
     int ready = 0;
-    /* (What `spun` says of another thread's wait that overlaps with this one teaches that wait wrong once.) */
+    /* If another thread's wait overlaps with this one, `spun` may mislead its statistics once. */
     if (what == FS_SEND ? fs_waits_for_fallback(c) : fs_is_collecting(c)) {
         fs_store_relaxed(&c->spun, 0);
         return 0;
@@ -81,11 +81,11 @@ int fs_spin(struct fs_connection *c, int what) {
     until = began + fs_wait_budget(c, began);
     fs_store_relaxed(&c->spun, until != began);
     if (until == began) return 0;
-    /* (Without `attached`: a moved bit is only ever set under the locks that fs_attach held, and read with acquire.) */
+    /* Without `attached`: a moved bit is only ever set with the locks that fs_attach held, and loaded with acquire. */
     if (what == FS_SEND && fs_sends_on_ring(c)) {
         struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
         if (!sender) return 0;
-        /* (It may take in an ACK that came with DATA: the looks below would not find that. Of a lost peer the kernel answers.) */
+        /* This may take in an ACK that came with DATA, which the checks below would not find. For a lost peer the kernel answers. */
         fs_arm_sender(&c->ring, sender, FS_ACK_NOW);
         ready = fs_has_credit(&c->ring, sender) && !fs_peer_is_lost(c) && !fs_peer_is_gone(c);
         fs_unlock_send(c, sender);
@@ -94,27 +94,27 @@ int fs_spin(struct fs_connection *c, int what) {
         now = fs_now();
         if (now >= until) break;
         if (!(what == FS_RECEIVE ? fs_receives_on_ring(c) : fs_sends_on_ring(c) && !fs_peer_is_gone(c))) {
-            /* Under a lock, so that the descriptor is not closed meanwhile. */
+            /* With a lock, so that the descriptor is not closed meanwhile. */
             struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
             if (!receiver) break;
             ready = fs_poll_events_now(fs_fd(c), what == FS_RECEIVE ? POLLIN : POLLOUT) != 0;
             if (!ready && what == FS_RECEIVE && fs_peer_may_switch(c)) ready = fs_switch_reached(c);
             fs_unlock_recv_quick(receiver);
-            if (!ready) sched_yield(); /* we cannot tell whether the peer waits for this very processor */
+            if (!ready) sched_yield(); /* the peer may be waiting for this very processor */
             continue;
         }
-        int turns = fs_shares_cpu(fs_load_relaxed(&c->ring.rx->processor)) ? 1 : FS_SPIN_ROUNDS;
-        for (int turn = 0; turn < turns; turn++) {
+        int rounds = fs_shares_cpu(fs_load_relaxed(&c->ring.rx->processor)) ? 1 : FS_SPIN_ROUNDS;
+        for (int i = 0; i < rounds; i++) {
             if (what == FS_RECEIVE)
                 ready = fs_ring_readable(&c->ring);
-            else /* (An ACK that came with DATA may be newer than the one alone.) */
+            else /* An ACK that came with DATA may be newer than the one alone. */
                 /* SYNC: payload free - pairs with fs_send_ack. Only a hint here. */
                 ready = (int32_t)(fs_load_acquire(&c->ring.tx->acked) - fs_load_relaxed(&fs_own(c)->sender.credited)) > 0 ||
                         fs_peer_is_gone(c);
             if (ready) break;
             fs_cpu_relax();
         }
-        if (!ready && turns == 1) sched_yield();
+        if (!ready && rounds == 1) sched_yield();
     }
     if (fs_is_attached(c)) fs_publish_cpu(c);
     fs_count(&c->ring.count.poll_ns, (uint64_t)(FS_MIN(now, until) - began));
@@ -130,7 +130,7 @@ int fs_spin(struct fs_connection *c, int what) {
 /* One sleep. */
 struct sleep {
     int64_t began, rest; /* ns, negative: no end */
-    int looks;           /* it ends before its time is over, to look again */
+    int rechecks;        /* it ends before its time is over, to check again */
     int ready;           /* something is there already */
 };
 
@@ -139,53 +139,53 @@ static struct sleep begin_sleep(int64_t deadline) {
     return (struct sleep){.began = now, .rest = deadline < 0 ? -1 : FS_MAX(deadline - now, 0)};
 }
 
-/* No longer than that. */
-static void look_after(struct sleep *s, int64_t interval) {
+/* Limits the sleep to `interval`. */
+static void limit_sleep(struct sleep *s, int64_t interval) {
     if (0 <= s->rest && s->rest <= interval) return;
     s->rest = interval;
-    s->looks = 1;
+    s->rechecks = 1;
 }
 
-/* What comes of it: see fs_sleep. `woken`: 1, 0 if its time has passed, or -errno. */
+/* Returns the result of fs_sleep. `woken`: 1, 0 if the time has passed, or -errno. */
 static int end_sleep(struct fs_connection *c, const struct sleep *s, int woken) {
-    if (woken == 0) woken = s->looks;
+    if (woken == 0) woken = s->rechecks;
     if (woken > 0) fs_note_wait(c, s->began, (int)fs_load_relaxed(&c->spun), 0);
     return woken > 0 ? 1 : woken == -EINTR ? woken : 0;
 }
 
-/* On the kernel's descriptor. As fs_futex_wait. */
+/* Sleeps on the kernel's descriptor. Returns as fs_futex_wait. */
 static int sleep_in_kernel(struct fs_connection *c, struct sleep *s, int fd, short events, struct fs_fd_change *fd_change) {
     struct pollfd fds[2] = {{fd, events, 0}, {fd_change ? fd_change->fd : -1, POLLIN, 0}};
-    /* (A number that was given up was told to who had joined the news by then. It is seen by who has joined since.) */
-    if (fs_load_relaxed(&c->number) == (uint32_t)-1) look_after(s, DEAF_INTERVAL);
+    /* A descriptor that was given up has woken the threads that were registered by then. This check is for threads registered since. */
+    if (fs_load_relaxed(&c->number) == (uint32_t)-1) limit_sleep(s, UNNOTIFIED_INTERVAL);
     int woken = fs_poll2(fds, s->rest);
     if (woken < 0) return -errno;
     if (fds[1].revents)
-        fs_store_relaxed(&fd_change->over, 1); /* it was told, or closed by somebody who closes what is not his */
+        fs_store_relaxed(&fd_change->over, 1); /* notified, or closed by somebody who closes descriptors of others */
     return woken > 0;
 }
 
-/* On a bell. `heard`: what it said before anything was looked at. As fs_futex_wait. */
-static int sleep_on_bell(struct fs_connection *c, const struct sleep *s, fs_word32 *futex, uint32_t heard) {
+/* Sleeps on a futex. `seen` is its value before anything was checked. Returns as fs_futex_wait. */
+static int sleep_on_futex(struct fs_connection *c, const struct sleep *s, fs_word32 *futex, uint32_t seen) {
     if (s->ready) return 1;
-    int woken = fs_futex_wait(futex, heard, s->rest);
+    int woken = fs_futex_wait(futex, seen, s->rest);
     fs_count(&c->ring.count.sleeps, 1);
     fs_count(&c->ring.count.system_calls, 1);
     return woken;
 }
 
-/* Whether these events of the kernel connection are told by the connection thread. With a turn, which keeps the descriptor. */
-static int is_told(struct fs_connection *c, uint32_t events) {
-    /* (Of bytes only while they are the program's: doorbell bytes would wake that thread for nothing.) */
+/* Returns true if the connection thread reports these events of the kernel connection. Called with a lock, which keeps the descriptor. */
+static int is_watched(struct fs_connection *c, uint32_t events) {
+    /* Bytes only while they are the program's: doorbell bytes would wake that thread for nothing. */
     if (fs_load_own32(&c->watch.asked) & EPOLLIN && fs_receives_on_ring(c)) fs_watch_ends_only(&c->watch);
     return fs_is_watched(&c->watch, events) ||
            fs_watch_add(&c->watch, fs_fd(c), events, (struct fs_sleepers){&c->ring.rx->futex, &c->recv_sleepers},
                          (struct fs_sleepers){&c->ring.tx->credit_futex, &c->send_sleepers});
 }
 
-/* Another holder that was killed in a turn has left what the next one mends (recovery.c): perhaps it is this thread that the peer waits
- * for, while it sleeps for the other direction. */
-static void mend_what_holders_left(struct fs_connection *c) {
+/* Takes the locks of holders that were killed, and so recovers their state (recovery.c). The peer may wait for this thread to do so,
+ * while it sleeps for the other direction. */
+static void recover_dead_holders(struct fs_connection *c) {
     struct fs_sender *sender = NULL;
     struct fs_receiver *receiver = NULL;
     if (fs_load_relaxed(&fs_own(c)->sender.lock.word) & FUTEX_OWNER_DIED) sender = fs_lock_send_within(c, 0);
@@ -194,59 +194,59 @@ static void mend_what_holders_left(struct fs_connection *c) {
     if (receiver) fs_unlock_recv(c, receiver);
 }
 
-/* While the descriptor is not exposed, and the turn is the caller's: says what has to be said before a receiver sleeps. */
+/* Notifies the peer before a receiver sleeps. Called with the receive lock. */
 static void tell_before_sleep(struct fs_connection *c, struct fs_receiver *receiver) {
-    /* SYNC: exposed - by the turn to receive, see fs_publish_exposed. */
+    /* SYNC: exposed - ordered by the receive lock, see fs_publish_exposed. */
     if (!fs_is_exposed(c) && fs_load_relaxed(&c->ring.rx->doorbell) & FS_EXPOSED && !fs_load_sc(&c->kernel_sleepers) &&
         !fs_is_shared(c)) {
-        fs_and_sc(&c->ring.rx->doorbell, ~(uint32_t)FS_EXPOSED); /* nobody sleeps on the kernel's any more */
+        fs_and_sc(&c->ring.rx->doorbell, ~(uint32_t)FS_EXPOSED); /* nobody sleeps on the kernel's descriptor any more */
         fs_drain_doorbell_bytes(c, receiver);
     }
     fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far, before we sleep on them */
 }
 
-/* Until something comes by the ring; or by the kernel, of which the connection thread tells. With the turn, which it ends. */
-static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver, struct sleep *s, uint32_t heard) {
+/* Sleeps until something comes by the ring, or by the kernel as the connection thread reports. Releases the lock. */
+static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver, struct sleep *s, uint32_t seen) {
     if (fs_is_collecting(c)) {
-        look_after(s, COLLECTING_INTERVAL); /* (who has all of it wakes us; not who was killed) */
+        limit_sleep(s, COLLECTING_INTERVAL); /* a holder that has collected all wakes us; one that was killed does not */
     } else {
         tell_before_sleep(c, receiver);
         int moved = fs_receives_on_ring(c);
         s->ready = fs_arm_receiver(&c->ring, FS_ASLEEP);
         if (s->ready && !moved) {
-            if (fs_load_sc(&c->ring.rx->switch_at)) look_after(s, BEHIND_INTERVAL);
+            if (fs_load_sc(&c->ring.rx->switch_at)) limit_sleep(s, BEHIND_INTERVAL);
             s->ready = fs_switch_reached(c);
         }
-        if (fs_load_relaxed(&receiver->fin_taken) == 1) s->ready = 1; /* by another thread: nobody rings for it again */
+        if (fs_load_relaxed(&receiver->fin_taken) == 1) s->ready = 1; /* by another thread: nobody wakes us for it again */
         if (!s->ready) {
-            int watched = is_told(c, moved ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN);
-            uint32_t told = fs_load_sc(&c->watch.told);
-            /* (The last look at this was not over: the peer is within a post, or was stopped or killed there.) */
-            int late = told != c->receive_looked && told == c->receive_late;
-            s->ready = watched && told != c->receive_looked && !late;
-            if (!watched || late) look_after(s, UNWATCHED_INTERVAL);
+            int watched = is_watched(c, moved ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN);
+            uint32_t events = fs_load_sc(&c->watch.told);
+            /* The last check of this value had no end result: the peer is within a post, or was stopped or killed there. */
+            int late = events != c->receive_checked && events == c->receive_inconclusive;
+            s->ready = watched && events != c->receive_checked && !late;
+            if (!watched || late) limit_sleep(s, UNWATCHED_INTERVAL);
         }
-        /* (Whoever arms has counted itself before, in its turn to receive.) */
+        /* Each thread that arms has counted itself before, with the receive lock. */
         if (s->ready && fs_load_sc(&c->recv_sleepers) == 1 && !fs_is_shared(c)) fs_disarm_receiver(&c->ring, FS_ASLEEP);
     }
-    fs_unlock_recv(c, receiver); /* (a plug may have to be taken out of the peer's way) */
-    return sleep_on_bell(c, s, &c->ring.rx->futex, heard);
+    fs_unlock_recv(c, receiver); /* a plug may have to be taken out of the peer's way */
+    return sleep_on_futex(c, s, &c->ring.rx->futex, seen);
 }
 
 static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_fd_change *fd_change) {
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     int woken;
-    if (!receiver) return 1; /* a stopped process has the turn: the caller looks for signals, and whether its time is up */
+    if (!receiver) return 1; /* a stopped process has the lock: the caller checks for signals and its timeout */
     int attached = fs_is_attached(c);
-    uint32_t heard = attached ? fs_futex_load(&c->ring.rx->futex) : 0;
+    uint32_t seen = attached ? fs_futex_load(&c->ring.rx->futex) : 0;
     /* SYNC: sleeper - pairs with wake, of tcp_watch.c. */
     fs_add_sc(&c->recv_sleepers, 1);
     if (attached && (fs_is_collecting(c) || !(fs_moved(c) & FS_RECEIVING_BACK))) {
-        if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) look_after(s, HOLDERS_INTERVAL);
-        woken = sleep_for_bytes(c, receiver, s, heard);
+        if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) limit_sleep(s, HOLDERS_INTERVAL);
+        woken = sleep_for_bytes(c, receiver, s, seen);
     } else {
         int fd = fs_fd(c);
-        fs_add_sc(&c->kernel_sleepers, 1); /* in the turn, for fs_attach */
+        fs_add_sc(&c->kernel_sleepers, 1); /* with the lock, for fs_attach */
         fs_unlock_recv(c, receiver);
         woken = sleep_in_kernel(c, s, fd, POLLRDHUP | POLLIN, fd_change);
         fs_add_sc(&c->kernel_sleepers, (uint32_t)-1);
@@ -255,8 +255,8 @@ static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_
     return end_sleep(c, s, woken);
 }
 
-/* A look at the kernel connection of a sender that waits for credits. Whether the peer is gone. */
-static int look_after_peer(struct fs_connection *c, struct fs_sender *sender, int half_closed) {
+/* Checks the kernel connection of a sender that waits for credits. Returns true if the peer is gone. */
+static int check_peer(struct fs_connection *c, struct fs_sender *sender, int half_closed) {
     if (half_closed) {
         fs_probe_peer(c, sender);
     } else if (!fs_check_peer_lost(c) && fs_poll_events_now(fs_fd(c), POLLRDHUP) & (POLLERR | POLLHUP | POLLRDHUP) &&
@@ -266,43 +266,44 @@ static int look_after_peer(struct fs_connection *c, struct fs_sender *sender, in
     return fs_peer_is_gone(c);
 }
 
-/* How long a sender sleeps behind a half-close, where the peer's end is no event of the kernel connection by itself. */
+/* Returns the longest sleep of a sender after a half-close, when the peer's end is no event of the kernel connection by itself. */
 static int64_t probe_interval(struct fs_connection *c) {
     return fs_watch_process(&c->watch, c->peer_process) == FS_PROCESS_LIVES ? CHILDREN_INTERVAL : PROBE_INTERVAL;
 }
 
-/* Until credits come, or a leaver is settled. With the turn, which it ends. */
-static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, struct sleep *s, uint32_t heard) {
-    int waits = fs_waits_for_fallback(c), watched = is_told(c, FS_HANGUP_EVENTS);
-    uint32_t told = fs_load_sc(&c->watch.told);
-    /* (Behind that: the ring's FIN is there before the kernel tells of its own.) */
+/* Sleeps until credits come, or the peer's fallback is settled. Releases the lock. */
+static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, struct sleep *s, uint32_t seen) {
+    int waits = fs_waits_for_fallback(c), watched = is_watched(c, FS_HANGUP_EVENTS);
+    uint32_t events = fs_load_sc(&c->watch.told);
+    /* After that load: the ring's FIN is there before the kernel reports its own. */
     int half_closed = fs_eof_inconclusive(c);
-    int fd_change = watched && told != c->send_looked;
+    int has_events = watched && events != c->send_checked;
     if (waits) {
-        c->send_looked = told;
-        s->ready = fd_change; /* whether the leaver has ended, its next attempt sees */
-        look_after(s, PROBE_INTERVAL);
+        c->send_checked = events;
+        s->ready = has_events; /* the next attempt sees if the peer has ended */
+        limit_sleep(s, PROBE_INTERVAL);
     } else {
-        /* (A spare part is cold for the receiver: one that reads on, if slowly, gives credits before.) */
-        int shut = (fs_peer_doorbell(&c->ring) & FS_SHUT) != 0; /* (then nothing is sent but where there are credits: fs_try_send) */
+        /* An overflow buffer is cold for the receiver: one that reads on, if slowly, gives credits before. */
+        int shut = (fs_peer_doorbell(&c->ring) & FS_SHUT) != 0; /* then bytes are sent only where there are credits: fs_try_send */
         int overflow_use = sender->overflow_use == FS_OVERFLOW_NOW && !shut;
         s->ready = (fs_arm_sender(&c->ring, sender, FS_WAITS) && (overflow_use || fs_has_credit(&c->ring, sender))) || fs_peer_is_gone(c);
-        if (!overflow_use && !shut && fs_may_overflow(&c->ring, sender)) look_after(s, s->rest < 0 ? SPENDS_AFTER : FS_MIN(SPENDS_AFTER, s->rest / 2));
-        if (!s->ready && fd_change) { /* (With credits nobody looks, and what was told stays to be looked after.) */
-            c->send_looked = told;
-            s->ready = look_after_peer(c, sender, half_closed);
+        if (!overflow_use && !shut && fs_may_overflow(&c->ring, sender))
+            limit_sleep(s, s->rest < 0 ? OVERFLOW_AFTER : FS_MIN(OVERFLOW_AFTER, s->rest / 2));
+        if (!s->ready && has_events) { /* with credits nobody checks, and `events` stays to be checked */
+            c->send_checked = events;
+            s->ready = check_peer(c, sender, half_closed);
         }
-        if (!watched) look_after(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
-        if (!s->ready && half_closed) look_after(s, probe_interval(c));
-        if (!s->ready) fs_leave_probe_byte(c, sender); /* behind the look at its process: one that has ended since answers the byte */
+        if (!watched) limit_sleep(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
+        if (!s->ready && half_closed) limit_sleep(s, probe_interval(c));
+        if (!s->ready) fs_leave_probe_byte(c, sender); /* after the check of its process: one that has ended since answers the byte */
     }
     fs_unlock_send(c, sender);
-    int woken = sleep_on_bell(c, s, &c->ring.tx->credit_futex, heard);
-    if (woken || !s->looks || waits) return woken;
+    int woken = sleep_on_futex(c, s, &c->ring.tx->credit_futex, seen);
+    if (woken || !s->rechecks || waits) return woken;
     sender = fs_lock_send_within(c, FS_PATIENCE);
-    if (sender) { /* (else with the next look) */
+    if (sender) { /* otherwise with the next check */
         sender->overflow_use = FS_OVERFLOW_NOW; /* until credits come */
-        look_after_peer(c, sender, half_closed);
+        check_peer(c, sender, half_closed);
         fs_unlock_send(c, sender);
     }
     return woken;
@@ -312,12 +313,12 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
     int woken;
     if (!sender) return 1;
-    uint32_t heard = fs_is_attached(c) ? fs_futex_load(&c->ring.tx->credit_futex) : 0;
+    uint32_t seen = fs_is_attached(c) ? fs_futex_load(&c->ring.tx->credit_futex) : 0;
     /* SYNC: sleeper - pairs with wake, of tcp_watch.c. */
     fs_add_sc(&c->send_sleepers, 1);
     if (fs_waits_for_fallback(c) || (fs_sends_on_ring(c) && !fs_peer_is_gone(c))) {
-        if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) look_after(s, HOLDERS_INTERVAL);
-        woken = sleep_for_credit(c, sender, s, heard);
+        if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) limit_sleep(s, HOLDERS_INTERVAL);
+        woken = sleep_for_credit(c, sender, s, seen);
     } else {
         int fd = fs_fd(c);
         fs_unlock_send(c, sender);
@@ -330,6 +331,6 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
 int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_fd_change *fd_change) {
     struct sleep s = begin_sleep(deadline);
     int woken = what == FS_RECEIVE ? sleep_to_receive(c, &s, fd_change) : sleep_to_send(c, &s, fd_change);
-    if (woken == 1 && fs_is_attached(c) && fs_is_shared(c)) mend_what_holders_left(c);
+    if (woken == 1 && fs_is_attached(c) && fs_is_shared(c)) recover_dead_holders(c);
     return woken;
 }

@@ -1,10 +1,10 @@
 /* The steps of a search.
  *
- * Responsible for: what an undecided connection does at its next operation, and what becomes of it. Never: whether it may
- * search (the front end), what follows what (path_state.c), who may come to a name (control/acceptor.c).
+ * Responsible for: the work of an undecided connection's next operation, and its result. Never: decides if it may search (the front
+ * end), the order of states (path_state.c), whom a listing accepts (control/acceptor.c).
  *
- * The front end's lock is let go in some of the calls below. So another thread may decide meanwhile, or end the connection: the
- * course has no search then, or another one, and whoever took the step gives back what the search had. */
+ * The host lock is unlocked in some of the calls below. So another thread may decide meanwhile, or end the connection: the path has no
+ * search then, or another one, and the thread that took the step releases the resources of the search. */
 #include "rendezvous/connector.h"
 
 #include <pthread.h>
@@ -19,32 +19,32 @@
 #include "transport/tcp.h"
 
 enum {
-    MEETINGS = 4,         /* that came to nothing, before there are no more */
-    TURN_OPERATIONS = 4,  /* until a connection that waits for its turn to meet comes again */
-    FORKED_PAUSE = 8,     /* operations until one that another process shares looks again */
-    LOOKS = 4,            /* at WAKEUP, before the first at what is said on the meeting's socket; doubled so often at most: */
-    LOOK_DOUBLINGS = 4,
-    TRY_PAUSE = 256,      /* operations until the connection thread is tried again: a try costs system calls and a warning */
+    ATTEMPTS = 4,         /* failed attempts before the search ends */
+    RETRY_OPERATIONS = 4, /* operations before a connection that waits for a descriptor tries again */
+    FORKED_PAUSE = 8,     /* operations before a connection shared with another process tries again */
+    FIRST_CHECK = 4,      /* steps before the socket is first checked for an answer; doubled CHECK_DOUBLINGS times */
+    CHECK_DOUBLINGS = 4,
+    TRY_PAUSE = 256, /* operations before the connection thread is tried again: an attempt costs system calls and a warning */
 };
 
 struct fs_connector {
     char name[FS_NAME_MAX];
     size_t length;
-    struct fs_tcp_identity ends; /* of the connection, if */
+    struct fs_tcp_identity ends; /* of the connection, if ends_known */
     int ends_known;
-    int stepping;      /* a thread takes a step */
-    int published;     /* there is a name, whose handle this is */
+    int stepping;  /* a thread takes a step */
+    int published; /* the name is published, as `handle` */
     uint64_t handle;
     struct fs_peer_lookup lookup;
-    int control;       /* the meeting's socket; -1: none */
-    pid_t peer;        /* the process at its other end, */
-    int trusted;       /* which is of a user who is believed */
-    struct fs_region_ref *region_ref; /* that hello was said with */
-    int reused;        /* one that was parked was offered: the next one is new */
-    int64_t until;     /* monotonic ns that an answer is waited for */
-    int looks, meetings;
-    int looks_next;    /* at what is said on the meeting's socket */
-    int began;         /* it has looked for the name, or is about to */
+    int control;                      /* the socket to the publisher; -1: none */
+    pid_t peer;                       /* the process at its other end */
+    int trusted;                      /* which belongs to a trusted user */
+    struct fs_region_ref *region_ref; /* sent with the hello */
+    int reused;                       /* a cached region was offered: the next one is new */
+    int64_t until;                    /* monotonic ns: limit of the wait for an answer */
+    int checks, attempts;
+    int next_check; /* value of `checks` at the next check of the socket */
+    int began;      /* it has looked the name up, or is about to */
 };
 
 static struct fs_upgrade_config config;
@@ -57,25 +57,25 @@ void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
 
 int fs_moves_polled(void) { return config.moves_polled; }
 
-/* ---- its end ------------------------------------------------------------------------------------------------ */
+/* ---- end of a search ------------------------------------------------------------------------------------------ */
 
 static void close_control(struct fs_connector *s) {
     if (s->control >= 0) fs_reap_seeker(s->control, s->trusted);
     s->control = -1;
 }
 
-static void give_up_meeting(struct fs_connector *s) {
-    /* (A fork while the front end's lock is let go in there: the child gives back its own.) */
+static void give_up_attempt(struct fs_connector *s) {
+    /* A fork may come while the host lock is unlocked in there: the child releases its own. */
     if (s->region_ref) fs_region_discard(s->region_ref);
     s->region_ref = NULL;
     close_control(s);
     fs_lookup_end(&s->lookup);
 }
 
-/* Gives back all that a search has, which its course has forgotten. */
+/* Releases the resources of a search that its path has forgotten. */
 static void withdraw(struct fs_path *path, struct fs_connector *s) {
     if (s->published) fs_listing_withdraw(s->handle, &path->listing_state);
-    give_up_meeting(s);
+    give_up_attempt(s);
     fs_system.free(s);
 }
 
@@ -94,12 +94,13 @@ int fs_path_decide_tcp(struct fs_path *path, struct fs_connection *c, enum fs_re
         fs_change_reason(path, c, reason);
     } else {
         fs_note_reason(path, c, reason);
-        if (reason != FS_REASON_DETACHED) fs_count_opened(reason); /* one passed on unused is no connection of this program's */
+        /* a descriptor passed on unused is not counted as this program's connection */
+        if (reason != FS_REASON_DETACHED) fs_count_opened(reason);
     }
     return 1;
 }
 
-/* ---- what comes of a step ----------------------------------------------------------------------------------- */
+/* ---- results of a step -------------------------------------------------------------------------------------- */
 
 struct step {
     struct fs_path *path;
@@ -109,17 +110,17 @@ struct step {
     struct fs_step_result *outcome;
 };
 
-/* Whether another thread has decided otherwise since the step began. */
+/* Returns true if another thread has decided otherwise since the step began. */
 static int is_over(const struct step *at) { return at->path->search != at->search; }
 
-static void stay(struct step *at, enum fs_reason reason) {
+static void stay_on_tcp(struct step *at, enum fs_reason reason) {
     if (is_over(at)) return;
     fs_path_decide_tcp(at->path, at->c, reason);
     at->outcome->what = FS_STEP_TCP;
 }
 
-/* The peer broke the protocol: its connection is reset. */
-static void violate(struct step *at, const char *violation) {
+/* The peer broke the protocol: resets the connection. */
+static void reset_violator(struct step *at, const char *violation) {
     if (is_over(at)) return;
     fs_path_decide_tcp(at->path, at->c, FS_REASON_VIOLATION);
     fs_note_broken(at->c);
@@ -131,32 +132,32 @@ static void violate(struct step *at, const char *violation) {
 
 static void fail(struct step *at, int failed) {
     if (failed == FS_CAP_REACHED) {
-        stay(at, FS_REASON_MEMORY_CAP);
+        stay_on_tcp(at, FS_REASON_MEMORY_CAP);
     } else if (failed == -ENOTCONN) {
-        stay(at, FS_REASON_ENDING);
+        stay_on_tcp(at, FS_REASON_ENDING);
     } else if (!is_over(at)) {
         at->outcome->failed = failed;
-        stay(at, FS_REASON_RESOURCES);
+        stay_on_tcp(at, FS_REASON_RESOURCES);
     }
 }
 
-/* Others use all descriptors that there are for meetings: comes again soon. Whoever operates next when one is free gets it, and does
- * not compete any more when its meeting is over. So all get their turn; if those that have waited longest came again latest, names
- * would be free that nobody takes. */
-static void wait_its_turn(struct step *at) { at->path->next = at->path->operations + TURN_OPERATIONS; }
+/* All descriptors for searches are in use: tries again soon. The next operation after one becomes free gets it, and does not compete any
+ * more when its search is over. So every connection gets one in time. If those that have waited longest tried again latest, published
+ * names would wait for them in vain. */
+static void retry_soon(struct step *at) { at->path->next = at->path->operations + RETRY_OPERATIONS; }
 
-/* This meeting came to nothing: tries another one, with a new region. The publisher may have withdrawn its name because of
- * a fork, and one of its processes publishes it again. */
-static void come_again(struct step *at, enum fs_reason otherwise) {
-    give_up_meeting(at->search);
+/* This attempt failed: makes another one, with a new region. The publisher may have withdrawn its name because of a fork, and one of its
+ * processes publishes it again. */
+static void retry_search(struct step *at, enum fs_reason otherwise) {
+    give_up_attempt(at->search);
     if (!is_over(at)) fs_path_event(at->path, FS_PATH_AGAIN);
-    if (++at->search->meetings == MEETINGS) stay(at, otherwise);
+    if (++at->search->attempts == ATTEMPTS) stay_on_tcp(at, otherwise);
 }
 
 /* ---- the move ------------------------------------------------------------------------------------------------ */
 
-/* No fork comes between the look at who shares the connection and consent: a fork waits for `attaching` (but for one that
- * began before, or that this thread makes in a signal handler). */
+/* No fork comes between the check of who shares the connection and consent: a fork waits for `attaching`, unless it began before, or
+ * this thread makes it in a signal handler. */
 static int attach(struct step *at, struct fs_region_ref *region_ref) {
     const char *wrong;
     at->path->attaching = (unsigned long)pthread_self();
@@ -173,10 +174,10 @@ static int attach(struct step *at, struct fs_region_ref *region_ref) {
     }
     at->path->attaching = 0;
     if (!failed) return 0;
-    /* (First, as a fork may come while a kit is given back.) */
-    if (failed == -EINVAL && wrong) violate(at, wrong);
+    /* First, as a fork may come while a region is released. */
+    if (failed == -EINVAL && wrong) reset_violator(at, wrong);
     else fail(at, failed);
-    fs_region_discard(region_ref); /* nothing has been consented to */
+    fs_region_discard(region_ref); /* no consent was given */
     return 0;
 }
 
@@ -187,7 +188,7 @@ static int move(struct step *at, struct fs_region_ref *region_ref) {
     }
     fs_path_event(at->path, FS_PATH_CAME);
     if (!fs_forks_under_way() && !at->path->attaching && fs_count_holders(fs_own(at->c)) <= 1) return attach(at, region_ref);
-    stay(at, FS_REASON_FORKED); /* a fork since this step began */
+    stay_on_tcp(at, FS_REASON_FORKED); /* a fork since this step began */
     fs_region_discard(region_ref);
     return 0;
 }
@@ -204,11 +205,11 @@ static int publish(struct step *at) {
         return 0;
     }
     if (failed == FS_TOO_MANY_LISTINGS || failed == -EAGAIN) {
-        wait_its_turn(at);
+        retry_soon(at);
         return 0;
     }
     if (failed == -EADDRINUSE) {
-        stay(at, FS_REASON_NAME);
+        stay_on_tcp(at, FS_REASON_NAME);
         return 0;
     }
     if (failed) return failed;
@@ -217,25 +218,25 @@ static int publish(struct step *at) {
     return 0;
 }
 
-static int look_who_came(struct step *at) {
-    struct fs_accepted_region came;
+static int check_listing(struct step *at) {
+    struct fs_accepted_region accepted;
     struct fs_region_ref *region_ref;
-    enum fs_listing_state state = fs_listing_result(at->search->handle, &at->path->listing_state, &came);
+    enum fs_listing_state state = fs_listing_result(at->search->handle, &at->path->listing_state, &accepted);
     if (state == FS_LISTING_WAITING) return 0;
     at->search->published = 0;
     if (state == FS_LISTING_ACCEPTED) {
-        int failed = fs_region_accept(&came, &region_ref);
+        int failed = fs_region_accept(&accepted, &region_ref);
         return failed ? failed : move(at, region_ref);
     }
     if (state == FS_LISTING_NO_DESCRIPTORS) return -EMFILE;
-    if (state == FS_LISTING_FAILED) violate(at, came.failure);
-    else stay(at, state == FS_LISTING_OTHER_VERSION ? FS_REASON_VERSION : FS_REASON_PEER);
+    if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
+    else stay_on_tcp(at, state == FS_LISTING_OTHER_VERSION ? FS_REASON_VERSION : FS_REASON_PEER);
     return 0;
 }
 
 /* ---- the seeker ---------------------------------------------------------------------------------------------- */
 
-/* Packet HELLO, with `count` descriptors. 0 or -errno. */
+/* Sends HELLO with `count` descriptors. Returns 0 or -errno. */
 static int send_hello(struct fs_connector *s, const int *descriptors, int count) {
     struct fs_hello hello = {
         .magic = FS_MAGIC, .version = FS_VERSION, .reuse = (uint32_t)(count == 1), .size = s->region_ref->size};
@@ -256,13 +257,13 @@ static int send_hello(struct fs_connector *s, const int *descriptors, int count)
     return fs_system.sendmsg(s->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* Whether the other end of a socket has gone. */
+/* Returns true if the other end of a socket has gone. */
 static int is_gone(int failed) {
     return failed == -EPIPE || failed == -ESHUTDOWN || failed == -ECONNRESET || failed == -ECONNABORTED || failed == -ECONNREFUSED;
 }
 
-/* The connection's own descriptor goes along: it proves to the publisher who is there. */
-static int say_hello(struct step *at) {
+/* Sends the connection's own descriptor along: it proves this end's identity to the publisher. */
+static int offer_region(struct step *at) {
     struct fs_connector *s = at->search;
     int memfd = -1, failed = 0;
     struct fs_region_ref *region_ref = s->reused ? NULL : fs_cached_region_for(s->peer, config.window, config.chunk);
@@ -273,30 +274,30 @@ static int say_hello(struct step *at) {
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
     else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
     if (memfd >= 0) fs_system.close(memfd);
-    if (is_gone(failed)) come_again(at, FS_REASON_PEER);
+    if (is_gone(failed)) retry_search(at, FS_REASON_PEER);
     else if (failed) return failed;
     else if (!is_over(at)) fs_path_event(at->path, FS_PATH_HELLO);
-    s->looks = 0;
-    s->looks_next = LOOKS;
+    s->checks = 0;
+    s->next_check = FIRST_CHECK;
     return 0;
 }
 
-static int seek(struct step *at) {
+static int look_up(struct step *at) {
     struct fs_connector *s = at->search;
-    /* This is the end that connected, mostly, as it has the larger port. It comes to as many operations before the other one, which
-     * publishes when the next message has come: to look now would be in vain. */
+    /* This is usually the end that connected, because it has the larger port. It reaches the number of operations before the other end,
+     * which publishes when the next message has come: a look-up now would be in vain. */
     if (!s->began && !config.waits) {
         s->began = 1;
         return 0;
     }
     int found = fs_lookup_try(&s->lookup, at->path->operations, &at->path->next);
     if (found == -EAGAIN) {
-        wait_its_turn(at);
+        retry_soon(at);
         return 0;
     }
     if (found < 0) return found;
     if (!found) {
-        if (s->lookup.over) stay(at, FS_REASON_PEER);
+        if (s->lookup.over) stay_on_tcp(at, FS_REASON_PEER);
         return 0;
     }
     struct ucred who;
@@ -306,15 +307,15 @@ static int seek(struct step *at) {
     s->until = fs_now() + config.patience;
     if (fs_system.getsockopt(s->control, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0) return -errno;
     s->peer = who.pid;
-    /* Under trust="any" a stranger may hold the name. A hello brings things that are for the other end only. */
+    /* Under trust="any" an untrusted user may hold the name. A hello carries descriptors that are for the other end only. */
     s->trusted = fs_is_trusted(who.uid);
     uint32_t owner;
-    if (s->trusted || (fs_trusts_any() && fs_owner_of_peer(fs_fd(at->c), &owner) && owner == who.uid)) return say_hello(at);
-    stay(at, FS_REASON_UNTRUSTED);
+    if (s->trusted || (fs_trusts_any() && fs_owner_of_peer(fs_fd(at->c), &owner) && owner == who.uid)) return offer_region(at);
+    stay_on_tcp(at, FS_REASON_UNTRUSTED);
     return 0;
 }
 
-/* What a refusal means for the connection. A later version may have some that this one does not know. */
+/* Returns the reason that a refusal means. A later version may have reasons that this one does not know. */
 static enum fs_reason reason_of(char why) {
     switch (why) {
     case FS_WHY_UNTRUSTED: return FS_REASON_UNTRUSTED;
@@ -332,17 +333,18 @@ static int await_wakeup(struct step *at) {
         s->region_ref = NULL;
         return move(at, region_ref);
     }
-    if (++s->looks < s->looks_next) return 0;
-    s->looks_next += FS_MIN(s->looks, LOOKS << LOOK_DOUBLINGS);
+    if (++s->checks < s->next_check) return 0;
+    s->next_check += FS_MIN(s->checks, FIRST_CHECK << CHECK_DOUBLINGS);
     ssize_t got = fs_system.recv(s->control, &answer, 1, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        if (fs_now() >= s->until) stay(at, FS_REASON_PEER);
+        if (fs_now() >= s->until) stay_on_tcp(at, FS_REASON_PEER);
         return 0;
     }
     if (fs_wakeup_seen(s->region_ref->memory)) return 0; /* the next step takes it */
-    if (got <= 0) come_again(at, FS_REASON_PEER);
-    else if (answer == FS_WHY_AGAIN) come_again(at, FS_REASON_REFUSED); /* it does not know the old region any more, or its queue is full */
-    else stay(at, reason_of(answer));
+    if (got <= 0) retry_search(at, FS_REASON_PEER);
+    /* the publisher does not know the old region any more, or its queue is full */
+    else if (answer == FS_WHY_AGAIN) retry_search(at, FS_REASON_REFUSED);
+    else stay_on_tcp(at, reason_of(answer));
     return 0;
 }
 
@@ -350,36 +352,36 @@ static int await_wakeup(struct step *at) {
 
 static int search(struct step *at) {
     struct fs_path *path = at->path;
-    int failed = fs_control_thread_restart(); /* if nobody told us when a fork was over */
+    int failed = fs_control_thread_restart(); /* if nobody said that a fork is over */
     if (failed) at->outcome->no_thread = failed;
     if (is_over(at)) return 0;
     if (fs_count_holders(fs_own(at->c)) > 1) {
-        /* Another process may read the kernel's stream raw: wait until it has let go. */
+        /* Another process may read the kernel's stream directly: wait until it has closed the connection. */
         fs_change_reason(path, at->c, FS_REASON_FORKED);
         path->next = path->operations + FORKED_PAUSE;
         return 0;
     }
     if (path->reason != FS_REASON_SEEKING && fs_needs_kernel(fs_fd(at->c))) {
-        stay(at, FS_REASON_OPTION);
+        stay_on_tcp(at, FS_REASON_OPTION);
         return 0;
     }
     if (fs_is_exposed(at->c) && !config.moves_polled) {
-        stay(at, FS_REASON_POLLED);
+        stay_on_tcp(at, FS_REASON_POLLED);
         return 0;
     }
     fs_change_reason(path, at->c, FS_REASON_SEEKING);
     path->next = path->operations + 1;
     switch (path->state) {
     case FS_TO_PUBLISH: return publish(at);
-    case FS_PUBLISHED: return look_who_came(at);
-    case FS_LOOKING: return seek(at);
+    case FS_PUBLISHED: return check_listing(at);
+    case FS_LOOKING: return look_up(at);
     case FS_AWAITING: return await_wakeup(at);
-    default: return 0; /* another thread is at it */
+    default: return 0; /* another thread takes the step */
     }
 }
 
-/* Takes a step of the search, unless another thread's operation does. */
-static void take_turn(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome,
+/* Takes a step of the search, unless another thread takes one. */
+static void take_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome,
                       int (*body)(struct step *)) {
     struct step at = {path, c, path->search, hooks, outcome};
     if (!at.search || at.search->stepping) return;
@@ -393,17 +395,17 @@ static void take_turn(struct fs_path *path, struct fs_connection *c, const struc
 void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome) {
     *outcome = (struct fs_step_result){.what = FS_STEP_PENDING};
     if (path->state != FS_THREAD_LATER && path->state != FS_ANSWER_LATER) {
-        take_turn(path, c, hooks, outcome, search);
+        take_step(path, c, hooks, outcome, search);
         return;
     }
-    if (fs_forks_under_way()) { /* another thread's: its child must not find the thread running */
+    if (fs_forks_under_way()) { /* another thread's: its child must not find the control thread running */
         path->next = path->operations + 1;
     } else if (path->state == FS_THREAD_LATER) {
         outcome->no_thread = fs_control_thread_restart();
         if (outcome->no_thread) path->next = path->operations + TRY_PAUSE;
         else fs_path_event(path, FS_PATH_ANSWERED);
     } else {
-        /* The parent may let go of the connection. (If this fails, requests go unanswered as they did until now.) */
+        /* The parent may close the connection. (If this fails, requests go unanswered as before.) */
         fs_path_event(path, FS_PATH_ANSWERED);
         if (path->region_ref) fs_region_inherit(path->region_ref, c);
     }
@@ -443,6 +445,6 @@ void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
     if (!s) return;
     s->stepping = s->published = 0;
     path->listing_state = NULL;
-    give_up_meeting(s);
+    give_up_attempt(s);
     path->next = path->operations;
 }

@@ -1,7 +1,7 @@
-/* The end of an endpoint, and its way out.
+/* The end of a connection with its path, and its fallback.
  *
- * Responsible for: the order of the steps, and that what a leaver took is lost to nobody. Never: when a connection may be ended (state.c),
- * or the numbers of the front end's table. */
+ * Responsible for: the order of the steps; bytes collected in a fallback are not lost. Never: when a connection may be ended (state.c),
+ * or the numbers in the front end's index. */
 #include "rendezvous/endpoint.h"
 
 #include "conn/bridge.h"
@@ -44,13 +44,13 @@ int64_t fs_conn_reset(struct fs_connection *c) {
     return -ECONNRESET;
 }
 
-/* ---- the way out ----------------------------------------------------------------------------------------------- */
+/* ---- the fallback ---------------------------------------------------------------------------------------------- */
 
-/* The descriptors become `near`. 0: one of them could not, and the connection has been reset. */
-static int change_over(struct fs_connection *c, int near, struct fs_shared_side *side, const struct fs_fallback_hooks *of) {
-    int *numbers = NULL, room = 0, changed = 0;
-    while (!changed) {
-        int count = of->list(of->whose, numbers, room);
+/* Makes the descriptors refer to `near`. Returns 0 if one of them could not be replaced, and the connection has been reset. */
+static int change_over(struct fs_connection *c, int near, struct fs_shared_side *side, const struct fs_fallback_hooks *hooks) {
+    int *numbers = NULL, room = 0, swapped = 0;
+    while (!swapped) {
+        int count = hooks->list(hooks->whose, numbers, room);
         if (count > room) {
             int *larger = fs_system.realloc(numbers, (size_t)count * sizeof *numbers);
             if (!larger) {
@@ -61,21 +61,22 @@ static int change_over(struct fs_connection *c, int near, struct fs_shared_side 
             room = count;
             continue;
         }
-        changed = fs_swap_to_bridge(c, near, side, numbers, count);
-        if (!changed) fs_wait_for_side(c);
+        swapped = fs_swap_to_bridge(c, near, side, numbers, count);
+        if (!swapped) fs_wait_for_side(c);
     }
     fs_system.free(numbers);
-    return changed > 0;
+    return swapped > 0;
 }
 
-/* Puts a bridge under the connection's descriptors. Its process, or -errno if there are no resources for one; -ECONNRESET if it could not
- * be put there. */
-static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fallback_hooks *of) {
+/* Puts a bridge under the connection's descriptors. Returns its process id; -errno if resources are missing; -ECONNRESET if a descriptor
+ * could not be replaced. */
+static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data,
+                            const struct fs_fallback_hooks *hooks) {
     int near = -1;
     struct fs_shared_side *side = fs_side_new();
     if (!side) return -ENOMEM;
     int64_t process = fs_start_bridge(c, fallback, unread_data, &near);
-    if (process < 0 || !change_over(c, near, side, of)) {
+    if (process < 0 || !change_over(c, near, side, descriptors)) {
         fs_slab_free(side, sizeof *side);
         if (process >= 0) process = -ECONNRESET;
     }
@@ -83,38 +84,38 @@ static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fa
     return process;
 }
 
-/* How the leaving ends of a connection that a loop's transport drives. */
-static enum fs_fallback_result keep_parcel(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fallback_hooks *asks) {
-    if (!asks->keep || fs_fallback_collect(c, fallback, unread_data) != FS_FELL_BACK || !asks->keep(asks->whose, unread_data)) return FS_FALLBACK_FAILED;
+/* Gives the unread data of a connection that a loop drives to its transport. */
+static enum fs_fallback_result keep_unread(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fallback_hooks *hooks) {
+    if (!hooks->keep || fs_fallback_collect(c, fallback, unread_data) != FS_FELL_BACK || !hooks->keep(hooks->whose, unread_data)) return FS_FALLBACK_FAILED;
     fs_fallback_done(c, fallback);
     return FS_FELL_BACK;
 }
 
-int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struct fs_fallback_hooks *asks, int64_t *bridge) {
+int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struct fs_fallback_hooks *hooks, int64_t *bridge) {
     struct fs_unread_data unread_data = FS_NO_UNREAD_DATA;
     *bridge = 0;
     if (!fs_is_attached(c)) fs_path_decide_tcp(path, c, FS_REASON_DETACHED);
     if (!fs_is_attached(c) || fs_is_broken(c) || fs_has_fallen_back(c)) return FS_NOW_IN_KERNEL;
-    if (fs_fallback_is_running(c)) return FS_CANNOT_FALL_BACK; /* a signal handler, within a call that does */
-    void *given = fs_host_unlock();
+    if (fs_fallback_is_running(c)) return FS_CANNOT_FALL_BACK; /* a signal handler within a call that falls back */
+    void *host_state = fs_host_unlock();
     struct fs_fallback_lock *fallback = fs_fallback_begin(c);
     enum fs_fallback_result outcome = fallback ? fs_fallback(c, fallback, &unread_data) : FS_FELL_BACK;
-    fs_host_lock(given);
+    fs_host_lock(host_state);
     if (!fallback) return -EINTR;
     int done = FS_NOW_IN_KERNEL;
     if (outcome == FS_NEEDS_BRIDGE && fs_is_loop_driven(c)) {
         /* A bridge would take the descriptor away under the loop, which has it registered. What is unread goes to the transport instead. */
         if (unread_data.size == 0) done = FS_CANNOT_FALL_BACK;
-        else outcome = keep_parcel(c, fallback, &unread_data, asks);
+        else outcome = keep_unread(c, fallback, &unread_data, hooks);
     } else if (outcome == FS_NEEDS_BRIDGE) {
-        int64_t process = start_bridge(c, fallback, &unread_data, asks);
+        int64_t process = start_bridge(c, fallback, &unread_data, hooks);
         if (process > 0) {
             *bridge = process;
             if (path->region_ref) fs_region_stop_requests(path->region_ref);
         } else if (unread_data.size == 0 && process != -ECONNRESET) {
             done = FS_CANNOT_FALL_BACK;
         } else {
-            outcome = FS_FALLBACK_FAILED; /* without the parcel the stream would have a hole */
+            outcome = FS_FALLBACK_FAILED; /* without the unread data the stream would have a hole */
         }
     }
     if (outcome == FS_FALLBACK_FAILED) {
@@ -122,9 +123,9 @@ int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struc
         fs_conn_reset(c);
         done = FS_FELL_BACK_BROKEN;
     }
-    given = fs_host_unlock();
+    host_state = fs_host_unlock();
     fs_fallback_end(c, fallback, outcome != FS_FALLBACK_FAILED);
-    fs_host_lock(given);
+    fs_host_lock(host_state);
     if (unread_data.fd >= 0) fs_system.close(unread_data.fd);
     return done;
 }

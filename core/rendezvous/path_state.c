@@ -1,12 +1,12 @@
-/* The table of how a connection stands with its peer until its path is decided, and why it is where it is.
+/* The table of path states until a connection's path is decided, and the reasons for kernel TCP.
  *
- * Responsible for: what follows what. Never: what is done about it (connector.c).
+ * Responsible for: the order of states. Never: the work in a state (connector.c).
  *
  *     connecting -> few operations -> starting -> to publish -> published -----------> attaching -> decided (the ring)
  *                                              \-> looking -> awaiting -/
  *
- * From everywhere FS_PATH_STAY leads to decided: kernel TCP, or the end. What has to be done for a connection that is on the ring
- * after a fork leads back there too. */
+ * From every state FS_PATH_STAY leads to decided: kernel TCP, or the end. The states of a connection on the ring after a fork lead back
+ * there too. */
 #include "rendezvous/path_state.h"
 
 #include "process/conn_table.h"
@@ -28,7 +28,7 @@ static const unsigned char table[FS_PATH_EVENTS][FS_PATH_STATES] = {
     [FS_PATH_STAY] = {[0 ... FS_PATH_STATES - 1] = TO(FS_DECIDED)},
     [FS_PATH_FORK] = {[FS_DECIDED] = TO(FS_THREAD_LATER)},
     [FS_PATH_ANSWERED] = {[FS_THREAD_LATER] = TO(FS_DECIDED), [FS_ANSWER_LATER] = TO(FS_DECIDED)},
-    /* (A thread that was at it is not in the child. The role stays: a name that was published is published again.) */
+    /* A thread that took a step is not in the child. The role stays: a published name is published again. */
     [FS_PATH_CHILD] = {[FS_STARTING] = TO(FS_FEW_OPERATIONS), [FS_PUBLISHED] = TO(FS_TO_PUBLISH),
                      [FS_AWAITING] = TO(FS_LOOKING)},
     [FS_PATH_INHERIT] = {[0 ... FS_PATH_STATES - 1] = TO(FS_ANSWER_LATER)},
@@ -48,7 +48,7 @@ static const char *const names[FS_PATH_STATES] = {
     [FS_ANSWER_LATER] = "answer later",
 };
 
-/* (fastsock/path_policy.py has them too, for its readers; a test compares.) */
+/* fastsock/path_policy.py has them too, for its readers; a test compares. */
 static const char *const reasons[FS_REASONS] = {
     [FS_REASON_NONE] = "",
     [FS_REASON_FEW] = "too few operations",

@@ -1,17 +1,17 @@
 /* Looking up the name that the peer may have published.
  *
- * Responsible for: whether somebody listens there, and how often it is looked. Never: what is said there, nor what else
- * an undecided connection does. */
+ * Responsible for: checking if somebody listens there, and how often. Never: the messages sent there, or other work of an undecided
+ * connection. */
 #include "rendezvous/peer_lookup.h"
 
 #include "control/fd_reaper.h"
 #include "control/abstract_socket.h"
 
 enum {
-    LOOKUPS = 64,          /* before a peer counts as foreign, and so many ns (`patience`) */
-    LOOKUP_NS = 2000000,   /* between two of them, or as much as they have taken so far, if that is more, */
-    LOOKUP_MOST = 250000000, /* but no more than these: the peer may wait for a name, and has it for two seconds then; and */
-    LOOKUP_DOUBLINGS = 10, /* operations, at most: they double from one on, so many times */
+    LOOKUPS = 64,            /* before a peer counts as foreign, together with `patience` */
+    LOOKUP_NS = 2000000,     /* ns between two of them, or the time spent so far if that is more */
+    LOOKUP_MOST = 250000000, /* most ns between two: a peer that had to wait for a listing keeps it for two seconds */
+    LOOKUP_DOUBLINGS = 10,   /* most operations between two: they double from one on, this many times */
 };
 
 static int seeking_socket(void) {
@@ -20,22 +20,22 @@ static int seeking_socket(void) {
     return fs_reserve_fd(fd, 1);
 }
 
-/* Whether a seeker may keep its number between two look-ups: a low one of those for meetings. If seekers
- * had all of them, there would be none for the names that they look for. */
+/* Returns true if a seeker may keep its number between two look-ups: a low one of the reserved range. If seekers had all of them, there
+ * would be none for the names that they look for. */
 static int may_keep_seeking(int fd) {
     int size;
     fs_reserved_range(&size);
     return fs_reserved_index(fd) < fs_reserved_first(size) + size / 8;
 }
 
-/* Whether somebody listens at an abstract name: then the socket is connected. */
+/* Connects the socket to an abstract name. Returns true if somebody listens there. */
 static int connect_abstract(int fd, const char *name, size_t length) {
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, length);
     return size && fs_system.connect(fd, (struct sockaddr *)&address, size) == 0;
 }
 
-/* (It is not connected, or fs_lookup_take has it.) */
+/* The socket is not connected, or fs_lookup_take has it. */
 static void close_socket(struct fs_peer_lookup *lookup) {
     if (lookup->fd >= 0) fs_system.close(lookup->fd);
     lookup->fd = -1;
@@ -56,7 +56,7 @@ int fs_lookup_try(struct fs_peer_lookup *lookup, int64_t operations, int64_t *ne
         if (fd < 0) return fd;
         lookup->fd = fd;
     }
-    /* (It does not block, so it keeps the front end's lock: letting go of it costs as much.) */
+    /* connect does not block here, so this keeps the host lock: unlocking costs as much. */
     if (!lookup->found && connect_abstract(lookup->fd, lookup->name, lookup->length)) lookup->found = 1;
     if (!lookup->found) {
         *next = operations + fs_lookup_pause(lookup, fs_now(), operations);
@@ -70,7 +70,7 @@ int64_t fs_lookup_pause(struct fs_peer_lookup *lookup, int64_t now, int64_t oper
         lookup->began = lookup->last = now;
         lookup->operations = operations;
     }
-    /* (A product of whole numbers might not fit.) */
+    /* A product of whole numbers might not fit. */
     double spent = (double)FS_MIN(FS_MAX((int64_t)LOOKUP_NS, now - lookup->began), (int64_t)LOOKUP_MOST);
     double since = (double)FS_MAX(now - lookup->last, (int64_t)1000);
     double stride = (double)(operations - lookup->operations) * spent / since;

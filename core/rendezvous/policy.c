@@ -1,7 +1,7 @@
-/* The policy of a meeting.
+/* The rules for a connection that is about to look for its peer.
  *
- * Responsible for: that both ends come to the same name and to different parts, and that no connection looks for its peer which the
- * settings or the kernel's word rule out. Never: the steps of the search (connector.c). */
+ * Responsible for: both ends make the same name and take different roles; no connection looks for its peer if the settings or the
+ * kernel's answers rule it out. Never: the steps of the search (connector.c). */
 #include "rendezvous/policy.h"
 
 #include <arpa/inet.h>
@@ -10,13 +10,13 @@
 #include "conn/state.h"
 #include "transport/tcp.h"
 
-enum { KNOWN = 64 /* addresses of which it is remembered whether they are this host's */ };
+enum { KNOWN = 64 /* addresses in the cache of fs_is_local_address */ };
 
 static struct fs_limits limits;
 static struct {
     unsigned char address[16];
     int known, local;
-} asked[KNOWN];
+} cache[KNOWN];
 
 void fs_set_limits(const struct fs_limits *given) { limits = *given; }
 
@@ -73,15 +73,15 @@ static int binds(const unsigned char address[16]) {
 int fs_is_local_address(const unsigned char address[16]) {
     static const unsigned char loopback[16] = {[15] = 1};
     if (is_mapped(address) ? address[12] == 127 : !memcmp(address, loopback, 16)) return 1;
-    unsigned place = 0;
-    for (int i = 0; i < 16; i++) place = place * 31 + address[i];
-    place %= KNOWN;
-    if (!asked[place].known || memcmp(asked[place].address, address, 16) != 0) {
-        memcpy(asked[place].address, address, 16);
-        asked[place].local = binds(address);
-        asked[place].known = 1;
+    unsigned slot = 0;
+    for (int i = 0; i < 16; i++) slot = slot * 31 + address[i];
+    slot %= KNOWN;
+    if (!cache[slot].known || memcmp(cache[slot].address, address, 16) != 0) {
+        memcpy(cache[slot].address, address, 16);
+        cache[slot].local = binds(address);
+        cache[slot].known = 1;
     }
-    return asked[place].local;
+    return cache[slot].local;
 }
 
 /* ---- the name ------------------------------------------------------------------------------------------------ */
@@ -94,7 +94,7 @@ static int order(const struct fs_tcp_endpoint *a, const struct fs_tcp_endpoint *
 }
 
 int fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
-    char text[2][40]; /* (39 characters: eight groups of four) */
+    char text[2][40]; /* 39 characters: eight groups of four */
     int before = order(&ends->here, &ends->there);
     const struct fs_tcp_endpoint *first = before < 0 ? &ends->here : &ends->there, *second = before < 0 ? &ends->there : &ends->here;
     const struct fs_tcp_endpoint *both[2] = {first, second};
@@ -106,7 +106,7 @@ int fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
     return before == 0 ? -1 : before < 0;
 }
 
-/* ---- both together ------------------------------------------------------------------------------------------- */
+/* ---- starting a search ----------------------------------------------------------------------------------------- */
 
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed) {
     struct fs_tcp_identity ends;

@@ -1,5 +1,5 @@
-/* What every front end goes by when a connection is about to look for its peer: whether it may, by which name the two ends find each
- * other, and which of them publishes it. With the front end's lock. */
+/* The rules for a connection that is about to look for its peer: if it may, the name by which the two ends find each other, and which of
+ * them publishes it. Called with the host lock. */
 #ifndef FASTSOCK_POLICY_H
 #define FASTSOCK_POLICY_H
 
@@ -7,17 +7,17 @@
 #include "rendezvous/connector.h"
 
 struct fs_port_range {
-    uint16_t first, last; /* both belong to it */
+    uint16_t first, last; /* both inclusive */
 };
 
-/* A network. An IPv4 one is of IPv4-mapped addresses, so that `bits` is 96 more than its prefix has. */
+/* A network. An IPv4 network is stored as IPv4-mapped addresses, so `bits` is 96 more than its prefix length. */
 struct fs_network {
     unsigned char address[16];
     int bits;
 };
 
-/* The settings of the same names: which connections may move. A connection has two addresses and two ports; it is excluded by either
- * one, and allowed by either one. The arrays stay the caller's until others are put in their place. */
+/* The settings of the same names: which connections may move. A connection has two addresses and two ports; either one may exclude it,
+ * and either one may allow it. The arrays stay the caller's until others replace them. */
 struct fs_limits {
     const struct fs_port_range *ports_allowed, *ports_excluded;
     const struct fs_network *addresses_allowed, *addresses_excluded;
@@ -28,7 +28,7 @@ void fs_set_limits(const struct fs_limits *limits);
 /* Returns true if a connection with these two ends may move. */
 int fs_permits(const struct fs_tcp_identity *ends);
 
-/* Returns true if the kernel would bind a socket to this address (IPv4 as ::ffff:...): it is one of this host's. */
+/* Returns true if the address (IPv4 as ::ffff:...) is one of this host's: the kernel would bind a socket to it. */
 int fs_is_local_address(const unsigned char address[16]);
 
 /* Writes the name by which the two ends of a connection find each other into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends
@@ -37,7 +37,7 @@ int fs_is_local_address(const unsigned char address[16]);
 int fs_listing_name(const struct fs_tcp_identity *ends, char *name);
 
 /* A connection has made enough operations (FS_FEW_OPERATIONS). Begins its search, or decides that it stays on kernel TCP. Returns
- * FS_STEP_TCP or FS_STEP_PENDING; `*failed` is -errno where resources were missing, else 0. FS_STEP_PENDING too where another thread is at it. */
+ * FS_STEP_TCP; or FS_STEP_PENDING, also while another thread decides. `*failed` is -errno if resources were missing, else 0. */
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed);
 
 #endif

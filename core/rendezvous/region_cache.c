@@ -1,10 +1,10 @@
-/* Regions in the hands of this process.
+/* Regions of this process.
  *
- * Responsible for: that each region is given back once, and that what is mapped stays below the cap.
- * Never: who gets one (connector.c), nor what is in it (control/region_memory.c).
+ * Responsible for: each region is released once; mapped memory stays below the cap. Never: which connection gets one (connector.c), or
+ * its contents (control/region_memory.c).
  *
- * Each part of a kit is forgotten before it is given back: a thread without the front end's lock may fork between two
- * parts, and what was given back may be a stranger's by the time the child gives back the rest. */
+ * Each part of a region reference is forgotten before it is released: a thread without the host lock may fork between two parts, and a
+ * released number may be another file's by the time the child releases the rest. */
 #include "rendezvous/region_cache.h"
 
 #include "control/region_memory.h"
@@ -13,18 +13,18 @@
 #include "conn/event_slot.h"
 
 static int64_t cap = INT64_MAX;
-static struct fs_region_ref *all; /* a circle; the one that is to be looked at next. NULL: there is none */
+static struct fs_region_ref *all; /* a circular list; the one to check next. NULL: none */
 
-enum { LOOKS_LEAST = 2, LOOKS_MOST = 64 }; /* kits that are looked at for a new one, where all that is mapped would be too much */
+enum { CHECKS_LEAST = 2, CHECKS_MOST = 64 }; /* regions checked for a new one, if all mappings together would be too much */
 
-static struct fs_region_ref *parked[FS_CACHED_BY_SEEKER + 1]; /* the oldest first */
-static int parked_count;
+static struct fs_region_ref *cached[FS_CACHED_BY_SEEKER + 1]; /* the oldest first */
+static int cached_count;
 
 /* ---- the cap ---------------------------------------------------------------------------------------------- */
 
 void fs_set_memory_cap(int64_t bytes) { cap = bytes; }
 
-/* Bytes of a region that are in memory, whoever has touched them. All of it, where the kernel does not tell. */
+/* Returns the bytes of a region that are in memory, in whichever process they were touched; the whole size if the kernel cannot say. */
 static size_t committed(const struct fs_region_ref *region_ref) {
     unsigned char pages[1024];
     size_t found = 0, page = (size_t)fs_system.sysconf(_SC_PAGESIZE), step = sizeof pages * page;
@@ -36,50 +36,50 @@ static size_t committed(const struct fs_region_ref *region_ref) {
     return FS_MIN(found * page, region_ref->size);
 }
 
-static void count(struct fs_region_ref *region_ref, size_t bytes) {
+static void set_counted(struct fs_region_ref *region_ref, size_t bytes) {
     fs_count_memory(0, (int64_t)bytes - (int64_t)region_ref->counted);
     region_ref->counted = bytes;
 }
 
-/* A region counts whole, but for its spare parts, until it is looked at. That is done only where all that is mapped would be too much: the kits in turn, as
- * many as it takes to make room, and a few in any case, since what was looked at may have grown. */
-static int is_too_much(size_t size) {
+/* A region counts whole, without its overflow buffers, until it is checked. Checks happen only if the sum of all mappings would be too
+ * much: in turn, as many as it takes to make room, and a few in any case, since checked regions may have grown. */
+static int exceeds_cap(size_t size) {
     if ((int64_t)(fs_mapped_memory() + size) <= cap) return 0;
     struct fs_region_ref *first = all;
-    for (int looks = 0; all && looks < LOOKS_MOST; looks++) {
-        if (looks >= LOOKS_LEAST && (int64_t)(fs_memory_used() + size) <= cap) break;
-        if (all->memory) count(all, committed(all));
+    for (int checks = 0; all && checks < CHECKS_MOST; checks++) {
+        if (checks >= CHECKS_LEAST && (int64_t)(fs_memory_used() + size) <= cap) break;
+        if (all->memory) set_counted(all, committed(all));
         all = all->next;
         if (all == first) break;
     }
     return (int64_t)(fs_memory_used() + size) > cap;
 }
 
-/* Counts a kit, which is in the circle from then on. 0, or FS_CAP_REACHED. */
-static int take_memory(struct fs_region_ref *region_ref) {
+/* Counts a region, which joins the list. Returns 0, or FS_CAP_REACHED. */
+static int count_region(struct fs_region_ref *region_ref) {
     size_t size = fs_size_without_overflows(region_ref->size);
-    if (is_too_much(size)) return FS_CAP_REACHED;
+    if (exceeds_cap(size)) return FS_CAP_REACHED;
     fs_count_memory((int64_t)size, 0);
-    count(region_ref, size);
-    region_ref->next = all ? all : region_ref; /* the last one that is looked at */
+    set_counted(region_ref, size);
+    region_ref->next = all ? all : region_ref; /* the last one to be checked */
     region_ref->previous = all ? all->previous : region_ref;
     region_ref->next->previous = region_ref->previous->next = region_ref;
     if (!all) all = region_ref;
     return 0;
 }
 
-/* The kit counts no more. */
-static void leave_memory(struct fs_region_ref *region_ref) {
+/* The region counts no more. */
+static void uncount_region(struct fs_region_ref *region_ref) {
     if (!region_ref->next) return;
     if (all == region_ref) all = region_ref->next == region_ref ? NULL : region_ref->next;
     region_ref->next->previous = region_ref->previous;
     region_ref->previous->next = region_ref->next;
     region_ref->next = region_ref->previous = NULL;
-    count(region_ref, 0);
+    set_counted(region_ref, 0);
     fs_count_memory(-(int64_t)fs_size_without_overflows(region_ref->size), 0);
 }
 
-/* ---- one kit ---------------------------------------------------------------------------------------------- */
+/* ---- one region ------------------------------------------------------------------------------------------- */
 
 static void unmap(struct fs_region_ref *region_ref) {
     void *memory = region_ref->memory;
@@ -88,13 +88,13 @@ static void unmap(struct fs_region_ref *region_ref) {
 }
 
 void fs_region_discard(struct fs_region_ref *region_ref) {
-    leave_memory(region_ref);
+    uncount_region(region_ref);
     unmap(region_ref);
     fs_system.free(region_ref);
 }
 
-/* What fs_region_new makes after the memory is counted. */
-static int fill(struct fs_region_ref *region_ref, int window, int chunk, int *memfd) {
+/* Does the part of fs_region_new after the memory is counted. */
+static int create_memory(struct fs_region_ref *region_ref, int window, int chunk, int *memfd) {
     int failed = fs_random_bytes(region_ref->id, sizeof region_ref->id);
     if (failed) return failed;
     *memfd = fs_create_region(window, chunk, region_ref->id, &region_ref->memory);
@@ -106,12 +106,12 @@ int fs_region_new(pid_t peer, int window, int chunk, struct fs_region_ref **made
     struct fs_region_ref *region_ref = fs_system.malloc(sizeof *region_ref);
     if (!region_ref) return -ENOMEM;
     *region_ref = (struct fs_region_ref){.size = size, .peer = peer};
-    int failed = take_memory(region_ref);
+    int failed = count_region(region_ref);
     if (failed) {
         fs_system.free(region_ref);
         return failed;
     }
-    failed = fill(region_ref, window, chunk, memfd);
+    failed = create_memory(region_ref, window, chunk, memfd);
     if (failed) {
         fs_region_discard(region_ref);
         return failed;
@@ -120,13 +120,13 @@ int fs_region_new(pid_t peer, int window, int chunk, struct fs_region_ref **made
     return 0;
 }
 
-int fs_region_accept(const struct fs_accepted_region *came, struct fs_region_ref **made) {
-    struct fs_region_ref *region_ref = fs_system.malloc(sizeof *region_ref), lost;
-    struct fs_region_ref *first = region_ref ? region_ref : &lost;
-    *first = (struct fs_region_ref){.memory = came->memory, .size = came->size, .side = 1, .peer = came->peer};
-    memcpy(first->id, came->id, sizeof first->id);
-    if (came->reused) fs_count_cached(came->size, -1); /* one that was parked is counted already */
-    int failed = region_ref ? take_memory(region_ref) : -ENOMEM;
+int fs_region_accept(const struct fs_accepted_region *accepted, struct fs_region_ref **made) {
+    struct fs_region_ref *region_ref = fs_system.malloc(sizeof *region_ref), temporary;
+    struct fs_region_ref *first = region_ref ? region_ref : &temporary;
+    *first = (struct fs_region_ref){.memory = accepted->memory, .size = accepted->size, .side = 1, .peer = accepted->peer};
+    memcpy(first->id, accepted->id, sizeof first->id);
+    if (accepted->reused) fs_count_cached(accepted->size, -1); /* a cached one is counted already */
+    int failed = region_ref ? count_region(region_ref) : -ENOMEM;
     if (failed) {
         unmap(first);
         fs_system.free(region_ref);
@@ -136,8 +136,8 @@ int fs_region_accept(const struct fs_accepted_region *came, struct fs_region_ref
     return 0;
 }
 
-int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow, const struct fs_attach_hooks *hooks,
-                  const char **wrong) {
+int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow,
+                     const struct fs_attach_hooks *hooks, const char **wrong) {
     *wrong = NULL;
     int failed = fs_requests_expect(c, region_ref->side, region_ref->id);
     if (failed) return failed;
@@ -151,7 +151,7 @@ int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, 
         return failed;
     }
     region_ref->window = c->ring.window;
-    c->asked_before = 0; /* (what stood there was of an earlier connection) */
+    c->asked_before = 0; /* the token there was an earlier connection's */
     c->asked_here = fs_request_token();
     fs_requests_announce(region_ref->memory, region_ref->side);
     return 0;
@@ -162,7 +162,7 @@ int fs_region_inherit(struct fs_region_ref *region_ref, struct fs_connection *c)
     if (failed) return failed;
     region_ref->asked = c;
     fs_requests_announce_holder(c);
-    fs_wake_own_set(c); /* (a loop of the parent's says again that it is to be asked) */
+    fs_wake_own_set(c); /* a loop of the parent's announces its set again */
     return 0;
 }
 
@@ -172,75 +172,75 @@ void fs_region_stop_requests(struct fs_region_ref *region_ref) {
     if (asked) fs_requests_stop(asked);
 }
 
-/* ---- parked by the seeker --------------------------------------------------------------------------------- */
+/* ---- cached by the seeker --------------------------------------------------------------------------------- */
 
-static struct fs_region_ref *take_parked(int place) {
-    struct fs_region_ref *region_ref = parked[place];
-    parked_count--;
-    memmove(parked + place, parked + place + 1, (size_t)(parked_count - place) * sizeof *parked);
+static struct fs_region_ref *take_cached(int position) {
+    struct fs_region_ref *region_ref = cached[position];
+    cached_count--;
+    memmove(cached + position, cached + position + 1, (size_t)(cached_count - position) * sizeof *cached);
     return region_ref;
 }
 
 static int oldest_of(pid_t peer) {
-    int place = 0;
-    while (parked[place]->peer != peer) place++;
-    return place;
+    int position = 0;
+    while (cached[position]->peer != peer) position++;
+    return position;
 }
 
-/* Keeps a region for the next connection to the same process, in place of the oldest. */
-static void park(struct fs_region_ref *region_ref) {
+/* Caches a region for the next connection to the same process, and drops the oldest if there are too many. */
+static void cache_region(struct fs_region_ref *region_ref) {
     int of_peer = 0;
-    parked[parked_count++] = region_ref; /* (There is room for one more than are kept.) */
-    for (int i = 0; i < parked_count; i++) of_peer += parked[i]->peer == region_ref->peer;
-    if (of_peer > FS_CACHED_PER_PEER) fs_region_discard(take_parked(oldest_of(region_ref->peer)));
-    else if (parked_count > FS_CACHED_BY_SEEKER) fs_region_discard(take_parked(0));
+    cached[cached_count++] = region_ref; /* there is room for one more than are kept */
+    for (int i = 0; i < cached_count; i++) of_peer += cached[i]->peer == region_ref->peer;
+    if (of_peer > FS_CACHED_PER_PEER) fs_region_discard(take_cached(oldest_of(region_ref->peer)));
+    else if (cached_count > FS_CACHED_BY_SEEKER) fs_region_discard(take_cached(0));
 }
 
 void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
-    fs_region_stop_requests(region_ref); /* (of a connection that was closed while it attached) */
+    fs_region_stop_requests(region_ref); /* of a connection that was closed while it attached */
     if (!recyclable) {
         fs_region_discard(region_ref);
         return;
     }
     fs_mark_done(region_ref->memory, region_ref->size, region_ref->side, (int)region_ref->window);
     if (region_ref->side == 0) {
-        park(region_ref);
+        cache_region(region_ref);
         return;
     }
-    leave_memory(region_ref);
+    uncount_region(region_ref);
     fs_cache_put(region_ref->memory, region_ref->size, region_ref->id);
     fs_system.free(region_ref);
 }
 
 struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk) {
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
-    int place = 0;
-    for (int left = parked_count; left && place < parked_count; left--) {
-        struct fs_region_ref *region_ref = parked[place];
+    int position = 0;
+    for (int left = cached_count; left && position < cached_count; left--) {
+        struct fs_region_ref *region_ref = cached[position];
         if (region_ref->peer != peer || region_ref->window != (uint32_t)window || region_ref->size != size) {
-            place++;
+            position++;
             continue;
         }
-        take_parked(place); /* out of the list before it is looked at: from here on it is nobody else's */
+        take_cached(position); /* out of the list before it is checked: from here on no other thread gets it */
         if (fs_recycle_region(region_ref->memory, window)) return region_ref;
-        else park(region_ref); /* for later */
+        else cache_region(region_ref); /* for later */
     }
     return NULL;
 }
 
-int fs_cached_region_count(void) { return parked_count; }
+int fs_cached_region_count(void) { return cached_count; }
 
-static int drop_parked_by_seeker(void) {
-    int any = parked_count > 0;
-    while (parked_count) fs_region_discard(take_parked(0));
+static int drop_cached(void) {
+    int any = cached_count > 0;
+    while (cached_count) fs_region_discard(take_cached(0));
     return any;
 }
 
 int fs_region_cache_clear(void) {
-    return drop_parked_by_seeker() | fs_cache_clear();
+    return drop_cached() | fs_cache_clear();
 }
 
 void fs_regions_forget(void) {
     fs_control_forget();
-    drop_parked_by_seeker();
+    drop_cached();
 }

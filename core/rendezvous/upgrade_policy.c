@@ -1,22 +1,21 @@
 /* When the sessions of a service begin to look for their peer.
  *
- * To look and to move costs as much as some dozens of operations, and what comes of it depends on how long the session lives
- * from then on, which nobody knows. But the sessions of one service are alike. So each service keeps how long its sessions
- * lived, and after each of them asks: had all of them looked after T operations, what would they have cost? The T that costs
- * least is when the next ones look. A mixed service gets a T behind its short sessions, which the long ones hardly notice; one
- * whose peers have no fastsock, or whose waits on the ring are slept through, gets a T that few sessions reach, and these try
- * again.
+ * A search and a move cost as much as some dozens of operations. Their gain depends on how long the session lives afterwards, which
+ * nobody knows. But the sessions of one service are alike. So each service records how long its sessions lived, and computes after each
+ * of them: had all of them searched after T operations, what would they have cost? The next sessions search after the T that costs
+ * least. A mixed service gets a T behind its short sessions, which the long ones hardly notice. A service whose peers have no fastsock,
+ * or whose waits on the ring sleep, gets a T that few sessions reach, and these try again.
  *
- * Responsible for: that number. Never: reads a clock, so that nothing here depends on how fast the machine is. What is old is
- * forgotten by what comes after it. */
+ * Responsible for: that number. Never: reads a clock, so that nothing here depends on the machine's speed. Old data fades as new data
+ * comes. */
 #include "rendezvous/upgrade_policy.h"
 
-#define KEPT (1 - 1.0 / 16)       /* of what was known, when a session ends: the last dozens count */
-#define KEPT_OF_OUTCOMES (1 - 1.0 / 64) /* the same of what came of searches, which few may make */
-#define LONG 4096.0               /* operations of the one session that a service is believed to have had before all others */
-#define BEST 0.9                  /* of an operation that the ring saves, where no wait sleeps, and */
-#define SLEPT 0.5                 /* less, where every message costs a system call to sleep or to wake (docs/decisions.md) */
-enum { ENOUGH = 3 };              /* sessions, before which nothing is concluded */
+#define KEPT (1 - 1.0 / 16)             /* weight of the past when a session ends: the last dozens count */
+#define KEPT_OF_OUTCOMES (1 - 1.0 / 64) /* the same for the results of searches, which few sessions may make */
+#define LONG 4096.0                     /* operations of the one session that a service is assumed to have had before all others */
+#define BEST 0.9                        /* part of an operation that the ring saves if no wait sleeps */
+#define SLEPT 0.5                       /* less, if every message costs a system call to sleep or to wake (docs/decisions.md) */
+enum { ENOUGH = 3 };              /* sessions needed for a decision */
 
 static int64_t shortest_of(int class) { return (int64_t)FS_SESSION_SHORTEST << class; }
 
@@ -26,18 +25,18 @@ static int class_of(int64_t operations) {
     return class;
 }
 
-/* The share of an operation that the ring saves. Before anything was seen of its waits: as where a third of them sleeps. */
+/* Returns the part of an operation that the ring saves. Before any wait was seen, a third of them is assumed to sleep. */
 static double gain_of(const struct fs_session_stats *s) {
     double calls = (s->calls + 32) / (s->messages + 96);
     return BEST - SLEPT * FS_MIN(calls, 1.0);
 }
 
-/* The class of lengths with whose shortest it is best to look for the peer. */
+/* Returns the class of lengths at whose shortest a search costs least. */
 static int best_class(const struct fs_session_stats *s) {
     double share = (s->found + 1) / (s->found + s->missed + 1);
-    double on_ring = 1 - share * gain_of(s); /* cost of an operation behind the search */
+    double on_ring = 1 - share * gain_of(s); /* cost of an operation after the search */
     double search = FS_SESSION_SEARCH_COST + share * FS_SESSION_MOVE_COST;
-    double longer = 1, behind = LONG, before = 0; /* sessions that reach the class, their operations; those of shorter ones */
+    double longer = 1, behind = LONG, before = 0; /* sessions that reach the class, their operations; operations of shorter ones */
     int best = 0;
     double least = 0;
     for (int class = 0; class < FS_SESSION_LENGTHS; class++) longer += s->ended[class], behind += s->operations[class];
@@ -64,7 +63,7 @@ void fs_note_session(struct fs_session_stats *s, int64_t operations, enum fs_sea
     s->messages *= KEPT_OF_OUTCOMES;
     if (sought == FS_SEARCH_FAILED) s->missed += 1;
     if (sought == FS_SEARCH_MOVED) {
-        double weight = 256.0 / (double)FS_MAX(messages, (uint64_t)256); /* of a long session its manner counts, not its length */
+        double weight = 256.0 / (double)FS_MAX(messages, (uint64_t)256); /* for a long session its manner counts, not its length */
         s->found += 1;
         s->calls += weight * (double)calls;
         s->messages += weight * (double)messages;

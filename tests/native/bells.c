@@ -295,7 +295,7 @@ static void die_behind_byte(void) {
     int sleeps = 0;
     do got = fs_try_recv(c, into, 1, 0, FS_IF_TOLD);
     while (got == -EAGAIN && ++sleeps && fs_sleep(c, FS_RECEIVE, deadline, NULL) == 1);
-    check(got != -EAGAIN, "a receiver sleeps beside a dead peer: told %u, looked %u", c->watch.told, c->receive_looked);
+    check(got != -EAGAIN, "a receiver sleeps beside a dead peer: told %u, looked %u", c->watch.told, c->receive_checked);
     check(sleeps < 100, "%d sleeps beside a byte that could not be taken", sleeps);
     end_call(&ends[1], &call);
     close_ends();

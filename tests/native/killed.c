@@ -111,7 +111,7 @@ struct sleeper {
     fs_word32 id, woken;
 };
 
-static void *sleep_on_bell(void *argument) {
+static void *sleep_on_futex(void *argument) {
     struct sleeper *me = argument;
     sigset_t all;
     sigfillset(&all);
@@ -125,7 +125,7 @@ static void put_to_sleep(struct sleeper *s) {
     *s = (struct sleeper){.futex = &ends[1].c.ring.rx->futex};
     s->heard = fs_futex_load(s->futex);
     check(!fs_arm_receiver(&ends[1].c.ring, FS_ASLEEP), "there is something to receive");
-    check(pthread_create(&s->thread, NULL, sleep_on_bell, s) == 0, "no thread");
+    check(pthread_create(&s->thread, NULL, sleep_on_futex, s) == 0, "no thread");
     while (!fs_load_sc(&s->id)) usleep(100);
     await_sleep((pid_t)fs_load_sc(&s->id));
 }

@@ -61,7 +61,7 @@ def test_an_event_that_cannot_be_is_reported_in_release_builds_too(tmp_path: Pat
     sources = [NATIVE / "forbidden.c", CORE / "conn/state.c", CORE / "os/host.c"]
     subprocess.run([*COMPILER, *FLAGS, "-O1", *sources, "-o", tmp_path / "forbidden"], check=True, timeout=DEADLINE)
     said = subprocess.run([tmp_path / "forbidden"], capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
-    assert said == "0 1 1 a fault of fastsock: the event OUT, which cannot be in this state\n"
+    assert said == "0 1 1 internal error: event OUT is not allowed in this state\n"
 
 
 def test_each_header_stands_alone() -> None:
