@@ -136,7 +136,7 @@ PARTS = {
         seconds=120,
     ),
     "papers": Part(
-        "the papers' figures at their smallest sizes", ("research/*", *PRODUCT), tests=("tests/research",), seconds=160
+        "the papers' figures at their smallest sizes", ("research/*", *PRODUCT), tests=("tests/papers",), seconds=160
     ),
     "programs": Part(
         "recipes, and other people's servers, clients and frameworks",

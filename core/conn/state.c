@@ -26,6 +26,7 @@ struct fs_transition {
     uint32_t from, never, brings, takes;
 };
 
+/* clang-format off */
 static const struct fs_transition table[FS_EVENTS] = {
     /*                          must be set      must not be set             sets                               clears */
     [FS_EV_SEND_SWITCHED] =    {0,               FS_OUT | FS_SENDING_BACK,   FS_SENDING_MOVED,                  0},
@@ -40,6 +41,7 @@ static const struct fs_transition table[FS_EVENTS] = {
     [FS_EV_OUT] =              {FS_SENDING_BACK | FS_RECEIVING_BACK,
                                                  FS_SENDING_HELD,            FS_OUT,                            0},
 };
+/* clang-format on */
 
 #define FORBIDDEN(event) [FS_EV_##event] = "internal error: event " #event " is not allowed in this state"
 static const char *const forbidden[FS_EVENTS] = {

@@ -13,6 +13,7 @@
 
 #define TO(state) ((state) + 1) /* 0: the event changes nothing there */
 
+/* clang-format off */
 static const unsigned char table[FS_PATH_EVENTS][FS_PATH_STATES] = {
     [FS_PATH_CONNECT] = {[FS_DECIDED] = TO(FS_CONNECTING)},
     [FS_PATH_CONNECTED] = {[FS_CONNECTING] = TO(FS_DECIDED)},
@@ -33,6 +34,7 @@ static const unsigned char table[FS_PATH_EVENTS][FS_PATH_STATES] = {
                      [FS_AWAITING] = TO(FS_LOOKING)},
     [FS_PATH_INHERIT] = {[0 ... FS_PATH_STATES - 1] = TO(FS_ANSWER_LATER)},
 };
+/* clang-format on */
 
 static const char *const names[FS_PATH_STATES] = {
     [FS_DECIDED] = "decided",
