@@ -1,4 +1,4 @@
-# The way out, as far as it needs Python.
+# The Python part of the fallback to kernel TCP.
 
 from libc.stdint cimport int64_t
 

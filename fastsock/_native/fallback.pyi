@@ -1,1 +1,1 @@
-"""The way out, as far as it needs Python: what a loop's transport keeps, and a bridge under the descriptors."""
+"""The Python part of the fallback to kernel TCP: unread data of a transport, and a bridge behind the descriptors."""
