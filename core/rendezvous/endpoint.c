@@ -119,7 +119,7 @@ int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struc
         }
     }
     if (outcome == FS_FALLBACK_FAILED) {
-        if (!c->ring.violation) fs_note_fault(c, "the connection could not go back to kernel TCP whole");
+        if (!c->ring.violation) fs_note_fault(c, "the connection could not fall back to kernel TCP without losing data");
         fs_conn_reset(c);
         done = FS_FELL_BACK_BROKEN;
     }

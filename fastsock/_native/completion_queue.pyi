@@ -1,33 +1,34 @@
-"""The completion queue of one loop, and what it knows of the transports that it polls."""
+"""The completion queue of an event loop, and its view of the loop's transports."""
 
 import asyncio
 
 from fastsock._native.endpoint import Endpoint
 
 class QueuedConnection:
-    """A connection of a loop, as the queue sees it."""
+    """The interface of a transport to the queue."""
 
 class CompletionQueue:
-    """Polls the hot connections of one loop and delivers what came; arms the quiet ones."""
+    """Polls the active connections of an event loop, delivers their data, and arms idle connections."""
 
     def __new__(cls, loop: asyncio.AbstractEventLoop) -> CompletionQueue: ...
     @property
     def epoll(self) -> int:
-        """The descriptor of its event set, which the loop watches; -1: none yet."""
+        """The descriptor of the event set, which the loop polls; -1 if there is none yet."""
     @property
     def begun(self) -> set[QueuedConnection]:
         """Transports with an endpoint."""
     def admit(self, endpoint: Endpoint, /) -> None:
-        """An endpoint of this queue is about to attach, and gets a place in the event set. OSError if that cannot be."""
-    def keep_late(self, place: int, data: bytes, /) -> None:
-        """Of the endpoint that has this place and leaves the ring: bytes that are not in the kernel's queue again."""
+        """Allocates a slot in the event set, before the endpoint attaches. Raises OSError if that fails."""
+    def keep_late(self, slot: int, data: bytes, /) -> None:
+        """Passes bytes to the transport in this slot, whose connection falls back to kernel TCP: they come before the
+        bytes in the kernel's queue."""
     def dismiss(self, endpoint: Endpoint, /) -> None:
-        """The endpoint has not attached, or goes."""
+        """Frees the endpoint's slot: the endpoint failed to attach, or ends."""
     def close(self) -> None:
-        """The loop is about to be closed: its connections end with their transports."""
+        """Ends the loop's connections. Called before the loop is closed."""
     def wake(self) -> None:
-        """The loop's callback for the event set's descriptor: somebody has told it."""
+        """The loop's callback for the event set's descriptor: an armed connection has data or room."""
     def probe(self) -> None:
-        """The queue's timer, while there is something to watch."""
+        """The timer callback: checks the peers of half-closed connections with a backlog."""
     def turn(self) -> None:
-        """The queue's callback in a turn of the loop."""
+        """The queue's callback in each iteration of the loop, while a connection is active."""

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The completion queue of one loop: it polls hot connections natively, delivers what came in batches, and leaves quiet
-ones, armed, to its event set.
+"""The completion queue of an event loop: polls active connections in native code, delivers data in batches, and arms
+idle connections, which then wait in its event set.
 
-It knows of a transport what `Driven` says. What is read, sent and told is the transport's.
+The queue uses transports through the interface of `QueuedConnection`. Transports do the reading, sending and callbacks.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -24,81 +24,81 @@ cdef extern from "Python.h":
     Py_ssize_t PyObject_Size(object) except -1
 
 cdef enum:
-    SWEEPS_PER_LOOK = 4  # at the clock
-    LOOKS = 16           # between two looks at the clock, and at the hints, while nothing comes
-    HINTS = 256          # taken at a time,
-    TAKES = 64           # and so often before the loop goes on: a peer may make up hints without end
-    ANSWER_LOOKS = 100   # at a connection whose protocol has just answered: one or two microseconds
+    SWEEPS_PER_LOOK = 4  # sweeps between two reads of the clock
+    LOOKS = 16           # polls between two checks of the clock and the hints
+    HINTS = 256          # hints taken at a time
+    TAKES = 64           # batches of hints before the loop goes on, as a hostile peer may send hints without end
+    ANSWER_LOOKS = 100   # polls of a connection whose protocol has just answered: 1 to 2 us
 
 cdef enum:  # nanoseconds
-    SLICE = 200_000      # of one turn of the queue while protocols answer from their callbacks
-    SPIN = 20_000        # of one turn while nothing comes, before the loop looks at its other descriptors
-    LOOP_WORKS = 8_000   # between two turns: the loop had other things to do
-    COOL = 1_000_000     # after which a quiet connection among busy ones is armed and left to the event set
+    SLICE = 200_000      # longest turn of the queue while protocols answer from their callbacks
+    SPIN = 20_000        # longest polling in a turn, before the loop checks its other descriptors
+    LOOP_WORKS = 8_000   # a longer time between two turns means that the loop had other work
+    IDLE = 1_000_000     # idle time after which a connection among busy ones is armed
 
 
-cdef double PROBE = 0.5  # seconds between two questions whether a half-closed peer, whose end is no news, is still there
+cdef double PROBE = 0.5  # seconds between checks of a half-closed peer, whose death causes no event
 
 
 cdef object ready_callbacks(loop):
-    """The deque in which a loop of asyncio's or of uvloop keeps the callbacks that are ready to run. uvloop shows it to the
-    garbage collector only."""
+    """Returns the deque of ready callbacks of an asyncio or uvloop loop. uvloop's is only visible to the garbage
+    collector."""
     cdef object ready = getattr(loop, "_ready", None)
     if ready is not None:
         return ready
     for ready in _gc.get_referents(loop):
         if type(ready) is _deque:
             return ready
-    # Of another kind of loop we cannot tell: one that is never idle has everything delivered in the next turn.
+    # Unknown loop: this value is never empty, so the loop never counts as idle and delivery waits for the next turn.
     return (None, None)
 
 
 cdef class QueuedConnection:
-    """A connection of a loop, as the queue sees it: what a transport is, and what it has to answer."""
+    """The interface of a transport to the queue."""
 
     cdef bint something(self) noexcept nogil:
-        """Whether there is something to receive, or credit for the backlog. A look at one or two cache lines."""
+        """Returns true if there is data to receive, or credit for the backlog. Reads one or two cache lines."""
         return False
 
     cdef bint progress(self) except -1:
-        """Delivers what came, sends what waits. Whether anything happened. Exceptions of the protocol are reported as
-        the loop does."""
+        """Delivers received data and sends the backlog. Returns true if anything was done. Reports exceptions of the
+        protocol like the loop."""
         raise NotImplementedError
 
     cdef bint arm(self) except -1:
-        """Says that we wait until our event set is told. True if something is there already."""
+        """Requests a wakeup of the event set. Returns true if there is something to do already."""
         raise NotImplementedError
 
     cdef int keep_late(self, bytes data) except -1:
-        """Bytes of a connection that leaves the ring, which come before everything else that the kernel has."""
+        """Stores unread bytes of a connection that falls back to kernel TCP: they come before the kernel's bytes."""
         raise NotImplementedError
 
     cdef int end_endpoint(self) except -1:
-        """Our end of the ring: FIN, or a reset if bytes lie unread. Before the descriptor is closed."""
+        """Ends this side of the ring: FIN, or a reset if bytes are unread. Called before the descriptor is closed."""
         raise NotImplementedError
 
 
 cdef inline uint32_t processor_of_peer(QueuedConnection transport) noexcept nogil:
-    """1 + the processor that the peer last ran on; 0: unknown."""
+    """Returns 1 + the CPU that the peer last ran on, or 0 if unknown."""
     return fs_load_relaxed(&transport.endpoint.c.ring.rx.processor)
 
 
 cdef inline bint loop_is_idle(CompletionQueue self) except -1:
-    """Whether no callback of the loop is ready, so that what is delivered now overtakes none."""
+    """Returns true if no callback of the loop is ready, so that delivery now overtakes none."""
     return PyObject_Size(self.ready) == 0
 
 
 cdef class CompletionQueue:
-    """Polls the hot connections of one loop and delivers what came; arms the quiet ones.
+    """Polls the active connections of an event loop, delivers their data, and arms idle connections.
 
-    While something is hot, `turn` is a callback of every turn of the loop. It never keeps the loop for longer than SLICE
-    and it sleeps never: with nothing to deliver for the polling budget, all are armed and the event set sleeps, whose
-    descriptor the loop watches. While it comes in every turn the set is awake: a peer that posts to an armed connection leaves a
-    hint, which costs it no system call, and the queue takes the hints with each look.
+    While a connection is active, the loop calls `turn` in every iteration. `turn` runs for at most SLICE and never
+    sleeps. If nothing arrives within the polling budget, all connections are armed and the event set sleeps; the loop polls
+    its descriptor. Before that the set is awake: a peer that sends to an armed connection leaves a hint, without a system
+    call, and the queue takes the hints at each look.
 
-    It delivers where a selector would: behind the callbacks that were ready when it looked. If none is ready, what it sees
-    is delivered at once. Otherwise it notes who has something (`seen`) and delivers to these in its next turn, when the
-    callbacks that were ready before it have run: a loop takes its ready callbacks in their order.
+    Delivery keeps the order of a selector: after the callbacks that were ready when the queue looked. If none is ready, the
+    queue delivers at once. Otherwise it notes the connections (`seen`) and delivers in its next turn, when the callbacks
+    that were ready before have run, as a loop runs ready callbacks in order.
     """
 
     def __cinit__(self, loop):
@@ -107,7 +107,7 @@ cdef class CompletionQueue:
         self.turn_method = self.turn
         self.context = _contextvars.Context()
         self.ready = ready_callbacks(loop)
-        self.hot = []
+        self.active = []
         self.seen = []
         self.begun = set()
         self.watched = set()
@@ -124,8 +124,8 @@ cdef class CompletionQueue:
         return self.set.epoll if self.set != NULL else -1
 
     def admit(self, Endpoint endpoint not None):
-        """An endpoint of this queue is about to attach, and gets a place in the event set. What can fail comes before it
-        consents: OSError without descriptors for the set, or if that takes no more."""
+        """Allocates a slot in the event set. Called before the endpoint attaches, since this can fail: raises OSError if
+        descriptors are missing or the set is full."""
         cdef int failed
         if self.set == NULL:
             self.make_set()
@@ -133,13 +133,14 @@ cdef class CompletionQueue:
         if failed:
             raise OSError(-failed, _os.strerror(-failed))
 
-    def keep_late(self, uint32_t place, bytes data not None):
-        """Of the endpoint that has this place and leaves the ring: bytes that are not in the kernel's queue again."""
-        cdef QueuedConnection transport = <QueuedConnection>fs_slot_member(self.set, place)
+    def keep_late(self, uint32_t slot, bytes data not None):
+        """Passes bytes to the transport in this slot, whose connection falls back to kernel TCP: they come before the
+        bytes in the kernel's queue."""
+        cdef QueuedConnection transport = <QueuedConnection>fs_slot_member(self.set, slot)
         transport.keep_late(data)
 
     def dismiss(self, Endpoint endpoint not None):
-        """The endpoint has not attached, or goes."""
+        """Frees the endpoint's slot: the endpoint failed to attach, or ends."""
         if self.set != NULL:
             fs_slot_free(&endpoint.c, self.set)
 
@@ -157,26 +158,26 @@ cdef class CompletionQueue:
         return 0
 
     cdef int enter(self, QueuedConnection transport) except -1:
-        """The transport's endpoint has been attached, and `admit` was called for it."""
-        fs_slot_put_member(self.set, fs_slot_of(&transport.endpoint.c), <void *>transport)  # `begun` keeps it until it leaves
+        """Adds a transport whose endpoint has attached. `admit` was called before."""
+        fs_slot_put_member(self.set, fs_slot_of(&transport.endpoint.c), <void *>transport)  # `begun` holds a reference until `forget`
         fs_set_register(self.set, &transport.endpoint.c)
-        self.heat(transport)
+        self.activate(transport)
         return 0
 
     cdef void forget(self, QueuedConnection transport) noexcept:
-        """The transport's endpoint is about to end."""
+        """Removes a transport whose endpoint is about to end."""
         self.watched.discard(transport)
-        self.cool(transport)
+        self.deactivate(transport)
         if transport.endpoint is not None and self.set != NULL:
             fs_slot_free(&transport.endpoint.c, self.set)
         self.begun.discard(transport)
 
-    cdef int heat(self, QueuedConnection transport) except -1:
-        """Polls the transport from the next turn on."""
+    cdef int activate(self, QueuedConnection transport) except -1:
+        """Makes the transport active: it is polled from the next turn on."""
         transport.last_event = fs_now()
-        if not transport.hot:
-            transport.hot = True
-            self.hot.append(transport)
+        if not transport.active:
+            transport.active = True
+            self.active.append(transport)
         return self.order_turn()
 
     cdef int order_turn(self) except -1:
@@ -188,13 +189,13 @@ cdef class CompletionQueue:
             self.call_soon(self.turn_method, context=self.context)
         return 0
 
-    cdef void cool(self, QueuedConnection transport) noexcept:
-        if transport.hot:
-            transport.hot = False
+    cdef void deactivate(self, QueuedConnection transport) noexcept:
+        if transport.active:
+            transport.active = False
             self.stale = True
 
     def close(self):
-        """The loop is about to be closed: its connections end with their transports."""
+        """Ends the loop's connections. Called before the loop is closed."""
         cdef QueuedConnection transport
         for transport in list(self.begun):
             transport.end_endpoint()
@@ -207,20 +208,20 @@ cdef class CompletionQueue:
             self.set = NULL
 
     cdef bint leave_to_set(self, QueuedConnection transport) except -1:
-        """Arms the transport, unless something is there already: whether it is left to the event set."""
+        """Arms the transport. Returns true if it now waits in the event set, false if it has something to do."""
         if transport.arm():
             return False
-        self.cool(transport)
+        self.deactivate(transport)
         return True
 
     # ---- half-closed peers -------------------------------------------------------------------------------
 
     cdef int watch(self, QueuedConnection transport) except -1:
-        """The transport has a backlog, and the kernel's stream from its peer has ended."""
+        """Checks the peer regularly: the transport has a backlog, and the kernel's stream from the peer has ended."""
         if transport.endpoint is None or transport in self.watched or self.closed:
             return 0
         if fs_probe_loop_peer(&transport.endpoint.c):
-            self.heat(transport)
+            self.activate(transport)
             return 0
         self.watched.add(transport)
         if self.probe_timer is None:
@@ -228,7 +229,7 @@ cdef class CompletionQueue:
         return 0
 
     def probe(self):
-        """The queue's timer, while there is something to watch."""
+        """The timer callback: checks the peers of half-closed connections with a backlog."""
         cdef QueuedConnection transport
         watched = self.watched
         self.watched = set()
@@ -240,24 +241,24 @@ cdef class CompletionQueue:
     # ---- turns -------------------------------------------------------------------------------------------
 
     def wake(self):
-        """The loop's callback for the event set's descriptor: somebody has told it."""
+        """The loop's callback for the event set's descriptor: an armed connection has data or room."""
         cdef bint ordered = self.scheduled
         cdef list woken = []
         fs_set_awake(self.set)
         fs_event_set_drain(self.set)
-        if not self.hot and self.quiet_since and fs_has_hints(self.set):  # before heat() begins a new wait
+        if not self.active and self.quiet_since and fs_has_hints(self.set):  # before activate() starts a new wait
             fs_spin_stats_update(&self.spin_stats, &totals, self.quiet_since, self.budget > 0, False)
         self.take_hints(woken)
         self.quiet_since = 0
-        if PyObject_Size(self.ready) <= self.scheduled:  # nothing but our own turn
+        if PyObject_Size(self.ready) <= self.scheduled:  # only our own turn is ready
             self.sweep_all()
         elif not ordered:
-            self.seen = woken  # behind what is ready: that is where heat() has put the turn
+            self.seen = woken  # after the ready callbacks: activate() has put the turn there
         if not self.scheduled:
-            self.rest()
+            self.sleep()
 
     cdef int take_hints(self, list woken) except -1:
-        """Polls those that the event set has hints of, and that were armed; `woken` gets them too, unless it is None."""
+        """Activates the armed connections that the event set has hints for, and adds them to `woken`, unless it is None."""
         cdef uint32_t places[HINTS]
         cdef int n, i, takes
         cdef QueuedConnection transport
@@ -271,34 +272,34 @@ cdef class CompletionQueue:
                 if member == NULL:
                     continue
                 transport = <QueuedConnection>member
-                if not transport.hot:
+                if not transport.active:
                     fs_disarm_receiver(&transport.endpoint.c.ring, FS_SET_ASLEEP)
-                    self.heat(transport)
+                    self.activate(transport)
                     if woken is not None:
                         woken.append(transport)
 
-    cdef int rest(self) except -1:
-        """Nothing is hot: the event set sleeps, unless it has hints by now."""
+    cdef int sleep(self) except -1:
+        """Puts the event set to sleep, unless it has hints. No connection is active."""
         cdef int takes
         for takes in range(2):
             if self.set == NULL or self.scheduled or not fs_prepare_sleep(self.set):
                 return 0
             self.take_hints(None)
-        self.order_turn()  # hints come and come: the loop does its other work in between
+        self.order_turn()  # hints keep coming: let the loop do its other work in between
         return 0
 
     def turn(self):
-        """The queue's callback in a turn of the loop."""
+        """The queue's callback in each iteration of the loop, while a connection is active."""
         cdef int64_t now = fs_now()
         cdef bint loop_works = now - self.left_at > LOOP_WORKS
         cdef bint any
         if self.closed:
             return
-        try:  # (`scheduled` is still true, so that heat() does not order a turn ahead of the one ordered below)
+        try:  # `scheduled` is still true, so that activate() does not schedule a second turn
             any = self.sweep_all()
             if not loop_is_idle(self):
                 self.look(fs_now())
-            if not any and self.hot and not self.seen:
+            if not any and self.active and not self.seen:
                 now = fs_now()
                 if not self.quiet_since:
                     self.quiet_since = now
@@ -311,25 +312,25 @@ cdef class CompletionQueue:
                 elif not loop_works and loop_is_idle(self) and (
                         self.spin(min(now + SPIN, self.quiet_since + self.budget))):
                     self.sweep_all()
-        finally:  # also when an interrupt leaves the loop: the program may run it again
-            self.scheduled = len(self.hot) > 0
+        finally:  # also after KeyboardInterrupt: the program may run the loop again
+            self.scheduled = len(self.active) > 0
             if self.scheduled:
                 self.left_at = fs_now()
                 self.call_soon(self.turn_method, context=self.context)
             else:
-                self.rest()
+                self.sleep()
 
     cdef bint sweep_all(self) except -1:
-        """Delivers what was seen before; then sweeps until nothing comes, or the loop has something to do, or the slice is
-        over. Whether anything came."""
+        """Delivers to the connections in `seen`. Then sweeps until nothing arrives, the loop has other work, or the slice
+        is over. Returns true if anything was delivered."""
         try:
             return self.sweep_while_answered()
         finally:
             self.step_out()
 
     cdef int step_into(self, QueuedConnection transport) except -1:
-        """The sweep goes on in this transport's context. (To enter and leave it for every message would cost as much as
-        the ring does.)"""
+        """Enters the transport's context. The sweep stays in it until another transport is next, as entering and leaving
+        for every message would cost as much as the ring."""
         if self.inside is not transport:
             self.step_out()
             PyContext_Enter(transport.context)
@@ -371,19 +372,19 @@ cdef class CompletionQueue:
         return any
 
     cdef uint32_t peer_processor(self) noexcept:
-        """1 + the processor that the peer of a hot connection last ran on, the one that `spin` goes by; 0: unknown."""
-        self.drop_cooled()
-        return processor_of_peer(<QueuedConnection>self.hot[0]) if self.hot else 0
+        """Returns 1 + the CPU that the peer of the first active connection last ran on, as `spin` uses; 0 if unknown."""
+        self.drop_inactive()
+        return processor_of_peer(<QueuedConnection>self.active[0]) if self.active else 0
 
     cdef bint answer_comes(self) noexcept:
-        """A protocol has answered from its callback, so the peer's next message may be here before a turn of the loop would
-        be over."""
+        """Polls shortly for the peer's next message, after a protocol has answered from its callback. Returns true if there
+        is one. This takes less time than an iteration of the loop."""
         cdef QueuedConnection transport
         cdef int looks
-        self.drop_cooled()
-        if len(self.hot) != 1:
+        self.drop_inactive()
+        if len(self.active) != 1:
             return False
-        transport = <QueuedConnection>self.hot[0]
+        transport = <QueuedConnection>self.active[0]
         for looks in range(ANSWER_LOOKS):
             if transport.something():
                 return True
@@ -391,26 +392,26 @@ cdef class CompletionQueue:
         return False
 
     cdef int look(self, int64_t now) except -1:
-        """One look at the hints and at each hot connection: who has something is `seen`."""
+        """Takes the hints and checks each active connection. Those with data or credits go to `seen`."""
         cdef QueuedConnection transport
         cdef bint several
         if self.set != NULL and fs_has_hints(self.set):
             self.take_hints(None)
-        several = len(self.hot) > 1
-        self.drop_cooled()
+        several = len(self.active) > 1
+        self.drop_inactive()
         self.seen = []
-        for member in self.hot:
-            transport = <QueuedConnection>member  # unchecked, here and below: a look along its base classes is as long as this one
-            if transport.hot:
+        for member in self.active:
+            transport = <QueuedConnection>member  # unchecked cast, here and below: a type check would cost as much as the poll
+            if transport.active:
                 if transport.something():
                     self.seen.append(transport)
-                elif several and now - transport.last_event > COOL:
+                elif several and now - transport.last_event > IDLE:
                     self.leave_to_set(transport)
         return 0
 
     cdef bint deliver_seen(self, int64_t now, bint *unanswered) except -1:
-        """Whether anything came of what was seen; `unanswered`: some protocol did not write at once, so what has to happen
-        next is probably a task's."""
+        """Delivers to the connections in `seen`. Returns true if anything was delivered. Sets `unanswered` if a protocol did
+        not write from its callback: then probably a task must run next."""
         cdef QueuedConnection transport
         cdef int64_t writes
         cdef bint any = False
@@ -418,7 +419,7 @@ cdef class CompletionQueue:
         self.seen = []
         for member in seen:
             transport = <QueuedConnection>member
-            if transport.hot:
+            if transport.active:
                 writes = self.writes
                 self.step_into(transport)
                 if transport.progress():
@@ -428,22 +429,22 @@ cdef class CompletionQueue:
                         unanswered[0] = True
         return any
 
-    cdef void drop_cooled(self) noexcept:
+    cdef void drop_inactive(self) noexcept:
         cdef QueuedConnection transport
         if self.stale:
             self.stale = False
-            self.hot = [transport for transport in self.hot if transport.hot]
+            self.active = [transport for transport in self.active if transport.active]
 
     cdef bint spin(self, int64_t until) except -1:
-        """Polls natively, with the GIL released, until something is there."""
+        """Polls without the GIL until there is something to do. Returns false when `until` has passed."""
         cdef PyObject *members[64]
         cdef Py_ssize_t i, n = 0
         cdef bint found = False, shares = True
         cdef int look
         cdef int64_t began = fs_now(), now = began
-        self.drop_cooled()
-        for transport in self.hot[:64]:
-            members[n] = <PyObject *>transport  # borrowed: `hot` keeps them, and only this thread changes it
+        self.drop_inactive()
+        for transport in self.active[:64]:
+            members[n] = <PyObject *>transport  # borrowed: `active` holds references, and only this thread changes it
             n += 1
         if n == 0:
             return False
@@ -475,12 +476,12 @@ cdef class CompletionQueue:
     cdef int arm_all(self) except -1:
         cdef QueuedConnection transport
         cdef bint all_armed = True
-        for transport in self.hot:
-            if not transport.hot:
+        for transport in self.active:
+            if not transport.active:
                 continue
             if not self.leave_to_set(transport):
                 all_armed = False
         if all_armed:
-            self.hot = []
+            self.active = []
             self.stale = False
         return 0

@@ -1,4 +1,4 @@
-# What is told of connections: where one stands, and what they counted.
+# The state of a connection and its counters, for reading only.
 
 from fastsock._native.core cimport fs_connection
 from fastsock._native.core_ring cimport fs_counters
@@ -6,7 +6,7 @@ from fastsock._native.core_rendezvous cimport fs_path
 
 cdef class ConnectionInfo:
     cdef fs_connection c
-    cdef fs_path path  # how it stands with its peer until its path is decided
+    cdef fs_path path  # the state of the search for the peer, until the path is decided
 
 
 cdef list reason_texts

@@ -1,4 +1,4 @@
-"""What is told of connections: where one stands, and what they counted."""
+"""The state of a connection and its counters, for reading only."""
 
 from typing import Any
 
@@ -6,66 +6,66 @@ COUNTERS: tuple[str, ...]
 """The names of the counters, in the order of struct fs_counters (core/ring/ring.h)."""
 
 class ConnectionInfo:
-    """What one end of a connection tells of itself."""
+    """The state of one end of a connection."""
 
     @property
     def fd(self) -> int:
         """A descriptor of the kernel connection."""
     @property
     def holders(self) -> int:
-        """Processes that have this connection open."""
+        """Number of processes that have this connection open."""
     @property
     def attached(self) -> bool:
-        """Whether it has a region."""
+        """True if the connection has a region."""
     @property
     def peer_consents(self) -> bool:
-        """Whether the other end is attached too."""
+        """True if the other end is attached too."""
     @property
     def window(self) -> int:
-        """w of the region, descriptors; 0 before it is attached."""
+        """Number of descriptors in each direction; 0 before the connection is attached."""
     @property
     def exposed(self) -> bool:
-        """Whether somebody may poll the descriptor."""
+        """True if the program may poll the descriptor."""
     @property
     def driven(self) -> bool:
-        """Whether an event loop's transport drives it: nobody else reads, writes or polls the descriptor."""
+        """True if a transport of an event loop handles the connection: no other code uses the descriptor."""
     @property
     def broken(self) -> bool:
-        """Whether it was reset, as its ring was broken."""
+        """True if the connection was reset because its ring was broken."""
     @property
     def wrong(self) -> str:
-        """What has broken the ring; "": nothing."""
+        """The cause of the broken ring, or ""."""
     @property
     def own_fault(self) -> bool:
-        """Whether this side has broken it, and not the peer."""
+        """True if this side broke the ring, false if the peer did."""
     @property
     def left(self) -> bool:
-        """Whether somebody else reads and writes the descriptor by now."""
+        """True if the connection has fallen back to kernel TCP, so that other code may use the descriptor."""
     @property
     def finished(self) -> bool:
-        """Whether it has ended in this process."""
+        """True if the connection has ended in this process."""
     @property
     def oob_inline(self) -> bool:
         """SO_OOBINLINE on the ring."""
     @property
     def undecided(self) -> bool:
-        """Whether an operation may still have something to do about the path."""
+        """True if the path is not decided yet."""
     @property
     def searching(self) -> bool:
-        """Whether it looks for its peer."""
+        """True while the connection looks for its peer."""
     @property
     def stage(self) -> str:
-        """What it does about its path (enum fs_path_state), for reports."""
+        """The state of the search (enum fs_path_state) as text, for reports."""
     @property
     def operations(self) -> int:
-        """Operations through the facade, ever."""
+        """Number of socket operations so far."""
     @property
     def reason(self) -> str:
-        """Why the connection is on kernel TCP; "": nothing is decided yet, or it is not."""
+        """Why the connection is on kernel TCP; "" if that is not decided, or if it is on the ring."""
     @property
     def standing(self) -> tuple[bool, bool, bool, str]:
-        """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
+        """(sending has moved, receiving has moved, attached, reason): the input of path_policy.path_from."""
     def ends(self) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
-        """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
+        """Returns ((address, port), (address, port)), the local end first, addresses packed. Raises OSError if not connected."""
     def describe(self) -> dict[str, Any]:
-        """Where this end stands, for reports of what went wrong."""
+        """Returns the state of this end, for error reports."""

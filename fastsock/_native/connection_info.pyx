@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""What is told of connections: where one stands, and what they counted. Read only: what is done with one is the endpoint's."""
+"""The state of a connection and its counters, for reading only. `Endpoint` has the operations."""
 
 from libc.stdint cimport uint64_t, uintptr_t
 
@@ -14,7 +14,7 @@ cdef list reason_texts = [""]  # by their numbers (core/wire/reasons.h)
 
 
 cdef class ConnectionInfo:
-    """What one end of a connection tells of itself (endpoint.pyi says what each means)."""
+    """The state of one end of a connection (connection_info.pyi explains the attributes)."""
 
     @property
     def fd(self):
@@ -93,7 +93,7 @@ cdef class ConnectionInfo:
         return info_of(self)
 
     def ends(self):
-        """((address, port), (address, port)), local end first, addresses packed. OSError if not connected."""
+        """Returns ((address, port), (address, port)), the local end first, addresses packed. Raises OSError if not connected."""
         cdef unsigned char address[16]
         cdef int port, remote, length
         result = []
@@ -105,18 +105,18 @@ cdef class ConnectionInfo:
         return tuple(result)
 
     def describe(self):
-        """Where this end stands, for reports of what went wrong: a dict of numbers."""
+        """Returns the state of this end as a dict, for error reports."""
         return description(&self.c) | {"standing": info_of(self), "operations": self.path.operations,
                                          "stage": self.stage}
 
 
 cdef tuple info_of(ConnectionInfo self):
-    """What a connection's path is told from: (sending moved, receiving moved, attached, reason)."""
+    """(sending has moved, receiving has moved, attached, reason): the input of path_policy.path_from."""
     return fs_sends_on_ring(&self.c), fs_receives_on_ring(&self.c), fs_is_attached(&self.c), self.reason
 
 
 cdef dict description(fs_connection *c):
-    """Where a connection stands, in numbers."""
+    """Returns the state of a connection as a dict of numbers."""
     cdef fs_shared_side *own = fs_own(c)
     state = dict(fd=fs_fd(c), side=<uintptr_t>own, finished=fs_has_ended(c), broken=fs_is_broken(c),
                  attached=fs_is_attached(c), exposed=fs_is_exposed(c), lost=fs_peer_is_lost(c),
@@ -140,7 +140,7 @@ cdef dict description(fs_connection *c):
 
 
 cdef dict counts(fs_counters *count):
-    """Counters by their names."""
+    """Returns the counters by name."""
     return dict(
         bytes_sent=fs_load_relaxed64(&count.bytes_sent), bytes_received=fs_load_relaxed64(&count.bytes_received),
         messages_sent=fs_load_relaxed64(&count.messages_sent),
@@ -154,7 +154,7 @@ cdef dict counts(fs_counters *count):
 
 
 cdef tuple names_of_counters():
-    """In the header's order, which datagrams have: each counter is told its place."""
+    """Returns the names in the order of the C structure, which datagrams use: each counter is set to its index, then sorted."""
     cdef fs_counters numbered
     cdef size_t place
     for place in range(sizeof(fs_counters) // sizeof(uint64_t)):

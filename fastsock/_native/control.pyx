@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The connection thread and its accept queue, parked regions, and our descriptors: what Python calls of core/control and
-core/rendezvous. There is no logic here, and each function lets go of the GIL only where those say so.
+"""The connection thread and its accept queue, kept regions, and reserved descriptor numbers: wrappers of core/control and
+core/rendezvous. A wrapper releases the GIL only if the C header says so.
 """
 
 from fastsock._native.core_control cimport *
@@ -10,22 +10,22 @@ from fastsock._native.registry cimport error_of, totals
 fs_ended_counters = &totals
 
 VERSION = FS_VERSION  # of the protocol
-# Of datagrams to and from a connection thread (core/control/introspection.h)
+# Constants of queries to connection threads (core/control/introspection.h)
 LOOK_MAGIC, SEEN_MAGIC, NO_MORE = FS_QUERY_MAGIC, FS_REPLY_MAGIC, FS_QUERY_END
 LOOKS = FS_QUERY_PROCESS, FS_QUERY_TABLE, FS_QUERY_RING
 FLAGS = FS_INFO_SENDS, FS_INFO_RECEIVES, FS_INFO_EXPOSED, FS_INFO_LOOP_DRIVEN, FS_INFO_ASLEEP, FS_INFO_WAITS, FS_INFO_FELL_BACK
 
 
 cdef str shape(void *record, size_t size, tuple fields):
-    """The `struct` format of a `record` of `size` bytes whose fields stand and are as long as `fields` say: those of counters one by
-    one. In the order in which a program reads them."""
+    """Returns the `struct` format of a `record` of `size` bytes. `fields` are (address, length) of each field, in order; counters are
+    64-bit words."""
     cdef str text = "="
     cdef size_t at = 0
     for start, length in fields:
-        assert start == <size_t>record + at, "a record has a gap, or its fields another order"
+        assert start == <size_t>record + at, "the record has a gap, or its fields have another order"
         text += "I" if length == 4 else f"{length // 8}Q"
         at += length
-    assert at == size, "a record has fields that are not named here"
+    assert at == size, "a field of the record is missing here"
     return text
 
 
@@ -54,7 +54,7 @@ END_SHAPE = shape(&end, sizeof(end), (
 
 
 cdef int check(int result) except -1:
-    """What a function of the core returned, if it is no failure. OSError for one."""
+    """Returns the result of a function of the core. Raises OSError for an error."""
     if result < 0:
         raise error_of(result)
     return result
@@ -64,31 +64,32 @@ cdef int check(int result) except -1:
 
 
 def memory_used():
-    """Bytes of regions that this process has mapped, as they count against the cap."""
+    """Returns the bytes of regions that count against memory_cap."""
     return fs_memory_used()
 
 
 def parked():
-    """How many regions the seekers of this process keep for their next connection."""
+    """Returns the number of regions kept for the next connections."""
     return fs_cached_region_count()
 
 
 def drop_parked():
-    """Gives back all parked regions. Whether there were any."""
+    """Frees all kept regions. Returns true if there were any."""
     return fs_region_cache_clear()
 
 
-# ---- descriptors out of the program's way
+# ---- reserved descriptor numbers
 
 
 def new_eventfd():
-    """An eventfd in our share of the descriptor numbers. OSError without one, as keep_away."""
+    """Returns a new eventfd in the reserved range. Raises OSError like keep_away."""
     return check(fs_reserve_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), False))
 
 
 def keep_away(int fd, bint passing=False):
-    """Moves a descriptor into our share of the numbers (fd_reserve.h), its upper half if it serves a meeting only (`passing`).
-    Raises BlockingIOError when that is full, OSError (EMFILE) when the program is near its limit or `fd` is negative."""
+    """Moves a descriptor into the reserved range of numbers (fd_reserve.h), its upper half if it is only needed for a handshake
+    (`passing`). Raises BlockingIOError if the range is full, and OSError (EMFILE) if the program is near its limit or `fd` is
+    negative."""
     return check(fs_reserve_fd(fd, passing))
 
 
@@ -96,7 +97,7 @@ def keep_away(int fd, bint passing=False):
 
 
 def set_backlog(int length):
-    """The bound of the accept queue: the largest backlog any listener asked for."""
+    """Sets the limit of the accept queue to `length`, unless it is larger already."""
     fs_set_backlog(length)
 
 
@@ -104,10 +105,10 @@ def set_backlog(int length):
 
 
 def start_again():
-    """Starts the thread if a fork has stopped or delayed it, and no fork is under way."""
+    """Starts the connection thread if a fork has stopped it and no fork is in progress. Raises OSError if that fails."""
     check(fs_control_thread_restart())
 
 
 def wake_loops():
-    """The loops of this process start the thread again, each with its next turn."""
+    """Wakes the event loops of this process, which then start the connection thread again."""
     fs_wake_loops()

@@ -1,6 +1,5 @@
-# What Cython sees of a connection and of what stands beside it (core/conn, core/process, core/transport,
-# core/events). What each does, and who has to have the GIL for it (the front end's lock), stands in the headers
-# themselves.
+# Declarations of core/conn, core/process, core/transport and core/events for Cython. The C headers document the functions, and
+# say which need the GIL (the host lock).
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

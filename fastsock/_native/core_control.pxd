@@ -1,5 +1,4 @@
-# What Cython sees of the connection thread and of what stands beside it (core/control). What each does, and who has to have the GIL for
-# it (the front end's lock), stands in the headers themselves.
+# Declarations of core/control for Cython. The C headers document the functions, and say which need the GIL (the host lock).
 
 from libc.stdint cimport uint32_t, uint64_t
 

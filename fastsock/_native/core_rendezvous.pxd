@@ -1,5 +1,4 @@
-# What Cython sees of how two ends find each other (core/rendezvous). What each does, and who has to have the GIL for it (the front
-# end's lock), stands in the headers themselves.
+# Declarations of core/rendezvous for Cython. The C headers document the functions, and say which need the GIL (the host lock).
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 

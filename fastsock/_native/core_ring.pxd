@@ -1,5 +1,4 @@
-# What Cython sees of the core below a connection: atomics, the system, the ring (core/os, core/wire, core/ring). What
-# each does stands in the headers themselves.
+# Declarations of core/os, core/wire and core/ring for Cython. The C headers document the functions.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-# The endpoint: one end of one connection, and what Python knows of it.
+# The endpoint: one end of a connection in this process.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -10,10 +10,10 @@ from fastsock._native.session_stats cimport SessionStats
 cdef class Endpoint(ConnectionInfo):
     cdef object __weakref__
     cdef readonly set descriptors
-    cdef public SessionStats session  # what is known of the service's sessions, which this one adds to when it ends; or None
-    cdef public object queue  # the completion queue of the loop that drives it, or None
+    cdef public SessionStats session  # statistics of the service's sessions, updated at the end; or None
+    cdef public object queue  # the completion queue of the event loop, or None
     cdef readonly int bridge_process
-    cdef bint numbered      # the program knows its number from a selector, which tells it without exposing the connection
+    cdef bint numbered      # a selector handles the number, so the connection need not be exposed
 
     cpdef adopt(self, int fd)
     cpdef forget(self, int fd)
@@ -28,6 +28,6 @@ cdef set nameless
 cdef fs_counters totals
 cdef uint64_t inode_of(int fd) except? 0
 cdef bint identify(Endpoint self) except? True
-cdef int say_goodbye(Endpoint self) except -1
-cdef int let_go(Endpoint self) except -1
-cdef int let_loose(Endpoint self) except -1
+cdef int finish(Endpoint self) except -1
+cdef int close_inherited(Endpoint self) except -1
+cdef int unpin(Endpoint self) except -1

@@ -1,4 +1,4 @@
-"""The endpoint: one end of one connection, whichever path its bytes take."""
+"""The endpoint: one end of a connection, on kernel TCP or on the ring."""
 
 from typing import Any
 
@@ -6,57 +6,55 @@ from fastsock._native.connection_info import ConnectionInfo
 from fastsock._native.session_stats import SessionStats
 
 class Endpoint(ConnectionInfo):
-    """One end of one TCP connection in this process."""
+    """One end of a TCP connection in this process."""
 
     def __new__(cls, fd: int, later: bool = False) -> Endpoint:
-        """OSError if `fd` is no open descriptor; with `later` the kernel is asked which socket it is only once that matters."""
+        """Raises OSError if `fd` is not an open descriptor. With `later` the inode is read when it is first needed."""
     # identity
     @property
     def descriptors(self) -> set[int]:
-        """All descriptors of the connection that this process knows of."""
+        """All known descriptors of the connection in this process."""
     @property
     def inode(self) -> int:
-        """The kernel's number of the socket: the same for all its descriptors."""
+        """The inode of the kernel's socket, the same for all its descriptors."""
     # rendezvous
     session: SessionStats | None
-    """What is known of the sessions of this one's service, which learns from this one when the endpoint ends. None: nothing."""
+    """Statistics of the service's sessions, updated when the endpoint ends; or None."""
     queue: Any
-    """The completion queue of the loop that drives the endpoint, or None: has `admit(endpoint)` and
-    `dismiss(endpoint)`, which are called before the endpoint attaches and when it has not, and `keep_late(place, data)`."""
+    """The completion queue of the event loop that handles the endpoint, or None. Its `admit(endpoint)` is called before the
+    endpoint attaches, `dismiss(endpoint)` if that failed, and `keep_late(slot, data)` at a fallback."""
     # state
     @property
     def bridge_process(self) -> int:
-        """Process id of the bridge that the descriptor leads to; 0: none."""
+        """Process id of the bridge behind the descriptor, or 0."""
     # options
     nodelay: bool
-    """TCP_NODELAY: nothing is combined."""
+    """TCP_NODELAY: small sends are not combined."""
     def forget_timeouts(self) -> None:
-        """SO_RCVTIMEO or SO_SNDTIMEO was set: the next wait asks the kernel for both."""
+        """Called when SO_RCVTIMEO or SO_SNDTIMEO was set: the next wait reads both from the kernel."""
     def set_oob_inline(self, inline: bool) -> bool:
-        """Sets SO_OOBINLINE on the ring. False if the endpoint has ended: then the option is the kernel's alone."""
+        """Sets SO_OOBINLINE on the ring. Returns false if the endpoint has ended; then only the kernel has the option."""
     def limit_buffers(self, receive: int, send: int) -> None:
-        """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
+        """Sets limits from SO_RCVBUF and SO_SNDBUF, in bytes as the kernel reports them; 0: not set."""
     @property
     def shown_send_buffer(self) -> int | None:
-        """SO_SNDBUF as the program knows it, bytes; None if that is the kernel's."""
+        """SO_SNDBUF in bytes as the program knows it; None if the kernel's value is right."""
     # life
     def adopt(self, fd: int) -> None:
         """Adds a descriptor of this connection."""
     def forget(self, fd: int) -> None:
-        """`fd` is about to be closed, or no longer means this connection. With the last one the endpoint ends."""
+        """Removes `fd`, which is about to be closed or means another connection now. The endpoint ends with the last one."""
     def expose(self) -> None:
-        """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
+        """Called when the descriptor was handed out: from now on it is readable exactly while there is data."""
     def leave(self) -> bool:
-        """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor.
-        False if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge
-        takes the place of the kernel connection."""
+        """Takes the connection back to kernel TCP, as other code is about to read and write the descriptor. If the peer does
+        not cooperate, a bridge process forwards the data. Returns false if the connection must stay on the ring."""
     def shutdown(self, receiving: bool, sending: bool) -> bool:
-        """Before the kernel's shutdown: packet FIN for a half-close. Whether an ENOTCONN of the kernel's is to be passed
-        over."""
+        """Called before the kernel's shutdown: sends packet FIN for a half-close. Returns true if the caller must ignore
+        ENOTCONN of the kernel's call."""
     def wake_own(self) -> None:
-        """After a shutdown: threads that sleep in a call on this connection look again."""
+        """Wakes threads that sleep in calls on this connection, after a shutdown."""
     def reset(self) -> str:
-        """The ring is broken: dissolves the connection (the peer gets a RST) and returns what was wrong; `own_fault` says at which
-        side."""
+        """Resets the connection, whose ring is broken: the peer gets a RST. Returns the cause; `own_fault` says which side."""
     def serve_listener(self) -> None:
-        """This endpoint only polls for connections."""
+        """Marks the endpoint of a listener, which only polls for connections."""

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The endpoint: one end of one connection in this process, as Python has it.
+"""The endpoint: one end of a connection in this process.
 
-It is shared by all descriptors of the connection in this process. The connection itself is the core's (`Endpoint.c`,
-core/conn/connection.h): who drives it calls the core, which lets go of the GIL where a turn is somebody else's.
-Here is what is Python's: the descriptors, who looks for the peer, who is told that it ends, what the way out needs.
+All descriptors of the connection in this process share one endpoint. The connection itself belongs to the core (`Endpoint.c`,
+core/conn/connection.h), which releases the GIL while it waits for a lock. This file has the Python side: the descriptors, the
+end of the connection, and the fallback to kernel TCP.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
@@ -18,18 +18,18 @@ from fastsock._native.session_stats cimport SessionStats
 
 import os as _os
 
-# Without it the core would not let go of the GIL, nor know its process.
+# Imported for its effect: the core needs it to release the GIL and to know its process id.
 from fastsock._native import gil as _gil
 
 cdef dict by_descriptor = {}
 cdef dict by_inode = {}
-cdef set nameless = set()  # endpoints whose inode nobody has asked for: one-shots, mostly
-cdef fs_counters totals  # of endpoints that are gone, and of kernel connections
+cdef set nameless = set()  # endpoints whose inode is not known, mostly of short connections
+cdef fs_counters totals  # counters of ended endpoints and of kernel connections
 memset(&totals, 0, sizeof(totals))
 
 
 cdef inline int look_for_signals(int done) except -1:
-    """After a call of the core that had no turn, and did nothing: a stopped process has it."""
+    """Runs signal handlers after a call of the core that was interrupted while it waited for a lock."""
     if done == -EINTR:
         PyErr_CheckSignals()
     return 0
@@ -43,19 +43,19 @@ cdef uint64_t inode_of(int fd) except? 0:
 
 
 cdef class Endpoint(ConnectionInfo):
-    """One end of one TCP connection in this process.
+    """One end of a TCP connection in this process.
 
-    `fd` is a descriptor of the kernel connection, `descriptors` all that this process knows of.
+    `fd` is a descriptor of the kernel connection, `descriptors` are all known ones in this process.
     """
 
     def __cinit__(self, int fd, bint later=False):
-        # `later`: the kernel is asked which socket it is once that matters (`identify`).
+        # `later`: read the inode when it is first needed (`identify`).
         cdef uint64_t inode = 0 if later else inode_of(fd)
         cdef int failed
         self.descriptors = set()
         failed = fs_conn_open(&self.c, fd, inode)
         if failed == -ENOMEM:
-            raise MemoryError("no address space for connection state")
+            raise MemoryError("out of memory for connection state")
         if failed:
             raise OSError(-failed, _os.strerror(-failed))
         if inode:
@@ -74,7 +74,7 @@ cdef class Endpoint(ConnectionInfo):
         return self.c.inode
 
     cpdef adopt(self, int fd):
-        """Adds a descriptor of this connection. One that had the number before was closed behind our back."""
+        """Adds a descriptor of this connection. An endpoint that had the number before was closed without our knowledge."""
         before = by_descriptor.get(fd)
         if before is not None and before is not self:
             before.forget(fd)
@@ -84,7 +84,7 @@ cdef class Endpoint(ConnectionInfo):
         by_descriptor[fd] = self
 
     cpdef forget(self, int fd):
-        """`fd` is about to be closed, or no longer means this connection. With the last one the endpoint ends."""
+        """Removes `fd`, which is about to be closed or means another connection now. The endpoint ends with the last one."""
         if by_descriptor.get(fd) is self:
             del by_descriptor[fd]
         elif fd not in self.descriptors:
@@ -96,14 +96,14 @@ cdef class Endpoint(ConnectionInfo):
             if fd == fs_fd(&self.c):
                 self.point_to(next(iter(self.descriptors)))
         elif (fs_calls_inside(&self.c) or fs_is_attached(&self.c)) and fs_inode(fd) != self.c.inode:
-            # Closed behind our back: the number may be somebody else's, and the kernel has ended the connection.
+            # Closed without our knowledge: the number may mean another file, and the kernel has ended the connection.
             self.point_to(-1)
             end_here(self)
         else:
             close_here(self, fd)
 
     cdef int point_to(self, int fd) except -1:
-        """The descriptor is `fd` from now on, unless the endpoint has ended, or another thread decides otherwise."""
+        """Makes `fd` the descriptor to use, unless the endpoint has ended."""
         cdef fs_call call
         if not fs_call_enter(&self.c, &call):
             return 0
@@ -111,12 +111,12 @@ cdef class Endpoint(ConnectionInfo):
         return self.end(&call)
 
     cdef int end(self, fs_call *call) except -1:
-        """A call is over that fs_call_enter has let in."""
+        """Ends a call that fs_call_enter has admitted."""
         cdef int after = fs_call_exit(&self.c, call)
         cdef int fd
         if after == FS_EXIT_RELEASE:
             release(self)
-        elif after == FS_EXIT_CLOSE:  # `fd` is the spare one, which close_here has made
+        elif after == FS_EXIT_CLOSE:  # `fd` is the duplicate that close_here has made
             fd = fs_fd(&self.c)
             conclude(self, call)
             sys_close(fd)
@@ -133,11 +133,11 @@ cdef class Endpoint(ConnectionInfo):
         fs_store_relaxed(&self.c.nodelay, on)
 
     def forget_timeouts(self):
-        """SO_RCVTIMEO or SO_SNDTIMEO was set: the next wait asks the kernel for both (fs_timeout_option)."""
+        """Called when SO_RCVTIMEO or SO_SNDTIMEO was set: the next wait reads both from the kernel (fs_timeout_option)."""
         self.c.receive_timeout = self.c.send_timeout = FS_NOT_ASKED
 
     def limit_buffers(self, uint32_t receive, uint32_t send):
-        """SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set."""
+        """Sets limits from SO_RCVBUF and SO_SNDBUF, in bytes as the kernel reports them; 0: not set."""
         cdef fs_call call
         cdef int done = -EINTR
         if not fs_call_enter(&self.c, &call):
@@ -152,7 +152,7 @@ cdef class Endpoint(ConnectionInfo):
 
     @property
     def shown_send_buffer(self):
-        """SO_SNDBUF as the program knows it; None if that is the kernel's."""
+        """SO_SNDBUF in bytes as the program knows it; None if the kernel's value is right."""
         cdef fs_call call
         if not fs_call_enter(&self.c, &call):
             return None
@@ -162,7 +162,7 @@ cdef class Endpoint(ConnectionInfo):
             self.end(&call)
 
     def set_oob_inline(self, bint inline):
-        """False if the endpoint has ended: then the option is the kernel's alone."""
+        """Sets SO_OOBINLINE on the ring. Returns false if the endpoint has ended; then only the kernel has the option."""
         cdef fs_call call
         cdef int done = -EINTR
         if not fs_call_enter(&self.c, &call):
@@ -177,13 +177,13 @@ cdef class Endpoint(ConnectionInfo):
         return True
 
     def serve_listener(self):
-        """This endpoint is a listener's: it only polls for connections."""
+        """Marks the endpoint of a listener, which only polls for connections."""
         self.c.listens = True
 
     # ---- the region --------------------------------------------------------------------------------------
 
     cpdef expose(self):
-        """The descriptor's number was handed out: from now on it must be readable exactly while something waits."""
+        """Called when the descriptor was handed out: from now on it is readable exactly while there is data."""
         cdef fs_call call
         cdef int lacks = -EINTR
         if fs_is_loop_driven(&self.c) or fs_is_told_exposed(&self.c) or not fs_call_enter(&self.c, &call):
@@ -200,16 +200,15 @@ cdef class Endpoint(ConnectionInfo):
             self.end(&call)
 
     def leave(self):
-        """Takes the connection back to the kernel, because somebody else is about to read and write the descriptor.
-        False if that is not possible; it stays where it was then. If the peer cannot help, the near end of a bridge
-        takes the place of the kernel connection."""
+        """Takes the connection back to kernel TCP, as other code is about to read and write the descriptor. If the peer does
+        not cooperate, a bridge process forwards the data. Returns false if the connection must stay on the ring."""
         return not self.attached or self.finished or self.broken or self.left or leave_ring(self)
 
     # ---- ending ------------------------------------------------------------------------------------------
 
     def shutdown(self, bint receiving, bint sending):
-        """Before the kernel's shutdown. Packet FIN for a half-close; and a peer that sends to a socket shut in both
-        directions must find nobody there, as in TCP. Whether an ENOTCONN of the kernel's is to be passed over."""
+        """Called before the kernel's shutdown: sends packet FIN for a half-close. After a shutdown of both directions a peer
+        that sends gets a reset, as in TCP. Returns true if the caller must ignore ENOTCONN of the kernel's call."""
         cdef fs_call call
         cdef int stood = -EINTR
         if not fs_call_enter(&self.c, &call):
@@ -224,12 +223,11 @@ cdef class Endpoint(ConnectionInfo):
         return stood != 0
 
     def wake_own(self):
-        """After a shutdown: threads that sleep in a call on this connection look again."""
+        """Wakes threads that sleep in calls on this connection, after a shutdown."""
         fs_wake_local(&self.c)
 
     def reset(self):
-        """The ring is broken: dissolves the connection (the peer gets a RST) and returns what was wrong; `own_fault` says at which
-        side."""
+        """Resets the connection, whose ring is broken: the peer gets a RST. Returns the cause; `own_fault` says which side."""
         fs_conn_reset(&self.c)
         return self.wrong
 
@@ -237,8 +235,8 @@ cdef class Endpoint(ConnectionInfo):
 
 
 cdef bint identify(Endpoint self) except? True:
-    """Whether it is known which socket this is, from now on if not before. An endpoint whose number has been closed behind
-    our back and means another connection of ours ends."""
+    """Reads the inode if it is not known yet. Returns true if the inode is known. If the number now means another connection of
+    ours, it was closed without our knowledge, and the endpoint ends."""
     if self.c.inode or fs_has_ended(&self.c) or not fs_conn_identify(&self.c):
         return self.c.inode != 0
     if self.c.inode in by_inode:
@@ -259,7 +257,7 @@ cdef bint identify(Endpoint self) except? True:
 
 
 cdef int end_here(Endpoint self) except -1:
-    """The connection ends in this process, whoever is inside."""
+    """Ends the connection in this process, even if calls are inside."""
     cdef fs_call call
     if not fs_call_enter(&self.c, &call):
         return 0
@@ -267,8 +265,8 @@ cdef int end_here(Endpoint self) except -1:
 
 
 cdef int close_here(Endpoint self, int fd) except -1:
-    """The program closes `fd`, the connection's last descriptor. Like the kernel, which keeps a connection open while
-    somebody is inside a call on it."""
+    """Called when the program closes `fd`, the connection's last descriptor. Like in the kernel, the connection stays open while
+    calls are inside."""
     cdef fs_call call
     if not fs_call_enter(&self.c, &call):
         return 0
@@ -276,19 +274,20 @@ cdef int close_here(Endpoint self, int fd) except -1:
 
 
 cdef int conclude(Endpoint self, fs_call *call) except -1:
-    """The connection has ended by `call`, which is inside: says goodbye at once. The memory is given back as soon as no call
-    and no loop's transport has it any more."""
+    """Finishes a connection that ended in `call`: sends FIN at once. The memory is freed when no call and no transport uses it
+    any more."""
     try:
-        say_goodbye(self)
+        finish(self)
     finally:
         if fs_has_other_users(&self.c):
-            fs_forget_fd(&self.c)  # its owner closes it now
+            fs_forget_fd(&self.c)  # its owner closes the descriptor now
         self.end(call)
     return 0
 
 
-cdef int say_goodbye(Endpoint self) except -1:
-    """The connection has ended in this process, and ends on the ring if this is the last holder. For who was told so."""
+cdef int finish(Endpoint self) except -1:
+    """Finishes a connection that has ended in this process: sends FIN on the ring if this is the last holder. Called once, by
+    the caller that ended it."""
     cdef SessionStats session = self.session
     if session is not None:
         self.session = None
@@ -299,49 +298,49 @@ cdef int say_goodbye(Endpoint self) except -1:
 
 
 cdef int note_session(Endpoint self, SessionStats session) except -1:
-    """The service learns from the session that has ended."""
+    """Adds the ended session to the statistics of its service."""
     cdef uint64_t messages = (
         fs_load_relaxed64(&self.c.ring.count.messages_sent) + fs_load_relaxed64(&self.c.ring.count.messages_received))
-    # Who sends a message to a peer that sleeps makes a system call, and so does the sleeper. Of the two directions this end
-    # knows what it sends.
+    # A message to a sleeping peer costs a system call at both ends. This end knows its own direction only, so the number is
+    # doubled again.
     cdef uint64_t calls = 4 * fs_load_relaxed64(&self.c.ring.count.doorbells_rung)
-    # (A loop's transport on the ring counts no operations, but each is a message at least now and then.)
+    # A transport on the ring does not count operations: use the messages instead.
     session.note(self.path.operations + <int64_t>(messages if fs_is_loop_driven(&self.c) else 0), fs_search_result_of(&self.path),
                  calls, messages)
     return 0
 
 
 cdef int forget_it(Endpoint self) except -1:
-    """Nobody finds the endpoint any more."""
+    """Removes the endpoint from the tables."""
     nameless.discard(self)
     if self.c.inode and by_inode.get(self.c.inode) is self:
         del by_inode[self.c.inode]
     return 0
 
 
-cdef int let_go(Endpoint self) except -1:
-    """The last that is said, of an endpoint whose goodbye another thread was about to say."""
+cdef int close_inherited(Endpoint self) except -1:
+    """Closes an inherited endpoint that another thread of the parent was about to finish."""
     forget_it(self)
     fs_conn_close(&self.c, &totals)
     return 0
 
 
 cdef int release(Endpoint self) except -1:
-    """Gives back the memory of an endpoint that has ended. For who was told FS_EXIT_RELEASE."""
+    """Frees the memory of an ended endpoint, after FS_EXIT_RELEASE."""
     fs_conn_release(&self.path, &self.c)
     return 0
 
 
-cdef int let_loose(Endpoint self) except -1:
-    """The loop's transport, which kept the endpoint's memory, is done with it."""
+cdef int unpin(Endpoint self) except -1:
+    """Releases the memory of an endpoint that a transport has pinned."""
     return release(self) if fs_unpin(&self.c) == FS_EXIT_RELEASE else 0
 
 
-# ---- the way out (core/conn/fallback.h) -------------------------------------------------------------------
+# ---- fallback to kernel TCP (core/conn/fallback.h) --------------------------------------------------------
 
 
 cdef int list_numbers(void *whose, int *numbers, int room) noexcept:
-    # (A new object may run the garbage collector, and so anything: none is made behind this one.)
+    # Making an object may run the garbage collector, which may run anything: no object is made after this one.
     cdef tuple present = tuple((<Endpoint>whose).descriptors)
     cdef int at
     for at in range(min(<int>len(present), room)):
@@ -350,28 +349,28 @@ cdef int list_numbers(void *whose, int *numbers, int room) noexcept:
 
 
 cdef int keep_unread(void *whose, const fs_unread_data *unread_data) noexcept:
-    """Gives the loop's transport what the peer cannot put into our kernel queue again."""
+    """Gives unread data that the peer cannot put into our kernel queue again to the loop's transport."""
     self = <Endpoint>whose
     try:
         self.queue.keep_late(fs_slot_of(&self.c), _os.pread(unread_data.fd, <size_t>unread_data.size, 0))
-    except BaseException:  # what was taken is lost: nobody is given what follows for the whole stream
+    except BaseException:  # the data is lost, and the stream would have a gap
         return 0
     return 1
 
 
 cdef bint leave_ring(Endpoint self) except -1:
-    """Endpoint.leave of a connection that has a region."""
-    cdef fs_fallback_hooks asks
+    """Endpoint.leave for a connection with a region."""
+    cdef fs_fallback_hooks hooks
     cdef int left = -EINTR
     cdef int64_t bridge = 0
     cdef uint64_t before = self.c.inode
     cdef fs_call call
-    asks.list, asks.keep, asks.whose = list_numbers, keep_unread, <void *>self
+    hooks.list, hooks.keep, hooks.whose = list_numbers, keep_unread, <void *>self
     if not fs_call_enter(&self.c, &call):
         return True
     try:
         while left == -EINTR:
-            left = fs_path_fall_back(&self.path, &self.c, &asks, &bridge)
+            left = fs_path_fall_back(&self.path, &self.c, &hooks, &bridge)
             look_for_signals(left)
         if bridge:
             if by_inode.get(before) is self:

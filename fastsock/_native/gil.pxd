@@ -1,3 +1,3 @@
-# CPython as the core's front end.
+# Connects the core to CPython.
 
 cdef void note_process() noexcept

@@ -1,1 +1,1 @@
-"""CPython as the core's front end: the GIL, and which process this is."""
+"""Connects the core to CPython: the GIL is the host lock, and the process id is known to the core."""

@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""CPython as the core's front end: the GIL, and which process this is.
+"""Connects the core to CPython: the GIL is the host lock, and the process id is known to the core.
 
-Whoever imports this has a core that lets go of the GIL where a turn is somebody else's (core/os/host.h). It knows
-of no endpoint.
+With this module the core releases the GIL while it waits for a lock of a connection (core/os/host.h).
 """
 
 from libc.stdint cimport uint32_t
@@ -13,7 +12,7 @@ from fastsock._native.core_ring cimport fs_host, fs_own_pid, fs_own_pid_ns
 
 cdef extern from *:
     """
-    /* Gives the GIL away if this thread has it. What fs_take_gil takes again. */
+    /* Releases the GIL if this thread has it. Returns the argument for fs_take_gil. */
     static void *fs_give_gil(void) {
     #if PY_VERSION_HEX >= 0x030d0000
         PyThreadState *running = PyThreadState_GetUnchecked();
@@ -23,7 +22,7 @@ cdef extern from *:
         return running && running == PyGILState_GetThisThreadState() ? PyEval_SaveThread() : NULL;
     }
     static void fs_take_gil(void *given) { PyEval_RestoreThread(given); }
-    /* Whether the GIL keeps threads apart where a connection's life changes: whoever calls those functions has it. */
+    /* 1 if the GIL serializes the functions that open and end connections: their callers hold it. */
     #ifdef Py_GIL_DISABLED
     enum { FS_GIL_KEEPS_APART = 0 };
     #else
@@ -36,7 +35,7 @@ cdef extern from *:
 
 
 cdef void note_process() noexcept:
-    """Which process this is, for the core: at the start, and in a forked child."""
+    """Tells the core the process id: at the start, and in a forked child."""
     global fs_own_pid, fs_own_pid_ns
     fs_own_pid = <uint32_t>getpid()
     fs_own_pid_ns = fs_pid_ns()

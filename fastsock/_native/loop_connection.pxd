@@ -1,4 +1,4 @@
-# What a transport of a loop holds, how it ends, and the calls of its program's protocol.
+# A connection of an event loop: the state of its transport, its end, and the calls of the program's protocol.
 
 from libc.stdint cimport int64_t
 
@@ -7,14 +7,14 @@ from fastsock._native.completion_queue cimport CompletionQueue, QueuedConnection
 from fastsock._native.session_stats cimport SessionStats
 
 cdef enum:
-    DELIVERY = 262144   # bytes given to a protocol at once, at most: what asyncio's own transports read
+    DELIVERY = 262144   # most bytes given to a protocol at once: as asyncio's transports read
 
 
 cdef class LoopContext:
     cdef readonly object loop
     cdef readonly CompletionQueue queue
     cdef bint stdlib
-    cdef object policy                # the table of functions that decide about paths: begin(), path_of(), ...
+    cdef object policy                # the module with begin(), path_of(), ...
 
 
 cdef class LowerProtocol:
@@ -27,43 +27,43 @@ cdef class LowerProtocol:
 cdef class LoopConnection(QueuedConnection):
     cdef LoopContext origin
     cdef readonly object lower        # the loop's own transport
-    cdef object write_to_lower        # its method, of a connection that has proved busy
-    cdef object clients               # the set of a server that may close us, or None
-    cdef bint in_context              # the protocol is called in `context` by us; until the move the loop's transport does that
+    cdef object write_to_lower        # its method write; set when the connection is busy
+    cdef object clients               # the set of a server that may close this transport, or None
+    cdef bint in_context              # after the move we enter `context` for calls of the protocol; before, the loop does
     # the program's protocol and its methods
     cdef object protocol
     cdef object data_received
     cdef object get_buffer            # None: not a BufferedProtocol
     cdef object buffer_updated
-    cdef LowerProtocol shim
+    cdef LowerProtocol relay
     # the connection
     cdef readonly int64_t operations
-    cdef int64_t acts_at              # operations, from which on there is something to do beside counting them
-    cdef SessionStats session             # what is known of the service's sessions, or None
-    cdef bint entered                 # the queue has it
+    cdef int64_t acts_at              # number of operations from which on `operate` does more than count
+    cdef SessionStats session             # statistics of the service's sessions, or None
+    cdef bint entered                 # the queue has this transport
     # receiving
-    cdef bint reading                 # as pause_reading and resume_reading left it
-    cdef bytes late                   # of a peer that went back to the kernel, while reading is paused
-    cdef bint lower_held              # does not read, because of the peer's plug
-    cdef bint lower_ended             # the kernel's end of stream was seen
-    cdef bint ended                   # the protocol was told of the end of the stream
+    cdef bint reading                 # state of pause_reading and resume_reading
+    cdef bytes late                   # bytes of a peer that fell back to kernel TCP, kept while reading is paused
+    cdef bint lower_held              # the lower transport does not read, because of the peer's plug
+    cdef bint lower_ended             # the kernel's end of stream was read
+    cdef bint ended                   # the protocol's eof_received was called
     # sending
-    cdef object backlog               # deque of bytes that found no room; None: there never were any
-    cdef Py_ssize_t first_sent        # bytes of its first piece that are sent
-    cdef bint lower_paused            # the loop's transport says that enough waits in it
-    cdef bint protocol_paused         # as the program's protocol was told (carrying.tell_if_paused)
-    cdef bint credit                  # was seen for the backlog when the loop was about to sleep
-    cdef bint flushing                # tells the protocol that the backlog is small
+    cdef object backlog               # deque of bytes that had no room on the ring; None until the first
+    cdef Py_ssize_t first_sent        # bytes of its first piece that were sent
+    cdef bint lower_paused            # the lower transport has called pause_writing
+    cdef bint protocol_paused         # the program's protocol was told to pause (transport_io.tell_if_paused)
+    cdef bint credit                  # credit for the backlog was seen when the loop was about to sleep
+    cdef bint flushing                # during the call of resume_writing
     cdef bint write_ended
-    cdef public bint sends_file       # so nothing may move, and the program may not write
-    cdef list waiters                 # futures of who waits until bytes are sent, or None
+    cdef public bint sends_file       # so the connection may not move, and the program may not write
+    cdef list waiters                 # futures that wait until bytes are sent, or None
     # ending
     cdef bint closing
     cdef bint lost
-    cdef object last_standing         # the endpoint's, of a connection that has ended or has none to move with
-    cdef object kernel_because        # the reason why it shall not move; None: it may
-    cdef object shown_socket          # what get_extra_info("socket") gives
-    cdef bint handed_out              # somebody knows the descriptor's number
+    cdef object last_standing         # the standing of an ended endpoint, or of a connection without one
+    cdef object kernel_because        # the reason not to move; None: may move
+    cdef object shown_socket          # the result of get_extra_info("socket")
+    cdef bint handed_out              # the descriptor's number was handed out
 
     cdef int stay_on_kernel(self, reason) except -1
     cdef int fail(self, int64_t result) except -1

@@ -1,12 +1,12 @@
-"""One connection that a loop carries: what its transport holds, how it ends, and the calls of its program's protocol."""
+"""A connection of an event loop: the state of its transport, its end, and the calls of the program's protocol."""
 
 from typing import Any
 
 from fastsock._native.completion_queue import CompletionQueue, QueuedConnection
 
 class LoopContext:
-    """What the transports of a loop have in common. `stdlib`: whether it is one of the stdlib's loops. `policy`: who decides
-    about paths, and has the classes that are Python's (fastsock.aio.transport_policy)."""
+    """State shared by all transports of a loop. `stdlib`: true for the stdlib's loops. `policy`: the module with the
+    functions that decide about paths, and with the Python classes (fastsock.aio.transport_policy)."""
 
     def __new__(cls, loop: Any, queue: CompletionQueue, stdlib: bool, policy: Any) -> LoopContext: ...
     @property
@@ -15,19 +15,19 @@ class LoopContext:
     def queue(self) -> CompletionQueue: ...
 
 class LowerProtocol:
-    """What stands below a transport as the protocol of the loop's own."""
+    """The protocol of the loop's own transport, below our transport."""
 
 class LoopConnection(QueuedConnection):
-    """What a transport holds, and how it ends."""
+    """The state of a transport, and its end."""
 
     @property
     def lower(self) -> Any:
         """The loop's own transport."""
     @property
     def operations(self) -> int:
-        """Reads and writes so far, while the connection is on the kernel."""
+        """Number of reads and writes while the connection is on kernel TCP."""
     sends_file: bool
-    """A file is being sent: nothing may move, and the program may not write."""
+    """True while a file is sent: the connection may not move, and the program may not write."""
     def is_closing(self) -> bool: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...

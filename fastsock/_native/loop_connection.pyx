@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""One connection that a loop carries: what its transport holds, how it ends, and the calls of its program's protocol.
+"""A connection of an event loop: the state of its transport, its end, and the calls of the program's protocol.
 
-A call of the protocol is made in the protocol's context, and what it raises is reported as the loops do.
+Methods of the protocol are called in its context. Their exceptions are reported as by the loops.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
@@ -10,7 +10,7 @@ from cpython.ref cimport Py_DECREF
 
 from fastsock._native.core cimport FS_VIOLATED, fs_fd, fs_receives_on_ring, fs_sends_on_ring
 from fastsock._native.core_ring cimport ECONNRESET
-from fastsock._native.endpoint cimport Endpoint, let_loose
+from fastsock._native.endpoint cimport Endpoint, unpin
 from fastsock._native.completion_queue cimport CompletionQueue, QueuedConnection
 from fastsock._native.connection_info cimport info_of
 
@@ -26,7 +26,7 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     #include <stdlib.h>
-    /* glibc maps and unmaps a large block each time, until one as large was freed: then it takes them from the heap. */
+    /* glibc maps and unmaps large blocks, until a block of that size was freed. Then it uses the heap. */
     static void fs_take_from_heap(size_t size) {
         volatile char *block = malloc(size);
         if (block) block[0] = 0;
@@ -37,15 +37,15 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* Raises the exception that a call has left. */
+    /* Raises the current exception. */
     static inline int fs_raise(void) { return -1; }
     """
     int fs_raise() except -1
 
 
 cdef class LoopContext:
-    """What the transports of a loop have in common. `stdlib`: whether it is one of the stdlib's loops. `policy`: who decides
-    about paths, and has the classes that are Python's (fastsock.aio.transport_policy)."""
+    """State shared by all transports of a loop. `stdlib`: true for the stdlib's loops. `policy`: the module with the
+    functions that decide about paths, and with the Python classes (fastsock.aio.transport_policy)."""
 
     def __cinit__(self, loop, CompletionQueue queue not None, bint stdlib, policy):
         self.loop = loop
@@ -53,28 +53,28 @@ cdef class LoopContext:
         self.stdlib = stdlib
         self.policy = policy
         if stdlib:
-            # Its transports allocate as much (DELIVERY) for each read from the kernel, which cost three times as much where
-            # nothing large had been freed before.
+            # Its transports allocate DELIVERY bytes for each read from the kernel. This makes the allocation three times as
+            # fast.
             fs_take_from_heap(2 * DELIVERY)
 
 
 cdef class LowerProtocol:
-    """What stands below a transport as the protocol of the loop's own: a shim, as far as the transport knows."""
+    """The protocol of the loop's own transport, below our transport: the part that transports use of RelayProtocol."""
 
     cdef int replace(self, protocol) except -1:
-        """The program's protocol became one of the other kind: so does what stands here."""
+        """Replaces this object, as the program's new protocol is of the other kind (buffered or not)."""
         raise NotImplementedError
 
 
 cdef class LoopConnection(QueuedConnection):
-    """What a transport holds, and how it ends. For one thread."""
+    """The state of a transport, and its end. Used by the loop's thread only."""
 
     def __cinit__(self):
         self.acts_at = INT64_MAX
         self.reading = True
 
     cdef int stay_on_kernel(self, reason) except -1:
-        """The connection, which has no region, shall not move."""
+        """Keeps the connection on kernel TCP. It must not have a region."""
         self.kernel_because = reason
         if self.endpoint is not None:
             self.origin.policy.decide(self.endpoint, reason)
@@ -88,27 +88,27 @@ cdef class LoopConnection(QueuedConnection):
     # ---- ending ------------------------------------------------------------------------------------------
 
     def is_closing(self):
-        """As asyncio.BaseTransport.is_closing."""
-        # (The loop's transport ends the connection when its own write fails, and tells so in a later turn.)
+        """Like asyncio.BaseTransport.is_closing."""
+        # If a write of the lower transport fails, it closes and reports that in a later iteration.
         return self.closing or (self.lower is not None and not (
             self.endpoint is not None and fs_sends_on_ring(&self.endpoint.c)) and self.lower.is_closing())
 
     def close(self):
-        """As asyncio.BaseTransport.close: what was written goes out first."""
+        """Like asyncio.BaseTransport.close: sends the written data first."""
         if self.closing:
             return
         self.closing = True
         if self.lower is None:
             return
         if self.backlog_size:
-            self.origin.queue.heat(self)  # closes when it is sent
+            self.origin.queue.activate(self)  # closes when the backlog is sent
             return
         if self.entered:
             self.end_endpoint()
         self.lower.close()
 
     def abort(self):
-        """As asyncio.WriteTransport.abort."""
+        """Like asyncio.WriteTransport.abort."""
         self._force_close(None)
 
     def _force_close(self, error):
@@ -131,10 +131,10 @@ cdef class LoopConnection(QueuedConnection):
         self.endpoint = endpoint.queue = None
         self.acts_at = INT64_MAX
         endpoint.forget(fs_fd(&endpoint.c))
-        return let_loose(endpoint)
+        return unpin(endpoint)
 
     cdef int fail(self, int64_t result) except -1:
-        """A negative result of the endpoint: the connection is lost."""
+        """Ends the connection because of a negative result of the endpoint."""
         if result == FS_VIOLATED:
             self.origin.policy.violated(self.endpoint)
             result = -ECONNRESET
@@ -148,7 +148,7 @@ cdef class LoopConnection(QueuedConnection):
 
 
 cdef bint is_buffered(LoopContext origin, protocol):
-    """Whether the loop takes a protocol for a BufferedProtocol. uvloop's SSLProtocol is one by its methods only."""
+    """Returns true if the loop treats the protocol as a BufferedProtocol. uvloop's SSLProtocol is not a subclass."""
     if origin.stdlib:
         return isinstance(protocol, _BufferedProtocol)
     return not isinstance(protocol, _Protocol) and hasattr(protocol, "get_buffer")
@@ -158,17 +158,18 @@ cdef bint is_buffered(LoopContext origin, protocol):
 
 
 cdef int deliver(LoopConnection self, data) except -1:
-    """Bytes to the program's Protocol."""
+    """Calls data_received of the program's protocol."""
     return tell(self, self.data_received, data, "data_received")
 
 
 cdef int tell_updated(LoopConnection self, Py_ssize_t count) except -1:
-    """To a BufferedProtocol: its buffer holds so many bytes."""
+    """Calls buffer_updated of the program's BufferedProtocol."""
     return tell(self, self.buffer_updated, count, "buffer_updated")
 
 
 cdef inline bint steps_in(LoopConnection self) noexcept:
-    """Whether a call of the protocol has to enter its context: not on the kernel, and not in a sweep, which has done so."""
+    """Returns true if calls of the protocol must enter its context: not on kernel TCP, nor during a sweep, which has
+    entered it."""
     return self.in_context and self.origin.queue.inside is not self
 
 
@@ -183,7 +184,7 @@ cdef int tell(LoopConnection self, method, argument, str name) except -1:
 
 
 cdef inline int call(LoopConnection self, method, argument, str name) except -1:
-    # No `try`, which would cost as much as the rest.
+    # Without `try`, which would double the cost.
     cdef PyObject *result = PyObject_CallOneArg(method, argument)
     if result == NULL:
         return failed(self, name)
@@ -192,7 +193,7 @@ cdef inline int call(LoopConnection self, method, argument, str name) except -1:
 
 
 cdef int failed(LoopConnection self, str method) except -1:
-    """A method of the protocol's has raised: reported here, with the transport and the protocol that the program knows."""
+    """Reports an exception of the protocol's method, with the transport and the protocol that the program knows."""
     try:
         fs_raise()
     except (SystemExit, KeyboardInterrupt):
@@ -203,7 +204,7 @@ cdef int failed(LoopConnection self, str method) except -1:
 
 
 cdef object run_in_context(LoopConnection self, method, argument):
-    """A call of the protocol's method whose result is wanted, or whose exception is the caller's."""
+    """Calls the protocol's method in its context. Returns its result; exceptions go to the caller."""
     if not steps_in(self):
         return method(argument)
     PyContext_Enter(self.context)
@@ -214,7 +215,7 @@ cdef object run_in_context(LoopConnection self, method, argument):
 
 
 cdef int deliver_pieces(LoopConnection self, bytes data) except -1:
-    """Bytes to a protocol of either kind."""
+    """Delivers bytes to a protocol of either kind."""
     cdef Py_ssize_t at = 0, part
     if self.get_buffer is None:
         return deliver(self, data)
@@ -234,7 +235,7 @@ cdef int deliver_pieces(LoopConnection self, bytes data) except -1:
 
 
 cdef int tell_end(LoopConnection self) except -1:
-    """The end of the stream, to the protocol."""
+    """Reports the end of the stream to the protocol. Closes the transport if the protocol does not keep it open."""
     self.ended = True
     if not ask_to_keep_open(self):
         self.close()
@@ -242,7 +243,7 @@ cdef int tell_end(LoopConnection self) except -1:
 
 
 cdef bint ask_to_keep_open(LoopConnection self) except -1:
-    """Whether the protocol goes on sending after the end of the stream."""
+    """Calls eof_received. Returns true if the protocol keeps the transport open for sending."""
     try:
         if steps_in(self):
             return self.context.run(self.protocol.eof_received)
@@ -258,7 +259,7 @@ cdef int call_protocol(LoopConnection self, name) except -1:
     try:
         method = getattr(self.protocol, name)
         if self.in_context:
-            # A copy, as in uvloop: pause_writing is called from within write(), perhaps inside our own.
+            # A copy, as in uvloop: write() may call pause_writing while the context is entered.
             self.context.copy().run(method)
         else:
             method()
@@ -270,14 +271,14 @@ cdef int call_protocol(LoopConnection self, name) except -1:
 
 
 cdef int no_buffer(LoopConnection self, error) except -1:
-    """A protocol's get_buffer has failed, or given an empty one."""
+    """Ends the connection because get_buffer has failed or returned an empty buffer."""
     if not self.origin.stdlib:
-        error = RuntimeError("unhandled error (or an empty buffer) in get_buffer()")  # as uvloop's transport says
+        error = RuntimeError("unhandled error (or an empty buffer) in get_buffer()")  # the text of uvloop's transport
     return fatal(self, error, "Fatal error: protocol.get_buffer() call failed.")
 
 
 cdef int fatal(LoopConnection self, error, message) except -1:
-    """An exception of the protocol's: reported, and the connection ends. `message`: as the stdlib's loops say."""
+    """Reports an exception of the protocol and ends the connection. `message`: the text of the stdlib's loops."""
     if not self.origin.stdlib:
         message = f"Fatal error on transport {type(self.lower).__name__}"
     if not isinstance(error, OSError):

@@ -1,4 +1,4 @@
-# What the native modules share of the endpoints of this process: who is behind a descriptor, how a connection begins.
+# The endpoints of this process: look-up by descriptor, and the start of connections.
 
 from libc.stdint cimport INT64_MAX, int64_t
 
@@ -24,20 +24,20 @@ cdef bint may_look_later(int64_t after) noexcept
 
 
 cdef inline bint is_undecided(Endpoint endpoint) noexcept:
-    """Whether an operation may still have something to do about the path."""
+    """Returns true if the path is not decided yet."""
     return fs_is_undecided(&endpoint.path)
 
 
 cdef inline int64_t acts_again_at(Endpoint endpoint) noexcept:
-    """The number of the operation from which on `operate` has something to do but counting."""
+    """Returns the number of operations from which on `operate` does more than count."""
     if not fs_is_undecided(&endpoint.path):
         return INT64_MAX
     return endpoint.path.next if endpoint.path.listing_state == NULL else 0
 
 
 cdef inline int operate(Endpoint endpoint) except -1:
-    """Counts an operation of the program, and lets an undecided connection take its next step. (What has become of a
-    meeting is read as a hint: fs_listing_result looks under the table's lock.)"""
+    """Counts an operation of the program, and takes the next step of an undecided connection. Reads the result of a listing
+    as a hint only: fs_listing_result checks it with the table lock held."""
     endpoint.path.operations += 1
     if fs_is_undecided(&endpoint.path) and not fs_is_in_kernel(&endpoint.c) and (
             endpoint.path.operations >= endpoint.path.next if endpoint.path.listing_state == NULL
@@ -46,12 +46,12 @@ cdef inline int operate(Endpoint endpoint) except -1:
     return 0
 
 
-cdef inline bint is_asked_here(Endpoint endpoint) except -1:
-    """Before a set sleeps, which the connection thread may have to be asked to tell: in a forked child that is this process's
-    from now on, and behind a fork it runs again. False while another fork is under way."""
+cdef inline bint prepare_to_sleep(Endpoint endpoint) except -1:
+    """Called before an event set sleeps, if the connection thread must wake it. After a fork, starts the thread of this process by
+    taking a step. Returns false while another fork is in progress."""
     if endpoint.path.state == FS_ANSWER_LATER or endpoint.path.state == FS_THREAD_LATER:
         if fs_forks_under_way():
             return False
-        if endpoint.path.operations >= endpoint.path.next:  # (else there is no thread to be had for a while)
+        if endpoint.path.operations >= endpoint.path.next:  # otherwise the thread could not be started shortly before
             take_step(endpoint)
     return True

@@ -1,5 +1,5 @@
-"""The endpoints of this process: who is behind a descriptor, how a connection begins and how it steps until its path is
-decided, what a fork does to them."""
+"""The endpoints of this process: look-up by descriptor, the start of connections, the steps until the path is decided, and
+forks."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -7,77 +7,76 @@ from typing import Any, NoReturn
 from fastsock._native.endpoint import Endpoint as Endpoint
 
 REASONS: dict[str, int]
-"""Names of the reasons why a connection is on kernel TCP, and their numbers (core/wire/reasons.h)."""
+"""Name -> number of the reasons for kernel TCP (core/wire/reasons.h)."""
 
 def name_reasons(texts: Iterable[str]) -> None:
-    """The text of each reason, by its number."""
+    """Sets the texts of the reasons, in the order of their numbers."""
 
 def path_counts() -> tuple[int, dict[str, int]]:
-    """Connections of this process, connected plus accepted, by their path: on the ring, and on kernel TCP by reason."""
+    """Returns the number of connections on the ring, and {reason: number} of those on kernel TCP."""
 
 def count_as(before: str, reason: str) -> None:
-    """A connection that was counted as opened for the reason `before`, and has no endpoint, stays on kernel TCP for another one."""
+    """Changes the reason of a counted connection without an endpoint from `before` to `reason`."""
 
 def find(fd: int) -> Endpoint | None:
-    """The endpoint that `fd` belongs to in this process, by number or as a dup of a known connection. OSError if
-    `fd` is no open descriptor."""
+    """Returns the endpoint of a descriptor, also if it is an unknown duplicate, or None. Raises OSError if `fd` is not an open
+    descriptor."""
 
 def tracked() -> dict[int, Endpoint]:
-    """The live descriptor table: descriptor -> Endpoint. Read only."""
+    """Returns the live table descriptor -> Endpoint. The caller must not change it."""
 
 def endpoints() -> list[Endpoint]:
-    """All live endpoints of this process."""
+    """Returns all live endpoints of this process."""
 
 def counters() -> dict[str, int]:
-    """The counters of this process: of endpoints that are gone and of those that live."""
+    """Returns the counters of this process, summed over ended and live endpoints."""
 
 def set_poll_budget(microseconds: int) -> None:
-    """How long a wait may poll before it sleeps, in microseconds; 0: never."""
+    """Sets the longest time that a wait polls before it sleeps, in microseconds; 0: never poll."""
 
 def before_fork() -> None:
-    """This thread is about to fork: the fork itself counts the child in as a holder of every connection, before it
-    exists, and out again if it fails."""
+    """Prepares a fork of this thread. The fork itself then counts the child as a holder of every connection."""
 
 def after_fork_in_parent() -> None:
-    """The fork that this thread announced is over, whether or not there is a child. Leaves errno alone."""
+    """Called after a fork, successful or not. Keeps errno."""
 
 def after_fork_in_child() -> None:
-    """The child's endpoints are inherited, and none of the threads that were inside them. It starts over with what is undecided."""
+    """Called in the forked child, which inherits the endpoints but no other threads. Undecided connections start over."""
 
 def before_exit() -> None:
-    """Says goodbye on every connection, for os._exit, which runs no destructors."""
+    """Ends all connections, for os._exit, which runs no destructors."""
 
 def keep_beneath(
     fork: Callable[[], int], forkpty: Callable[[], tuple[int, int]], exit: Callable[[int], NoReturn]
 ) -> None:
-    """What `fork`, `forkpty` and `_exit` call: those that stood in `os` before these were put there first."""
+    """Sets the functions that `fork`, `forkpty` and `_exit` call: those of `os` before the first patch."""
 
 def fork() -> int:
-    """As os.fork. Starts the connection thread again afterwards."""
+    """Like os.fork. Starts the connection thread again afterwards."""
 
 def forkpty() -> tuple[int, int]:
-    """As os.forkpty, in the same way."""
+    """Like os.forkpty. Starts the connection thread again afterwards."""
 
 def _exit(status: int) -> NoReturn:
-    """As os._exit. Lets go of the connections first."""
+    """Like os._exit. Ends the connections first."""
 
 def install_policy(module: Any) -> None:
-    """What this module asks: `settings()`, which puts the settings in force; and what it tells: `moved(endpoint, name)`,
+    """Sets the module with the callbacks: `settings()`, which applies the settings; `moved(endpoint, name)`,
     `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint, error)`, `no_thread(error)`, `fork_is_over()`."""
 
 def set_limits(
     ports_allowed: bytes, ports_excluded: bytes, addresses_allowed: bytes, addresses_excluded: bytes
 ) -> None:
-    """The settings of these names, as arrays of struct fs_port_range and of struct fs_network."""
+    """Applies the settings of these names, given as arrays of struct fs_port_range and struct fs_network."""
 
 def is_local_address(packed: bytes) -> bool:
-    """Whether an address, 16 bytes with IPv4 as ::ffff:..., is one of this host's."""
+    """Returns true if an address (16 bytes, IPv4 as ::ffff:...) belongs to this host."""
 
 def owner_of_peer(fd: int) -> int | None:
-    """The user whose socket the other end of a connection on this host is, as the kernel tells it; None: it does not."""
+    """Returns the user id of the socket at the other end, on this host, or None if the kernel does not tell."""
 
 def set_beginning(may_move: bool, move_after: int, meeting_ms: int) -> None:
-    """The settings `enabled`, `move_after` and `meeting_ms`."""
+    """Applies the settings `enabled`, `move_after` and `_meeting_ms`."""
 
 def set_terms(
     window: int,
@@ -90,16 +89,16 @@ def set_terms(
     trusts_any: bool,
     moves_polled: bool,
 ) -> None:
-    """The settings that a search follows, `patience` in seconds. After `set_beginning`."""
+    """Applies the settings of the search for peers; `patience` in seconds. Call `set_beginning` first."""
 
 def begin_undecided(endpoint: Endpoint) -> None:
-    """Starts the undecided time of a connected endpoint."""
+    """Starts a connected endpoint: its path is undecided, and its operations are counted."""
 
 def begin_when_connected(endpoint: Endpoint) -> None:
-    """A connect is under way: the undecided time begins with the first operation after it."""
+    """Prepares an endpoint whose connect is in progress: its first operation afterwards starts it."""
 
 def begin_search(endpoint: Endpoint, operations: int, reason: str) -> None:
-    """The next operation starts the search of a connection that was counted as opened before, for `reason`, and has made so many."""
+    """Lets the next operation start the search of a busy connection, which was counted before for `reason`."""
 
 def decide(endpoint: Endpoint, reason: str) -> None:
-    """The connection stays on kernel TCP for `reason`. Nothing happens if it is on the ring already."""
+    """Keeps the connection on kernel TCP for `reason`. Does nothing if it is on the ring already."""

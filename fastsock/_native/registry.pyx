@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The endpoints of this process: which one a descriptor belongs to (the papers' descriptor tracking), how a connection
-begins and how it steps until its path is decided, what a fork does to them, and what they counted."""
+"""The endpoints of this process: look-up by descriptor (descriptor tracking in the papers), the start of connections, the steps
+until the path is decided, forks, and counters."""
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from cpython.exc cimport PyErr_CheckSignals
@@ -9,7 +9,7 @@ from fastsock._native.core_control cimport FS_NO_THREAD, fs_control_thread_after
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport (
-    Endpoint, by_descriptor, by_inode, identify, inode_of, let_go, nameless, say_goodbye, totals,
+    Endpoint, by_descriptor, by_inode, identify, inode_of, close_inherited, nameless, finish, totals,
 )
 from fastsock._native.gil cimport note_process
 from fastsock._native.core_rendezvous cimport *
@@ -25,27 +25,27 @@ cdef extern from "errno.h":
     int errno
     enum: ECANCELED
 
-globals()["Endpoint"] = Endpoint  # for Python, which finds it here
+globals()["Endpoint"] = Endpoint  # for Python code, which imports it from here
 
 
-# ---- which endpoint a descriptor belongs to ------------------------------------------------------------------
+# ---- look-up by descriptor -----------------------------------------------------------------------------------
 
 
 cdef Endpoint endpoint_at(object fd):
-    """The endpoint of a descriptor, or None. Asks the kernel whether the number still means that connection."""
+    """Returns the endpoint of a descriptor, or None. Checks the inode, as the number may mean another file now."""
     cdef Endpoint endpoint = by_descriptor.get(fd)
     if endpoint is not None:
         identify(endpoint)
     if endpoint is None or inode_of(fd) == endpoint.c.inode:
         return endpoint
-    # Closed behind our back (by C code): the number has been given away.
+    # Closed by C code without our knowledge, and the number was reused.
     endpoint.forget(fd)
     return None
 
 
 cpdef find(int fd):
-    """The endpoint that `fd` belongs to in this process: by number, or as another descriptor of a connection
-    known here (an unseen dup). None if there is none."""
+    """Returns the endpoint of a descriptor, also if it is an unknown duplicate, or None. Raises OSError if `fd` is not an open
+    descriptor."""
     endpoint = endpoint_at(fd)
     if endpoint is None:
         for other in list(nameless):
@@ -55,12 +55,12 @@ cpdef find(int fd):
 
 
 def tracked():
-    """The live descriptor table, for the patched functions of `os`: descriptor -> Endpoint. Read only."""
+    """Returns the live table descriptor -> Endpoint. The caller must not change it."""
     return by_descriptor
 
 
 def endpoints():
-    """All live endpoints of this process, a list."""
+    """Returns all live endpoints of this process."""
     return [*nameless, *by_inode.values()]
 
 
@@ -72,7 +72,7 @@ cdef inline bint has_endpoints():
 
 
 cdef bint is_any_attaching():
-    """In another thread. (What forks in a signal handler cannot wait for the thread that it interrupted.)"""
+    """Returns true if an endpoint is attaching in another thread. A fork in a signal handler cannot wait for its own thread."""
     cdef Endpoint endpoint
     cdef unsigned long here = PyThread_get_thread_ident()
     for endpoint in by_inode.values():
@@ -82,11 +82,11 @@ cdef bint is_any_attaching():
 
 
 def before_fork():
-    """A fork stops the connection thread, as threads do not survive it, and Python 3.12 and later warn of any. From now on no
-    endpoint begins to attach. Waits for those that are at it: the child would believe itself on kernel TCP, and its parent and the
-    peer be on the ring. Other threads may still open and close connections before the fork, so the child is counted at the last
-    moment (`count_child`). Where there are no connections, this and what follows write next to nothing: after a fork each page that
-    is written has to be copied first."""
+    """Prepares a fork. Stops the connection thread, as threads do not survive a fork, and Python 3.12 and later warn of threads. From
+    now on no endpoint starts to attach. Waits for those that are attaching: otherwise the child would use kernel TCP while its
+    parent and the peer are on the ring. Other threads may still open and close connections before the fork, so the child is
+    counted at the last moment (`count_child`). Without connections this code writes almost no memory, as each page that is
+    written after a fork must be copied."""
     cdef Endpoint endpoint
     fs_control_thread_stop()
     if has_endpoints():
@@ -99,11 +99,10 @@ def before_fork():
 
 
 def after_fork_in_parent():
-    """The fork is over, whether or not there is a child. Leaves errno alone, by which Python up to 3.11 tells of a fork that failed
-    only after everything that runs behind a fork."""
+    """Called after a fork, successful or not. Keeps errno, which Python up to 3.11 reads after this call."""
     global errno
     cdef int error = errno
-    fs_expect_fork(False)  # os.forkpty that finds no terminal does not fork
+    fs_expect_fork(False)  # os.forkpty may fail before it forks
     try:
         fs_control_thread_after_fork()
         if fs_control_thread_is_wanted():
@@ -113,25 +112,25 @@ def after_fork_in_parent():
 
 
 cdef int count_child(int by) noexcept with gil:
-    """Counts the child in as a holder of every connection, before it exists; and out again, if the fork fails. Returns how many
-    there are (fs_atfork_install)."""
+    """Adds `by` holders to every connection: 1 right before the fork, -1 if it fails. Returns the number of connections
+    (fs_atfork_install)."""
     cdef Endpoint endpoint
     for endpoint in nameless:
         fs_count_child(fs_own(&endpoint.c), by)
     for endpoint in by_inode.values():
         fs_count_child(fs_own(&endpoint.c), by)
         if by > 0 and (fs_load_sc(&endpoint.c.recv_sleepers) or fs_load_sc(&endpoint.c.send_sleepers)):
-            fs_wake_local(&endpoint.c)  # who sleeps looks now and then from here on: the child may be killed in a turn
+            fs_wake_local(&endpoint.c)  # sleepers check regularly from now on: the child may be killed while it holds a lock
     return <int>(len(nameless) + len(by_inode))
 
 
 if fs_atfork_install(count_child):
-    raise MemoryError("forks cannot be watched")
+    raise MemoryError("out of memory: cannot register fork handlers")
 
 
 def after_fork_in_child():
-    """The child's endpoints are inherited, and none of the threads that were inside them. What the parent was about to agree on is
-    the parent's, as what it has published and parked is; the child starts over when it is the only holder."""
+    """Called in the forked child, which inherits the endpoints but no other threads. Published names, kept regions and running
+    handshakes belong to the parent. Undecided connections start over when the child is the only holder."""
     cdef Endpoint endpoint
     cdef fs_call call
     note_process()
@@ -140,12 +139,12 @@ def after_fork_in_child():
     if has_endpoints():
         for endpoint in endpoints():
             endpoint.path.attaching = 0
-            fs_conn_inherit(&endpoint.c)  # the threads that were inside are not in this process
+            fs_conn_inherit(&endpoint.c)  # threads that were inside do not exist in this process
         for endpoint in endpoints():
             if fs_call_enter(&endpoint.c, &call):
-                endpoint.end(&call)  # a connection that waited for calls of other threads to be closed ends with this one
+                endpoint.end(&call)  # ends a connection whose close waited for calls of other threads
             else:
-                let_go(endpoint)  # another thread was about to, and the child was counted
+                close_inherited(endpoint)  # another thread was about to finish it, and the child was counted
     fs_regions_forget()
     if has_endpoints():
         for endpoint in endpoints():
@@ -153,8 +152,8 @@ def after_fork_in_child():
 
 
 cpdef before_exit():
-    """Says goodbye on every connection, for os._exit, which runs no destructors. Nothing is given back: other threads
-    may be inside calls, and loops look at regions without the GIL."""
+    """Ends all connections, for os._exit, which runs no destructors. Frees nothing, as other threads may be inside calls, and
+    loops read regions without the GIL."""
     cdef Endpoint endpoint
     cdef fs_call call
     if not has_endpoints():
@@ -163,26 +162,26 @@ cpdef before_exit():
         if fs_call_enter(&endpoint.c, &call):
             try:
                 if fs_note_ended(&endpoint.c):
-                    say_goodbye(endpoint)
+                    finish(endpoint)
             finally:
-                fs_call_exit(&endpoint.c, &call)  # (nobody does what it says)
+                fs_call_exit(&endpoint.c, &call)  # the result is ignored: nothing is freed
 
 
 cdef object fork_beneath = None, forkpty_beneath = None, exit_beneath = None
 
 
 def keep_beneath(fork, forkpty, exit):
-    """What the three functions below call: those that stood in `os` before these were put there first."""
+    """Sets the functions that `fork`, `forkpty` and `_exit` call: those of `os` before the first patch."""
     global fork_beneath, forkpty_beneath, exit_beneath
     if fork_beneath is None:
         fork_beneath, forkpty_beneath, exit_beneath = fork, forkpty, exit
 
 
 cdef object forked(object beneath, bint pair):
-    """A fork of `os`. Starts the connection thread again afterwards, when Python has looked for threads to warn of."""
+    """Forks, and starts the connection thread again afterwards, when Python has checked for threads to warn of."""
     try:
         result = beneath()
-    except (OSError, Warning):  # no child; or there is one, and the warning of threads is an error (from 3.15 on)
+    except (OSError, Warning):  # the fork failed, or the warning about threads is an error (from 3.15 on)
         start_thread_again()
         raise
     if result[0] if pair else result:
@@ -197,22 +196,22 @@ cdef int start_thread_again() except -1:
 
 
 def fork():
-    """As os.fork."""
+    """Like os.fork."""
     return forked(fork_beneath, False)
 
 
 def forkpty():
-    """As os.forkpty."""
+    """Like os.forkpty."""
     return forked(forkpty_beneath, True)
 
 
 def _exit(status):
-    """As os._exit: first lets go of the connections, since no destructor runs afterwards."""
+    """Like os._exit. Ends the connections first, as no destructor runs afterwards."""
     before_exit()
     return exit_beneath(status)
 
 
-# ---- what is told of them ------------------------------------------------------------------------------------
+# ---- reasons and counters ------------------------------------------------------------------------------------
 
 REASONS = {
     "FEW": FS_REASON_FEW, "SEEKING": FS_REASON_SEEKING, "EXCLUDED": FS_REASON_EXCLUDED, "REMOTE": FS_REASON_REMOTE,
@@ -226,13 +225,13 @@ cdef dict reason_numbers = {}
 
 
 def name_reasons(texts):
-    """The text of each reason, by its number."""
+    """Sets the texts of the reasons, in the order of their numbers."""
     reason_texts[:] = texts
     reason_numbers.update({text: number for number, text in enumerate(texts)})
 
 
 def counters():
-    """The counters of this process: of endpoints that are gone and of those that live, a dict."""
+    """Returns the counters of this process, summed over ended and live endpoints."""
     cdef fs_counters sum = totals
     cdef Endpoint endpoint
     for endpoint in endpoints():
@@ -241,7 +240,7 @@ def counters():
 
 
 def path_counts():
-    """Connections of this process, connected plus accepted, by their path: (on the ring, {reason: how many on kernel TCP})."""
+    """Returns the number of connections on the ring, and {reason: number} of those on kernel TCP."""
     cdef int number
     return fs_path_counts.ring, {
         reason_texts[number]: fs_path_counts.by_reason[number] for number in range(1, FS_REASONS) if fs_path_counts.by_reason[number] > 0
@@ -249,37 +248,37 @@ def path_counts():
 
 
 def count_as(before, reason):
-    """A connection that was counted as opened for the reason `before`, and has no endpoint, stays on kernel TCP for another one."""
+    """Changes the reason of a counted connection without an endpoint from `before` to `reason`."""
     fs_count_changed(reason_numbers[before], reason_numbers[reason])
 
 
 def set_poll_budget(int microseconds):
-    """How long a wait may poll before it sleeps, in microseconds; 0: never."""
+    """Sets the longest time that a wait polls before it sleeps, in microseconds; 0: never poll."""
     global fs_spin_ns
     fs_spin_ns = <int64_t>microseconds * 1000
 
 
-# ---- how a connection begins, on kernel TCP ------------------------------------------------------------------
-# Run for every connection, one-shots too, so that no Python frame runs for it.
+# ---- the start of a connection, on kernel TCP ----------------------------------------------------------------
+# Runs for every connection, so it is native.
 
-cdef object policy = None    # decides what is a matter of settings, and tells of what comes of it (rendezvous.py)
+cdef object policy = None    # the module path_policy: settings and events
 cdef bint settings_read = False
 cdef bint enabled = True
 cdef bint meets_at_once = False
 cdef int64_t operations_before = 0
-cdef int64_t meeting_ns = 0  # that the operations of one connection may wait for the other end
+cdef int64_t meeting_ns = 0  # total time that operations of a connection wait for the other end
 
 
 def install_policy(module):
-    """What this module asks: `settings()`, which puts the settings in force; and what it tells: `moved(endpoint, name)`,
-    `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint, error)`, `no_thread(error)`, `fork_is_over()` where the
-    thread has to be started again."""
+    """Sets the module with the callbacks: `settings()`, which applies the settings; `moved(endpoint, name)`, `stays(endpoint)`,
+    `report_violation(endpoint, what)`, `failed(endpoint, error)`, `no_thread(error)`, and `fork_is_over()`, which starts the thread
+    again."""
     global policy
     policy = module
 
 
 def set_beginning(bint may_move, int64_t move_after, int64_t meeting_ms):
-    """The settings `enabled`, `move_after` and `meeting_ms`."""
+    """Applies the settings `enabled`, `move_after` and `_meeting_ms`."""
     global settings_read, enabled, operations_before, meets_at_once, meeting_ns
     settings_read = True
     enabled, operations_before, meets_at_once, meeting_ns = may_move, move_after, meeting_ms > 0, meeting_ms * 1_000_000
@@ -287,7 +286,7 @@ def set_beginning(bint may_move, int64_t move_after, int64_t meeting_ms):
 
 def set_terms(int window, int chunk, int ack_threshold, int combine_limit, bint combine_when_full, int64_t memory_cap,
               double patience, bint trusts_any, bint moves_polled):
-    """The settings that a search follows (struct fs_upgrade_config), `patience` in seconds. After `set_beginning`."""
+    """Applies the settings of the search for peers (struct fs_upgrade_config); `patience` in seconds. Call `set_beginning` first."""
     cdef fs_upgrade_config config
     config.window, config.chunk = window, chunk
     config.flow.ack_threshold, config.flow.combine_limit = <uint32_t>ack_threshold, <uint32_t>combine_limit
@@ -297,12 +296,12 @@ def set_terms(int window, int chunk, int ack_threshold, int combine_limit, bint 
     fs_set_upgrade_config(&config)
 
 
-cdef tuple limits_in_force = ()  # the arrays that the core looks at
+cdef tuple limits_in_force = ()  # keeps the arrays alive that the core reads
 
 
 def set_limits(bytes ports_allowed not None, bytes ports_excluded not None, bytes addresses_allowed not None,
                bytes addresses_excluded not None):
-    """The settings of these names, as arrays of struct fs_port_range and of struct fs_network."""
+    """Applies the settings of these names, given as arrays of struct fs_port_range and struct fs_network."""
     global limits_in_force
     cdef fs_limits limits
     limits.ports_allowed = <const fs_port_range *><const char *>ports_allowed
@@ -318,28 +317,28 @@ def set_limits(bytes ports_allowed not None, bytes ports_excluded not None, byte
 
 
 def is_local_address(bytes packed not None):
-    """Whether an address, 16 bytes with IPv4 as ::ffff:..., is one of this host's."""
+    """Returns true if an address (16 bytes, IPv4 as ::ffff:...) belongs to this host."""
     if len(packed) != 16:
-        raise ValueError("an address has 16 bytes here")
+        raise ValueError("the address must have 16 bytes (IPv4 as ::ffff:...)")
     return fs_is_local_address(<const unsigned char *><const char *>packed)
 
 
 def owner_of_peer(int fd):
-    """The user whose socket the other end of a connection on this host is, as the kernel tells it; None: it does not."""
+    """Returns the user id of the socket at the other end, on this host, or None if the kernel does not tell."""
     cdef uint32_t user
     return user if fs_owner_of_peer(fd, &user) else None
 
 
 cdef bint may_begin() except -1:
-    """Whether connections may move at all."""
+    """Returns true if fastsock is enabled. Applies the settings at the first call."""
     if not settings_read:
         policy.settings()
     return enabled
 
 
 cdef int64_t count_beginning(SessionStats session) except -1:
-    """Counts a connection as opened. After how many operations it shall look for its peer; INT64_MAX: never. `session`: what is
-    known of its service, Sessions or None."""
+    """Counts a new connection. Returns the number of operations before it looks for its peer; INT64_MAX: never. `session`:
+    statistics of its service, or None."""
     cdef int64_t after
     if not may_begin():
         return INT64_MAX
@@ -349,25 +348,25 @@ cdef int64_t count_beginning(SessionStats session) except -1:
 
 
 cdef inline int64_t begins_after(SessionStats session):
-    """After how many operations a connection of this service shall look for its peer. (With `move_after` 0 at once, whatever is
-    known.)"""
+    """Returns the number of operations before a connection of this service looks for its peer; 0 with `move_after` 0."""
     if operations_before and session is not None and session.sessions.later > operations_before:
         return session.sessions.later
     return operations_before
 
 
 cdef bint may_look_later(int64_t after) noexcept:
-    """Whether a connection that shall look for its peer after so many operations does so later than the settings say."""
+    """Returns true if this number of operations is larger than the setting, because of past sessions."""
     return operations_before < after < INT64_MAX
 
 
 cdef inline int reason_before(int64_t after) noexcept:
-    """Why a connection is on kernel TCP that shall look for its peer after so many operations."""
+    """Returns the reason for kernel TCP until this number of operations."""
     return FS_REASON_UNPAID if after > operations_before else FS_REASON_FEW
 
 
 cpdef begin_undecided(Endpoint endpoint):
-    """Starts the undecided time of a connected endpoint. A one-shot ends before anything is looked up for it."""
+    """Starts a connected endpoint: its path is undecided, and its operations are counted. A short connection ends before a
+    look-up."""
     cdef int64_t after = count_beginning(endpoint.session)
     if after == INT64_MAX:
         return
@@ -378,20 +377,19 @@ cpdef begin_undecided(Endpoint endpoint):
 
 
 def begin_search(Endpoint endpoint not None, int64_t operations, reason not None):
-    """The next operation starts the search of a connection that was counted as opened before, for `reason`, and has proved busy
-    since by so many operations."""
+    """Lets the next operation start the search of a busy connection, which was counted before for `reason`."""
     endpoint.path.operations = operations
     fs_path_open(&endpoint.path, &endpoint.c, 0, reason_numbers[reason])
 
 
 cpdef begin_when_connected(Endpoint endpoint):
-    """A connect is under way: the undecided time begins with the first operation after it."""
+    """Prepares an endpoint whose connect is in progress: its first operation afterwards starts it."""
     fs_path_event(&endpoint.path, FS_PATH_CONNECT)
     fs_note_reason(&endpoint.path, &endpoint.c, FS_REASON_FEW)
 
 
 cdef int note_connected(Endpoint endpoint) except -1:
-    """Connected: if nobody has seen that before, the undecided time begins."""
+    """Starts the endpoint when its connect has succeeded, unless it was started before."""
     if fs_path_event(&endpoint.path, FS_PATH_CONNECTED):
         begin_undecided(endpoint)
     return 0
@@ -401,14 +399,14 @@ cdef int note_connected(Endpoint endpoint) except -1:
 
 
 cdef object error_of(int failed):
-    """The exception for a failure that the core has told."""
+    """Returns the exception for an error of the core."""
     if failed == FS_NO_THREAD:
-        return OSError(EAGAIN, "no connection thread could be started")
+        return OSError(EAGAIN, "cannot start the connection thread")
     return OSError(-failed, _os.strerror(-failed))
 
 
 cdef int take_step(Endpoint endpoint) except -1:
-    """The next step of an undecided connection. Like a call: the endpoint does not end meanwhile."""
+    """Takes the next step of an undecided connection. Admitted like a call, so the endpoint does not end meanwhile."""
     cdef fs_call call
     cdef unsigned char address[16]
     cdef int port
@@ -416,7 +414,7 @@ cdef int take_step(Endpoint endpoint) except -1:
         return 0
     try:
         if endpoint.path.state == FS_CONNECTING:
-            # If not: not yet, or never; the kernel's answer to this operation says which.
+            # Otherwise not connected yet, or failed: the kernel's result of this operation says which.
             if fs_endpoint_address(fs_fd(&endpoint.c), 1, address, &port) >= 0:
                 note_connected(endpoint)
         elif endpoint.path.state == FS_FEW_OPERATIONS:
@@ -429,7 +427,7 @@ cdef int take_step(Endpoint endpoint) except -1:
 
 
 cdef int start(Endpoint endpoint) except -1:
-    """Decides whether this connection may look for its peer; of several threads one does so. Then the search begins."""
+    """Starts the search if this connection may look for its peer. Only one of several threads does so."""
     cdef int failed
     cdef int came = fs_connector_start(&endpoint.path, &endpoint.c, &failed)
     if failed:
@@ -453,7 +451,7 @@ cdef int step(Endpoint endpoint) except -1:
 
 
 cdef int await_peer(Endpoint endpoint) except -1:
-    """Goes on stepping while the other end may still join, and until it consents: for tests (`meeting_ms`)."""
+    """Takes steps until the other end consents or can no longer join. For tests (`_meeting_ms`)."""
     cdef int64_t before
     while endpoint.path.waited < meeting_ns and not fs_has_ended(&endpoint.c) and not endpoint.peer_consents:
         before = fs_now()
@@ -469,7 +467,7 @@ cdef int await_peer(Endpoint endpoint) except -1:
 
 
 cdef int advance(Endpoint endpoint) except -1:
-    """One step of the core's, and what comes of it."""
+    """Takes a step in the core, and reports the result."""
     cdef fs_step_result outcome
     cdef fs_attach_hooks hooks
     cdef list asked = None
@@ -477,7 +475,7 @@ cdef int advance(Endpoint endpoint) except -1:
         fs_connector_step(&endpoint.path, &endpoint.c, NULL, &outcome)
     else:
         asked = [endpoint, None]
-        hooks.watch, hooks.ignore, hooks.whose = take_seat, leave_seat, <void *>asked
+        hooks.watch, hooks.ignore, hooks.whose = alloc_slot, free_slot, <void *>asked
         fs_connector_step(&endpoint.path, &endpoint.c, &hooks, &outcome)
     tell(endpoint, &outcome)
     if asked is not None and asked[1] is not None:
@@ -485,8 +483,8 @@ cdef int advance(Endpoint endpoint) except -1:
     return 0
 
 
-cdef int take_seat(void *whose, fs_connection *c) noexcept:
-    """The event set that waits for the endpoint shall know of it before it attaches."""
+cdef int alloc_slot(void *whose, fs_connection *c) noexcept:
+    """Allocates a slot in the event set, before the endpoint attaches. Returns 0 or -errno."""
     asked = <list>whose
     try:
         asked[0].queue.admit(asked[0])
@@ -494,13 +492,13 @@ cdef int take_seat(void *whose, fs_connection *c) noexcept:
         return -(error.errno or EAGAIN)
     except MemoryError:
         return -ENOMEM
-    except BaseException as error:  # no matter of the kernel's: the program's call raises it
+    except BaseException as error:  # not an OS error: the program's call raises it
         asked[1] = error
         return -ECANCELED
     return 0
 
 
-cdef void leave_seat(void *whose, fs_connection *c) noexcept:
+cdef void free_slot(void *whose, fs_connection *c) noexcept:
     endpoint = (<list>whose)[0]
     endpoint.queue.dismiss(endpoint)
 
@@ -522,6 +520,6 @@ cdef int tell(Endpoint endpoint, fs_step_result *outcome) except -1:
 
 
 def decide(Endpoint endpoint not None, str reason not None):
-    """The connection stays on kernel TCP for `reason`. Nothing happens if it is on the ring already."""
+    """Keeps the connection on kernel TCP for `reason`. Does nothing if it is on the ring already."""
     if fs_path_decide_tcp(&endpoint.path, &endpoint.c, reason_numbers[reason]):
         policy.stays(endpoint)

@@ -1,4 +1,4 @@
-"""The protocol that the loop's own transport sees, and how a loop comes to have it below the program's."""
+"""The protocol of the loop's own transport, and the wrappers of loop methods that install it."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -8,15 +8,15 @@ from fastsock._native.transport import Transport
 from typing_extensions import Buffer
 
 def origin_of(loop: Any, new_origin: Callable[[Any], LoopContext]) -> LoopContext:
-    """What the transports of this loop have in common. `new_origin` makes it of the loop, at the first connection."""
+    """Returns the state shared by the transports of a loop. `new_origin(loop)` creates it at the first connection."""
 
 def may_move(sock: Any) -> bool:
-    """Whether a connection that a loop makes of this object may move: a socket of an internet family, and fastsock is on."""
+    """Returns true if connections of this object may move: a socket of an internet family, and fastsock is enabled."""
 
 class RelayFactory:
-    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
-    socket object that the connection is made of, if the program has it. `port`: that it is made to; None: the connections are
-    accepted, all by one service."""
+    """A protocol factory for the loop's own transport: creates the program's protocol and a relay below. `sock`: the socket
+    object of the connection, if the program gave one. `port`: the port to connect to; None for accepted connections, which
+    belong to one service."""
 
     def __new__(
         cls, origin: LoopContext, protocol_factory: Callable[[], Any], sock: Any = None, port: Any = None
@@ -24,21 +24,22 @@ class RelayFactory:
     def __call__(self) -> RelayProtocol: ...
 
 class ConnectionFactory(RelayFactory):
-    """The ShimFactory of one connection, whose shim it knows."""
+    """A RelayFactory for a single connection; keeps the relay."""
 
 async def made_above(
     connecting: Coroutine[Any, Any, tuple[Any, Any]], factory: ConnectionFactory
 ) -> tuple[Transport, Any]:
-    """What a loop's method makes with this factory, as a program shall see it: (our transport, the program's protocol)."""
+    """Awaits a connection that a loop's method makes with this factory. Returns (our transport, the program's protocol)."""
 
 def connecting(original: Any, secured: Any, new_origin: Callable[[Any], LoopContext]) -> Any:
-    """uvloop's create_connection, from its own, and from one for connections with TLS. `new_origin`: as in origin_of."""
+    """Returns a wrapper of uvloop's create_connection. `original`: uvloop's method. `secured`: the method for connections
+    with TLS. `new_origin`: see origin_of."""
 
 def making_of_socket(original: Any, new_origin: Callable[[Any], LoopContext]) -> Any:
-    """The stdlib loops' _make_socket_transport, from their own. `new_origin`: as in origin_of."""
+    """Returns a wrapper of the stdlib loops' _make_socket_transport. `new_origin`: see origin_of."""
 
 class RelayProtocol(LowerProtocol):
-    """Stands between the loop's transport and ours, as a protocol."""
+    """The protocol between the loop's transport and ours."""
 
     def connection_made(self, lower: Any, /) -> None: ...
     def connection_lost(self, error: BaseException | None, /) -> None: ...
@@ -48,7 +49,7 @@ class RelayProtocol(LowerProtocol):
     def resume_writing(self) -> None: ...
 
 class BufferedRelay(RelayProtocol):
-    """The same below a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
+    """The relay for a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
 
     def get_buffer(self, hint: int, /) -> Buffer: ...
     def buffer_updated(self, count: int, /) -> None: ...

@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The protocol that the loop's own transport sees, and how a loop comes to have it below the program's.
+"""The protocol of the loop's own transport, and the wrappers of loop methods that install it.
 
-A connection is made by a method of the loop, for every connection, one-shots too: natively. What the wrapped methods do
-stands at the end.
+The wrappers, at the end of this file, run for every connection, so they are native.
 """
 
 cimport cython
@@ -25,7 +24,7 @@ cdef extern from "<netinet/in.h>":
 
 cdef extern from *:
     """
-    /* A new object of a class that is derived from one of ours, without __init__. */
+    /* Returns a new object of a class derived from one of ours, without calling __init__. */
     static inline PyObject *fs_new(PyObject *type, PyObject *nothing) {
         return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
     }
@@ -33,50 +32,49 @@ cdef extern from *:
     object fs_new(object, object)
 
 
-cdef RelayProtocol new_shim(LoopContext origin, protocol, Transport transport, sock, SessionStats session):
-    """Made with the connection, or for a `transport` whose protocol became one of the other kind. `sock`: the socket object
-    that the connection is made of, if there is one. `session`: what is known of the service's sessions, or None."""
+cdef RelayProtocol new_relay(LoopContext origin, protocol, Transport transport, sock, SessionStats session):
+    """Returns a relay for a new connection, or for a `transport` with a new protocol of the other kind. `sock`: the socket
+    object of the connection, or None. `session`: statistics of the service's sessions, or None."""
     cdef bint buffered = is_buffered(origin, protocol)
-    cdef RelayProtocol shim = origin.policy.BufferedRelayProtocol() if buffered else RelayProtocol.__new__(RelayProtocol)
-    shim.origin = origin
-    shim.protocol = protocol
-    shim.transport = transport
-    shim.buffered = buffered
-    shim.sock = sock
-    shim.session = session
-    return shim
+    cdef RelayProtocol relay = origin.policy.BufferedRelayProtocol() if buffered else RelayProtocol.__new__(RelayProtocol)
+    relay.origin = origin
+    relay.protocol = protocol
+    relay.transport = transport
+    relay.buffered = buffered
+    relay.sock = sock
+    relay.session = session
+    return relay
 
 
 cdef class RelayProtocol(LowerProtocol):
-    """Stands between the loop's transport and ours. While the connection is on the kernel it passes on what comes, at the
-    cost of one native call and in the context in which the loop calls; after the move it hears doorbell bytes and the end
-    of the lifeline.
+    """The protocol between the loop's transport and ours. On kernel TCP it passes on data and events, with one native call
+    and in the context of the loop's call. After the move it receives doorbell bytes and the end of the kernel connection.
     """
 
     cdef object __weakref__
-    cdef object protocol              # the program's, as the factory made it
+    cdef object protocol              # the program's protocol
     cdef Transport transport
     cdef object sock
     cdef SessionStats session
 
     def __cinit__(self):
-        pass  # (no pickling: a shim without a transport is of no use)
+        pass  # __cinit__ prevents pickling, which makes no sense here
 
     cdef Transport above(self, lower):
-        """Our transport above the loop's own."""
+        """Creates our transport above the loop's own."""
         cdef Transport transport = (
             <Transport>fs_new(self.origin.policy.StdlibTransport, ()) if self.origin.stdlib else Transport.__new__(Transport))
         transport.origin = self.origin
         transport.lower = lower
         self.transport = transport
-        transport.shim = self
+        transport.relay = self
         transport.use_protocol(self.protocol, self.buffered)
         return transport
 
     cdef int replace(self, protocol) except -1:
         cdef Transport transport = self.transport
-        transport.shim = new_shim(self.origin, protocol, transport, None, None)
-        transport.lower.set_protocol(transport.shim)
+        transport.relay = new_relay(self.origin, protocol, transport, None, None)
+        transport.lower.set_protocol(transport.relay)
         return 0
 
     def connection_made(self, lower, /):
@@ -99,8 +97,8 @@ cdef class RelayProtocol(LowerProtocol):
         transport.note_context()
 
     def connection_lost(self, error, /):
-        """The lifeline has ended. What the peer had posted before comes first, unless reading is paused: a reset throws away
-        what nobody has read."""
+        """The kernel connection has ended. Delivers what the peer had sent before, unless reading is paused: a reset discards
+        unread data."""
         cdef Transport transport = self.transport
         if transport is None:
             return
@@ -121,11 +119,11 @@ cdef class RelayProtocol(LowerProtocol):
             transport.forget_protocol()
 
     def data_received(self, data, /):
-        """Bytes of the kernel's stream: the program's, or, behind the switch, doorbell bytes."""
+        """Receives bytes of the kernel's stream: the program's data or, after the switch, doorbell bytes."""
         cdef Transport transport = self.transport
         cdef Py_ssize_t mine, behind
         if transport.entered:
-            mine = self.heard(len(data), &behind)
+            mine = self.account(len(data), &behind)
             late = data[len(data) - behind :] if behind else None
             if mine:
                 deliver(transport, data if mine == len(data) else data[:mine])
@@ -136,9 +134,9 @@ cdef class RelayProtocol(LowerProtocol):
             if not transport.closing:
                 deliver(transport, data)
 
-    cdef Py_ssize_t heard(self, Py_ssize_t count, Py_ssize_t *behind) except -1:
-        """`count` bytes came over the kernel connection of a transport with a region: how many of the first are the
-        program's, and how many of the last (`behind`)."""
+    cdef Py_ssize_t account(self, Py_ssize_t count, Py_ssize_t *behind) except -1:
+        """Accounts for `count` bytes from the kernel connection of a transport with a region. Returns the number of bytes at
+        the start that belong to the program, and in `behind` the number at the end; the others are doorbell bytes."""
         cdef Transport transport = self.transport
         cdef uint64_t late = 0
         cdef int64_t mine = fs_account_read(&transport.endpoint.c, count, &late)
@@ -149,14 +147,15 @@ cdef class RelayProtocol(LowerProtocol):
         if mine < count:
             hold_lower(transport)
         if mine < count or fs_switch_reached(&transport.endpoint.c):
-            transport.origin.queue.heat(transport)
+            transport.origin.queue.activate(transport)
         return mine
 
     def eof_received(self):
-        """The end of the kernel's stream. True: our own transport closes, when the ring is read to its end."""
+        """The kernel's stream has ended. Returns true to keep the lower transport open: ours closes it when the ring is
+        read to its end."""
         cdef Transport transport = self.transport
         if not transport.entered:
-            if transport.closing or transport.ended:  # (uvloop may tell it twice)
+            if transport.closing or transport.ended:  # uvloop may call this twice
                 return not transport.closing
             transport.ended = True
             keep = ask_to_keep_open(transport)
@@ -180,15 +179,14 @@ cdef class RelayProtocol(LowerProtocol):
 
 
 cdef class BufferedRelay(RelayProtocol):
-    """The same above a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
+    """The relay for a BufferedProtocol: the loop's transport reads into the protocol's own buffer."""
 
     cdef object buffer
 
     def get_buffer(self, hint, /):
         cdef Transport transport = self.transport
         if not self.origin.stdlib:
-            # uvloop ends the connection itself, when it has left the call for a buffer, in which its transport must not be
-            # ended.
+            # uvloop handles errors itself after this call. Its transport must not be closed inside the call.
             buffer = run_in_context(transport, transport.get_buffer, hint)
         else:
             try:
@@ -199,9 +197,9 @@ cdef class BufferedRelay(RelayProtocol):
                 raise
             except BaseException as error:
                 fatal(transport, error, "Fatal error: protocol.get_buffer() call failed.")
-                raise ConnectionAbortedError  # so that nothing is read; the loop's transport has ended and says no more
+                raise ConnectionAbortedError  # so that nothing is read; the loop's transport has ended and ignores the error
         if transport.entered:
-            self.buffer = buffer  # bytes of a peer that goes back to the kernel may have to be kept for later
+            self.buffer = buffer  # bytes of a peer that falls back may have to be kept for later
         return buffer
 
     def buffer_updated(self, Py_ssize_t count, /):
@@ -210,7 +208,7 @@ cdef class BufferedRelay(RelayProtocol):
         cdef bytes late = None
         if transport.entered:
             filled = memoryview(self.buffer)[:count]
-            count = self.heard(count, &behind)
+            count = self.account(count, &behind)
             if behind:
                 late = bytes(filled[len(filled) - behind :])
             filled.release()
@@ -226,7 +224,7 @@ cdef class BufferedRelay(RelayProtocol):
 
 
 cdef Endpoint endpoint_of(sock):
-    """The endpoint that a socket object has when the loop gets it, or None."""
+    """Returns the endpoint of a socket object that the loop takes over, or None."""
     cdef object endpoint = getattr(sock, "_endpoint", None)
     if type(endpoint) is not Endpoint:
         endpoint = endpoint_at(sock.fileno())
@@ -234,8 +232,8 @@ cdef Endpoint endpoint_of(sock):
 
 
 cdef bint overrides_data_calls(LoopContext origin, sock) except -1:
-    """Whether the stdlib loop's transport would call methods of the program's own when it receives or sends: then it has to
-    go on calling them."""
+    """Returns true if the socket's class or the object overrides recv or send. The stdlib loop's transport must then keep
+    calling these methods."""
     cdef tuple plain = origin.policy.PLAIN_SOCKETS
     kind = type(sock)
     if kind is plain[0] or kind is plain[1]:
@@ -251,7 +249,7 @@ cdef bint overrides_data_calls(LoopContext origin, sock) except -1:
 
 
 cdef int begin_without(Transport transport, SessionStats session) except -1:
-    """A connection that gets an endpoint only when it proves busy."""
+    """Starts a connection without an endpoint. It gets one when it is busy."""
     transport.session = session
     transport.acts_at = count_beginning(session)
     if may_look_later(transport.acts_at):
@@ -260,24 +258,24 @@ cdef int begin_without(Transport transport, SessionStats session) except -1:
 
 
 cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
-    """A connection that is made of a socket object with an endpoint, or of one whose class has data calls of its own."""
+    """Starts a connection of a socket object with an endpoint, or of a class that overrides recv or send."""
     cdef object stays = None, error = None
     if transport.origin.stdlib and overrides_data_calls(transport.origin, sock):
         stays = transport.origin.policy.OVERRIDDEN
     elif fs_is_attached(&endpoint.c):
         try:
             transport.origin.queue.admit(endpoint)
-        except OSError as failure:  # without a descriptor for the queue the ring cannot be waited for
+        except OSError as failure:  # the queue has no descriptor, so nothing can wait for the ring
             stays, error = transport.origin.policy.RESOURCES, failure
     if stays is None:
-        # The object's methods, which the loop's transport calls, are the kernel's from now on.
+        # The loop's transport calls the object's methods, which must use the kernel from now on.
         if getattr(sock, "_endpoint", None) is endpoint:
             sock._endpoint = None
         return transport.take_over(endpoint)
     if endpoint is None:
         begin_without(transport, None)
     elif not transport.origin.policy.leave(endpoint, stays) and error is not None:
-        # The object stays on the ring. The loop's transport would read past it if it has the number only.
+        # The object stays on the ring. A transport that uses the descriptor would read past the ring.
         if not transport.origin.stdlib:
             transport.drive(endpoint)
             transport._force_close(error)
@@ -292,8 +290,8 @@ cdef object family_of = _socket.socket.family.__get__
 
 
 def may_move(sock):
-    """Whether a connection that a loop makes of this object may move: a socket, and not a test's mock of one, of an internet
-    family, and fastsock is on."""
+    """Returns true if connections of this object may move: a real socket (not a mock) of an internet family, and fastsock is
+    enabled."""
     cdef int family
     if not PyObject_TypeCheck(sock, <PyTypeObject *>kernel_socket):
         return False
@@ -302,8 +300,8 @@ def may_move(sock):
 
 
 cpdef LoopContext origin_of(loop, new_origin):
-    """What the transports of this loop have in common. `new_origin` makes it of the loop, at the first connection."""
-    # Not by loop.__dict__: an object whose dict was asked for has slower attributes from then on (Python 3.11 and later).
+    """Returns the state shared by the transports of a loop. `new_origin(loop)` creates it at the first connection."""
+    # Not through loop.__dict__: using it slows down the object's attributes (Python 3.11 and later).
     origin = getattr(loop, "_fastsock_origin", None)
     if origin is None:
         origin = loop._fastsock_origin = new_origin(loop)
@@ -315,9 +313,9 @@ cpdef LoopContext origin_of(loop, new_origin):
 
 @cython.freelist(16)
 cdef class RelayFactory:
-    """A protocol factory for the loop's own transport: makes the program's protocol with a shim below it. `sock`: the
-    socket object that the connection is made of, if the program has it. `port`: that it is made to; None: the connections are
-    accepted, all by one service."""
+    """A protocol factory for the loop's own transport: creates the program's protocol and a relay below. `sock`: the socket
+    object of the connection, if the program gave one. `port`: the port to connect to; None for accepted connections, which
+    belong to one service."""
 
     cdef LoopContext origin
     cdef object protocol_factory
@@ -331,33 +329,34 @@ cdef class RelayFactory:
         self.session = stats_of_port(port) if type(port) is int and 0 < port < 65536 else SessionStats()
 
     def __call__(self):
-        return new_shim(self.origin, self.protocol_factory(), None, self.sock, self.session)
+        return new_relay(self.origin, self.protocol_factory(), None, self.sock, self.session)
 
 
 cdef class ConnectionFactory(RelayFactory):
-    """The ShimFactory of one connection, whose shim it knows."""
+    """A RelayFactory for a single connection; keeps the relay."""
 
-    cdef RelayProtocol shim
+    cdef RelayProtocol relay
 
     def __call__(self):
-        self.shim = RelayFactory.__call__(self)
-        return self.shim
+        self.relay = RelayFactory.__call__(self)
+        return self.relay
 
 
 async def made_above(connecting, ConnectionFactory factory):
-    """What a loop's method makes with this factory, as a program shall see it: (our transport, the program's protocol)."""
+    """Awaits a connection that a loop's method makes with this factory. Returns (our transport, the program's protocol)."""
     try:
         await connecting
     except BaseException:
-        # Cancelled behind connection_made, for one: uvloop has closed the descriptor, and tells the protocol nothing.
-        if factory.shim is not None and factory.shim.transport is not None:
-            factory.shim.transport.end_endpoint()
+        # For example cancelled after connection_made: uvloop has closed the descriptor without calling the protocol.
+        if factory.relay is not None and factory.relay.transport is not None:
+            factory.relay.transport.end_endpoint()
         raise
-    return factory.shim.transport, factory.shim.protocol
+    return factory.relay.transport, factory.relay.protocol
 
 
 def connecting(original, secured, new_origin):
-    """uvloop's create_connection, from its own, and from one for connections with TLS. `new_origin`: as in origin_of."""
+    """Returns a wrapper of uvloop's create_connection. `original`: uvloop's method. `secured`: the method for connections
+    with TLS. `new_origin`: see origin_of."""
 
     @cython.binding(True)
     def create_connection(self, protocol_factory, host=None, port=None, **options):
@@ -378,7 +377,7 @@ def connecting(original, secured, new_origin):
 
 
 cdef SessionStats sessions_of(server):
-    """What is known of the sessions that a server of a stdlib loop has accepted."""
+    """Returns the statistics of the sessions that a server of a stdlib loop has accepted."""
     found = getattr(server, "_fastsock_sessions", None)
     if found is None:
         found = server._fastsock_sessions = SessionStats()
@@ -386,19 +385,19 @@ cdef SessionStats sessions_of(server):
 
 
 def making_of_socket(original, new_origin):
-    """The stdlib loops' _make_socket_transport, from their own. `new_origin`: as in origin_of."""
+    """Returns a wrapper of the stdlib loops' _make_socket_transport. `new_origin`: see origin_of."""
 
     @cython.binding(True)
     def _make_socket_transport(self, sock, protocol, *arguments, **options):
-        cdef RelayProtocol shim
+        cdef RelayProtocol relay
         cdef Transport transport
         if not may_move(sock):
             return original(self, sock, protocol, *arguments, **options)
         server = options.get("server")
-        shim = new_shim(origin_of(self, new_origin), protocol, None, sock, None if server is None else sessions_of(server))
-        lower = original(self, sock, shim, *arguments, **options)
-        transport = shim.above(lower)
-        # From Python 3.13 on a server knows its transports, and can close them: ours, from now on.
+        relay = new_relay(origin_of(self, new_origin), protocol, None, sock, None if server is None else sessions_of(server))
+        lower = original(self, sock, relay, *arguments, **options)
+        transport = relay.above(lower)
+        # From Python 3.13 on, a server keeps its transports, to close them. Give it ours.
         clients = getattr(server, "_clients", None)
         if clients is not None:
             clients.discard(lower)

@@ -1,4 +1,4 @@
-# What the sessions of a service were like.
+# Statistics of a service's past sessions.
 
 from libc.stdint cimport int64_t, uint64_t
 

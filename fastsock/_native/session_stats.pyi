@@ -1,11 +1,12 @@
-"""What the sessions of a service were like, as an object that its connections share."""
+"""Statistics of a service's past sessions, shared by its connections."""
 
 class SessionStats:
-    """What the sessions of one service were like."""
+    """Statistics of a service's past sessions."""
 
     def note(self, operations: int, sought: int = 0, calls: int = 0, messages: int = 0) -> int:
-        """A session has ended after so many operations. `sought`: 0 it did not look for its peer, 1 in vain, 2 and moved (then with the
-        system calls to sleep and to wake, and messages), -1 it could not move, and nothing is learned."""
+        """Adds a session that has ended after so many operations. `sought`: 0 if it did not look for its peer, 1 if it did
+        in vain, 2 if it moved (then `calls` is its number of system calls to sleep and wake), -1 if it could not move,
+        which is ignored."""
     @property
     def later(self) -> int:
-        """Operations before which no session looks for its peer; 0: as the settings say."""
+        """Number of operations before a session looks for its peer; 0: use the setting move_after."""

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""What the sessions of a service were like (core/rendezvous/upgrade_policy.c), as an object that its connections share.
+"""Statistics of a service's past sessions (core/rendezvous/upgrade_policy.c), shared by its connections.
 
-The connections that a listener accepts share one, and those that this process makes to a port.
+A service is what a listener accepts, or a port that this process connects to.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -9,28 +9,28 @@ from libc.stdint cimport int64_t, uint64_t
 from fastsock._native.core_rendezvous cimport fs_note_session, fs_session_stats
 
 cdef enum:
-    PORTS = 1024  # that this process connects to, remembered at a time
+    PORTS = 1024  # maximum number of remembered ports
 
 cdef dict ports = {}
 
 
 cdef class SessionStats:
-    """What the sessions of one service were like."""
+    """Statistics of a service's past sessions."""
 
     cpdef int note(self, int64_t operations, int sought=0, uint64_t calls=0, uint64_t messages=0) except -1:
-        """A session has ended (fs_note_session)."""
+        """Adds a session that has ended (fs_note_session)."""
         if sought >= 0:
             fs_note_session(&self.sessions, operations, sought, calls, messages)
         return 0
 
     @property
     def later(self):
-        """Operations before which no session looks for its peer; 0: as the settings say."""
+        """Number of operations before a session looks for its peer; 0: use the setting move_after."""
         return self.sessions.later
 
 
 cdef SessionStats stats_of_port(int port):
-    """Those of the service at a port that this process connects to."""
+    """Returns the statistics of the service at a port that this process connects to."""
     found = ports.get(port)
     if found is None:
         if len(ports) >= PORTS:

@@ -1,4 +1,4 @@
-# Receiving and sending on an endpoint, for whoever has found it.
+# Receiving and sending on an endpoint.
 
 from libc.stdint cimport int64_t
 
@@ -8,8 +8,8 @@ from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.registry cimport is_undecided
 
 cdef enum:
-    USE_KERNEL = -2  # instead of a number of bytes: the stdlib's call does the rest
-    SEND = 0         # how a call sends (transmit)
+    USE_KERNEL = -2  # instead of a number of bytes: call the stdlib's method
+    SEND = 0         # values of `how` in transmit
     SEND_ALL = 1
     SEND_FILE = 2
 
@@ -27,10 +27,10 @@ cdef bytes gathered(object buffers)
 
 
 cdef inline bint may_be_on_ring(Endpoint endpoint):
-    """True if bytes may come by the ring, or the path is not decided yet."""
+    """Returns true if data may come through the ring, or the path is not decided yet."""
     return fs_is_attached(&endpoint.c) or is_undecided(endpoint)
 
 
 cdef inline bint has_to_tell(Endpoint endpoint):
-    """An error that the kernel has told already: it is told by our next receive, or never."""
+    """Stores an error that the kernel has reported already. The next receive raises it."""
     return fs_load_relaxed(&endpoint.c.stands.pending_error) != 0

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""Receiving and sending on an endpoint, as a call of the program does: on the ring, or on the kernel with the wait made ours
-while the path is undecided; how such a call waits, and what it raises. It knows neither socket objects nor descriptors, and
-asks one thing of them: whether the `caller` of a call, a socket object or a number, still means the endpoint.
+"""Receiving and sending on an endpoint, for calls of the program: on the ring, or on kernel TCP with our own wait while the path
+is undecided. Includes waiting and errors. The `caller` of a call is a socket object or a descriptor number; it is only used to
+check that it still means the endpoint, and to read its timeout.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -20,7 +20,7 @@ from os import pread as os_pread
 
 cdef extern from *:
     """
-    /* Whether no other thread of this interpreter can run Python code. */
+    /* Returns 1 if this interpreter has no other thread. */
     static int fs_only_thread(void) {
         PyThreadState *own = PyThreadState_Get();
         return PyInterpreterState_ThreadHead(PyThreadState_GetInterpreter(own)) == own && !PyThreadState_Next(own);
@@ -31,17 +31,17 @@ cdef extern from *:
 
 cdef enum:
     UNGUARDED = 65536       # bytes that may be copied with the GIL held
-    KERNEL_STRIDE = 262144  # bytes of a large send between two looks at whether the connection may move
-    FILE_PIECE = 1048576    # bytes of a file read ahead of one send
+    KERNEL_STRIDE = 262144  # bytes of a large send after which the connection may move
+    FILE_PIECE = 1048576    # bytes read from a file for one send
     IOV_MAX = 1024          # buffers of one call (limits.h)
-    LOOK_AGAIN = -100_001   # instead of a number of bytes: nothing was received, and the path may be another one
+    LOOK_AGAIN = -100_001   # nothing was received, and the path may have changed: try again
 
 
-# ---- waiting, and what a call raises -------------------------------------------------------------------------
+# ---- waiting and errors --------------------------------------------------------------------------------------
 
 
 cdef fail(Endpoint endpoint, int64_t result):
-    """Raises what a negative result of fs_try_recv, fs_try_send or fs_end_partial means."""
+    """Raises the exception for a negative result of fs_try_recv, fs_try_send or fs_end_partial."""
     global errno
     if result == FS_TIMED_OUT:
         raise TimeoutError("timed out")
@@ -52,24 +52,23 @@ cdef fail(Endpoint endpoint, int64_t result):
     PyErr_SetFromErrno(OSError)
 
 
-cdef bint hear_signals(Endpoint endpoint, object caller) except -1:
-    """Runs the handlers of signals that have come. Whether one has changed what a call on this endpoint goes by: a number was
-    closed, or the socket has another timeout. (What another thread does meanwhile is no matter of the call's, as on TCP: it
-    goes on, also when its number is closed.)"""
+cdef bint run_signal_handlers(Endpoint endpoint, object caller) except -1:
+    """Runs pending signal handlers. Returns true if one has closed a descriptor of the endpoint or changed the socket's timeout.
+    Changes by other threads do not matter: as on TCP, the call goes on, even if its descriptor is closed."""
     cdef Py_ssize_t numbers = len(endpoint.descriptors)
     cdef int64_t timeout = timeout_of_caller(caller)
     PyErr_CheckSignals()
     return len(endpoint.descriptors) != numbers or timeout_of_caller(caller) != timeout
 
 
-cdef int wait(Endpoint endpoint, object caller, int what, fs_wait_limit *patience, bint *heard, bint polled=False) except -1:
-    """Polls, unless the caller has, then sleeps. 1: look again, 0: the time is over. Raises what a signal handler raises.
-    `heard`: a signal has ended the sleep, or its handler has changed something: see `goes_on`."""
+cdef int wait(Endpoint endpoint, object caller, int what, fs_wait_limit *patience, bint *signalled, bint polled=False) except -1:
+    """Polls, unless the caller has done so, then sleeps. Returns 1 to try again, 0 if the time is over. Raises what a signal handler
+    raises. Sets `signalled` if a signal has ended the sleep or its handler has changed something: see `goes_on`."""
     cdef bint ready = False
     cdef int event
     cdef int64_t until = fs_wait_deadline(patience)
     cdef fs_fd_change *fd_change
-    heard[0] = False
+    signalled[0] = False
     if 0 <= until <= fs_now():
         return 0  # the caller has just tried
     if not polled:
@@ -78,8 +77,8 @@ cdef int wait(Endpoint endpoint, object caller, int what, fs_wait_limit *patienc
     if ready:
         fs_wait_spent(patience, until)
         return 1
-    if hear_signals(endpoint, caller):  # (one that came while we polled would not wake the sleep)
-        heard[0] = True
+    if run_signal_handlers(endpoint, caller):  # a signal during polling would not end the sleep
+        signalled[0] = True
         return 1
     fd_change = NULL if fs_only_thread() else fs_fd_change_subscribe()
     with nogil:
@@ -88,17 +87,17 @@ cdef int wait(Endpoint endpoint, object caller, int what, fs_wait_limit *patienc
         fs_fd_change_unsubscribe(fd_change)
     fs_wait_spent(patience, until)
     if event == -EINTR:
-        heard[0] = True
+        signalled[0] = True
         PyErr_CheckSignals()
         return 1
     return event
 
 
 cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
-    """Whether a wait may be the kernel's own blocking call, which saves a poll, and two turns with the GIL that other threads
-    want. Not where another thread could move the connection meanwhile: the call would not find the bytes in the ring. (While
-    somebody is in such a call nobody takes a step: `operate`. So among other threads it is for the time before the first
-    step. Later, one that only receives would keep one that only sends from moving.)"""
+    """Returns true if a wait may be the kernel's own blocking call. That saves a poll() and a release of the GIL. Not allowed if
+    another thread could move the connection meanwhile, as the call would miss the bytes in the ring. While a thread is in such a
+    call, `operate` takes no steps. So with other threads it is used only before the first step: later, a thread that only
+    receives would prevent one that only sends from moving."""
     return (timeout < 0 and not fs_is_attached(&endpoint.c) and not fs_load_relaxed(&endpoint.c.stands.pending_error)
             and (not is_undecided(endpoint)
                  or not fs_is_searching(&endpoint.path) and endpoint.path.operations < endpoint.path.next
@@ -106,8 +105,8 @@ cdef inline bint sleeps_in_kernel(Endpoint endpoint, int64_t timeout) noexcept:
 
 
 cdef bint goes_on(Endpoint endpoint, object caller, bint blocks, fs_wait_limit *patience) except -1:
-    """Behind a signal: whether the caller still means the endpoint. A call that blocked does so no more where the handler has made
-    the socket or its descriptor non-blocking."""
+    """Called after a signal. Returns true if the caller still means the endpoint. A blocking call becomes non-blocking if the handler
+    has made the socket or its descriptor so."""
     if not means(caller, endpoint):
         return False
     if blocks and is_nonblocking(caller, endpoint):
@@ -128,14 +127,14 @@ cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags,
 
 
 cdef int64_t receive_in_kernel(Endpoint endpoint, object caller, char *into, Py_ssize_t room, int flags, bint *whole) except? -100_002:
-    """A blocking receive on the kernel path, polling first. `whole`: MSG_WAITALL, false from then on where the kernel has decided how
-    much that is. -EINTR: see `goes_on`. Raises what a signal handler raises."""
+    """A blocking receive on kernel TCP, which polls first. `whole`: MSG_WAITALL; set to false if the kernel has returned less. Returns
+    bytes, LOOK_AGAIN or -errno (-EINTR: see `goes_on`). Raises what a signal handler raises."""
     cdef bint polled = False
     cdef int64_t got = fs_receive_polling(&endpoint.c, into, room, flags, &polled)
     if got != -EAGAIN:
         return got
     if polled:
-        if hear_signals(endpoint, caller):
+        if run_signal_handlers(endpoint, caller):
             return -EINTR
         if not sleeps_in_kernel(endpoint, -1):
             return LOOK_AGAIN  # a handler, or another thread, has moved the connection
@@ -148,16 +147,16 @@ cdef int64_t receive_in_kernel(Endpoint endpoint, object caller, char *into, Py_
 
 cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char *into, Py_ssize_t room, int flags,
                         bint polled=False) except -1:
-    """One receive call, of which the caller may have `polled`. Bytes received; USE_KERNEL when the kernel path is decided and the
-    call would sleep, or when the caller means something else by now."""
+    """A receive call. `polled`: the caller has polled already. Returns the number of bytes; or USE_KERNEL if the path is decided for
+    kernel TCP and the call would sleep, or if the caller no longer means this endpoint."""
     cdef int64_t got
     cdef Py_ssize_t filled = 0
-    cdef bint blocks, whole, waited = False, slept, heard = False
+    cdef bint blocks, whole, waited = False, slept, signalled = False
     cdef int look
     cdef fs_call call
     cdef fs_wait_limit patience
     if flags & MSG_DONTWAIT and timeout < 0:
-        timeout = 0  # (a socket object with a timeout waits all the same)
+        timeout = 0  # a socket object with a timeout still waits
     patience = fs_wait_limit_of(timeout)
     look = FS_FINAL if timeout == 0 else FS_NOT_FINAL
     blocks = timeout < 0
@@ -172,7 +171,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
                 got = receive_in_kernel(endpoint, caller, into + filled, room - filled, flags, &whole)
                 if got == LOOK_AGAIN:
                     continue
-                heard = got == -EINTR
+                signalled = got == -EINTR
             else:
                 got = try_once(endpoint, into + filled, room - filled, flags, look)
             if got > 0 and flags & MSG_PEEK:
@@ -198,9 +197,9 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
                 if not waited:
                     waited = True
                     look = FS_IF_TOLD
-                if not wait(endpoint, caller, FS_RECEIVE, &patience, &heard, polled):
+                if not wait(endpoint, caller, FS_RECEIVE, &patience, &signalled, polled):
                     got = fs_wait_error(&patience)
-                elif heard:
+                elif signalled:
                     got = -EINTR
                 else:
                     polled = False
@@ -220,7 +219,7 @@ cdef Py_ssize_t receive(Endpoint endpoint, object caller, int64_t timeout, char 
 
 
 cdef bint more_to_peek(Endpoint endpoint, object caller, fs_wait_limit *patience) except? True:
-    """MSG_PEEK with MSG_WAITALL, which nobody uses in earnest: naps while more may still come."""
+    """For MSG_PEEK with MSG_WAITALL, a rare combination: sleeps for short times. Returns true if more data may come."""
     cdef bint more
     cdef int64_t until
     if not fs_may_wait(&endpoint.c, FS_RECEIVE, patience):
@@ -231,17 +230,18 @@ cdef bint more_to_peek(Endpoint endpoint, object caller, fs_wait_limit *patience
     with nogil:
         more = fs_wait_for_more(&endpoint.c)
     fs_wait_spent(patience, until)
-    return not hear_signals(endpoint, caller) and more
+    return not run_signal_handlers(endpoint, caller) and more
 
 
 cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) except -1:
-    """Whether a receive would not block, at the latest `timeout` ns from now (-1: without end). USE_KERNEL: the kernel path is
-    decided, or the caller means something else by now. What an error is the next receive tells. Raises what a signal handler raises."""
+    """Waits at most `timeout` ns (-1: for ever) until a receive would not block. Returns 1 if so, 0 if not; USE_KERNEL if the path is
+    decided for kernel TCP, or if the caller no longer means this endpoint. Errors are left for the next receive. Raises what a
+    signal handler raises."""
     cdef char byte
     cdef int64_t got
     cdef fs_wait_limit patience = fs_wait_limit_of(timeout)
     cdef int look = FS_FINAL if timeout == 0 else FS_NOT_FINAL
-    cdef bint heard = False
+    cdef bint signalled = False
     cdef fs_call call
     if timeout >= 0:
         patience.deadline = fs_now() + timeout
@@ -256,9 +256,9 @@ cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) exce
                 return True
             if not may_be_on_ring(endpoint):
                 return USE_KERNEL
-            if not wait(endpoint, caller, FS_RECEIVE, &patience, &heard):
+            if not wait(endpoint, caller, FS_RECEIVE, &patience, &signalled):
                 return False
-            if heard and not means(caller, endpoint):
+            if signalled and not means(caller, endpoint):
                 return USE_KERNEL
             look = FS_IF_TOLD
         return True
@@ -267,7 +267,7 @@ cdef int readable_within(Endpoint endpoint, object caller, int64_t timeout) exce
 
 
 cdef bytes receive_bytes(Endpoint endpoint, object caller, int64_t timeout, Py_ssize_t size, int flags):
-    """None: USE_KERNEL."""
+    """Returns the received bytes, or None for USE_KERNEL."""
     cdef bytes data
     cdef Py_ssize_t got, room = size
     cdef bint polled = False
@@ -278,7 +278,7 @@ cdef bytes receive_bytes(Endpoint endpoint, object caller, int64_t timeout, Py_s
         try:
             room = fs_available(&endpoint.c.ring, size)
             if room == 0 and not flags & MSG_DONTWAIT and timeout != 0:
-                # Nothing there yet: wait first, so that the bytes object gets its right size.
+                # No data yet: wait first, so that the bytes object gets the right size.
                 with nogil:
                     polled = not fs_spin(&endpoint.c, FS_RECEIVE)
                 room = fs_available(&endpoint.c.ring, size)
@@ -298,7 +298,7 @@ cdef bytes receive_bytes(Endpoint endpoint, object caller, int64_t timeout, Py_s
 
 
 cdef list writable_views(buffers):
-    """Byte views of the buffers, or None if the stdlib's call would object."""
+    """Returns byte views of the buffers, or None if the stdlib's call would raise."""
     try:
         views = [memoryview(buffer).cast("B") for buffer in buffers]
     except (TypeError, BufferError, ValueError):
@@ -307,7 +307,7 @@ cdef list writable_views(buffers):
 
 
 cdef Py_ssize_t receive_scattered(Endpoint endpoint, object caller, int64_t timeout, list views, int flags) except -1:
-    """By way of one bytes object: a copy more, on calls that nobody makes where it counts."""
+    """Receives into several buffers, through one bytes object. The extra copy does not matter for these rare calls."""
     cdef Py_ssize_t at = 0
     cdef bytes data = receive_bytes(endpoint, caller, timeout, sum([len(view) for view in views]), flags)
     if data is None:
@@ -323,7 +323,7 @@ cdef Py_ssize_t receive_scattered(Endpoint endpoint, object caller, int64_t time
 
 
 cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, int flags, bint asleep, bint waits) noexcept:
-    """One attempt. `asleep`: by the kernel's own blocking send. `waits`: the caller waits for credits if there are none."""
+    """Tries to send once. `asleep`: with the kernel's blocking send. `waits`: the caller will wait if there are no credits."""
     cdef int64_t sent
     cdef int polls = FS_POLLS_FIRST if waits else 0
     if flags & MSG_OOB:
@@ -338,22 +338,22 @@ cdef int64_t post_once(Endpoint endpoint, const char *data, Py_ssize_t length, i
 
 
 cdef inline Py_ssize_t stride(Endpoint endpoint, Py_ssize_t length, int flags, bint whole) noexcept:
-    """How much of a send is tried at once. `whole`: as much as the kernel's own call takes, which its SO_SNDTIMEO is for."""
+    """Returns how much of a send to try at once. `whole`: all of it if SO_SNDTIMEO is set, as it applies to the whole call."""
     if length <= KERNEL_STRIDE or flags & MSG_OOB or fs_sends_on_ring(&endpoint.c):
         return length
     return length if whole and fs_timeout_option(&endpoint.c, FS_SEND) >= 0 else KERNEL_STRIDE
 
 
 cdef bint plug_if_full(Endpoint endpoint) noexcept:
-    """At the end of a send that does not wait: whether the ring is full."""
+    """Called at the end of a send that does not wait. Returns true if the ring is full; the descriptor is then not writable."""
     cdef bint full
     with nogil:
         full = fs_plug_if_full(&endpoint.c)
     return full
 
 
-cdef Py_ssize_t lost_number(Py_ssize_t sent) except -1:
-    """What a send returns whose caller means something else by now: the kernel's call does it, or none if a part was sent."""
+cdef Py_ssize_t stale_caller(Py_ssize_t sent) except -1:
+    """The result of a send whose caller no longer means the endpoint: USE_KERNEL, or EBADF if a part was sent."""
     global errno
     if sent:
         errno = EBADF
@@ -363,11 +363,11 @@ cdef Py_ssize_t lost_number(Py_ssize_t sent) except -1:
 
 cdef int64_t send_part(Endpoint endpoint, object caller, fs_wait_limit *patience, bint blocks, const char *data, Py_ssize_t length,
                        int flags, int how, bint before) except? -100_004:
-    """One send as the kernel makes it: everything if the socket blocks, else what there is room for, or less where it stops early;
-    or what fs_end_partial says. `before`: the program's call has sent something, and a signal ends it. USE_KERNEL: the caller means something
-    else by now."""
+    """One send with the kernel's semantics: everything if the socket blocks, else as much as there is room for. Returns the number of
+    bytes, or the result of fs_end_partial, or USE_KERNEL if the caller no longer means this endpoint. `before`: the program's call
+    has sent data before, so a signal ends it."""
     cdef int64_t part, piece, sent = 0
-    cdef bint asleep, again = False, heard = False
+    cdef bint asleep, again = False, signalled = False
     while True:
         asleep = sleeps_in_kernel(endpoint, patience.timeout)
         piece = stride(endpoint, length - sent, flags, asleep and how == SEND)
@@ -375,9 +375,9 @@ cdef int64_t send_part(Endpoint endpoint, object caller, fs_wait_limit *patience
         if part > 0 or part == length == 0:
             sent += part
             if sent == length or asleep and part < piece:
-                return sent  # (a blocking send of the kernel's that is cut short has decided that this is all)
+                return sent  # a short blocking send of the kernel ends the call
             if blocks and patience.timeout or part == piece:
-                operate(endpoint)  # a long send moves on its way
+                operate(endpoint)  # a long send may move in between
                 continue
             part = -EAGAIN
         elif part == 0:
@@ -389,11 +389,11 @@ cdef int64_t send_part(Endpoint endpoint, object caller, fs_wait_limit *patience
                 return sent
             if not fs_may_wait(&endpoint.c, FS_SEND, patience):
                 if not again and fs_sends_on_ring(&endpoint.c) and not plug_if_full(endpoint):
-                    again = True  # credits came between the attempt and the plug
+                    again = True  # credits came after the attempt
                     continue
-            elif not wait(endpoint, caller, FS_SEND, patience, &heard):
+            elif not wait(endpoint, caller, FS_SEND, patience, &signalled):
                 part = fs_wait_error(patience)
-            elif heard:
+            elif signalled:
                 part = -EINTR
             else:
                 operate(endpoint)
@@ -412,16 +412,16 @@ cdef int64_t send_part(Endpoint endpoint, object caller, fs_wait_limit *patience
 
 cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, const char *data, Py_ssize_t length, int flags,
                          int how, Py_ssize_t *total) except -1:
-    """One send call of the program: SEND is one of the kernel's, SEND_ALL as many as it takes, as socket.sendall makes them, and
-    SEND_FILE as many as os.sendfile's are. USE_KERNEL when the endpoint has ended: the number is closed, or means something else;
-    and so does the caller. `total`: counts what is sent, also where this raises."""
+    """A send call of the program. `how`: SEND is one send of the kernel, SEND_ALL as many as socket.sendall makes, SEND_FILE as many
+    as os.sendfile. Returns the number of bytes, or USE_KERNEL if the endpoint has ended or the caller no longer means it. Adds the
+    bytes sent to `total`, also if this raises."""
     cdef int64_t part
     cdef Py_ssize_t sent = 0
     cdef bint blocks
     cdef fs_call call
     cdef fs_wait_limit patience
     if flags & MSG_DONTWAIT and timeout < 0:
-        timeout = 0  # (a socket object with a timeout waits all the same)
+        timeout = 0  # a socket object with a timeout still waits
     patience = fs_wait_limit_of(timeout)
     blocks = timeout < 0
     if not fs_call_enter(&endpoint.c, &call):
@@ -431,17 +431,17 @@ cdef Py_ssize_t transmit(Endpoint endpoint, object caller, int64_t timeout, cons
             part = send_part(endpoint, caller, &patience, blocks, data + sent, length - sent, flags, how,
                              how == SEND_FILE and total[0])
             if part == USE_KERNEL:
-                return lost_number(sent)
+                return stale_caller(sent)
             if part < 0:
                 if how == SEND_FILE and total[0]:
-                    return sent  # (and nobody hears of an error, as with the kernel's own)
+                    return sent  # errors after a partial send are dropped, as by the kernel
                 fail(endpoint, part)
             sent += part
             total[0] += part
             if sent == length or how == SEND or how == SEND_FILE and (patience.heard or not blocks):
                 return sent
-            if (hear_signals(endpoint, caller) or patience.heard) and not goes_on(endpoint, caller, blocks, &patience):
-                return lost_number(sent)
+            if (run_signal_handlers(endpoint, caller) or patience.heard) and not goes_on(endpoint, caller, blocks, &patience):
+                return stale_caller(sent)
             patience.heard = False
             if not fs_wait_next_part(&patience):
                 fail(endpoint, FS_TIMED_OUT)
@@ -467,8 +467,8 @@ cdef Py_ssize_t transmit_buffer(Endpoint endpoint, object caller, int64_t timeou
 
 cdef Py_ssize_t transmit_file(Endpoint endpoint, object caller, int64_t timeout, int file, int64_t at, Py_ssize_t count,
                               Py_ssize_t *total) except -1:
-    """os.sendfile: reads the file and sends what it read, all of it if the socket blocks. `total`: as `transmit`. USE_KERNEL if
-    nothing was sent."""
+    """os.sendfile: reads the file and sends its data, all of it if the socket blocks. `total`: see `transmit`. Returns the number of
+    bytes, or USE_KERNEL if nothing was sent."""
     cdef Py_ssize_t sent = 0
     cdef bytes piece = None
     while count > total[0]:
@@ -482,8 +482,8 @@ cdef Py_ssize_t transmit_file(Endpoint endpoint, object caller, int64_t timeout,
 
 
 cdef bytes gathered(buffers):
-    """One piece, so that the pieces of one call are not mixed with another thread's. None if the stdlib's call would
-    object."""
+    """Joins the buffers, so that they are not mixed with the data of other threads. Returns None if the stdlib's call would
+    raise."""
     try:
         return b"".join([memoryview(buffer).cast("B") for buffer in buffers]) if len(buffers) <= IOV_MAX else None
     except (TypeError, BufferError, ValueError):

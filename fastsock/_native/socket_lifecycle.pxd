@@ -1,4 +1,4 @@
-# From a socket object to its endpoint.
+# How socket objects get and lose their endpoints.
 
 from libc.stdint cimport int64_t
 from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
@@ -8,7 +8,7 @@ from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.registry cimport operate
 
 cdef PyTypeObject *facade_struct
-cdef object facade  # the class, which is also what tells Python of what happens here
+cdef object facade  # the class fastsock.socket, which also has the callbacks
 cdef Py_ssize_t endpoint_slot
 cdef Py_ssize_t timeout_slot
 cdef int refuse(object sock) except -1
@@ -19,19 +19,19 @@ cdef bint is_nonblocking(object caller, Endpoint endpoint) except -1
 
 
 cdef inline int check(object sock) except -1:
-    """TypeError unless it is a facade's socket: what calls a method by the class may pass anything, and the slots of any other
-    object are somewhere else."""
+    """Raises TypeError unless `sock` is a fastsock.socket. A method called through the class may get any object, without these
+    slots."""
     return 0 if PyObject_TypeCheck(sock, facade_struct) else refuse(sock)
 
 
 cdef inline object slot(object sock, Py_ssize_t offset):
-    """What a slot of a socket that was checked holds; None too if it was never set."""
+    """Returns the value of a slot of a checked socket; None if it was never set."""
     cdef PyObject *value = (<PyObject **>((<char *><PyObject *>sock) + offset))[0]
     return None if value == NULL else <object>value
 
 
 cdef inline Endpoint endpoint_in(object self):
-    """The socket's endpoint or None."""
+    """Returns the socket's endpoint or None."""
     cdef Endpoint endpoint
     check(self)
     endpoint = <Endpoint>slot(self, endpoint_slot)
@@ -39,8 +39,8 @@ cdef inline Endpoint endpoint_in(object self):
 
 
 cdef inline Endpoint endpoint_of(object self):
-    """The socket's endpoint if this call is ours to drive, else None. Counts the operation, and lets an undecided
-    connection take its next step."""
+    """Returns the socket's endpoint, or None if the stdlib's call must be used. Counts the operation, and takes the next step of an
+    undecided connection."""
     cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is not None:
         operate(endpoint)
@@ -48,6 +48,6 @@ cdef inline Endpoint endpoint_of(object self):
 
 
 cdef inline int64_t timeout_of(object self) except -2:
-    """Nanoseconds; -1: blocking, 0: non-blocking."""
+    """Returns the timeout in nanoseconds; -1: blocking, 0: non-blocking."""
     timeout = slot(self, timeout_slot)
     return -1 if timeout is None else <int64_t>timeout

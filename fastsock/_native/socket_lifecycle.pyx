@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=True
-"""From a socket object to its endpoint: how it gets one and loses it, and what else is run for every connection, one-shots
-too, so that no Python frame runs for it.
+"""How socket objects get and lose their endpoints, and other code that runs for every connection, so that it is native.
 
-Without an endpoint (UDP, unix sockets) each call is the stdlib's and nothing else.
+Without an endpoint (UDP, unix sockets) each method calls the stdlib's.
 """
 
 from libc.stdint cimport int64_t
@@ -15,7 +14,7 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.core_rendezvous cimport FS_THREAD_LATER
 from fastsock._native.session_stats cimport SessionStats, stats_of_port
-from fastsock._native.registry cimport begin_undecided, begin_when_connected, find, is_asked_here, may_begin
+from fastsock._native.registry cimport begin_undecided, begin_when_connected, find, prepare_to_sleep, may_begin
 
 import socket as stdlib
 import _socket
@@ -23,7 +22,7 @@ import _socket
 cdef extern from *:
     """
     #include <structmember.h>
-    /* Where a class keeps the slot `name`, as its member descriptor says. -1 if it is no slot. */
+    /* Returns the offset of a class's slot `name`, or -1 if it is not a slot. */
     static Py_ssize_t fs_slot_offset(PyObject *type, const char *name) {
         PyObject *d = PyObject_GetAttrString(type, name);
         if (!d) return -1;
@@ -48,7 +47,7 @@ cdef enum:
 
 cdef PyTypeObject *facade_struct = NULL
 cdef object facade = None
-cdef object plain_class = None  # the stdlib's, of which the facade's is derived
+cdef object plain_class = None  # the stdlib's class
 cdef Py_ssize_t endpoint_slot = 0
 cdef Py_ssize_t timeout_slot = 0
 cdef Py_ssize_t limits_slot = 0
@@ -76,12 +75,12 @@ cdef object default_timeout = _socket.getdefaulttimeout
 cdef object KERNEL_FAMILY = stdlib.AF_INET
 cdef object KERNEL_TYPE = stdlib.SOCK_STREAM
 cdef tuple NO_LIMITS = (0, 0)
-cdef int noted[2 * NOTED_MOST]  # facade._NOTED: a level and an option in turn
+cdef int noted[2 * NOTED_MOST]  # facade._NOTED as alternating levels and options
 cdef int noted_count = 0
 
 
 def install(type):
-    """Tells this module the facade's class, whose slots it reads and sets itself."""
+    """Sets the class fastsock.socket, whose slots this module reads and writes (see the stub file)."""
     global facade, plain_class, facade_struct, endpoint_slot, timeout_slot, limits_slot, handed_out_slot, noted_count
     facade, plain_class = type, type.__base__
     facade_struct = <PyTypeObject *>type
@@ -90,10 +89,10 @@ def install(type):
     limits_slot = fs_slot_offset(type, b"_buffer_limits")
     handed_out_slot = fs_slot_offset(type, b"_handed_out")
     if min(endpoint_slot, timeout_slot, limits_slot, handed_out_slot) < 0:
-        raise TypeError("the facade's class has not the slots that this module sets")
+        raise TypeError("the class has not the slots _endpoint, _timeout_ns, _buffer_limits, _handed_out")
     for noted_count, (level, option) in enumerate(type._NOTED, 1):
         if noted_count > NOTED_MOST:
-            raise ValueError("more options are noted than there is room for")
+            raise ValueError(f"_NOTED has more than {NOTED_MOST} options")
         noted[2 * noted_count - 2], noted[2 * noted_count - 1] = level, option
 
 
@@ -110,13 +109,13 @@ cdef inline void set_slot(object sock, Py_ssize_t offset, object value):
 
 
 cdef int refuse(object sock) except -1:
-    """TypeError, as `check` says."""
+    """Raises TypeError for `check`."""
     raise TypeError(f"descriptor requires a 'fastsock.socket' object but received {type(sock).__name__!r}")
 
 
 cdef Endpoint find_again(object self):
-    """The endpoint of a socket whose own one has ended while the object lived, but for calls that are still inside: its number
-    was closed, and means nothing or another connection now. As on TCP, the object is what its number means."""
+    """Returns the endpoint for a socket whose own endpoint has ended because its descriptor was closed. The number means nothing or
+    another connection now; as on TCP, the object then uses that connection."""
     cdef int fd = kernel_fileno(self)
     cdef Endpoint endpoint = find(fd) if fd >= 0 and fs_open(fd) else None
     if endpoint is not None and (fs_is_loop_driven(&endpoint.c) or fs_is_closed(&endpoint.c)):
@@ -129,8 +128,8 @@ cdef Endpoint find_again(object self):
 
 
 cdef bint means(object caller, Endpoint endpoint) except -1:
-    """Whether this socket object, or number, means the endpoint still. A signal handler may have closed it within a call. That goes
-    on then, as the stdlib's does, with what the number means now; and raw, for which a connection of ours leaves the ring."""
+    """Returns true if this socket object, or number, still means the endpoint. A signal handler may have closed it during a call. The
+    call then goes on in the kernel with the file that the number means now; a connection of ours falls back for that."""
     cdef Endpoint now = by_descriptor.get(caller if isinstance(caller, int) else kernel_fileno(caller))
     if now is not None and now is not endpoint:
         now.leave()
@@ -138,19 +137,19 @@ cdef bint means(object caller, Endpoint endpoint) except -1:
 
 
 cdef int64_t timeout_of_caller(object caller) except? -2:
-    """What `timeout_of` says of a socket object. A number has no timeout."""
+    """Returns the timeout of a socket object; -1 for a number, which has none."""
     return -1 if isinstance(caller, int) else timeout_of(caller)
 
 
 cdef bint is_nonblocking(object caller, Endpoint endpoint) except -1:
-    """Whether a call that blocked shall not any more: a signal handler has made the socket or its descriptor so. (The stdlib's
-    calls go on where the handler has set a timeout.)"""
+    """Returns true if a signal handler has made the socket or its descriptor non-blocking during a blocking call. If it has set a
+    timeout, the stdlib's calls go on."""
     cdef int64_t timeout = timeout_of_caller(caller)
     return timeout == 0 or timeout < 0 and sys_fcntl(fs_fd(&endpoint.c), F_GETFL) & O_NONBLOCK != 0
 
 
 def may_move(self):
-    """Whether a socket's connection may move: TCP over IP, no TLS, and fastsock is on."""
+    """Returns true if the socket's connection may move: TCP over IP, no TLS, and fastsock is enabled."""
     check(self)
     return (member(self, family_member) in (AF_INET, AF_INET6) and member(self, type_member) == SOCK_STREAM
             and member(self, protocol_member) in (0, IPPROTO_TCP) and may_begin()
@@ -158,7 +157,7 @@ def may_move(self):
 
 
 cpdef Endpoint new_endpoint(self):
-    """Gives the socket an endpoint and returns it; None if it has one, or its connection may not move."""
+    """Creates an endpoint for the socket. Returns it, or None if the socket has one or its connection may not move."""
     cdef Endpoint endpoint, before
     if endpoint_in(self) is not None or not may_move(self):
         return None
@@ -168,13 +167,13 @@ cpdef Endpoint new_endpoint(self):
     before = <Endpoint>by_descriptor.get(fd)
     if before is not None:
         if not before.c.inode:
-            before.forget(fd)  # closed behind our back: this socket has the number
+            before.forget(fd)  # closed without our knowledge: the number is now this socket's
         elif find_again(self) is not None:
-            return None  # another thread has given the number to that connection while this one was being made
+            return None  # another thread has meanwhile given the number to that connection
     endpoint = Endpoint(fd, True)
     endpoint.adopt(fd)
     limits = slot(self, limits_slot)
-    if limits is not None:  # (None: a derived class has an __init__ that does not call ours)
+    if limits is not None:  # None: a derived class did not call our __init__
         endpoint.c.receive_limit, endpoint.c.send_limit = limits
     if slot(self, handed_out_slot):
         endpoint.expose()
@@ -183,7 +182,8 @@ cpdef Endpoint new_endpoint(self):
 
 
 cdef int begin(self, address, service) except -1:
-    """The socket is connected to `address`. `service`: its listener's sessions; None: this end has connected."""
+    """Starts the endpoint of a socket connected to `address`. `service`: statistics of the listener's sessions; None if this end
+    has connected."""
     endpoint = new_endpoint(self)
     if endpoint is not None:
         endpoint.session = service_at(address) if service is None else service
@@ -193,21 +193,21 @@ cdef int begin(self, address, service) except -1:
 
 
 cdef inline service_at(address):
-    """What is known of the sessions with the service at an address, or None."""
+    """Returns the statistics of the sessions with the service at an address, or None."""
     if type(address) is tuple and len(<tuple>address) > 1 and type((<tuple>address)[1]) is int:
         return stats_of_port((<tuple>address)[1])
     return None
 
 
 cdef inline service_of(Endpoint listener):
-    """What is known of the sessions that a listener has accepted, or None."""
+    """Returns the statistics of the sessions that a listener has accepted, or None."""
     if listener is not None and listener.session is None:
         listener.session = SessionStats()
     return None if listener is None else listener.session
 
 
 cdef inline int note_peer(Endpoint endpoint, address) except -1:
-    """A peer on a loopback address is on this host: the first wait need not ask the kernel."""
+    """Marks a peer with a loopback address as local, which saves a system call at the first wait."""
     if type(address) is tuple and len(<tuple>address) and type((<tuple>address)[0]) is str:
         if fs_is_loopback(PyUnicode_AsUTF8((<tuple>address)[0])):
             fs_store_relaxed(&endpoint.c.locality, FS_HERE)
@@ -215,7 +215,7 @@ cdef inline int note_peer(Endpoint endpoint, address) except -1:
 
 
 cpdef begin_connecting(self, address=None):
-    """A connect to `address` is under way, or, without one, it is not known whether the socket is connected."""
+    """Creates an endpoint while a connect to `address` is in progress. Without `address` the socket may also be connected already."""
     endpoint = new_endpoint(self)
     if endpoint is not None:
         endpoint.session = service_at(address)
@@ -223,7 +223,7 @@ cpdef begin_connecting(self, address=None):
 
 
 def init(self, family=-1, type=-1, proto=-1, fileno=None):
-    """As socket.__init__, which is Python's and would be a frame more for each connection."""
+    """Like socket.__init__, but native, which saves a Python frame per connection."""
     check(self)
     set_slot(self, endpoint_slot, None)
     set_slot(self, limits_slot, NO_LIMITS)
@@ -246,11 +246,11 @@ def init(self, family=-1, type=-1, proto=-1, fileno=None):
 
 
 def connect(self, address, /):
-    """As socket.connect."""
+    """Like socket.connect."""
     global errno
     check(self)
     if timeout_of(self) == 0:
-        # An error is the usual answer here, and as an exception of the kernel's method it would cost more than all else.
+        # EINPROGRESS is usual here. connect() would raise it, which costs more than everything else.
         errno = try_connect(self, address)
         if errno:
             PyErr_SetFromErrno(OSError)
@@ -273,35 +273,35 @@ cdef int try_connect(self, address) except -1:
 
 
 def connect_ex(self, address, /):
-    """As socket.connect_ex."""
+    """Like socket.connect_ex."""
     check(self)
     return try_connect(self, address)
 
 
 def fileno(self):
-    """As socket.fileno. Whoever asks may poll the number, so from now on it shows what lies in the ring."""
+    """Like socket.fileno. The program may poll the descriptor, so from now on it is readable while the ring has data."""
     cdef Endpoint endpoint = endpoint_in(self)
     set_slot(self, handed_out_slot, True)
     if endpoint is not None and not fs_is_told_exposed(&endpoint.c):
         if endpoint.path.state == FS_THREAD_LATER:
-            is_asked_here(endpoint)  # what the program does next may be a sleep in the kernel's poll, no call of ours
+            prepare_to_sleep(endpoint)  # the program may sleep in the kernel's poll next, without another call of ours
         endpoint.expose()
     return kernel_fileno(self)
 
 
 def endpoint_now(self):
-    """The endpoint of what the socket's number means now, or None."""
+    """Returns the endpoint of the connection that the socket's descriptor means now, or None."""
     return endpoint_in(self)
 
 
 def real_close(self, *arguments):
-    """As socket._real_close."""
+    """Like socket._real_close."""
     cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is None:
         kernel_close(self)
         return
     set_slot(self, endpoint_slot, None)
-    number = kernel_detach(self)  # first: another thread's call on this object would go to the kernel's part of the stream now
+    number = kernel_detach(self)  # first: otherwise another thread's call on this object would use the kernel's stream now
     try:
         endpoint.forget(number)
     finally:
@@ -309,7 +309,7 @@ def real_close(self, *arguments):
 
 
 def finalize(self):
-    """As socket.__del__."""
+    """Like socket.__del__."""
     cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is not None:
         set_slot(self, endpoint_slot, None)
@@ -318,28 +318,28 @@ def finalize(self):
 
 
 def note_timeout(self):
-    """The timeout has changed."""
+    """Reads the socket's timeout after a change."""
     check(self)
     timeout = kernel_timeout(self)
     set_slot(self, timeout_slot, -1 if timeout is None else <int64_t>(<double>timeout * 1e9))
 
 
 def settimeout(self, value, /):
-    """As socket.settimeout."""
+    """Like socket.settimeout."""
     check(self)
     kernel_settimeout(self, value)
     note_timeout(self)
 
 
 def setblocking(self, flag, /):
-    """As socket.setblocking."""
+    """Like socket.setblocking."""
     check(self)
     kernel_setblocking(self, flag)
     note_timeout(self)
 
 
 def setsockopt(self, level, option, *arguments):
-    """As socket.setsockopt: the kernel's own, and honoured on the ring where it changes how data flows."""
+    """Like socket.setsockopt. Options that affect the data also apply to the ring."""
     cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is not None and fs_is_attached(&endpoint.c):
         self._set_option(level, option, *arguments)
@@ -350,7 +350,7 @@ def setsockopt(self, level, option, *arguments):
 
 
 cdef bint is_noted(int level, int option) except -1:
-    """Whether an option that the kernel has taken is one of facade._NOTED."""
+    """Returns true if an option is in facade._NOTED."""
     cdef int at
     for at in range(noted_count):
         if noted[2 * at] == level and noted[2 * at + 1] == option:
@@ -359,7 +359,7 @@ cdef bint is_noted(int level, int option) except -1:
 
 
 def getsockopt(self, level, option, *arguments):
-    """As socket.getsockopt."""
+    """Like socket.getsockopt."""
     cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is not None and fs_is_attached(&endpoint.c):
         return self._option(level, option, *arguments)
@@ -367,7 +367,7 @@ def getsockopt(self, level, option, *arguments):
 
 
 def accept(self):
-    """As socket.accept. The endpoint of a listener only polls for it."""
+    """Like socket.accept, but polls before it sleeps."""
     cdef Endpoint endpoint = endpoint_in(self)
     if endpoint is None:
         self._begin_listening()
@@ -383,7 +383,7 @@ def accept(self):
         fd, address = kernel_accept(self)
     made = stdlib.socket
     if made is not facade and made is not plain_class:
-        # The program has put a class of its own there (or a function), and what is accepted is one of that.
+        # The program has replaced socket.socket by its own class or function: use that for the accepted socket.
         sock = made(self.family, self.type, self.proto, fileno=fd)
         if default_timeout() is None and kernel_timeout(self):
             sock.setblocking(True)
@@ -392,7 +392,7 @@ def accept(self):
     set_slot(sock, endpoint_slot, None)
     set_slot(sock, limits_slot, slot(self, limits_slot))
     set_slot(sock, handed_out_slot, False)
-    # As socket.__init__, without the look-ups that turn numbers into enum members and back.
+    # Like socket.__init__, without converting numbers to enum members and back.
     kernel_init(sock, member(self, family_member), member(self, type_member), member(self, protocol_member), fd)
     sock._io_refs = 0
     sock._closed = False
@@ -404,7 +404,7 @@ def accept(self):
 
 
 cdef accept_polling(self, Endpoint endpoint):
-    """As socket._accept, polling before it sleeps."""
+    """Like socket._accept, but polls before it sleeps."""
     cdef int64_t began = fs_now()
     cdef bint ready = False
     cdef fs_call call

@@ -1,5 +1,5 @@
-"""The data calls, as the facade's class has them. Each does what the stdlib's call of the same name does; on a connection that
-is on the ring, or whose path is undecided, it is driven here."""
+"""The data methods of fastsock.socket. Each has the semantics of the stdlib's method. Connections on the ring, or with an
+undecided path, are handled here."""
 
 from collections.abc import Iterable
 from socket import socket
@@ -11,35 +11,35 @@ _Address: TypeAlias = tuple[Any, ...] | str | ReadableBuffer
 _Ancillary: TypeAlias = tuple[int, int, ReadableBuffer]
 
 def recv(self: socket, bufsize: int, flags: int = 0, /) -> bytes:
-    """As socket.recv."""
+    """Like socket.recv."""
 
 def recvfrom(self: socket, bufsize: int, flags: int = 0, /) -> tuple[bytes, Any]:
-    """As socket.recvfrom: a TCP socket tells no address."""
+    """Like socket.recvfrom. TCP gives no address."""
 
 def recv_into(self: socket, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> int:
-    """As socket.recv_into."""
+    """Like socket.recv_into."""
 
 def recvfrom_into(self: socket, buffer: WriteableBuffer, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
-    """As socket.recvfrom_into."""
+    """Like socket.recvfrom_into."""
 
 def recvmsg(
     self: socket, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
 ) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
-    """As socket.recvmsg: a TCP stream carries no ancillary data."""
+    """Like socket.recvmsg. TCP has no ancillary data."""
 
 def recvmsg_into(
     self: socket, buffers: Iterable[WriteableBuffer], ancbufsize: int = 0, flags: int = 0, /
 ) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
-    """As socket.recvmsg_into."""
+    """Like socket.recvmsg_into."""
 
 def send(self: socket, data: ReadableBuffer, flags: int = 0, /) -> int:
-    """As socket.send."""
+    """Like socket.send."""
 
 def sendall(self: socket, data: ReadableBuffer, flags: int = 0, /) -> None:
-    """As socket.sendall. A long one may move to the ring on its way."""
+    """Like socket.sendall. The connection may move to the ring during a long send."""
 
 def sendto(self: socket, *args: Any) -> int:
-    """As socket.sendto(data, address) or (data, flags, address): a connected TCP socket does not look at the address."""
+    """Like socket.sendto(data, address) or (data, flags, address). A connected TCP socket ignores the address."""
 
 def sendmsg(
     self: socket,
@@ -49,7 +49,7 @@ def sendmsg(
     address: _Address | None = None,
     /,
 ) -> int:
-    """As socket.sendmsg."""
+    """Like socket.sendmsg."""
 
 def send_file(self: socket, file: int, offset: int, count: int, /) -> int:
-    """As os.sendfile on the socket's number, for socket.sendfile; but it waits as the socket does."""
+    """Like os.sendfile, for socket.sendfile; waits according to the socket's timeout."""

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=True
-"""The data calls, as the facade's class has them, native so that no Python frame runs on the fast path.
+"""The data methods of fastsock.socket, native so that no Python frame runs on the fast path.
 
-Each finds its socket's endpoint. Without one (UDP, unix sockets) it is the stdlib's call and nothing else; that call also
-says what is wrong with arguments.
+Without an endpoint (UDP, unix sockets) a method calls the stdlib's. Invalid arguments also go to the stdlib's method, which
+raises.
 """
 
 from libc.stdint cimport int64_t
@@ -25,10 +25,10 @@ cdef extern from "Python.h":
     int PySys_Audit(const char *, const char *, ...) except -1
 
 cdef enum:
-    SENSIBLE = 1 << 30  # bytes of one receive call; whoever asks for more gets less
+    RECEIVE_MAX = 1 << 30  # most bytes of one receive call
 
-cdef Py_ssize_t NONSENSE = <Py_ssize_t>1 << 40  # the stdlib's call tells what it thinks of it
-cdef object MISSING = object()  # an argument that was left out
+cdef Py_ssize_t SIZE_MAX_CHECKED = <Py_ssize_t>1 << 40  # larger sizes go to the stdlib's call, which raises
+cdef object MISSING = object()  # default of an omitted argument
 
 cdef object kernel_recv = _socket.socket.recv
 cdef object kernel_recv_into = _socket.socket.recv_into
@@ -46,16 +46,15 @@ cdef object kernel_sendmsg = _socket.socket.sendmsg
 # ---- receiving -----------------------------------------------------------------------------------------------
 
 
-cdef inline bint ours(Endpoint endpoint, int flags):
-    """Whether this receive is driven here and not by the stdlib's call."""
+cdef inline bint handles_receive(Endpoint endpoint, int flags):
+    """Returns true if this receive is handled here and not by the stdlib's call."""
     if endpoint is None or flags & (MSG_OOB | MSG_ERRQUEUE):
         return False
     return may_be_on_ring(endpoint) or has_to_tell(endpoint) or fs_spin_pays(&endpoint.c)
 
 
-cdef inline bint asks(Endpoint endpoint, object size, object flags, Py_ssize_t *room, int *bits):
-    """Takes the arguments of a receive call that is driven here. False: the stdlib's call does it, or says in its
-    own words what is wrong with them."""
+cdef inline bint parse_receive(Endpoint endpoint, object size, object flags, Py_ssize_t *room, int *bits):
+    """Parses the arguments of a receive call. Returns false if the stdlib's call must handle it, for example to raise."""
     if endpoint is None:
         return False
     try:
@@ -63,25 +62,25 @@ cdef inline bint asks(Endpoint endpoint, object size, object flags, Py_ssize_t *
         room[0] = size
     except (TypeError, OverflowError):
         return False
-    if SENSIBLE < room[0] < NONSENSE and fs_is_attached(&endpoint.c):
-        room[0] = SENSIBLE
-    if not (0 <= room[0] <= SENSIBLE and ours(endpoint, bits[0])):
+    if RECEIVE_MAX < room[0] < SIZE_MAX_CHECKED and fs_is_attached(&endpoint.c):
+        room[0] = RECEIVE_MAX
+    if not (0 <= room[0] <= RECEIVE_MAX and handles_receive(endpoint, bits[0])):
         return False
-    bits[0] &= FS_RECEIVE_FLAGS  # those that mean nothing to a receive on TCP
+    bits[0] &= FS_RECEIVE_FLAGS  # drops flags that TCP ignores
     return True
 
 
-cdef inline bint takes_no_ancillary(Endpoint endpoint, object size):
-    """Room for ancillary data stays empty on a TCP stream; a size that is none is the stdlib's to complain about."""
+cdef inline bint is_ancillary_size(Endpoint endpoint, object size):
+    """Returns true for a valid size of ancillary data, which TCP never has. The stdlib's call raises for other sizes."""
     return endpoint is not None and isinstance(size, int) and 0 <= size <= 0x7fffffff
 
 
 def recv(self, bufsize=MISSING, flags=0, /):
-    """As socket.recv."""
+    """Like socket.recv."""
     cdef Endpoint endpoint = endpoint_of(self)
     cdef Py_ssize_t room
     cdef int bits
-    if asks(endpoint, bufsize, flags, &room, &bits):
+    if parse_receive(endpoint, bufsize, flags, &room, &bits):
         data = receive_bytes(endpoint, self, timeout_of(self), room, bits)
         if data is not None:
             return data
@@ -89,11 +88,11 @@ def recv(self, bufsize=MISSING, flags=0, /):
 
 
 def recvfrom(self, bufsize=MISSING, flags=0, /):
-    """As socket.recvfrom: a TCP socket tells no address."""
+    """Like socket.recvfrom. TCP gives no address."""
     cdef Endpoint endpoint = endpoint_of(self)
     cdef Py_ssize_t room
     cdef int bits
-    if asks(endpoint, bufsize, flags, &room, &bits):
+    if parse_receive(endpoint, bufsize, flags, &room, &bits):
         data = receive_bytes(endpoint, self, timeout_of(self), room, bits)
         if data is not None:
             return data, None
@@ -104,7 +103,7 @@ cdef Py_ssize_t receive_buffer(Endpoint endpoint, object self, object buffer, ob
     cdef Py_buffer view
     cdef Py_ssize_t got, room
     cdef int bits
-    if not asks(endpoint, nbytes, flags, &room, &bits):
+    if not parse_receive(endpoint, nbytes, flags, &room, &bits):
         return USE_KERNEL
     try:
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
@@ -119,23 +118,23 @@ cdef Py_ssize_t receive_buffer(Endpoint endpoint, object self, object buffer, ob
 
 
 def recv_into(self, buffer, nbytes=0, flags=0):
-    """As socket.recv_into."""
+    """Like socket.recv_into."""
     cdef Py_ssize_t got = receive_buffer(endpoint_of(self), self, buffer, nbytes, flags)
     return kernel_recv_into(self, buffer, nbytes, flags) if got == USE_KERNEL else got
 
 
 def recvfrom_into(self, buffer, nbytes=0, flags=0):
-    """As socket.recvfrom_into."""
+    """Like socket.recvfrom_into."""
     cdef Py_ssize_t got = receive_buffer(endpoint_of(self), self, buffer, nbytes, flags)
     return kernel_recvfrom_into(self, buffer, nbytes, flags) if got == USE_KERNEL else (got, None)
 
 
 def recvmsg(self, bufsize=MISSING, ancbufsize=0, flags=0, /):
-    """As socket.recvmsg: a TCP stream carries no ancillary data."""
+    """Like socket.recvmsg. TCP has no ancillary data."""
     cdef Endpoint endpoint = endpoint_of(self)
     cdef Py_ssize_t room
     cdef int bits
-    if takes_no_ancillary(endpoint, ancbufsize) and asks(endpoint, bufsize, flags, &room, &bits):
+    if is_ancillary_size(endpoint, ancbufsize) and parse_receive(endpoint, bufsize, flags, &room, &bits):
         data = receive_bytes(endpoint, self, timeout_of(self), room, bits)
         if data is not None:
             return data, [], bits & MSG_CMSG_CLOEXEC, None
@@ -143,11 +142,11 @@ def recvmsg(self, bufsize=MISSING, ancbufsize=0, flags=0, /):
 
 
 def recvmsg_into(self, buffers=MISSING, ancbufsize=0, flags=0, /):
-    """As socket.recvmsg_into."""
+    """Like socket.recvmsg_into."""
     cdef Endpoint endpoint = endpoint_of(self)
     cdef Py_ssize_t got, room
     cdef int bits
-    if takes_no_ancillary(endpoint, ancbufsize) and asks(endpoint, 0, flags, &room, &bits):
+    if is_ancillary_size(endpoint, ancbufsize) and parse_receive(endpoint, 0, flags, &room, &bits):
         if not isinstance(buffers, (list, tuple)):
             try:
                 buffers = list(buffers)
@@ -164,7 +163,7 @@ def recvmsg_into(self, buffers=MISSING, ancbufsize=0, flags=0, /):
 # ---- sending -------------------------------------------------------------------------------------------------
 
 
-cdef inline bint sends_ours(Endpoint endpoint, int flags):
+cdef inline bint handles_send(Endpoint endpoint, int flags):
     if endpoint is None:
         return False
     if flags & MSG_OOB:
@@ -172,23 +171,23 @@ cdef inline bint sends_ours(Endpoint endpoint, int flags):
     return may_be_on_ring(endpoint) or has_to_tell(endpoint)
 
 
-cdef inline bint gives(Endpoint endpoint, object flags, int *bits):
-    """Takes the flags of a send call that is driven here. False: the stdlib's call does it."""
+cdef inline bint parse_send(Endpoint endpoint, object flags, int *bits):
+    """Parses the flags of a send call. Returns false if the stdlib's call must handle it."""
     if endpoint is None:
         return False
     try:
         bits[0] = flags
     except (TypeError, OverflowError):
         return False
-    return sends_ours(endpoint, bits[0])
+    return handles_send(endpoint, bits[0])
 
 
 def send(self, data=MISSING, flags=0, /):
-    """As socket.send."""
+    """Like socket.send."""
     cdef int bits
     cdef Endpoint endpoint = endpoint_of(self)
     cdef Py_ssize_t sent
-    if data is not MISSING and gives(endpoint, flags, &bits):
+    if data is not MISSING and parse_send(endpoint, flags, &bits):
         sent = transmit_buffer(endpoint, self, timeout_of(self), data, bits, SEND)
         if sent != USE_KERNEL:
             return sent
@@ -196,23 +195,23 @@ def send(self, data=MISSING, flags=0, /):
 
 
 def sendall(self, data=MISSING, flags=0, /):
-    """As socket.sendall. A long one may move to the ring on its way."""
+    """Like socket.sendall. The connection may move to the ring during a long send."""
     cdef int bits
     cdef Endpoint endpoint = endpoint_of(self)
-    if data is not MISSING and gives(endpoint, flags, &bits):
+    if data is not MISSING and parse_send(endpoint, flags, &bits):
         if transmit_buffer(endpoint, self, timeout_of(self), data, bits, SEND_ALL) != USE_KERNEL:
             return None
     return kernel_sendall(self) if data is MISSING else kernel_sendall(self, data, flags)
 
 
 def sendto(self, *args):
-    """As socket.sendto: on a connected TCP socket the address is not looked at."""
+    """Like socket.sendto. A connected TCP socket ignores the address."""
     cdef int bits
     cdef Py_ssize_t sent
     cdef Endpoint endpoint = endpoint_of(self)
-    if len(args) in (2, 3) and isinstance(args[len(args) - 1], tuple) and gives(
+    if len(args) in (2, 3) and isinstance(args[len(args) - 1], tuple) and parse_send(
             endpoint, args[1] if len(args) == 3 else 0, &bits):
-        kernel_sendto(self, b"", *args[1:])  # it objects to an address that is none
+        kernel_sendto(self, b"", *args[1:])  # raises for an invalid address
         sent = transmit_buffer(endpoint, self, timeout_of(self), args[0], bits, SEND)
         if sent != USE_KERNEL:
             return sent
@@ -220,7 +219,7 @@ def sendto(self, *args):
 
 
 def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
-    """As socket.sendmsg: a TCP stream carries no ancillary data, which the stdlib's call says in its own words."""
+    """Like socket.sendmsg. The stdlib's call raises for ancillary data, which TCP does not have."""
     cdef int bits
     cdef Py_ssize_t sent
     cdef Endpoint endpoint = endpoint_of(self)
@@ -230,8 +229,8 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
                 ancdata = list(ancdata)
             except TypeError:
                 return kernel_sendmsg(self, buffers, ancdata)
-        facade._leave_rights(ancdata)  # descriptors of ours may be among what it passes on
-    if gives(endpoint, flags, &bits):
+        facade._leave_rights(ancdata)  # it may pass on descriptors of our connections
+    if parse_send(endpoint, flags, &bits):
         if not isinstance(buffers, (list, tuple)):
             try:
                 buffers = list(buffers)
@@ -239,7 +238,7 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
                 return kernel_sendmsg(self, buffers)
         plain = ancdata == () and address is None
         if fs_is_attached(&endpoint.c) and not plain:
-            kernel_sendmsg(self, (), ancdata, flags, address)  # no bytes, but it objects to what is wrong with the rest
+            kernel_sendmsg(self, (), ancdata, flags, address)  # sends nothing, but raises for invalid arguments
         piece = gathered(buffers) if plain or fs_is_attached(&endpoint.c) else None
         if piece is not None:
             if plain:
@@ -251,9 +250,9 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
 
 
 def send_file(self, file, offset, count, /):
-    """As os.sendfile on the socket's number, for socket.sendfile; but it waits as the socket does."""
+    """Like os.sendfile, for socket.sendfile; waits according to the socket's timeout."""
     cdef Endpoint endpoint = endpoint_of(self)
     cdef Py_ssize_t sent = USE_KERNEL, total = 0
-    if sends_ours(endpoint, 0):
+    if handles_send(endpoint, 0):
         sent = transmit_file(endpoint, self, timeout_of(self), file, offset, count, &total)
     return os_sendfile(kernel_fileno(self), file, offset, count) if sent == USE_KERNEL else sent

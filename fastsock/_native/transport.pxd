@@ -1,4 +1,4 @@
-# The transport that the program's protocol sees.
+# The transport for the program's protocol.
 
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.loop_connection cimport LoopConnection

@@ -1,4 +1,4 @@
-"""The transport that the program's protocol sees, on the virtual interface, whatever the loop."""
+"""The transport for the program's protocol, on kernel TCP or on the ring, for all loops."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from fastsock._native.loop_connection import LoopConnection
 from typing_extensions import Buffer
 
 class Transport(LoopConnection):
-    """One connection of a loop, on kernel TCP or on the ring. Its methods are asyncio.Transport's."""
+    """A connection of a loop, on kernel TCP or on the ring. Has the methods of asyncio.Transport."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """TypeError: the methods of event loops make transports."""
+        """Raises TypeError: only event loops create transports."""
     def deliver_kept(self) -> None:
-        """The loop's callback for bytes that wait, and hold the kernel's back."""
+        """Delivers the bytes in `late`. A callback of the loop; the lower transport is paused until then."""
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def is_reading(self) -> bool: ...
@@ -27,23 +27,23 @@ class Transport(LoopConnection):
     def get_protocol(self) -> Any: ...
     def set_protocol(self, protocol: Any) -> None: ...
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As asyncio.BaseTransport.get_extra_info. "fastsock" is the connection's path (fastsock.Path)."""
+        """Like asyncio.BaseTransport.get_extra_info. "fastsock" gives the connection's path (fastsock.Path)."""
     def path(self) -> Any:
-        """Which path the connection's bytes take, and why: a fastsock.Path."""
+        """Returns the connection's path and its reason: a fastsock.Path."""
     @property
     def on_kernel(self) -> bool:
-        """Whether the next bytes go through the loop's own transport."""
+        """True if the next bytes go through the loop's own transport."""
     @property
     def unsent(self) -> int:
-        """Bytes that wait for room on the ring."""
+        """Number of bytes that wait for room on the ring."""
     def sending_changes(self) -> asyncio.Future[None]:
-        """A future that is done when bytes that waited are sent, or the connection is lost."""
+        """Returns a future that is done when waiting bytes were sent, or the connection is lost."""
     def write_file(self, data: bytes) -> None:
-        """Bytes of the file that is being sent, while the program's own are refused."""
+        """Writes bytes of a file, while writes of the program are refused."""
     def end_file(self) -> None:
-        """No file is being sent any more."""
+        """Ends the sending of a file."""
     def hand_out(self) -> None:
-        """Somebody asks for the number of the descriptor: the connection stays on kernel TCP, or goes back there."""
+        """Keeps the connection on kernel TCP, or takes it back there, as the program asks for the descriptor."""
     @property
     def _closing(self) -> bool: ...
     @property
@@ -52,7 +52,7 @@ class Transport(LoopConnection):
     def _paused(self) -> bool: ...
 
 class StdlibTransport(Transport):
-    """On a stdlib loop: an instance of asyncio.Transport, as far as isinstance can tell."""
+    """The transport on a stdlib loop. isinstance() treats it as an asyncio.Transport."""
 
     @property
     def _start_tls_compatible(self) -> bool: ...

@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The transport that the program's protocol sees, on the virtual interface, whatever the loop.
+"""The transport for the program's protocol, on kernel TCP or on the ring, for all loops.
 
-The loop's own TCP transport carries a connection natively until both ends are fastsock and it proves busy. A *shim* stands
-below as that transport's protocol, and our transport above as the program's. When the connection moves, the program's
-bytes go through the ring and the loop's transport stays as the lifeline. Here is the way to the ring, and what asyncio asks.
+The loop's own TCP transport handles a connection until it is busy and both ends use fastsock. The protocol of that
+transport is a `RelayProtocol`; the program's protocol gets our transport. After the move the program's bytes go through the
+ring, and the loop's transport only watches the kernel connection. This file has the move to the ring and the methods of
+asyncio.Transport.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
@@ -17,7 +18,7 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.transport_socket cimport show
 from fastsock._native.loop_connection cimport LoopConnection, fatal, is_buffered, receives_on_ring
-from fastsock._native.registry cimport acts_again_at, is_asked_here, note_connected, operate
+from fastsock._native.registry cimport acts_again_at, prepare_to_sleep, note_connected, operate
 
 from asyncio import Transport as _AsyncioTransport
 from errno import EPIPE as _EPIPE
@@ -28,16 +29,17 @@ cdef extern from "Python.h":
 
 
 cdef int check_type(data) except -1:
-    """As the stdlib's transports do."""
+    """Raises TypeError like the stdlib's transports."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
     return 0
 
 
 cdef class Transport(LoopConnection):
-    """One connection of a loop, on kernel TCP or on the ring: what asyncio asks of a transport (how it ends: `Carried`).
+    """A connection of a loop, on kernel TCP or on the ring, with the methods of asyncio.Transport. `LoopConnection` has its end.
 
-    Raises what the loop's own transports raise. `write` never blocks: what the ring has no room for waits in `backlog`.
+    Raises the same exceptions as the loop's own transports. `write` never blocks: data without room on the ring goes to
+    `backlog`.
     """
 
     def __init__(self):
@@ -50,7 +52,7 @@ cdef class Transport(LoopConnection):
     # ---- from the kernel to the ring ---------------------------------------------------------------------
 
     cdef int note_read(self) except -1:
-        """An operation more, called by the loop's transport: so the context is the one in which the protocol is called."""
+        """Counts a read. Called from the loop's transport, so the current context is the protocol's."""
         self.operations += 1
         if self.acts():
             if not self.in_context:
@@ -59,20 +61,19 @@ cdef class Transport(LoopConnection):
         return 0
 
     cdef bint acts(self) noexcept:
-        """Whether there is something to do for the operation just counted. (Nothing, while a name is published of which
-        nothing has come.)"""
+        """Returns true if the operation just counted needs a step: not while a published name has no answer yet."""
         return self.operations >= self.acts_at and (
             self.endpoint is None or self.endpoint.path.listing_state == NULL or fs_load_relaxed(self.endpoint.path.listing_state) != FS_LISTING_WAITING)
 
     cdef int note_context(self) except -1:
-        """The protocol is being called, or has just been, by the loop's transport. (What a context variable is set to later,
-        on the kernel, is noted with the reads that the connection looks for its peer with.)"""
+        """Keeps a copy of the current context, which is that of the protocol's calls. Later changes on kernel TCP are taken over
+        by the reads with which the connection looks for its peer."""
         if self.context is None:
             self.context = PyContext_CopyCurrent()
         return 0
 
     cdef int operate(self) except -1:
-        """One operation more of a connection that has proved busy: it looks for its peer; when it finds it, it moves."""
+        """Counts an operation of a busy connection, and takes the next step to find its peer and to move."""
         if self.endpoint is None:
             self.begin()
             if self.endpoint is None:
@@ -94,7 +95,7 @@ cdef class Transport(LoopConnection):
         return 0
 
     cdef int begin(self) except -1:
-        """The connection has proved busy: gives it an endpoint, unless it is none that could move."""
+        """Gives a busy connection an endpoint, if it can move."""
         self.acts_at = INT64_MAX
         self.write_to_lower = self.lower.write
         self.drive(self.origin.policy.begin(self, self.operations, self.last_standing))
@@ -109,15 +110,15 @@ cdef class Transport(LoopConnection):
             self.acts_at = 0
             endpoint.queue = self.origin.queue
             self.origin.queue.begun.add(self)
-            if fs_call_enter(&endpoint.c, &call):  # another thread may close it while this one waits for its turn
+            if fs_call_enter(&endpoint.c, &call):  # another thread may close it while this one waits for the lock
                 with nogil:
                     fs_drive_by_loop(&endpoint.c)
                 endpoint.end(&call)
         return 0
 
     cdef int take_over(self, Endpoint endpoint) except -1:
-        """The endpoint that a socket object had before the loop got it. Nobody else drives it from now on. (If it has
-        attached, it has a seat in the queue's event set by now.)"""
+        """Takes over the endpoint of a socket object. Only this transport uses it from now on. An attached endpoint must have
+        a slot in the queue's event set already."""
         self.operations = endpoint.path.operations
         self.drive(endpoint)
         if fs_is_attached(&endpoint.c):
@@ -128,7 +129,7 @@ cdef class Transport(LoopConnection):
 
     cdef int enter(self) except -1:
         if not fs_pin(&self.endpoint.c):
-            return 0  # it has ended, and its memory is given back
+            return 0  # it has ended, and its memory is freed
         self.entered = self.in_context = True
         self.note_context()
         with nogil:
@@ -136,14 +137,15 @@ cdef class Transport(LoopConnection):
         return self.origin.queue.enter(self)
 
     cdef bint sends_on_ring(self) noexcept:
-        """Whether the next bytes go to the ring; moves there if the peer is ready and the kernel's part is complete."""
+        """Returns true if the next bytes go to the ring. Switches to the ring if the peer is ready and the kernel's part is
+        complete."""
         if not fs_kernel_is_next(&self.endpoint.c):
             return True
         if self.sends_file or not fs_may_switch(&self.endpoint.c) or self.lower.get_write_buffer_size():
             return False
         return fs_switch_if_ready(&self.endpoint.c)
 
-    # ---- what the queue asks -----------------------------------------------------------------------------
+    # ---- called by the queue -----------------------------------------------------------------------------
 
     cdef bint something(self) noexcept nogil:
         if self.reading and not self.ended and not self.closing:
@@ -167,18 +169,18 @@ cdef class Transport(LoopConnection):
         return receive(self, self.lower_ended) or any
 
     cdef bint arm(self) except -1:
-        if not is_asked_here(self.endpoint):
+        if not prepare_to_sleep(self.endpoint):
             return True
         fs_set_register(self.origin.queue.set, &self.endpoint.c)
         if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended and not self.closing, self.backlog_size != 0):
-            # That look has taken the credits, so fs_credit_returned sees none that came just before it.
+            # Checking has consumed the credits, so fs_credit_returned does not see those that came just before.
             self.credit = self.backlog_size != 0
             fs_disarm_receiver(&self.endpoint.c.ring, FS_SET_ASLEEP)
             return True
         return False
 
     cdef int keep_late(self, bytes data) except -1:
-        # Nothing is read until they are delivered, behind what is ready by now.
+        # The lower transport reads nothing until they are delivered, after the callbacks that are ready now.
         self.late = data if self.late is None else self.late + data
         if self.reading:
             self.lower.pause_reading()
@@ -186,13 +188,13 @@ cdef class Transport(LoopConnection):
         return 0
 
     cdef bint is_dead(self) noexcept:
-        """Whether the loop's transport was closed with its loop, as uvloop does, and refuses what it is asked."""
+        """Returns true if the loop's transport was closed together with its loop, as uvloop does, and rejects calls."""
         return not self.origin.stdlib and self.origin.queue.closed
 
     # ---- receiving ---------------------------------------------------------------------------------------
 
     def pause_reading(self):
-        """As asyncio.ReadTransport.pause_reading."""
+        """Like asyncio.ReadTransport.pause_reading."""
         if self.closing or not self.reading:
             return
         self.reading = False
@@ -200,36 +202,36 @@ cdef class Transport(LoopConnection):
             self.lower.pause_reading()
 
     def resume_reading(self):
-        """As asyncio.ReadTransport.resume_reading."""
+        """Like asyncio.ReadTransport.resume_reading."""
         if self.is_dead():
             return self.lower.resume_reading()
         if self.closing or self.reading:
             return
         self.reading = True
-        if self.late is not None:  # (A protocol may not be called from here: one that stops again would not know it.)
+        if self.late is not None:  # not from here: the protocol may call pause_reading, and this call would undo it
             self.origin.loop.call_soon(self.deliver_kept, context=self.origin.queue.context)
         elif not receives_on_ring(self) and not self.lower.is_reading():
             self.lower.resume_reading()
         if self.entered:
-            self.origin.queue.heat(self)
+            self.origin.queue.activate(self)
 
     def deliver_kept(self):
-        """The loop's callback for bytes that wait in `late`, and hold the kernel's back."""
+        """Delivers the bytes in `late`. A callback of the loop; the lower transport is paused until then."""
         if self.lower is None or self.late is None or not self.reading:
-            return  # (resume_reading comes back to it)
+            return  # resume_reading continues
         deliver_late(self, b"")
         if self.reading and not self.closing and not self.lower.is_reading():
             self.lower.resume_reading()
 
     def is_reading(self):
-        """As asyncio.ReadTransport.is_reading."""
+        """Like asyncio.ReadTransport.is_reading."""
         return self.reading and not self.closing and (self.origin.stdlib or not self.ended) and not self.is_dead()
 
     # ---- sending -----------------------------------------------------------------------------------------
 
     def write(self, data):
-        """As asyncio.WriteTransport.write."""
-        # (While it closes a transport takes what comes with resume_writing: asyncio's TLS says goodbye there.)
+        """Like asyncio.WriteTransport.write."""
+        # A closing transport still accepts writes from resume_writing: asyncio's TLS sends its close_notify there.
         if not self.entered or self.lost or self.write_ended or self.sends_file or (
                 not self.backlog_size and not self.flushing and (self.closing or not self.sends_on_ring())):
             return self.write_lower(data)
@@ -239,7 +241,7 @@ cdef class Transport(LoopConnection):
         return self.write_other(data)
 
     cdef object write_other(self, data):
-        """To the ring: what the loop's own transport takes beside bytes, and refuses."""
+        """Writes data other than bytes to the ring. Accepts and rejects the same types as the loop's own transport."""
         cdef Py_buffer view
         if self.origin.stdlib:
             check_type(data)
@@ -258,7 +260,7 @@ cdef class Transport(LoopConnection):
             PyBuffer_Release(&view)
 
     cdef object write_lower(self, data):
-        """A write that does not go to the ring: to the kernel, or one that the loop's transport ignores or refuses."""
+        """Writes to the loop's own transport, which may also ignore or reject the data."""
         if self.write_ended or self.sends_file:
             if self.origin.stdlib:
                 check_type(data)
@@ -275,7 +277,7 @@ cdef class Transport(LoopConnection):
         return None
 
     def write_file(self, bytes data not None):
-        """Bytes of the file that is being sent. After write_eof the kernel's sendfile fails, and nothing ends by it."""
+        """Writes bytes of a file. Raises after write_eof, like the kernel's sendfile; the connection stays open."""
         if self.write_ended:
             raise BrokenPipeError(_EPIPE, _strerror(_EPIPE))
         if self.entered and (self.backlog_size or self.sends_on_ring()):
@@ -284,7 +286,7 @@ cdef class Transport(LoopConnection):
             self.lower.write(data)
 
     def writelines(self, list_of_data):
-        """As asyncio.WriteTransport.writelines: one message."""
+        """Like asyncio.WriteTransport.writelines: sends one message."""
         if not self.origin.stdlib:
             if self.write_ended:
                 raise RuntimeError("Cannot call writelines() after write_eof()")
@@ -293,14 +295,14 @@ cdef class Transport(LoopConnection):
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self):
-        """As asyncio.WriteTransport.can_write_eof."""
+        """Like asyncio.WriteTransport.can_write_eof."""
         return True
 
     def write_eof(self):
-        """As asyncio.WriteTransport.write_eof."""
+        """Like asyncio.WriteTransport.write_eof."""
         if self.closing and not self.origin.stdlib:
             if not self.backlog_size:
-                self.lower.write_eof()  # which refuses it after the end
+                self.lower.write_eof()  # raises after the end
             self.write_ended = True
         if self.closing or self.write_ended:
             return
@@ -309,15 +311,15 @@ cdef class Transport(LoopConnection):
             end_sending(self)
 
     def get_write_buffer_size(self):
-        """As asyncio.WriteTransport.get_write_buffer_size."""
+        """Like asyncio.WriteTransport.get_write_buffer_size."""
         return self.backlog_size + (self.lower.get_write_buffer_size() if self.lower is not None else 0)
 
     def get_write_buffer_limits(self):
-        """As asyncio.WriteTransport.get_write_buffer_limits."""
+        """Like asyncio.WriteTransport.get_write_buffer_limits."""
         return self.lower.get_write_buffer_limits()
 
     def set_write_buffer_limits(self, high=None, low=None):
-        """As asyncio.WriteTransport.set_write_buffer_limits."""
+        """Like asyncio.WriteTransport.set_write_buffer_limits."""
         self.lower.set_write_buffer_limits(high=high, low=low)
         if not self.protocol_paused:
             tell_if_paused(self)
@@ -325,20 +327,20 @@ cdef class Transport(LoopConnection):
     # ---- protocol and information ------------------------------------------------------------------------
 
     def get_protocol(self):
-        """As asyncio.BaseTransport.get_protocol."""
+        """Like asyncio.BaseTransport.get_protocol."""
         return self.protocol
 
     def set_protocol(self, protocol):
-        """As asyncio.BaseTransport.set_protocol."""
+        """Like asyncio.BaseTransport.set_protocol."""
         if protocol is None and not self.origin.stdlib:
             raise TypeError("protocol is required")
         self.use_protocol(protocol, is_buffered(self.origin, protocol))
-        if not self.lost and (self.get_buffer is not None) != self.shim.buffered:
-            self.shim.replace(protocol)
+        if not self.lost and (self.get_buffer is not None) != self.relay.buffered:
+            self.relay.replace(protocol)
             if not self.reading and not receives_on_ring(self):
-                self.lower.pause_reading()  # uvloop starts again with a new protocol
+                self.lower.pause_reading()  # uvloop resumes reading with a new protocol
         if self.entered:
-            self.origin.queue.heat(self)
+            self.origin.queue.activate(self)
 
     cdef int use_protocol(self, protocol, bint buffered) except -1:
         self.protocol = protocol
@@ -352,12 +354,12 @@ cdef class Transport(LoopConnection):
         return 0
 
     cdef void forget_protocol(self) noexcept:
-        """The connection is lost: leaves no circle for the garbage collector to find."""
+        """Drops references after the connection is lost, so that no reference cycle is left."""
         self.protocol = self.data_received = self.get_buffer = self.buffer_updated = self.late = None
-        self.shim = self.write_to_lower = None
+        self.relay = self.write_to_lower = None
 
     def get_extra_info(self, name, default=None):
-        """As asyncio.BaseTransport.get_extra_info. "fastsock" is the connection's path (fastsock.Path)."""
+        """Like asyncio.BaseTransport.get_extra_info. "fastsock" gives the connection's path (fastsock.Path)."""
         if name == "fastsock":
             return self.path()
         if self.lower is None:
@@ -369,8 +371,8 @@ cdef class Transport(LoopConnection):
         return self.lower.get_extra_info(name, default)
 
     def hand_out(self):
-        """Somebody asks for the number of the descriptor, and may read and write it: the connection stays on kernel TCP, or
-        goes back there."""
+        """Keeps the connection on kernel TCP, or takes it back there, as the program asks for the descriptor and may read and
+        write it."""
         if self.handed_out or self.lost or self.lower is None:
             return
         self.handed_out = True
@@ -382,7 +384,7 @@ cdef class Transport(LoopConnection):
             send_backlog(self)
         if self.closing or receives_on_ring(self) or self.late is not None:
             return
-        # From the kernel the loop's transport reads when the program wants it to; for the ring it went on for ever.
+        # On kernel TCP the lower transport reads only if the program wants to read; for the ring it read always.
         self.lower_held = False
         if self.reading != self.lower.is_reading():
             if self.reading:
@@ -391,21 +393,21 @@ cdef class Transport(LoopConnection):
                 self.lower.pause_reading()
 
     def path(self):
-        """Which path the connection's bytes take, and why."""
+        """Returns the connection's path and its reason: a fastsock.Path."""
         return self.origin.policy.path_of(self.endpoint.standing if self.endpoint is not None else self.last_standing)
 
     @property
     def on_kernel(self):
-        """Whether the next bytes go through the loop's own transport."""
+        """True if the next bytes go through the loop's own transport."""
         return not self.entered or not self.sends_on_ring()
 
     @property
     def unsent(self):
-        """Bytes that wait for room on the ring."""
+        """Number of bytes that wait for room on the ring."""
         return self.backlog_size
 
     def sending_changes(self):
-        """A future that is done when bytes that waited are sent, or the connection is lost."""
+        """Returns a future that is done when waiting bytes were sent, or the connection is lost."""
         waiter = self.origin.loop.create_future()
         if self.waiters is None:
             self.waiters = []
@@ -413,13 +415,13 @@ cdef class Transport(LoopConnection):
         return waiter
 
     def end_file(self):
-        """No file is being sent any more."""
+        """Ends the sending of a file."""
         self.sends_file = False
         if not self.is_closing():
             tell_if_paused(self)
 
     @property
-    def _closing(self):  # of both loops' transports
+    def _closing(self):  # exists on both loops' transports
         return self.is_closing()
 
     @property
@@ -427,13 +429,13 @@ cdef class Transport(LoopConnection):
         return self.protocol_paused
 
     @property
-    def _paused(self):  # uvloop's SSLProtocol asks
+    def _paused(self):  # used by uvloop's SSLProtocol
         return not self.is_reading()
 
 
 
 cdef class StdlibTransport(Transport):
-    """On a stdlib loop, whose own transports are instances of asyncio.Transport; uvloop's are not."""
+    """The transport on a stdlib loop. isinstance() treats it as an asyncio.Transport, like the loop's own; uvloop's are not."""
 
     @property
     def __class__(self):
@@ -441,10 +443,10 @@ cdef class StdlibTransport(Transport):
 
     @property
     def _start_tls_compatible(self):
-        """The loop's own start_tls may put TLS above it."""
+        """True: the loop's start_tls may put TLS above this transport."""
         return True
 
     @property
     def _eof(self):
-        """Whether write_eof was called."""
+        """True if write_eof was called."""
         return self.write_ended

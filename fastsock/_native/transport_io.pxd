@@ -1,4 +1,4 @@
-# The bytes of a connection that a loop carries.
+# Receiving and sending of transports on the ring.
 
 from fastsock._native.loop_connection cimport LoopConnection
 

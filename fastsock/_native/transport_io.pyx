@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The bytes of a connection that a loop carries: what the ring has goes to the protocol, and what the ring has no room
-for waits in the backlog.
+"""Receiving and sending of transports on the ring: delivers data to the protocol, and keeps a backlog of data for which
+the ring has no room.
 """
 
 from libc.stdint cimport int64_t
@@ -15,15 +15,15 @@ from fastsock._native.loop_connection cimport receives_on_ring, run_in_context, 
 from collections import deque as _deque
 
 cdef enum:
-    UVLOOP_HINT = 65536  # bytes: what libuv asks for (uv__read). Its protocols may take a size_t, uvloop's SSLProtocol does
+    UVLOOP_HINT = 65536  # bytes that libuv asks for (uv__read); uvloop's SSLProtocol takes a size_t, so -1 is not possible
 
 
 # ---- receiving -----------------------------------------------------------------------------------------------
 
 
 cdef bint receive(LoopConnection self, bint final) except -1:
-    """One delivery from the ring. Whether anything was delivered. `final`: the kernel's stream has ended, so what the
-    ring holds is all."""
+    """Delivers data from the ring once. Returns true if anything was delivered. `final`: the kernel's stream has ended, so
+    no data will follow."""
     cdef int64_t got
     cdef object data
     cdef Py_ssize_t room
@@ -31,7 +31,7 @@ cdef bint receive(LoopConnection self, bint final) except -1:
         return receive_into(self, final)
     room = fs_available(&self.endpoint.c.ring, DELIVERY)
     if room == 0:
-        room = 1  # the end of the stream, or an error
+        room = 1  # to read the end of the stream, or an error
     data = PyBytes_FromStringAndSize(NULL, room)
     got = fs_try_recv(&self.endpoint.c, PyBytes_AS_STRING(data), room, 0, final)
     release_lower(self)
@@ -42,12 +42,12 @@ cdef bint receive(LoopConnection self, bint final) except -1:
 
 
 cdef inline Py_ssize_t hint_of(LoopConnection self) noexcept:
-    """The size that the loop's own transport would ask a protocol's buffer for."""
+    """Returns the size that the loop's own transport requests from get_buffer."""
     return -1 if self.origin.stdlib else UVLOOP_HINT
 
 
 cdef bint receive_into(LoopConnection self, bint final) except -1:
-    """As `receive`, for a BufferedProtocol: from the ring straight into its buffer."""
+    """Like `receive`, for a BufferedProtocol: copies from the ring into its buffer."""
     cdef Py_buffer view
     cdef int64_t got
     cdef Py_ssize_t room = fs_available(&self.endpoint.c.ring, DELIVERY)
@@ -60,7 +60,7 @@ cdef bint receive_into(LoopConnection self, bint final) except -1:
             if not view.len:
                 raise RuntimeError("get_buffer() returned an empty buffer")
             if self.endpoint is None:
-                return True  # the protocol has ended the connection
+                return True  # the protocol has closed the connection
             got = fs_try_recv(&self.endpoint.c, <char *>view.buf, view.len, 0, final)
             release_lower(self)
         finally:
@@ -77,11 +77,11 @@ cdef bint receive_into(LoopConnection self, bint final) except -1:
 
 
 cdef bint received_nothing(LoopConnection self, int64_t got) except -1:
-    """`got` is no number of bytes: whether it was news, the end of the stream or an error."""
+    """Handles a result without data. Returns true for the end of the stream or an error, false if there is no data yet."""
     if got == -EAGAIN:
         return False
     if got == 0 and fs_ends_with_reset(&self.endpoint.c):
-        self.fail(-ECONNRESET)  # the loop's own transport has taken the error from the kernel already
+        self.fail(-ECONNRESET)  # the loop's own transport has read the error already
     elif got == 0:
         tell_end(self)
     else:
@@ -90,7 +90,7 @@ cdef bint received_nothing(LoopConnection self, int64_t got) except -1:
 
 
 cdef int drain(LoopConnection self) except -1:
-    """The kernel's stream has ended, or the connection is lost: what lies in the ring comes first."""
+    """Delivers all data in the ring, before the end of the kernel's stream or of the connection is reported."""
     while self.endpoint is not None and not self.ended and not self.closing:
         if not receive(self, True):
             break
@@ -98,7 +98,7 @@ cdef int drain(LoopConnection self) except -1:
 
 
 cdef int deliver_late(LoopConnection self, bytes data) except -1:
-    """Bytes of a peer that has gone back to the kernel: they come after what is in the ring."""
+    """Delivers bytes of a peer that has fallen back to kernel TCP, after the data in the ring."""
     cdef char nothing
     self.late = data if self.late is None else self.late + data
     while self.reading and not self.closing and self.endpoint is not None and fs_has_descriptor(&self.endpoint.c.ring):
@@ -107,16 +107,16 @@ cdef int deliver_late(LoopConnection self, bytes data) except -1:
     if self.closing or self.endpoint is None:
         self.late = None
     elif not self.reading:
-        self.lower.pause_reading()  # resume_reading comes back to this
+        self.lower.pause_reading()  # resume_reading continues
     else:
-        fs_try_recv(&self.endpoint.c, &nothing, 1, MSG_PEEK, False)  # sees BACK, if it was not seen yet
+        fs_try_recv(&self.endpoint.c, &nothing, 1, MSG_PEEK, False)  # consumes BACK if it was not consumed yet
         data, self.late = self.late, None
         deliver_pieces(self, data)
     return 0
 
 
 cdef int hold_lower(LoopConnection self) except -1:
-    """The loop's transport has read of a plug: leaves the rest where it is, until the plug is answered."""
+    """Pauses the lower transport after it has read bytes of a plug, until the plug is answered."""
     if fs_keeps_plug(&self.endpoint.c):
         self.lower_held = True
         self.lower.pause_reading()
@@ -135,7 +135,7 @@ cdef int release_lower(LoopConnection self) except -1:
 
 
 cdef int post(LoopConnection self, const char *data, Py_ssize_t length) except -1:
-    """A write that goes to the ring; into the backlog, behind what waits there, as far as there is no room."""
+    """Writes to the ring. Data without room goes to the end of the backlog."""
     cdef int64_t sent = 0
     if length == 0:
         return 0
@@ -153,7 +153,7 @@ cdef int post(LoopConnection self, const char *data, Py_ssize_t length) except -
         self.backlog = _deque()
     self.backlog.append(PyBytes_FromStringAndSize(data + sent, length - sent))
     self.backlog_size += length - sent
-    self.origin.queue.heat(self)  # which arms for credits when polling does not pay
+    self.origin.queue.activate(self)  # the queue arms for credits when polling does not pay
     if self.lower_ended:
         self.origin.queue.watch(self)
     tell_if_paused(self)
@@ -161,7 +161,7 @@ cdef int post(LoopConnection self, const char *data, Py_ssize_t length) except -
 
 
 cdef bint send_backlog(LoopConnection self) except -1:
-    """Sends from the backlog what there is room for now. Whether anything was sent."""
+    """Sends as much of the backlog as there is room for. Returns true if anything was sent."""
     cdef int64_t sent
     cdef bint any = False
     cdef bytes piece
@@ -196,7 +196,7 @@ cdef bint send_backlog(LoopConnection self) except -1:
 
 
 cdef int hand_backlog_down(LoopConnection self) except -1:
-    """The peer has gone back to the kernel."""
+    """Moves the backlog to the lower transport, as the peer has fallen back to kernel TCP."""
     cdef list pieces = list(self.backlog)
     pieces[0] = pieces[0][self.first_sent :]
     self.drop_backlog()
@@ -208,7 +208,7 @@ cdef int hand_backlog_down(LoopConnection self) except -1:
 
 
 cdef int backlog_is_empty(LoopConnection self) except -1:
-    """What close and write_eof left for later."""
+    """Completes close or write_eof, which waited for the backlog."""
     if self.closing:
         self.end_endpoint()
         self.lower.close()
@@ -220,9 +220,9 @@ cdef int backlog_is_empty(LoopConnection self) except -1:
 cdef int end_sending(LoopConnection self) except -1:
     cdef bint stood = False
     if self.entered:
-        stood = self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means death
+        stood = self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means that the peer died
     else:
-        self.stay_on_kernel(self.origin.policy.ENDING)  # whose FIN the loop's transport sends when it has sent all before it
+        self.stay_on_kernel(self.origin.policy.ENDING)  # the lower transport sends FIN after all its data
     try:
         self.lower.write_eof()
     except OSError as error:
@@ -232,15 +232,15 @@ cdef int end_sending(LoopConnection self) except -1:
 
 
 cdef int tell_if_paused(LoopConnection self) except -1:
-    """Tells the program's protocol whether to write, when that has changed. This is the only place that decides it: bytes wait in
-    the backlog, or in the loop's transport, which says when they are too many, and has the limits."""
+    """Calls pause_writing or resume_writing of the program's protocol if the state has changed. This is the only place that
+    decides: by the size of the backlog, the limits of the lower transport, and its own pause_writing."""
     cdef bint paused = self.lower_paused
     if not paused and self.backlog_size:
         low, high = self.lower.get_write_buffer_limits()
         if self.protocol_paused:
             paused = self.backlog_size > low
         else:
-            paused = self.backlog_size > high and not self.sends_file  # whose sender waits by itself
+            paused = self.backlog_size > high and not self.sends_file  # the sender of a file waits itself
     if paused != self.protocol_paused:
         self.protocol_paused = paused
         call_protocol(self, "pause_writing" if paused else "resume_writing")
@@ -248,7 +248,7 @@ cdef int tell_if_paused(LoopConnection self) except -1:
 
 
 cdef int wake_waiters(LoopConnection self) except -1:
-    """Who waits until bytes are sent looks again."""
+    """Completes the futures of those who wait until bytes are sent."""
     cdef list waiters = self.waiters
     if waiters is not None:
         self.waiters = None

@@ -1,3 +1,3 @@
-# The sockets that transports show.
+# The sockets of transports.
 
 cdef object show(object transport, object sock)

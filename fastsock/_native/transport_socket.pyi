@@ -1,4 +1,4 @@
-"""The sockets that transports show (get_extra_info), made when somebody wants one."""
+"""The sockets that transports return from get_extra_info("socket"), created at the first call."""
 
 def show_above(base: type) -> None:
-    """`base` is what uvloop's transports show: ours show an object of a class derived from it."""
+    """Sets the class of uvloop's transport sockets. Ours are of a class derived from it."""

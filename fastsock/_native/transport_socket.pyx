@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The sockets that transports show (get_extra_info), made when somebody wants one. Whoever asks for the descriptor's number takes the
-connection off the ring: C code may read and write it.
+"""The sockets that transports return from get_extra_info("socket"), created at the first call. fileno() takes the connection
+off the ring, as C code may then read and write the descriptor.
 
-Servers set options of each connection, one-shots too, and ask for its ends. uvloop makes a socket object for each such question; here
-the kernel is asked, and no Python frame runs. None of these objects keeps the number: the loop's own socket is asked each time, which
-has none once the connection is closed.
+Servers set options and query addresses of every connection. uvloop creates a socket object for each such call; this module calls
+the kernel directly, without a Python frame. The objects do not keep the descriptor: they ask the loop's own socket each time, which
+has none after the connection is closed.
 """
 
 from cpython.exc cimport PyErr_SetFromErrno
@@ -26,13 +26,13 @@ cdef int stream = _SOCK_STREAM
 
 
 cdef object show(object transport, object sock):
-    """What a transport shows of ours, where the loop's own one shows `sock`."""
+    """Returns our socket object for a transport whose lower transport has `sock`."""
     shown = shown_as.get(type(sock))
     return sock if shown is None else shown(sock, transport)
 
 
 cdef int hand_out(object transport) except -1:
-    """Somebody asks for the number of a transport's descriptor."""
+    """Called when the program asks for the descriptor of a transport."""
     alive = transport()
     if alive is not None:
         alive.hand_out()
@@ -40,7 +40,7 @@ cdef int hand_out(object transport) except -1:
 
 
 cdef object path_behind(object transport):
-    """The path of a transport, None if it is gone: for fastsock.path_of, which hands nothing out."""
+    """Returns the path of a transport, or None if it was deleted. For fastsock.path_of; does not hand out the descriptor."""
     alive = transport()
     return alive.path() if alive is not None else None
 
@@ -49,7 +49,7 @@ cdef object path_behind(object transport):
 
 
 class _ShownSocket(_TransportSocket):
-    """The socket of a transport on one of the stdlib's loops."""
+    """The socket of a transport on a stdlib loop."""
 
     __slots__ = ("_transport",)
 
@@ -76,15 +76,15 @@ class _ShownSocket(_TransportSocket):
         return path_behind(self._transport)
 
 
-cdef dict shown_as = {_TransportSocket: _ShownSocket}  # by the class of what the loop's own transport shows
+cdef dict shown_as = {_TransportSocket: _ShownSocket}  # class of the lower transport's socket -> our class
 
 
 # ---- on uvloop -----------------------------------------------------------------------------------------------
 
 
 cdef object ipv4_end(int fd, bint remote):
-    """(address, port) of the local or the remote end of an IPv4 connection; None if it is another, or closed. OSError as
-    from the kernel."""
+    """Returns (address, port) of the local or remote end of an IPv4 connection; None for another family or if closed. Raises
+    OSError like the kernel."""
     cdef unsigned char address[16]
     cdef int port = 0, length = fs_endpoint_address(fd, remote, address, &port) if fd >= 0 else 0
     if length < 0:
@@ -93,8 +93,8 @@ cdef object ipv4_end(int fd, bint remote):
 
 
 cdef bint takes_option(int fd, tuple arguments, dict more, Py_ssize_t count, int *into):
-    """Whether the kernel can be asked right away: an open connection, and so many numbers are all that is said. The method of
-    the class of C knows the other ways to say it, and what is wrong with them."""
+    """Returns true if the arguments are all ints and the connection is open, so the kernel can be called directly. Other
+    arguments go to the method of the C class, which checks them."""
     if fd < 0 or more or len(arguments) != count:
         return False
     try:
@@ -108,12 +108,12 @@ cdef bint takes_option(int fd, tuple arguments, dict more, Py_ssize_t count, int
 
 
 def show_above(base):
-    """`base` is what uvloop's transports show: ours show an object of a class derived from it."""
+    """Sets the class of uvloop's transport sockets. Ours are of a class derived from it."""
     number_of = base.fileno
 
     def ask(self, question, arguments=(), more={}):
-        # As uvloop makes a socket object for one question, and detaches it again. (Of the class of C: the facade's would take
-        # the connection for one that came from elsewhere.)
+        # Like uvloop, use a temporary socket object and detach it. The C class is used, as ours would take over the
+        # connection.
         bare = bare_class(self.family, stream, self.proto, number_of(self._own))
         try:
             return question(bare, *arguments, **more)
@@ -121,8 +121,8 @@ def show_above(base):
             bare.detach()
 
     class _ShownSocket(base):
-        """The socket of a transport on uvloop. `_own` is the loop's own one. (What the base class would say of itself is asked
-        of that: its fields are not the connection's.)"""
+        """The socket of a transport on uvloop. `_own` is the socket of the loop's transport, which answers for attributes of the
+        base class."""
 
         __slots__ = ("_own", "_transport", "_peer", "_here")
 
