@@ -68,7 +68,7 @@ static int change_over(struct fs_connection *c, int near, struct fs_shared_side 
     return swapped > 0;
 }
 
-/* Puts a bridge under the connection's hooks. Returns its process id; -errno if resources are missing; -ECONNRESET if a descriptor
+/* Puts a bridge under the connection's descriptors. Returns its process id; -errno if resources are missing; -ECONNRESET if a descriptor
  * could not be replaced. */
 static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data,
                             const struct fs_fallback_hooks *hooks) {

@@ -51,7 +51,7 @@ cdef class LoopConnection(QueuedConnection):
     cdef object backlog               # deque of bytes that had no room on the ring; None until the first
     cdef Py_ssize_t first_sent        # bytes of its first piece that were sent
     cdef bint lower_paused            # the lower transport has called pause_writing
-    cdef bint protocol_paused         # the program's protocol was told to pause (transport_io.tell_if_paused)
+    cdef bint protocol_paused         # the program's protocol was told to pause (transport_io.update_paused)
     cdef bint credit                  # credit for the backlog was seen when the loop was about to sleep
     cdef bint flushing                # during the call of resume_writing
     cdef bint write_ended
@@ -76,10 +76,10 @@ cdef inline bint receives_on_ring(LoopConnection self) noexcept:
 
 cdef bint is_buffered(LoopContext origin, protocol)
 cdef int deliver(LoopConnection self, data) except -1
-cdef int tell_updated(LoopConnection self, Py_ssize_t count) except -1
+cdef int call_buffer_updated(LoopConnection self, Py_ssize_t count) except -1
 cdef object run_in_context(LoopConnection self, method, argument)
 cdef int deliver_pieces(LoopConnection self, bytes data) except -1
-cdef int tell_end(LoopConnection self) except -1
+cdef int report_eof(LoopConnection self) except -1
 cdef bint ask_to_keep_open(LoopConnection self) except -1
 cdef int call_protocol(LoopConnection self, name) except -1
 cdef int no_buffer(LoopConnection self, error) except -1

@@ -159,12 +159,12 @@ cdef bint is_buffered(LoopContext origin, protocol):
 
 cdef int deliver(LoopConnection self, data) except -1:
     """Calls data_received of the program's protocol."""
-    return tell(self, self.data_received, data, "data_received")
+    return call_in_context(self, self.data_received, data, "data_received")
 
 
-cdef int tell_updated(LoopConnection self, Py_ssize_t count) except -1:
+cdef int call_buffer_updated(LoopConnection self, Py_ssize_t count) except -1:
     """Calls buffer_updated of the program's BufferedProtocol."""
-    return tell(self, self.buffer_updated, count, "buffer_updated")
+    return call_in_context(self, self.buffer_updated, count, "buffer_updated")
 
 
 cdef inline bint steps_in(LoopConnection self) noexcept:
@@ -173,7 +173,7 @@ cdef inline bint steps_in(LoopConnection self) noexcept:
     return self.in_context and self.origin.queue.inside is not self
 
 
-cdef int tell(LoopConnection self, method, argument, str name) except -1:
+cdef int call_in_context(LoopConnection self, method, argument, str name) except -1:
     if not steps_in(self):
         return call(self, method, argument, name)
     PyContext_Enter(self.context)
@@ -230,11 +230,11 @@ cdef int deliver_pieces(LoopConnection self, bytes data) except -1:
             no_buffer(self, error)
             break
         at += part
-        tell_updated(self, part)
+        call_buffer_updated(self, part)
     return 0
 
 
-cdef int tell_end(LoopConnection self) except -1:
+cdef int report_eof(LoopConnection self) except -1:
     """Reports the end of the stream to the protocol. Closes the transport if the protocol does not keep it open."""
     self.ended = True
     if not ask_to_keep_open(self):

@@ -15,7 +15,7 @@ from fastsock._native.core_ring cimport (
 )
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.socket_io cimport (
-    SEND, USE_KERNEL, gathered, has_to_tell, readable_within, receive_bytes, receive_scattered, transmit_buffer, transmit_file,
+    SEND, USE_KERNEL, gathered, has_pending_error, readable_within, receive_bytes, receive_scattered, transmit_buffer, transmit_file,
     may_be_on_ring, writable_views,
 )
 from fastsock._native.registry cimport endpoint_at, operate
@@ -51,7 +51,7 @@ cdef Endpoint ring_endpoint(object fd, int what):
         return endpoint if (fs_receives_on_ring(&endpoint.c) if what == FS_RECEIVE else fs_sends_on_ring(&endpoint.c)) else None
     operate(endpoint)
     # (One that is undecided too: another thread may move it while this call waits.)
-    return endpoint if may_be_on_ring(endpoint) or has_to_tell(endpoint) else None
+    return endpoint if may_be_on_ring(endpoint) or has_pending_error(endpoint) else None
 
 
 cdef int64_t descriptor_timeout(Endpoint endpoint, int fd) noexcept:

@@ -477,7 +477,7 @@ cdef int advance(Endpoint endpoint) except -1:
         asked = [endpoint, None]
         hooks.watch, hooks.ignore, hooks.whose = alloc_slot, free_slot, <void *>asked
         fs_connector_step(&endpoint.path, &endpoint.c, &hooks, &outcome)
-    tell(endpoint, &outcome)
+    report_outcome(endpoint, &outcome)
     if asked is not None and asked[1] is not None:
         raise asked[1]
     return 0
@@ -503,7 +503,7 @@ cdef void free_slot(void *whose, fs_connection *c) noexcept:
     endpoint.queue.dismiss(endpoint)
 
 
-cdef int tell(Endpoint endpoint, fs_step_result *outcome) except -1:
+cdef int report_outcome(Endpoint endpoint, fs_step_result *outcome) except -1:
     if outcome.no_thread:
         policy.no_thread(error_of(outcome.no_thread))
     if outcome.failed:

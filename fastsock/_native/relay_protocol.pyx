@@ -8,11 +8,11 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 from cpython.object cimport PyObject_TypeCheck, PyTypeObject
 
-from fastsock._native.transport_io cimport deliver_late, drain, hold_lower, tell_if_paused, wake_waiters
+from fastsock._native.transport_io cimport deliver_late, drain, hold_lower, update_paused, wake_waiters
 from fastsock._native.core cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.loop_connection cimport LowerProtocol, LoopContext, ask_to_keep_open, deliver, fatal, is_buffered
-from fastsock._native.loop_connection cimport run_in_context, tell_updated
+from fastsock._native.loop_connection cimport run_in_context, call_buffer_updated
 from fastsock._native.transport cimport Transport
 from fastsock._native.session_stats cimport SessionStats, stats_of_port
 from fastsock._native.registry cimport count_beginning, endpoint_at, may_begin, may_look_later
@@ -171,11 +171,11 @@ cdef class RelayProtocol(LowerProtocol):
 
     def pause_writing(self):
         self.transport.lower_paused = True
-        tell_if_paused(self.transport)
+        update_paused(self.transport)
 
     def resume_writing(self):
         self.transport.lower_paused = False
-        tell_if_paused(self.transport)
+        update_paused(self.transport)
 
 
 cdef class BufferedRelay(RelayProtocol):
@@ -215,7 +215,7 @@ cdef class BufferedRelay(RelayProtocol):
         else:
             transport.note_read()
         if count and not transport.closing:
-            tell_updated(transport, count)
+            call_buffer_updated(transport, count)
         if late is not None:
             deliver_late(transport, late)
 

@@ -31,6 +31,6 @@ cdef inline bint may_be_on_ring(Endpoint endpoint):
     return fs_is_attached(&endpoint.c) or is_undecided(endpoint)
 
 
-cdef inline bint has_to_tell(Endpoint endpoint):
-    """Stores an error that the kernel has reported already. The next receive raises it."""
+cdef inline bint has_pending_error(Endpoint endpoint):
+    """Returns true if the kernel has reported an error that our next receive must raise."""
     return fs_load_relaxed(&endpoint.c.stands.pending_error) != 0

@@ -127,8 +127,8 @@ cdef int64_t try_once(Endpoint endpoint, char *into, Py_ssize_t room, int flags,
 
 
 cdef int64_t receive_in_kernel(Endpoint endpoint, object caller, char *into, Py_ssize_t room, int flags, bint *whole) except? -100_002:
-    """A blocking receive on kernel TCP, which polls first. `whole`: MSG_WAITALL; set to false if the kernel has returned less. Returns
-    bytes, LOOK_AGAIN or -errno (-EINTR: see `goes_on`). Raises what a signal handler raises."""
+    """A blocking receive on kernel TCP, which polls first. `whole`: MSG_WAITALL; set to false when the kernel's call has returned
+    data, as it has decided how much. Returns bytes, LOOK_AGAIN or -errno (-EINTR: see `goes_on`). Raises what a signal handler raises."""
     cdef bint polled = False
     cdef int64_t got = fs_receive_polling(&endpoint.c, into, room, flags, &polled)
     if got != -EAGAIN:

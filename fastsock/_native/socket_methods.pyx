@@ -14,7 +14,7 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.socket_lifecycle cimport endpoint_of, facade, timeout_of
 from fastsock._native.socket_io cimport (
-    SEND, SEND_ALL, USE_KERNEL, gathered, has_to_tell, may_be_on_ring, receive, receive_bytes, receive_scattered, transmit_buffer, transmit_file,
+    SEND, SEND_ALL, USE_KERNEL, gathered, has_pending_error, may_be_on_ring, receive, receive_bytes, receive_scattered, transmit_buffer, transmit_file,
     writable_views,
 )
 
@@ -50,7 +50,7 @@ cdef inline bint handles_receive(Endpoint endpoint, int flags):
     """Returns true if this receive is handled here and not by the stdlib's call."""
     if endpoint is None or flags & (MSG_OOB | MSG_ERRQUEUE):
         return False
-    return may_be_on_ring(endpoint) or has_to_tell(endpoint) or fs_spin_pays(&endpoint.c)
+    return may_be_on_ring(endpoint) or has_pending_error(endpoint) or fs_spin_pays(&endpoint.c)
 
 
 cdef inline bint parse_receive(Endpoint endpoint, object size, object flags, Py_ssize_t *room, int *bits):
@@ -168,7 +168,7 @@ cdef inline bint handles_send(Endpoint endpoint, int flags):
         return False
     if flags & MSG_OOB:
         return fs_is_attached(&endpoint.c)
-    return may_be_on_ring(endpoint) or has_to_tell(endpoint)
+    return may_be_on_ring(endpoint) or has_pending_error(endpoint)
 
 
 cdef inline bint parse_send(Endpoint endpoint, object flags, int *bits):

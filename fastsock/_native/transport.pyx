@@ -11,7 +11,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 
-from fastsock._native.transport_io cimport deliver_late, end_sending, post, receive, send_backlog, tell_if_paused
+from fastsock._native.transport_io cimport deliver_late, end_sending, post, receive, send_backlog, update_paused
 from fastsock._native.core_control cimport FS_LISTING_WAITING, fs_set_register
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
@@ -322,7 +322,7 @@ cdef class Transport(LoopConnection):
         """Like asyncio.WriteTransport.set_write_buffer_limits."""
         self.lower.set_write_buffer_limits(high=high, low=low)
         if not self.protocol_paused:
-            tell_if_paused(self)
+            update_paused(self)
 
     # ---- protocol and information ------------------------------------------------------------------------
 
@@ -418,7 +418,7 @@ cdef class Transport(LoopConnection):
         """Ends the sending of a file."""
         self.sends_file = False
         if not self.is_closing():
-            tell_if_paused(self)
+            update_paused(self)
 
     @property
     def _closing(self):  # exists on both loops' transports

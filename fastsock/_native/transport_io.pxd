@@ -9,5 +9,5 @@ cdef int hold_lower(LoopConnection self) except -1
 cdef int post(LoopConnection self, const char *data, Py_ssize_t length) except -1
 cdef bint send_backlog(LoopConnection self) except -1
 cdef int end_sending(LoopConnection self) except -1
-cdef int tell_if_paused(LoopConnection self) except -1
+cdef int update_paused(LoopConnection self) except -1
 cdef int wake_waiters(LoopConnection self) except -1

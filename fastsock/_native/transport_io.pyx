@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.loop_connection cimport DELIVERY, LoopConnection, call_protocol, deliver, deliver_pieces, no_buffer
-from fastsock._native.loop_connection cimport receives_on_ring, run_in_context, tell_end, tell_updated
+from fastsock._native.loop_connection cimport receives_on_ring, run_in_context, report_eof, call_buffer_updated
 
 from collections import deque as _deque
 
@@ -72,7 +72,7 @@ cdef bint receive_into(LoopConnection self, bint final) except -1:
         return True
     if got <= 0:
         return received_nothing(self, got)
-    tell_updated(self, got)
+    call_buffer_updated(self, got)
     return True
 
 
@@ -83,7 +83,7 @@ cdef bint received_nothing(LoopConnection self, int64_t got) except -1:
     if got == 0 and fs_ends_with_reset(&self.endpoint.c):
         self.fail(-ECONNRESET)  # the loop's own transport has read the error already
     elif got == 0:
-        tell_end(self)
+        report_eof(self)
     else:
         self.fail(got)
     return True
@@ -156,7 +156,7 @@ cdef int post(LoopConnection self, const char *data, Py_ssize_t length) except -
     self.origin.queue.activate(self)  # the queue arms for credits when polling does not pay
     if self.lower_ended:
         self.origin.queue.watch(self)
-    tell_if_paused(self)
+    update_paused(self)
     return 0
 
 
@@ -188,7 +188,7 @@ cdef bint send_backlog(LoopConnection self) except -1:
         self.first_sent = 0
     if any:
         self.flushing = True
-        tell_if_paused(self)
+        update_paused(self)
         self.flushing = False
         if not self.backlog_size:
             backlog_is_empty(self)
@@ -202,7 +202,7 @@ cdef int hand_backlog_down(LoopConnection self) except -1:
     self.drop_backlog()
     for piece in pieces:
         self.lower.write(piece)
-    tell_if_paused(self)
+    update_paused(self)
     backlog_is_empty(self)
     return 0
 
@@ -231,7 +231,7 @@ cdef int end_sending(LoopConnection self) except -1:
     return 0
 
 
-cdef int tell_if_paused(LoopConnection self) except -1:
+cdef int update_paused(LoopConnection self) except -1:
     """Calls pause_writing or resume_writing of the program's protocol if the state has changed. This is the only place that
     decides: by the size of the backlog, the limits of the lower transport, and its own pause_writing."""
     cdef bint paused = self.lower_paused

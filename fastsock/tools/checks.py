@@ -353,7 +353,7 @@ UNDECIDED = (Reason.FEW, Reason.SEEKING, Reason.BACK)
 def running() -> Findings:
     """Processes that use fastsock now."""
     try:
-        processes = introspection.look()
+        processes = introspection.query()
     except OSError as error:
         yield Finding(
             NOTE,

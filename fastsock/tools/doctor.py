@@ -109,7 +109,7 @@ def watch(command: Sequence[str], as_json: bool) -> int:
         derived = {"advice": watched.advice, "refused_by": watched.refused_by}
         print(json.dumps({**attrs.asdict(watched), **derived}, indent=2))
     else:
-        print(told(watched, command), file=sys.stderr)
+        print(report(watched, command), file=sys.stderr)
     return watched.status
 
 
@@ -129,7 +129,7 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
     try:
         while program.poll() is None:
             pids = {int(path.stem) for path in Path(directory).glob("*.jsonl")}
-            processes = _looked_at(peers, pids)
+            processes = _query(peers, pids)
             for process in processes:
                 for connection in process.connections if process.pid in pids else ():
                     seen[process.pid, connection.inode] = connection
@@ -146,12 +146,12 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
     return _judged(records, seen, peers, status, seconds)
 
 
-def _looked_at(peers: Peers, pids: set[int]) -> list[introspection.Process]:
+def _query(peers: Peers, pids: set[int]) -> list[introspection.Process]:
     """Returns the processes that answer, including those at the other ends. Returns none if queries are not possible,
     for example without /proc; then only the reports are left."""
     processes: list[introspection.Process] = []
     with suppress(OSError):
-        processes = introspection.look(None) if pids else []
+        processes = introspection.query(None) if pids else []
     with suppress(OSError):
         peers.look(pids, processes)
     return processes
@@ -218,8 +218,8 @@ def _judged(
                     peers.note(end["local"], end["peer"], line["reason"])
                     examples[line["reason"]].append(end)
             else:
-                told = {"time", "argv", "event", "local", "peer", "fd"}
-                events[what].add(", ".join(str(value) for name, value in line.items() if name not in told))
+                known = {"time", "argv", "event", "local", "peer", "fd"}
+                events[what].add(", ".join(str(value) for name, value in line.items() if name not in known))
         if counted is None:  # the process was killed: use its decided paths, and what the last query saw
             for (owner, _), connection in seen.items():
                 if owner == pid and connection.path == "tcp" and not decided[connection.reason]:
@@ -300,7 +300,7 @@ EVENT_ADVICE = {
 }
 
 
-def told(watched: Watched, command: Sequence[str]) -> str:
+def report(watched: Watched, command: Sequence[str]) -> str:
     """Returns the report as text."""
     said = [
         "",

@@ -33,7 +33,7 @@ from fastsock._native.control import (
 )
 from fastsock.path_policy import REASONS
 
-__all__ = ["COUNTERS", "VERSION", "Connection", "Process", "look"]
+__all__ = ["COUNTERS", "VERSION", "Connection", "Process", "query"]
 
 _socket = stdlib.SocketType  # the kernel's, whatever is patched
 
@@ -150,7 +150,7 @@ def _links(pid: int) -> Iterator[str]:
             yield os.readlink(f"{folder}/{fd}")
 
 
-def look(pids: set[int] | None = None, patience: float = PATIENCE) -> list[Process]:
+def query(pids: set[int] | None = None, patience: float = PATIENCE) -> list[Process]:
     """Returns the fastsock processes of this user (only those in `pids`, if given), sorted by pid. Raises OSError if no
     socket can be created."""
     requester = _socket(stdlib.AF_UNIX, stdlib.SOCK_DGRAM | stdlib.SOCK_CLOEXEC | stdlib.SOCK_NONBLOCK)
@@ -170,16 +170,16 @@ def _query_all(requester: stdlib.SocketType, pids: set[int] | None, patience: fl
     until = time.monotonic() + patience
     waiting: dict[int, tuple[int, int]] = {}  # tag -> kind and first entry of the pending query
 
-    def query(tag: int, kind: int, first: int) -> None:
+    def request(tag: int, kind: int, first: int) -> None:
         waiting[tag] = kind, first
         _send(requester, asked[tag].name, QUERY.pack(LOOK_MAGIC, tag, kind, first))
 
     for tag in asked:
-        query(tag, PROCESS, 0)
+        request(tag, PROCESS, 0)
     while waiting and time.monotonic() < until:
         if not select.select([requester], [], [], 0.05)[0]:
             for tag, (kind, first) in list(waiting.items()):  # its queue was full, or it limits queries per second
-                query(tag, kind, first)
+                request(tag, kind, first)
             continue
         data, control, flags, _ = requester.recvmsg(1 << 16, 256)
         pid, user = _sender(control)
@@ -197,9 +197,9 @@ def _query_all(requester: stdlib.SocketType, pids: set[int] | None, patience: fl
             continue
         first = waiting.pop(tag)[1]
         if following != NO_MORE and following > first:
-            query(tag, kind, following)
+            request(tag, kind, following)
         elif kind < RING:
-            query(tag, kind + 1, 0)
+            request(tag, kind + 1, 0)
         else:
             asked[tag].open.clear()
     return [one for one in asked.values() if not one.open]

@@ -43,7 +43,7 @@ LONGEST = 120
 def show(pids: set[int] | None, as_json: bool) -> int:
     """Prints the connections. Returns 1 if `pids` are given and none of them answered, else 0. Raises OSError if
     processes cannot be queried."""
-    processes = introspection.look(pids)
+    processes = introspection.query(pids)
     if as_json:
         print(json.dumps([attrs.asdict(process) for process in processes], indent=2))
     else:

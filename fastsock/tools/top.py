@@ -74,7 +74,7 @@ class Rates:
 
 def sample(pids: set[int] | None = None) -> Sample:
     """Queries all processes, or `pids`. Raises OSError if processes cannot be queried."""
-    processes = introspection.look(pids)
+    processes = introspection.query(pids)
     return Sample(time.monotonic(), tuple(processes), {each.pid: processor_seconds(each.pid) for each in processes})
 
 

@@ -202,5 +202,5 @@ def test_who_looks_from_outside_takes_no_descriptors(monkeypatch: pytest.MonkeyP
             return []
 
         monkeypatch.setattr(introspection, "_ask", send)
-        assert introspection.look() == []
+        assert introspection.query() == []
         assert said == [5]

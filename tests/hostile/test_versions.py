@@ -291,7 +291,7 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[introsp
 
     def look() -> list[introspection.Process]:
         answers = Task(other.answer)
-        seen = introspection.look(patience=10)
+        seen = introspection.query(patience=10)
         answers.result()
         return seen
 
@@ -309,8 +309,8 @@ def test_ss_shows_a_process_of_another_version(newer: Callable[[], list[introspe
 
 def test_doctor_tells_of_it(newer: Callable[[], list[introspection.Process]], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = newer()
-    monkeypatch.setattr(checks.introspection, "look", lambda: seen)
+    monkeypatch.setattr(checks.introspection, "query", lambda: seen)
     [_, finding] = checks.running()
     assert finding.level == checks.WARN
     assert str(os.getpid()) in finding.says
-    assert "install the same one" in finding.do
+    assert "install the same version" in finding.do

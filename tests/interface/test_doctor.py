@@ -103,7 +103,7 @@ def refused(*_: object, **__: object) -> int:
     raise PermissionError(1, "Operation not permitted")
 
 
-NO_PROC = {"STATUS": Path("/nowhere"), "os.readlink": refused, "introspection.look": refused}
+NO_PROC = {"STATUS": Path("/nowhere"), "os.readlink": refused, "introspection.query": refused}
 HOSTS = {  # what is different there, who looks, how bad it is, and what he advises in the end
     "kernel 4.18": ({"platform.release": lambda: "4.18.0-1"}, checks.kernel, [checks.BAD], ""),
     "kernel 5.4": ({"platform.release": lambda: "5.4.0"}, checks.kernel, [checks.NOTE], ""),
@@ -194,7 +194,7 @@ def test_the_program_at_the_other_end_is_named_and_gets_no_advice_that_it_cannot
     assert says in end["advice"]
     assert "(pid " in end["program"]
     assert said["refused_by"].get(Reason.PEER, "the other end") == "the other end"
-    told = doctor.told(doctor.Watched(**{name: said[name] for name in attrs.fields_dict(doctor.Watched)}), [""])
+    told = doctor.report(doctor.Watched(**{name: said[name] for name in attrs.fields_dict(doctor.Watched)}), [""])
     assert says[:40] in " ".join(told.split())
 
 
@@ -242,7 +242,7 @@ def test_a_program_is_watched_to_its_end_where_nobody_can_be_asked(tmp_path, mon
         asked.touch()
         raise FileNotFoundError(2, "No such file or directory: no /proc")
 
-    monkeypatch.setattr(doctor.introspection, "look", look)
+    monkeypatch.setattr(doctor.introspection, "query", look)
     waits = "import os, sys, time\nends = time.monotonic() + 30\n"
     waits += "while not os.path.exists(sys.argv[1]) and time.monotonic() < ends: time.sleep(0.05)\n"
     waits += "raise SystemExit(5 if os.path.exists(sys.argv[1]) else 6)"
@@ -286,7 +286,7 @@ def test_every_event_of_a_program_is_told_with_what_to_do():
         ),
         events={"fastsock.violation": ["ack ahead"]},
     )
-    assert "same version of fastsock" in " ".join(doctor.told(said, ["x"]).split())
+    assert "same version of fastsock" in " ".join(doctor.report(said, ["x"]).split())
 
 
 def test_the_report_in_words(tmp_path):

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("bounded")
 
 
 def seen(pid: int) -> introspection.Process:
-    found = until(lambda: introspection.look({pid}), "the process answers")
+    found = until(lambda: introspection.query({pid}), "the process answers")
     assert len(found) == 1
     return found[0]
 
@@ -202,7 +202,7 @@ def test_a_forked_child_answers_for_itself():
 def test_a_process_that_has_used_no_connection_is_not_seen():
     with running("import fastsock; fastsock.patch(); say('here'); told()") as program:
         program.line()
-        assert introspection.look({program.pid}) == []
+        assert introspection.query({program.pid}) == []
 
 
 def test_a_descriptor_that_is_closed_meanwhile_hides_no_other_one():
@@ -221,7 +221,7 @@ def test_a_stopped_process_is_left_out_and_costs_the_patience():
         os.kill(program.pid, signal.SIGSTOP)
         until(lambda: state_of(program.pid) == "T", "the stop")
         began = time.monotonic()
-        assert introspection.look({program.pid}, patience=0.3) == []
+        assert introspection.query({program.pid}, patience=0.3) == []
         assert time.monotonic() - began < 5
 
 
@@ -239,13 +239,13 @@ def test_another_user_is_told_nothing():
     """
     asking = """
         from fastsock.tools import introspection
-        introspection.look(patience=0.1)  # imports what it needs, where another user may not read
+        introspection.query(patience=0.1)  # imports what it needs, where another user may not read
         os.setgid(65534); os.setuid(65533)
-        say(f"{len(introspection.names())} {len(introspection.look(patience=0.5))}")
+        say(f"{len(introspection.names())} {len(introspection.query(patience=0.5))}")
     """
     with running(source) as program:
         program.line()
-        assert until(lambda: introspection.look({program.pid}), "root is answered")  # root is
+        assert until(lambda: introspection.query({program.pid}), "root is answered")  # root is
         with running(asking) as stranger:
             there, answered = stranger.line().split()
         assert int(there) >= 1
@@ -366,7 +366,7 @@ def test_answers_of_another_user_or_garbage_are_not_believed(monkeypatch):
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        assert introspection.look(patience=0.3) == []
+        assert introspection.query(patience=0.3) == []
         thread.join(5)
 
 

@@ -78,7 +78,7 @@ BUSY = PAIR.replace(
 def test_rates_are_what_changed():
     with running(BUSY) as program:
         program.line()
-        until(lambda: introspection.look({program.pid}), "it answers")
+        until(lambda: introspection.query({program.pid}), "it answers")
         before = until(lambda: seen_sending(program.pid, 0), "it is in a sample")
         now = until(lambda: seen_sending(program.pid, sent(program.pid, before)), "more was sent")
     made = {title: rows for title, _, rows in top.tables(before, now)}

@@ -171,7 +171,7 @@ RUN = {
     "FASTSOCK_ENABLED=0 fastsock run your_program.py": Play(SERVE, "tcp"),
     "fastsock run your_program.py": Play(SERVE),
     "fastsock doctor": Play(alone=True, parts=("connection",)),
-    "fastsock doctor -- python app.py": Play(alone=True, parts=("the program itself", "moved to the ring: no end of")),
+    "fastsock doctor -- python app.py": Play(alone=True, parts=("the program itself", "ring: no connection")),
     "fastsock ss": Play(alone=True),
     "fastsock run -m uvicorn app:app --workers 2": Play(listens="--port {}"),
     "fastsock run -m uvicorn app:app": Play(listens="--port {}"),
