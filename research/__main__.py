@@ -1,4 +1,4 @@
-"""`python -m papers [--quick] [NAME...]`: measures the figures and writes docs/papers.md with their pictures.
+"""`python -m research [--quick] [NAME...]`: measures the figures and writes docs/papers.md with their pictures.
 
 NAME is a paper ("sovia") or a figure ("sovia-fig7"); without one, all. The exit status is 1 if a line has no figures.
 """
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="papers", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="research", description=__doc__.partition("\n")[0])
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="size", action="store_const", const="quick", help="all in under 10 minutes")
     size.add_argument("--least", dest="size", action="store_const", const="least", help="the smallest sizes, for tests")

@@ -21,7 +21,8 @@ def page(papers: Iterable[Paper], documents: dict[str, Document]) -> str:
     parts = [(HERE / "head.md").read_text().strip(), headlines(papers, documents)]
     for paper in papers:
         parts.append(f"## {paper.title}")
-        parts.append(f"Set-up, and what differs: [papers/{paper.name}/README.md](../research/{paper.name}/README.md).")
+        readme = f"research/{paper.name}/README.md"
+        parts.append(f"Set-up, and what differs: [{readme}](../{readme}).")
         parts += [section(figure, documents.get(figure.full_name)) for figure in paper.figures]
     parts.append((HERE / "mechanisms.md").read_text().strip())
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -26,7 +26,7 @@ UNAVAILABLE = ("ONC RPC",) if NO_ONC_RPC else ()
 
 @pytest.mark.parametrize("paper", [paper.name for paper in PAPERS])
 def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_path):
-    words = [sys.executable, "-m", "papers", "--least", "--out", tmp_path, "--raw", tmp_path / "raw", paper]
+    words = [sys.executable, "-m", "research", "--least", "--out", tmp_path, "--raw", tmp_path / "raw", paper]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     wrong = [line for line in done.stderr.splitlines() if line.startswith("INVALID")]
     assert [line for line in wrong if not any(name in line for name in UNAVAILABLE)] == []
@@ -52,7 +52,7 @@ def test_the_page_and_the_pictures_belong_to_the_medians_beside_them():
     medians = read_medians(ROOT / "docs/papers/medians.json")
     names = {figure.full_name for figure in FIGURES}
     assert medians.keys() == names == {picture.stem for picture in ROOT.glob("docs/papers/*.png")}
-    assert (ROOT / "docs/papers.md").read_text() == page(PAPERS, medians), "run python -m papers --page"
+    assert (ROOT / "docs/papers.md").read_text() == page(PAPERS, medians), "run python -m research --page"
 
 
 def test_medians_are_read_as_they_were_written(tmp_path):
