@@ -8,7 +8,7 @@
  *     bell     a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (Credits are the same: acked, credit_wait, credit_bell.)
  *     told     a sleeper and the connection thread: core/events/tcp_watch.c, core/conn/wait.c
  *     watched  a sleeper and who ends the watch: fs_watch_stop, fs_is_watched
- *     set      the owner of an event set and a process that posts: core/events/event_set.c, fs_mark_ready in set.h
+ *     set      the owner of an event set and a process that posts: core/events/event_set.c, fs_mark_ready in event_set.h
  *     over     the owner gives a page up, and a process posts there: fs_retire_page, fs_remote_set_notify
  *
  * Built by models/run, with -DTEST=bell. Negative controls (-D), each a step that is weaker, or at another place, than in the core:
