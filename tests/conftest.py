@@ -15,7 +15,9 @@ import pytest
 if TYPE_CHECKING:
     from harness.hostile_peer import Peer
 
-pytest.register_assert_rewrite("pairs", "aio.kit", "differential.processes", "processes")
+pytest.register_assert_rewrite(
+    "harness.pairs", "harness.processes", "conformance.aio.kit", "conformance.blocking.processes"
+)
 
 from harness.pairs import KINDS, Pair, deadline, make_pair, until  # noqa: E402 - after its registration
 from harness.scale import PATHS  # noqa: E402 - after its registration

@@ -134,7 +134,7 @@ HELLOS: dict[str, tuple[Lie, str]] = {
         ]
     },
 }
-"""(All that is wrong with a header is in test_native.py.)"""
+"""(All that is wrong with a header is in test_ring.py.)"""
 if "hugetlbfs" in Path("/proc/filesystems").read_text():
     HELLOS["huge pages"] = (made_otherwise(os.MFD_HUGETLB, pages=1), "huge pages")
 

@@ -93,7 +93,7 @@ FAULTS: dict[str, tuple[Callable[[Peer], object], Callable[[socket.socket], obje
     ),
 }
 """What the peer does, the call that finds it, and what is logged. (All that the ring calls a violation is in
-test_native.py.)"""
+test_ring.py.)"""
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -146,10 +146,10 @@ static int some_fcntl(int fd, int what, long argument) {
     return (what == F_DUPFD_CLOEXEC ? may_fail_fcntl : real.fcntl)(fd, what, argument);
 }
 
-/* What is there can be taken out of an epoll. */
+/* What is there can be changed, and taken out of an epoll: only a new registration needs memory. */
 static int some_epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
-    if (what == EPOLL_CTL_DEL) cannot_fail();
-    return (what == EPOLL_CTL_DEL ? real.epoll_ctl : may_fail_epoll_ctl)(epoll, what, fd, event);
+    if (what != EPOLL_CTL_ADD) cannot_fail();
+    return (what != EPOLL_CTL_ADD ? real.epoll_ctl : may_fail_epoll_ctl)(epoll, what, fd, event);
 }
 
 /* An eventfd that has just been polled takes a ring, or is full and has rung. */

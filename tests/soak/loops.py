@@ -69,7 +69,13 @@ async def streams(talk: Talk, reader: asyncio.StreamReader, writer: asyncio.Stre
     end = _End(talk)
     rng = talk.rng
 
+    def check() -> None:
+        """(A write to uvloop's transport that is closed is an error of the program's, a RuntimeError.)"""
+        if writer.transport.is_closing():
+            raise ConnectionError("the transport is closing")
+
     async def send(data: bytes) -> None:
+        check()
         if rng.random() < 0.3:
             writer.writelines([data[: len(data) // 2], data[len(data) // 2 :]])
         else:
@@ -77,6 +83,10 @@ async def streams(talk: Talk, reader: asyncio.StreamReader, writer: asyncio.Stre
         talk.did_send(len(data))
         if rng.random() < 0.8 or talk.sent == talk.total_out:
             await writer.drain()
+
+    def finish() -> None:
+        check()
+        writer.write_eof()
 
     async def receive() -> None:
         while not talk.eof:
@@ -90,7 +100,7 @@ async def streams(talk: Talk, reader: asyncio.StreamReader, writer: asyncio.Stre
                 await asyncio.sleep(rng.random() * 0.02)
 
     try:
-        await _both(receive(), end.send_all(send, writer.write_eof))
+        await _both(receive(), end.send_all(send, finish))
         await writer.drain()
     except handing.GivesUp:
         end.give_up(writer.transport)

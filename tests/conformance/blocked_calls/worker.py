@@ -1,4 +1,4 @@
-"""A process that plays combinations on one path: `python -m calls_in_progress.worker PATH QUIET`.
+"""A process that plays combinations on one path: `python -m conformance.blocked_calls.worker PATH QUIET`.
 
 Reads the combinations from stdin, a JSON list each line, and prints what was seen of each as a JSON object. Plain ones
 run in batches in this process. Those whose event needs processes get a process each, with a forked peer: such a process

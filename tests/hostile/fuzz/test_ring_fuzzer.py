@@ -10,7 +10,7 @@ import pytest
 from harness.processes import ended
 
 HERE = Path(__file__).parent
-CORE = HERE.parent.parent / "core"
+CORE = HERE.parents[2] / "core"
 FLAGS = ["-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 FAULTS = {

@@ -1,0 +1,147 @@
+/* Pollers (core/ready): an epoll instance, several of them that have one connection, and threads that poll. How the scenarios run, and fail
+ * by place: runs.h. */
+#include "runs.h"
+
+#include <sys/epoll.h>
+
+#include "ready/poller.h"
+
+static struct fs_pollable its[2];
+
+static void end_call_of(struct fs_connection *c, struct fs_call *call) { end_call((struct end *)c, call); }
+
+static struct fs_poller *new_poller(int epoll) {
+    int failed;
+    struct fs_poller *made = fs_poller_new(epoll, &failed);
+    if (!made) goes_on(failed);
+    return made;
+}
+
+static void control(struct fs_poller *p, int op, int fd, struct fs_pollable *it, uint64_t data) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
+    goes_on(fs_poller_ctl(p, op, fd, it, &event));
+}
+
+static int open_pollable(void) {
+    int opened = open_two(0);
+    for (int s = 0; s < 2; s++) {
+        memset(&its[s], 0, sizeof its[s]);
+        if (fs_load_sc(&ends[s].open)) fs_poller_connected(&its[s], &ends[s].c);
+    }
+    return opened;
+}
+
+/* To the ring; an end that gets no seat keeps the connection on the kernel. */
+static void move(void) {
+    static const struct fs_flow_options flow = {4, 0, 0};
+    int taken = 0, failed = 0;
+    while (taken < 2 && !failed) {
+        failed = fs_poller_before_attach(&its[taken]);
+        if (!failed) taken++;
+        else if (strict) goes_on(failed);
+    }
+    for (int s = 0; s < taken; s++) {
+        int attached = taken == 2 && !lost && goes_on(attach_end(&ends[s], &flow));
+        fs_poller_after_attach(&its[s], attached);
+    }
+}
+
+static void close_pollable(void) {
+    for (int s = 0; s < 2; s++) fs_poller_close_number(&its[s], ends[s].number, 1);
+    close_two();
+}
+
+/* Until it is told of end 1. */
+static void await_told(struct fs_poller *p) {
+    struct epoll_event event = {.events = 0};
+    int n = 0;
+    for (double until = seconds_now() + PATIENCE; !lost && n <= 0;) {
+        n = fs_poller_wait(p, &event, 1, 5000000, NULL);
+        if (n < 0 && n != -EINTR) goes_on(n);
+        if (seconds_now() > until) violate("nobody is told of the byte");
+    }
+    if (!lost && (event.data.u64 != 1 || event.events != EPOLLIN)) violate("told of something else");
+}
+
+/* The same of a thread that polls. */
+static void await_polled(struct fs_poller *p) {
+    struct pollfd fds = {ends[1].number, POLLIN, 0};
+    struct fs_pollable *it = &its[1];
+    struct fs_call call;
+    int n = 0;
+    for (double until = seconds_now() + PATIENCE; !lost && n <= 0;) {
+        if (!begin_call(&ends[1], &call)) return;
+        n = fs_poller_poll(p, &fds, &it, 1, 5000000, NULL);
+        end_call(&ends[1], &call);
+        if (n < 0 && n != -EINTR && n != -ENOMEM) goes_on(n);
+        if (seconds_now() > until) violate("polling is told of nothing");
+    }
+}
+
+static void look_in_vain(struct fs_poller *p) {
+    struct epoll_event event;
+    int n = lost ? 0 : fs_poller_wait(p, &event, 1, 5000000, NULL);
+    if (n > 0) violate("told of nothing");
+    if (n != -EINTR) goes_on(n);
+}
+
+/* A descriptor of the kernel's, whose data lie in the range that is drawn for members. */
+static void poll_clashing(struct fs_poller *p) {
+    int was = armed;
+    struct epoll_event event;
+    armed = 0;
+    int fd = eventfd(1, EFD_CLOEXEC);
+    armed = was;
+    control(p, EPOLL_CTL_ADD, fd, NULL, fs_poller_data(7, 7));
+    if (!lost && (fs_poller_wait(p, &event, 1, 0, NULL) != 1 || event.data.u64 != fs_poller_data(7, 7)) && strict) violate("other data");
+    if (!lost) control(p, EPOLL_CTL_DEL, fd, NULL, 0);
+    close(fd);
+}
+
+static void run_pollers(int pollers, int polls) {
+    struct fs_poller *made[2] = {NULL, NULL}, *mine = NULL;
+    int instances[2];
+    fs_pollers_begin();
+    step("pollers");
+    int opened = open_pollable();
+    for (int i = 0; i < pollers; i++) {
+        instances[i] = epoll_create1(EPOLL_CLOEXEC);
+        if (opened && !lost) made[i] = new_poller(instances[i]);
+        if (made[i]) poll_clashing(made[i]);
+        if (made[i] && !lost) control(made[i], EPOLL_CTL_ADD, ends[1].number, &its[1], 1);
+    }
+    if (polls && opened && !lost) mine = new_poller(-1);
+    step("a connection moves");
+    if (!lost) move();
+    for (int round = 0; round < 2 && !lost; round++) {
+        for (int i = 0; i < pollers; i++) look_in_vain(made[i]);
+        step("a byte");
+        put(0);
+        for (int i = 0; i < pollers; i++) await_told(made[i]);
+        if (mine) await_polled(mine);
+        get(1);
+    }
+    step("pollers end");
+    close_pollable();
+    for (int i = 0; i < pollers; i++) {
+        if (made[i]) fs_poller_end(made[i]);
+        close(instances[i]);
+    }
+    if (mine) fs_poller_end(mine);
+}
+
+static void run_epoll(void) { run_pollers(1, 0); }
+static void run_several(void) { run_pollers(2, 0); }
+static void run_poll(void) { run_pollers(0, 1); }
+static void run_all_kinds(void) { run_pollers(1, 1); }
+
+int main(void) {
+    static const struct scenario all[] = {
+        {"epoll", run_epoll},
+        {"several instances", run_several},
+        {"poll", run_poll},
+        {"epoll and poll", run_all_kinds},
+    };
+    fs_poller_host.end_call = end_call_of;
+    return run_all(all, sizeof all / sizeof *all);
+}
