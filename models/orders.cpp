@@ -8,15 +8,9 @@
  *
  *     bell     a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (The same for credits: acked, credit_wait, credit_futex.)
  *     told     a sleeper and the connection thread: core/events/tcp_watch.c, core/conn/wait.c
-<<<<<<< HEAD
  *     watched  a sleeper and the end of the watch: fs_watch_stop, fs_is_watched
  *     set      the owner of an event set and a posting process: core/events/event_set.c, fs_mark_ready in event_set.h
  *     over     the owner gives up a page, and a process posts there: fs_retire_page, fs_remote_set_notify
-=======
- *     watched  a sleeper and who ends the watch: fs_watch_stop, fs_is_watched
- *     set      the owner of an event set and a process that posts: core/events/event_set.c, fs_mark_ready in event_set.h
- *     over     the owner gives a page up, and a process posts there: fs_retire_page, fs_remote_set_notify
->>>>>>> verify2
  *
  * Built by models/run, with -DTEST=bell. Negative controls (-D), each a step that is weaker, or at another place, than in the core:
  *     bell     COMMIT=release, LOOK=acquire, ARM=acq_rel, READY=acquire: any of the two writes and two looks;

@@ -28,11 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-<<<<<<< HEAD
     parser = argparse.ArgumentParser(prog="python -m research", description=__doc__.partition("\n")[0])
-=======
-    parser = argparse.ArgumentParser(prog="research", description=__doc__.partition("\n")[0])
->>>>>>> verify2
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="size", action="store_const", const="quick", help="all in under 10 minutes")
     size.add_argument("--least", dest="size", action="store_const", const="least", help="the smallest sizes, for tests")
