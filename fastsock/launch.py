@@ -1,7 +1,8 @@
 """How a program that is not Python comes up under fastsock: the library that it gets by LD_PRELOAD; who is not served.
 
 The library (interpose/) reads no settings of its own: `environment` hands it all of them, checked, in one variable. In
-a Python process below `fastsock run` it does nothing, as the package serves that one.
+a Python process below `fastsock run` it does nothing, as the package serves that one; below `fastsock run --libc` it
+serves that one too, and the package patches nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fastsock.config import LIBRARY_STATS, SEEK_SECONDS, SETTINGS, Settings
+from fastsock.config import LIBRARY_STATS, RUN, SEEK_SECONDS, SETTINGS, Settings
 
 TYPE_CHECKING = False  # typing's, which no program has to load for this
 if TYPE_CHECKING:
@@ -168,6 +169,9 @@ def _text_of(settings: Settings) -> str:
 
 
 def is_served_by_library() -> bool:
-    """True if this process has the library, which serves it: an interpreter in a program of another name."""
+    """True if this process has the library, which serves it: an interpreter in a program of another name, or below
+    `fastsock run --libc`. As interpose/settings.c has it."""
     preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    return LIBRARY in preloaded and not _is_python(os.path.realpath("/proc/self/exe"))
+    if LIBRARY not in preloaded or SETTINGS not in os.environ:
+        return False
+    return os.environ.get(RUN) != "1" or not _is_python(os.path.realpath("/proc/self/exe"))
