@@ -8,8 +8,11 @@ MODES: dict[str, dict[str, object]] = {
     "normal": {},
     "eager": {"move_after": 0, "_meeting_ms": 20},
     "eager-nopoll": {"move_after": 0, "_meeting_ms": 20, "poll_us": 0},
+    "libc": {"move_after": 0, "_meeting_ms": 20},
 }
-"""Settings by mode. Eager moves every eligible connection at its first byte, so that the ring is what is tested."""
+"""Settings by mode. Eager moves every eligible connection at its first byte, so that the ring is what is tested. Below
+libc the interpreters are unpatched, and have the library for programs."""
+BELOW_LIBC = "libc"
 
 
 @dataclass(frozen=True)
