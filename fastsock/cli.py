@@ -151,7 +151,12 @@ Processes that the program starts use fastsock too.
   -c CODE        Python code
   PROGRAM        a program that is not Python, such as redis-server: a file, or a command on the PATH
 """,
-        "fastsock run [--stats FILE] (-m MODULE | -c CODE | SCRIPT | PROGRAM) [ARGUMENT ...]",
+        "fastsock run [--libc] [--stats FILE] (-m MODULE | -c CODE | SCRIPT | PROGRAM) [ARGUMENT ...]",
+    )
+    made.add_argument(
+        "--libc",
+        action="store_true",
+        help="serve Python programs below the C library too, as all others: nothing in them is patched",
     )
     made.add_argument(
         "--stats",
@@ -266,13 +271,19 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
         )
     settings = config.from_environment()  # raises for a bad setting
     native = launch.find(program[0])
-    if native is not None:
-        if native.refused:
-            _complain(f"{program[0]} stays on kernel TCP: {native.refused}")
+    started = native or (launch.find(sys.executable) if options.libc else None)
+    if started is not None and started.refused:
+        _complain(f"{program[0]} stays on kernel TCP: {started.refused}")
+    if options.libc:
+        asked = launch.environment(_startup.without(os.environ), settings, options.stats)
+    elif native is not None:
         asked = launch.environment(os.environ, settings, None if native.python else options.stats)
-        os.execve(native.path, program, _startup.environment(asked, options.stats if native.python else None))
-    command = [sys.orig_argv[0], *interpreter_options(), *program]
-    os.execve(sys.executable, command, _startup.environment(os.environ, options.stats))
+        asked = _startup.environment(asked, options.stats if native.python else None)
+    else:
+        asked = _startup.environment(os.environ, options.stats)
+    if native is not None:
+        os.execve(native.path, program, asked)
+    os.execve(sys.executable, [sys.orig_argv[0], *interpreter_options(), *program], asked)
 
 
 def interpreter_options() -> list[str]:

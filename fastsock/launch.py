@@ -1,7 +1,8 @@
 """Starts programs that are not Python under fastsock, by LD_PRELOAD, and says which programs cannot use it.
 
 The library (interpose/) reads all settings from one variable, which `environment` checks and sets. In a Python process
-below `fastsock run` the library does nothing, as the Python package takes its place.
+below `fastsock run` the library does nothing, as the Python package takes its place. Below `fastsock run --libc` the
+library serves Python too, and the package patches nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fastsock.config import LIBRARY_STATS, SEEK_SECONDS, SETTINGS, Settings
+from fastsock.config import LIBRARY_STATS, RUN, SEEK_SECONDS, SETTINGS, Settings
 
 TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
@@ -171,6 +172,9 @@ def _text_of(settings: Settings) -> str:
 
 
 def is_served_by_library() -> bool:
-    """Returns true if this process uses the library: an interpreter embedded in a program that is not Python."""
+    """Returns true if the library serves this process: an interpreter embedded in a program that is not Python, or one
+    below `fastsock run --libc`. interpose/settings.c decides the same."""
     preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    return LIBRARY in preloaded and not _is_python(os.path.realpath("/proc/self/exe"))
+    if LIBRARY not in preloaded or SETTINGS not in os.environ:
+        return False
+    return os.environ.get(RUN) != "1" or not _is_python(os.path.realpath("/proc/self/exe"))

@@ -66,6 +66,14 @@ def is_patched() -> bool:
     return bool(_originals)
 
 
+def _is_served_by_library() -> bool:
+    if config.SETTINGS not in os.environ:
+        return False
+    from fastsock import launch  # what few programs need
+
+    return launch.is_served_by_library()
+
+
 def patch(**settings: Any) -> None:
     """Replaces `socket.socket` by `fastsock.socket`, with settings from keyword arguments and FASTSOCK_* variables.
 
@@ -77,6 +85,9 @@ def patch(**settings: Any) -> None:
         unpatch()
         return
     if is_patched():
+        return
+    if _is_served_by_library():
+        event(INFO, "fastsock.declined", because="libfastsock.so serves this process")
         return
     other = monkeypatch_conflicts.who_has_patched()
     if other is not None:

@@ -265,7 +265,7 @@ static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count)
     char piece[PIECE];
     int64_t sum = 0, result = 0;
     off_t position = at ? *at : fs_system.lseek(from, 0, SEEK_CUR);
-    if (position < 0) return errno == ESPIPE ? -EINVAL : -errno;
+    if (position < 0) return at || errno == ESPIPE ? -EINVAL : -errno;
     count = FS_MIN(count, (size_t)MOST);
     while ((size_t)sum < count) {
         int64_t got = fs_system.pread(from, piece, FS_MIN(count - (size_t)sum, sizeof piece), position);

@@ -49,11 +49,18 @@ static void before_fork(void) {
     fs_expect_fork(1);
 }
 
+/* The child may take a wakeup that was meant for a thread of this process. */
+static void share_instance(struct ip_epoll *e) {
+    struct fs_poller *p = fs_load_relaxed(&e->poller);
+    if (p) fs_poller_forked(p);
+}
+
 static void after_fork_in_parent(void) {
     int error = errno;
     fs_expect_fork(0);
     fs_control_thread_after_fork();
     fs_control_thread_restart();
+    ip_each_epoll(share_instance);
     ip_unlock();
     errno = error;
 }

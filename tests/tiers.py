@@ -105,6 +105,12 @@ PARTS = {
         runs=(*STDLIB, "--suite", "test_multiprocessing*", "--mode", "eager"),
         seconds=500,
     ),
+    "libc": Part(
+        "CPython's own suites whole, plain against unpatched below the C library",
+        (*PRODUCT, "tests/third_party/stdlib/*"),
+        runs=(*STDLIB, "--suite", "test_[b-l]*", "test_[n-z]*", "test_asyncore", "--mode", "libc"),
+        seconds=600,
+    ),
     "calls": Part(
         "calls that something else comes between: every combination, any sequence, every reason to stop early",
         PRODUCT,

@@ -41,6 +41,13 @@ def environment(inherited: Mapping[str, str], stats: str | None = None) -> dict[
     return asked
 
 
+def without(inherited: Mapping[str, str]) -> dict[str, str]:
+    """`inherited` as it was before `environment()`: Python programs in it come up unpatched."""
+    asked = {name: value for name, value in inherited.items() if name not in (RUN, STATS, REPORT)}
+    entries = [entry for entry in asked.pop("PYTHONPATH", "").split(os.pathsep) if entry != DIRECTORY]
+    return {**asked, "PYTHONPATH": os.pathsep.join(entries)} if any(entries) else asked
+
+
 def start() -> None:
     """Patches this process with the settings from FASTSOCK_* variables. Does nothing if it uses libfastsock.so.
 

@@ -86,6 +86,8 @@ void files(int a, int b) {
     SAY(sendfile(a, file, &at, 100));
     SAY(at);
     SAY(sendfile(a, file, &at, 100));
+    at = -1;
+    SAY(sendfile(a, file, &at, 4));
     arrive(b, 11);
     SAY(read(b, into, 64));
     show(into, 11);

@@ -75,7 +75,8 @@ static const struct {
 } CASES[] = {
     {"data", data}, {"whole", whole}, {"messages", messages}, {"files", files}, {"urgent", urgent}, {"options", options},
     {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls},
-    {"signals", signals}, {"threads", threads}, {"closed", closed}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced}, {"forks", forks}, {"programs", programs},
+    {"signals", signals}, {"threads", threads}, {"closed", closed}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced},
+    {"forks", forks}, {"forked_waits", forked_waits}, {"programs", programs},
 };
 
 int main(int count, char **names) {

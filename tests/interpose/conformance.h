@@ -62,6 +62,7 @@ void passed(int a, int b);
 void inherits(int a, int b);
 void spliced(int a, int b);
 void forks(int a, int b);
+void forked_waits(int a, int b);
 void programs(int a, int b);
 
 #endif

@@ -123,6 +123,46 @@ def test_python_children_of_a_program_are_patched() -> None:
     assert ended([*RUN, sys.executable, "-c", code]).stdout == "True\n"
 
 
+UNPATCHED = """
+import os, socket, subprocess, sys, threading
+import fastsock
+fastsock.patch()  # declines
+print(fastsock.is_patched(), "_startup" in os.environ.get("PYTHONPATH", ""))
+def echo():
+    with server.accept()[0] as far:
+        while data := far.recv(100):
+            far.sendall(data)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    thread = threading.Thread(target=echo)
+    thread.start()
+    with socket.create_connection(server.getsockname()) as near:
+        for round in range(int(sys.argv[1])):
+            near.sendall(b"%d" % round)
+            assert near.recv(100) == b"%d" % round
+    thread.join()
+if sys.argv[2:]:
+    child = "import fastsock; print(fastsock.is_patched())"
+    print(subprocess.run([sys.executable, "-c", child], check=True, capture_output=True, text=True).stdout, end="")
+"""
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("below", [(), RUN])
+def test_python_below_the_c_library(named: bool, below: tuple[str, ...], tmp_path: Path) -> None:
+    script, stats = tmp_path / "script.py", tmp_path / "stats.json"
+    script.write_text(UNPATCHED)
+    program = [sys.executable, script] if named else [script]
+    for rounds in (2000, 20000, 100000):  # on a busy machine it takes longer until both ends have moved
+        done = ended([*below, *RUN, "--libc", "--stats", stats, *program, rounds, "child"])
+        assert (done.stdout, done.stderr) == ("False False\nFalse\n", "")
+        if json.loads(stats.read_text())["connections_ring"] == 2:
+            break
+    else:
+        pytest.fail("it stays on kernel TCP")
+    done = ended([*RUN, "--libc", *RUN, script, 1])  # a patched program below one that is not
+    assert done.stdout == "True True\n"
+
+
 @pytest.mark.parametrize(
     ("flags", "why"),
     [

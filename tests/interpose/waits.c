@@ -175,6 +175,37 @@ void threads(int a, int b) {
     SAY(read(b, &wrong, 1));
 }
 
+static void *waits_there(void *instance) {
+    struct epoll_event told;
+    return (void *)(long)epoll_wait((int)(long)instance, &told, 1, 5000);
+}
+
+/* A child asks too, on what it has inherited, while a thread of its parent sleeps. */
+void forked_waits(int a, int b) {
+    struct epoll_event wanted = {.events = EPOLLIN};
+    char byte;
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        void *told;
+        int status, instance = epoll_create1(0), go[2];
+        if (epoll_ctl(instance, EPOLL_CTL_ADD, b, &wanted) || pipe(go)) abort();
+        pthread_create(&thread, NULL, waits_there, (void *)(long)instance);
+        nap(5);
+        pid_t child = fork();
+        if (child == 0) {
+            struct pollfd asks = {b, POLLIN, 0};
+            long got = recv(b, &byte, 1, MSG_DONTWAIT), polled = poll(&asks, 1, 1);
+            _exit(write(go[1], "", 1) != 1 || got != -1 || polled);
+        }
+        long sent = read(go[0], &byte, 1) + write(a, "x", 1);
+        pthread_join(thread, &told);
+        waitpid(child, &status, 0);
+        SAY((long)told + 10 * sent + 100 * status);
+        SAY(read(b, &byte, 1));
+        close(instance), close(go[0]), close(go[1]);
+    }
+}
+
 static void *reads(void *fd) {
     char into[64];
     return (void *)read((int)(long)fd, into, sizeof into);

@@ -1,4 +1,4 @@
-/* What the programs share whose scenarios fail by place: waiting.c and others.c. A run is a process, and does its scenario with the
+/* What the programs share whose scenarios fail by place: waiting.c, others.c and instances.c. A run is a process, and does its scenario with the
  * failure and once more without. Nothing hangs; a byte that was sent comes, or somebody is told of an error; and afterwards no
  * descriptor, no allocation and no mapping is missing.
  *

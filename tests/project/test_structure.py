@@ -36,7 +36,7 @@ TOO_LONG = {NATIVE / "registry.pyx"}
 LAYERS = (
     {"errors", "import_hooks"},
     {"config", "observability", "statistics"},
-    {"_native.core_ring"},
+    {"_native.core_ring", "launch"},
     {"_native.core"},
     {"_native.core_control", "_native.gil", "_native.core_rendezvous"},
     {"_native.connection_info", "_native.session_stats"},
@@ -60,7 +60,7 @@ LAYERS = (
     {""},  # the package itself
     {"advice", "tools"},
     {"tools.columns", "tools.introspection"},
-    {"launch", "run_report"},
+    {"run_report"},
     {"_startup"},
     {"tools.checks", "tools.peers"},
     {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},

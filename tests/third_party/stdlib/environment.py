@@ -1,4 +1,5 @@
-"""Throw-away virtual environments: one that patches every interpreter started in it, one that does not."""
+"""Throw-away virtual environments: one that patches every interpreter started in it, one that does not, and one whose
+interpreter has the library for programs (interpose/)."""
 
 import contextlib
 import importlib.util
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastsock import config, launch
+
 LINKED = ("fastsock", "attr", "attrs", "structlog", "uvloop", "typing_extensions")
 """What fastsock consists of and needs, where installed: linked one by one, so that nothing else comes along."""
 
@@ -22,10 +25,13 @@ class Environment:
 
     python: Path
     told: Path
-    """What its processes have told; see `boot`."""
+    """What its processes have told; see `boot`, or, of the library, what is told of the interpreter alone."""
+    below_libc: bool = False
 
     def ring_connections(self) -> int:
-        """Connections that took the ring, counted once at each end that is patched."""
+        """Connections that took the ring, counted once at each end that is served."""
+        if self.below_libc:
+            return sum(json.loads(file.read_text())["connections_ring"] for file in self.told.glob("*.json"))
         return sum(file.stat().st_size for file in self.told.glob("*.ring"))
 
     def reasons(self) -> Counter[str]:
@@ -37,9 +43,21 @@ class Environment:
         return total
 
 
+def _below_libc(folder: Path, python: Path, settings: Mapping[str, object], told: Path) -> Path:
+    """A command that starts the interpreter under the library."""
+    asked = launch.environment({}, config.Settings(**settings), None)
+    words = [f'{name}="{value}"' for name, value in asked.items()]
+    command = folder / "python-below-libc"
+    told_of = f'{config.LIBRARY_STATS}="$$:{told}/$$.json"'
+    command.write_text(f'#!/bin/sh\nexport {" ".join(words)} {told_of}\nexec "{python}" "$@"\n')
+    command.chmod(0o755)
+    return command
+
+
 @contextlib.contextmanager
-def throw_away(settings: Mapping[str, object] | None) -> Iterator[Environment]:
-    """An environment of this interpreter that patches with `settings`; None: one that patches nothing."""
+def throw_away(settings: Mapping[str, object] | None, below_libc: bool = False) -> Iterator[Environment]:
+    """An environment of this interpreter that patches with `settings`, or has the library with them; None: one that
+    does neither."""
     directory = Path(tempfile.mkdtemp(prefix="fastsock-oracle-"))
     try:
         subprocess.run(
@@ -54,11 +72,15 @@ def throw_away(settings: Mapping[str, object] | None) -> Iterator[Environment]:
                 (packages / source.name).symlink_to(source)
         told = directory / "told"
         told.mkdir()
-        if settings is not None:
+        python = directory / "venv" / "bin" / "python"
+        if below_libc:
+            assert settings is not None
+            python = _below_libc(directory, python, settings, told)
+        elif settings is not None:
             shutil.copy(Path(__file__).with_name("boot.py"), packages / "fastsock_oracle.py")
             asked = {"settings": dict(settings), "directory": str(told)}
             (packages / "fastsock_oracle.json").write_text(json.dumps(asked))
             (packages / "fastsock_oracle.pth").write_text("import fastsock_oracle\n")
-        yield Environment(directory / "venv" / "bin" / "python", told)
+        yield Environment(python, told, below_libc)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
