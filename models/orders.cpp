@@ -5,7 +5,7 @@
  * sequentially consistent load sees all that was sequentially consistent and earlier in the execution. So
  * nothing is shown of weaker orders of the bell itself. What the kernel does to a futex's queue, to an eventfd and to a socket is done under a lock of its own, as there.
  *
- *     bell     a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (Credits are the same: acked, credit_wait, credit_bell.)
+ *     bell     a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (Credits are the same: acked, credit_wait, credit_futex.)
  *     told     a sleeper and the connection thread: core/events/tcp_watch.c, core/conn/wait.c
  *     watched  a sleeper and who ends the watch: fs_watch_stop, fs_is_watched
  *     set      the owner of an event set and a process that posts: core/events/event_set.c, fs_mark_ready in event_set.h
@@ -80,7 +80,7 @@ struct futex {
     }
 };
 
-struct futex : rl::test_suite<futex, 2> {
+struct bell : rl::test_suite<bell, 2> {
     futex f;
     word commit, doorbell;
     rl::var<unsigned> payload;
