@@ -11,7 +11,7 @@
  * the bell then, if it finds a sleeper of its process counted. A sleeper counts itself before it reads `told`. A receiver looks at the kernel only if that count is another one than at its last look that found nothing. It joins the
  * watch behind that look, before its first sleep. That is not too late: epoll_ctl reports what is there already when a descriptor is added.
  *
- * The other direction, senders that sleep on `credit_bell` for credits, is the same with other names.
+ * The other direction, senders that sleep on `credit_futex` for credits, is the same with other names.
  *
  * Two threads receive, of one process or (TWO) of two. Two processes hold the posting side, and each posts once. Then each lives on and is
  * silent, or closes. The lifeline ends when the last one has closed or is dead. Who has received perhaps goes on, and receiver 1 may give up
