@@ -36,7 +36,11 @@ SCALE = float(os.environ.get("CROWD", "1"))
 
 SECONDS = 20
 HOST = "127.0.0.1"
-PRELUDE = "import ctypes, json, os, select, signal, socket, sys, threading, time\nfrom harness.scale import *\nbegin()\n"
+PRELUDE = """\
+import ctypes, json, os, select, signal, socket, sys, threading, time
+from harness.scale import *
+begin()
+"""
 
 
 def scaled(count: int) -> int:

@@ -184,10 +184,10 @@ SERVERS = {play.server for play in RUN.values()}
 
 SCRAPES = "test_prometheus_scrapes_the_example"
 ELSEWHERE = {
-    "./dev demo": "test_demo.py::test_three_pairs_take_the_ring_and_it_ends_with_what_to_try_next",
-    "fastsock bench": "test_tools.py::test_bench_measures_every_work_on_both_paths",
-    "fastsock run examples/prometheus_exporter.py --port 9400": f"test_metrics.py::{SCRAPES}",
-    "curl http://127.0.0.1:9400/metrics": f"test_metrics.py::{SCRAPES}",
+    "./dev demo": "project/test_demo.py::test_three_pairs_take_the_ring_and_it_ends_with_what_to_try_next",
+    "fastsock bench": "interface/test_tools.py::test_bench_measures_every_work_on_both_paths",
+    "fastsock run examples/prometheus_exporter.py --port 9400": f"interface/test_metrics.py::{SCRAPES}",
+    "curl http://127.0.0.1:9400/metrics": f"interface/test_metrics.py::{SCRAPES}",
 }
 
 OUTSIDE = {"./dev test", "pip install ."}
