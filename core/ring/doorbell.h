@@ -18,7 +18,7 @@
 #include "ring/send_ring.h"
 #include "ring/recv_ring.h"
 
-/* Who is to be woken: threads that sleep on `bell`, on `credit_bell`, and the event set. */
+/* Who is to be woken: threads that sleep on `futex`, on `credit_futex`, and the event set. */
 enum fs_wake { FS_WAKE_RECEIVERS = 1, FS_WAKE_SENDERS = 2, FS_WAKE_SET = 4, FS_WAKE_ALL = 7 };
 
 /* ---- the receiver waits ---------------------------------------------------------------------------- */

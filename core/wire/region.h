@@ -93,7 +93,7 @@ FS_ASSERT_OFFSET(fs_descriptor, inlined, 16);
 
 /* Receiver's doorbell state, read by the sender after each post. */
 enum fs_doorbell {
-    FS_ASLEEP = 1,  /* threads of the receiving side sleep on `bell` */
+    FS_ASLEEP = 1,  /* threads of the receiving side sleep on `futex` */
     FS_EXPOSED = 2, /* somebody may poll the receiver's descriptor: keep a doorbell byte in its queue */
     FS_GONE = 4,    /* the receiver has closed: nothing will be read any more */
     FS_SHUT = 8,    /* it has shut both directions: it reads what is there, and more draws a reset */
@@ -102,7 +102,7 @@ enum fs_doorbell {
 
 /* Sender's credit wait, read by the receiver after each ACK. */
 enum fs_credit_wait {
-    FS_WAITS = 1,   /* threads of the sending side sleep on `credit_bell` */
+    FS_WAITS = 1,   /* threads of the sending side sleep on `credit_futex` */
     FS_PLUGGED = 2, /* the sender filled the kernel's send buffer to keep POLLOUT away: drain it */
     FS_ACK_NOW = 4,   /* the sender polls for credits: acknowledge without delay */
     FS_SET_WAITS = 8, /* an event set of the sending side is to be told */
