@@ -56,7 +56,7 @@ REGION = {"magic": (0, 8), "version": (8, 4), "window": (12, 4), "slots": (16, 4
           "asks0": (80, 8), "asks1": (88, 8), "set0": (96, 8), "set1": (104, 8),
           "asks_else0": (112, 8), "asks_else1": (120, 8)}  # fmt: skip
 HALF = {"fin": (0, 8), "switch_at": (8, 8), "credit_wait": (16, 4), "rung": (20, 4), "processor": (24, 4),
-        "returned": (28, 4), "ringing": (32, 4), "limited": (36, 4), "urgent": (40, 8), "credit_bell": (48, 4),
+        "returned": (28, 4), "ringing": (32, 4), "limited": (36, 4), "urgent": (40, 8), "credit_futex": (48, 4),
         "acked": (64, 4), "doorbell": (68, 4), "heard": (72, 4), "ready": (76, 4), "finack": (80, 4),
         "limit": (84, 4), "settled": (88, 4), "bell": (92, 4), "seen": (128, 4)}  # fmt: skip
 HALF_SIZE = 3 * LINE
@@ -307,7 +307,7 @@ class Peer:
         """Wakes the victim's threads, and its loop, if it has one."""
         assert self.region is not None
         self.region.ring(self.side, "bell")
-        self.region.ring(1 - self.side, "credit_bell")
+        self.region.ring(1 - self.side, "credit_futex")
         if self.region[f"set{1 - self.side}"]:
             with contextlib.suppress(ConnectionRefusedError):  # the region may say anything
                 self.ask()
