@@ -11,7 +11,8 @@ from harness.processes import running, settle
 import fastsock
 
 WRITER = """
-import asyncio, pairs
+import asyncio
+from harness import pairs
 kind, path, end, size, piece, port = sys.argv[1:4] + [int(word) for word in sys.argv[4:]]
 if path == "ring":
     fastsock.patch()
