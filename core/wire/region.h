@@ -44,7 +44,7 @@
 
 #define FS_MAGIC UINT64_C(0x6b636f7374736166) /* "fastsock", little endian: another byte order never matches */
 #ifndef FS_VERSION /* (a test builds a program of another version) */
-#define FS_VERSION 5
+#define FS_VERSION 6
 #endif
 #define FS_LINE 64
 
@@ -58,7 +58,7 @@
 #define FS_WINDOW_MAX 1024
 #define FS_CHUNK_MIN 1024
 #define FS_CHUNK_MAX 32768 /* SOVIA's message chunk */
-#define FS_OVERFLOW_SIZE 4718592   /* bytes of an overflow buffer: the usual limit of tcp_wmem, a receive buffer, and some more */
+#define FS_OVERFLOW_SIZE 4456448   /* bytes of an overflow buffer: the usual limit of tcp_wmem, a receive buffer, and some more */
 #define FS_OVERFLOWS 2
 
 /* A descriptor's commit word, stored last: sequence (32) | length (24) | type (4) | state (4). The sequence is the descriptor's number

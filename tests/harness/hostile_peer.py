@@ -39,7 +39,7 @@ ASK_MAGIC = int.from_bytes(b"fs-ask-1", "little")
 NAME = "\0fastsock/tcp/"
 ASK_NAME = "\0fastsock/ask/"
 LINE = 64
-SPARES = 2 * 4718592  # bytes of the spare parts of an arena
+SPARES = 2 * 4456448  # bytes of the spare parts of an arena
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 DATA, OOB = 1, 2

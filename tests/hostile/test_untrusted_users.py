@@ -201,6 +201,6 @@ def test_who_looks_from_outside_takes_no_descriptors(monkeypatch: pytest.MonkeyP
                 socket.send_fds(sender, [b"hello"], [0])
             return []
 
-        monkeypatch.setattr(introspection, "_ask", send)
+        monkeypatch.setattr(introspection, "_query_all", send)
         assert introspection.query() == []
         assert said == [5]
