@@ -65,14 +65,18 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     return woken == 0 ? -EAGAIN : 1;
 }
 
-/* The kernel's own blocking call, in which handlers run. -EINPROGRESS: nothing was done, and the path may be another one. */
-static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *into, size_t room, int flags) {
+/* Polls, then makes the kernel's own blocking call, in which handlers run. `whole`: MSG_WAITALL; cleared when the kernel's call has returned
+ * data, as it has decided how much. Returns -EINPROGRESS if nothing was done and the path may have changed. */
+static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *into, size_t room, int flags, int *whole) {
     int polled = 0;
     int64_t got = fs_receive_polling(&s->c, into, room, flags & ~MSG_WAITALL, &polled);
     if (got != -EAGAIN) return got;
     if (polled && !sleeps_in_kernel(s)) return -EINPROGRESS;
     if (ip_open_window()) got = is_interrupted(s, w) ? -EINTR : -EINPROGRESS;
-    else got = fs_receive_asleep(&s->c, into, room, flags, polled);
+    else {
+        got = fs_receive_asleep(&s->c, into, room, flags, polled);
+        if (got > 0) *whole = 0;
+    }
     ip_close_window();
     return got;
 }
@@ -95,9 +99,8 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
     for (;;) {
         int asleep = room && sleeps_in_kernel(s);
         if (asleep) {
-            got = receive_asleep(s, &w, into + filled, room - filled, flags);
+            got = receive_asleep(s, &w, into + filled, room - filled, flags, &whole);
             if (got == -EINPROGRESS) continue;
-            if (got > 0) whole = 0; /* the kernel has decided how much it is */
         } else {
             got = fs_try_recv(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, look);
         }

@@ -32,7 +32,7 @@ LATER_IN_3_12 = pytest.mark.skipif(
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 MAGIC = int.from_bytes(b"fastsock", "little")
-VERSION = 5
+VERSION = 6
 HELLO = struct.Struct("=QIIQ16s")  # magic, version, reuse, size, id
 REQUEST = struct.Struct("=QII16s")  # magic, version, side, id
 ASK_MAGIC = int.from_bytes(b"fs-ask-1", "little")

@@ -17,7 +17,7 @@ from native.ring import End, Interference, Region, Violation, commit_word, layou
 
 DATA, OOB = 1, 2
 INLINED, SEALED, OPEN = 1, 2, 3
-SPARE, SPARES = 4_718_592, 2
+SPARE, SPARES = 4_456_448, 2
 
 
 def violates(text: str) -> contextlib.AbstractContextManager[object]:
