@@ -171,7 +171,7 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
     return NULL;
 }
 
-/* Says goodbye, from inside, with the lock. */
+/* Closes the connection, from inside, with the lock. */
 static void conclude(struct ip_socket *s) {
     note_session(s);
     ip_say_goodbye(s);

@@ -23,8 +23,7 @@ struct wait {
     int what;
 };
 
-static struct wait begin_wait(struct ip_socket *s, int what, int blocks) {
-    (void)s;
+static struct wait begin_wait(int what, int blocks) {
     return (struct wait){fs_wait_limit_of(blocks ? -1 : 0), ip_thread.ran, ip_thread.ended, what};
 }
 
@@ -93,7 +92,7 @@ static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const void
 
 /* The rest of a receive that has found nothing, or wants more than that. `filled`: what it has. */
 static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flags, size_t filled) {
-    struct wait w = begin_wait(s, FS_RECEIVE, 1);
+    struct wait w = begin_wait(FS_RECEIVE, 1);
     int whole = flags & MSG_WAITALL, look = FS_IF_TOLD;
     int64_t got;
     for (;;) {
@@ -152,7 +151,7 @@ static int64_t post(struct ip_socket *s, const struct wait *w, const char *data,
 
 /* What is left of a send. It has been tried once, and `sent` bytes are out. */
 static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int flags, size_t sent) {
-    struct wait w = begin_wait(s, FS_SEND, 1);
+    struct wait w = begin_wait(FS_SEND, 1);
     int asleep;
     for (;;) {
         size_t rest = length - sent, piece = fs_sends_on_ring(&s->c) || flags & MSG_OOB ? rest : FS_MIN(rest, (size_t)STRIDE);

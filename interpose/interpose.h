@@ -203,7 +203,7 @@ static inline void ip_operate(struct ip_socket *s) {
         ip_take_step(s);
 }
 
-void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its course. With the lock */
+void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */
 void ip_release(struct ip_socket *s);
 void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */
 void ip_also_means(int fd, int made); /* `made` means what `fd` means */
@@ -215,7 +215,7 @@ extern struct fs_counters ip_totals;
 struct fs_session_stats *ip_sessions_of_listener(int fd);
 struct fs_session_stats *ip_sessions_with(int port);
 
-/* ---- the way out --------------------------------------------------------------------------------------------------------- */
+/* ---- the fallback --------------------------------------------------------------------------------------------------------- */
 
 /* The connection goes back to the kernel, and stays there: somebody is about to use its descriptor past us. 0: that is not possible. */
 int ip_leave_ring(struct ip_socket *s);

@@ -1,4 +1,4 @@
-/* The way out: whoever is about to use a connection's number past us finds the kernel's whole stream there.
+/* The fallback: whoever is about to use a connection's number past us finds the kernel's whole stream there.
  *
  * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
 #include "interpose.h"

@@ -24,7 +24,7 @@
 #define SO_TIMESTAMPING 37
 #endif
 
-/* What only the kernel's stream can do: the way out, and then the kernel's call. */
+/* What only the kernel's stream can do: the fallback, and then the kernel's call. */
 static int needs_kernel(int level, int option, int value) {
     if (level == SOL_SOCKET)
         return option == SO_ZEROCOPY || option == SO_ATTACH_FILTER || option == SO_ATTACH_BPF || option == SO_TIMESTAMP ||

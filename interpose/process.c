@@ -16,7 +16,7 @@ static void count(struct ip_socket *s) {
     fs_count_child(fs_own(&s->c), counted_by);
     counted++;
     if (counted_by > 0 && (fs_load_sc(&s->c.recv_sleepers) || fs_load_sc(&s->c.send_sleepers)))
-        fs_wake_local(&s->c); /* who sleeps looks now and then from here on: the child may be killed in a turn */
+        fs_wake_local(&s->c); /* who sleeps looks now and then from here on: the child may be killed with a lock held */
 }
 
 static int count_child(int by) {

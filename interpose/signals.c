@@ -1,4 +1,4 @@
-/* Signals: the program's handlers run when no turn and no lock of ours is held in their thread, and a call that a handler interrupts ends or
+/* Signals: the program's handlers run when no lock of ours or of the core is held in their thread, and a call that a handler interrupts ends or
  * goes on as signal(7) says.
  *
  * The kernel has one handler of ours for each signal that the program has one for. While its thread is busy (ip_enter) it keeps what came and

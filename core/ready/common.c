@@ -43,7 +43,7 @@ void fs_common_slot_free(struct fs_connection *c) {
 
 void fs_common_slot_publish(struct fs_connection *c) {
     pthread_mutex_lock(&lock);
-    /* (It may have another seat by now.) */
+    /* (It may have another slot by now.) */
     if (set && fs_slot_set(fs_load_relaxed(&c->slot)) == fs_load_relaxed(&set->id)) fs_set_register(set, c);
     pthread_mutex_unlock(&lock);
 }

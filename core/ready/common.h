@@ -7,11 +7,11 @@
 /* The poller's epoll is woken when the set is, from now on. With the poller's lock. 0 or -errno. */
 int fs_join_common(struct fs_poller *p);
 
-/* The connection's seat is in this set. With the pollable's lock. 0 or -errno. */
+/* The connection's slot is in this set. With the pollable's lock. 0 or -errno. */
 int fs_common_slot_alloc(struct fs_pollable *it, struct fs_connection *c);
 void fs_common_slot_free(struct fs_connection *c);
 
-/* As fs_set_register, of a connection that has its seat here. */
+/* As fs_set_register, of a connection that has its slot here. */
 void fs_common_slot_publish(struct fs_connection *c);
 
 /* Hints: their members may be ready, in each poller, and who sleeps there wakes. With no lock. */

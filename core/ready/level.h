@@ -15,15 +15,15 @@ struct fs_level {
     uint32_t kernel;
 };
 
-/* Looks. The answer is the kernel's as it would be if the bytes had gone through it. Takes turns where a look at the ring does not
+/* Looks. The answer is the kernel's as it would be if the bytes had gone through it. Takes locks where a look at the ring does not
  * decide it, and waits some 20 ms for one at most. */
 void fs_level_read(struct fs_level *l);
 
-/* The same without a turn and without a call of the kernel's: 1: the connection is ready to be received from, and nothing else is wanted.
+/* The same without a lock and without a call of the kernel's: 1: the connection is ready to be received from, and nothing else is wanted.
  * -1: nothing is there. 0: fs_level_read has to say. */
 int fs_level_peek(struct fs_connection *c, uint32_t wanted);
 
-/* Brings a mark up to what the peer has posted by now. True if that is more. Without a turn. */
+/* Brings a mark up to what the peer has posted by now. True if that is more. Without a lock. */
 int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark);
 
 /* Says that an event set is to be told of what comes, and of room if a send would find none. Before the look at the level, so that what comes

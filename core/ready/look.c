@@ -1,6 +1,6 @@
 /* One look at the members that may be ready.
  *
- * A look takes turns of connections, so it is made without the poller's lock: a member is taken out of the list under the lock, looked at
+ * A look takes the locks of connections, so it is made without the poller's lock: a member is taken out of the list under the lock, looked at
  * without it, and told under the lock again, unless it has changed meanwhile. What comes while it is looked at puts it back.
  *
  * No arrival is lost. An edge-triggered member is armed before it is looked at: what comes before that is seen by the look, and what comes behind

@@ -1,12 +1,12 @@
 /* Members of pollers: how a descriptor becomes one, changes over between the kernel and the ring, and goes.
  *
- * Responsible for: registrations in the kernel, and who has the connection's seat in an event set. Never: looks at a connection's bytes, or
+ * Responsible for: registrations in the kernel, and who has the connection's slot in an event set. Never: looks at a connection's bytes, or
  * waits (wait.c). */
 #include "conn/event_slot.h"
 #include "conn/state.h"
 #include "ready/common.h"
 
-/* ---- seats ------------------------------------------------------------------------------------------------------------------ */
+/* ---- slots ------------------------------------------------------------------------------------------------------------------ */
 
 /* The members in `p` hang together, and hints of its set are at the first one. */
 static void chain(struct fs_pollable *it, struct fs_poller *p, struct fs_connection *c) {
@@ -21,7 +21,7 @@ static void chain(struct fs_pollable *it, struct fs_poller *p, struct fs_connect
     if (fs_load_relaxed(&it->home) == p) fs_slot_put_member(p->set, fs_slot_of(c), first);
 }
 
-/* `moved`: the seat is another one. What was armed told of the old one, and a hint may have gone there: all look again. */
+/* `moved`: the slot is another one. What was armed told of the old one, and a hint may have gone there: all look again. */
 static void chain_all(struct fs_pollable *it, struct fs_connection *c, int moved) {
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
         fs_lock_poller(m->poller);
@@ -75,7 +75,7 @@ static int take_seat(struct fs_pollable *it, struct fs_poller *p, struct fs_conn
 }
 
 /* A poller of the connection's that waits for it, or may; a thread that is in no call of poll goes without. `*several`: there are others.
- * `*alone`: no other one has a member at all. `*at_home`: the one has that has the seat. */
+ * `*alone`: no other one has a member at all. `*at_home`: the one has that has the slot. */
 static struct fs_poller *who_waits(struct fs_pollable *it, int *several, int *alone, int *at_home) {
     struct fs_poller *one = NULL, *any = NULL;
     *several = *at_home = 0;
@@ -99,7 +99,7 @@ int fs_pollable_register(struct fs_pollable *it) {
     struct fs_connection *c = fs_load_relaxed(&it->c);
     int several, alone, at_home, failed = 0;
     struct fs_poller *one = who_waits(it, &several, &alone, &at_home);
-    /* (A common seat is kept while there are several: who polls now and then would move it to and fro.) */
+    /* (A common slot is kept while there are several: who polls now and then would move it to and fro.) */
     int stays = it->common ? !alone : fs_load_relaxed(&it->home) && at_home && !several && (!one || one == fs_load_relaxed(&it->home));
     if (!stays) {
         leave_seat(it, c);

@@ -1,6 +1,6 @@
 /* poll and select: one look at each descriptor that is named, in memory and in the kernel.
  *
- * A thread's poller keeps the connections that it has named as members between its calls, so that a call makes no seat. It sleeps in the kernel's
+ * A thread's poller keeps the connections that it has named as members between its calls, so that a call makes no slot. It sleeps in the kernel's
  * own poll, beside the epoll of its event set. A connection that is not on the ring is a member too: when it moves while the thread sleeps, the
  * set is told (fs_poller_after_attach).
  *
@@ -31,7 +31,7 @@ static struct fs_connection *on_ring(const struct polling *w, nfds_t i) {
     return c && fs_is_attached(c) ? c : NULL;
 }
 
-/* A member of the thread's poller, with a seat if it can have one. NULL without memory. */
+/* A member of the thread's poller, with a slot if it can have one. NULL without memory. */
 static struct fs_member *join(struct fs_poller *p, struct fs_pollable *it, int fd) {
     int no_set;
     pthread_mutex_lock(&it->lock);

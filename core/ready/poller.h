@@ -86,7 +86,7 @@ struct fs_poller {
     uint32_t foreign;     /* members that are descriptors of the kernel's */
     int sleepers;         /* threads that sleep here */
     int busy;             /* a thread's: it is in poll */
-    int reseats;          /* in a forked child: no member has its seat yet */
+    int reseats;          /* in a forked child: no member has its slot yet */
     int common;           /* the common set wakes it too */
     int exposed;          /* somebody polls the instance's number */
     int64_t asked;        /* when the kernel was asked, monotonic ns, */
@@ -158,7 +158,7 @@ int fs_pollable_register(struct fs_pollable *it);
 /* Ends a call on a connection as the front end does it. */
 void fs_end_poller_call(struct fs_connection *c, struct fs_call *call);
 
-/* For each member that is a socket: `what`, with both locks; then the seat. */
+/* For each member that is a socket: `what`, with both locks; then the slot. */
 void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *));
 
 #endif

@@ -31,8 +31,8 @@
  * instance has data too.
  *
  * Locks: one for each poller, one for each pollable, and one for the event set of connections that several pollers have. Order: the pollable's, the
- * poller's, the set's. None is held across a sleep, a turn of a
- * connection, or a look at one. None is taken by fs_is_poller_data. They are not for signal handlers: the front end puts the program's
+ * poller's, the set's. None is held across a sleep, a lock of a connection, or a look at
+ * one. None is taken by fs_is_poller_data. They are not for signal handlers: the front end puts the program's
  * handlers off while a thread is in a function of this file, but for the time between `before_sleep` and `after_sleep`.
  *
  * Functions return 0 or more, or -errno. They keep no lock of the front end's, and need none. */
@@ -134,14 +134,14 @@ int fs_poll_to_select(const struct pollfd *fds, int n, int count, fd_set *reads,
 /* The socket is a connection from now on (fs_conn_open was called): before anything else here is told of it. */
 void fs_poller_connected(struct fs_pollable *it, struct fs_connection *c);
 
-/* The connection is about to attach: takes its seat. 0, or -errno: it cannot be told by an event set, and stays on the kernel. Before
+/* The connection is about to attach: takes its slot. 0, or -errno: it cannot be told by an event set, and stays on the kernel. Before
  * fs_attach, also where nobody polls it yet. */
 int fs_poller_before_attach(struct fs_pollable *it);
 
 /* fs_attach has returned. `attached`: it succeeded. Members change over: each is asked anew, so nothing that came meanwhile is lost. */
 void fs_poller_after_attach(struct fs_pollable *it, int attached);
 
-/* The connection has left the ring for good (the way out, or a bridge: fs_fd is what the kernel tells of): members are the kernel's again. */
+/* The connection has left the ring for good (the fallback, or a bridge: fs_fd is what the kernel tells of): members are the kernel's again. */
 void fs_poller_after_leave(struct fs_pollable *it);
 
 /* A send that does not wait got -EAGAIN or a part. Kernel TCP notes that by itself (SOCK_NOSPACE): the next room is an edge. Cheap where nobody
