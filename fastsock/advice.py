@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import attrs
 
-from fastsock.path_policy import DISABLED, FOREIGN, Reason
+from fastsock.path_events import DISABLED, FOREIGN, Reason
 
 __all__ = ["ADVICE", "Peer", "advice_for", "refused_by"]
 

@@ -204,7 +204,7 @@ class Settings:
 
     def limits(self) -> tuple[bytes, bytes, bytes, bytes]:
         """Returns ports_allowed, ports_excluded, addresses_allowed and addresses_excluded as arrays of C structures
-        (core/rendezvous/policy.h). IPv4 networks are mapped into ::ffff:0:0/96."""
+        (core/rendezvous/eligibility.h). IPv4 networks are mapped into ::ffff:0:0/96."""
         import struct
 
         def ports(ranges: tuple[PortRange, ...]) -> bytes:

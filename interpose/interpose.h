@@ -12,7 +12,7 @@
 #ifndef FASTSOCK_INTERPOSE_H
 #define FASTSOCK_INTERPOSE_H
 
-#include "names.h" /* first */
+#include "libc_functions.h" /* first */
 
 #include "include/fastsock.h"
 #include "ready/ready.h"

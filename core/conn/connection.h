@@ -13,7 +13,7 @@
 #include "os/fd_reserve.h"
 #include "os/syscalls.h"
 #include "ring/doorbell.h"
-#include "events/tcp_watch.h"
+#include "events/liveness_watch.h"
 #include "events/fd_change.h"
 #include "events/spin_budget.h"
 

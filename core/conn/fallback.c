@@ -10,7 +10,7 @@
  *   3. the peer's connection thread sends the unread data through the kernel, and the peer goes on there.
  *
  * This file has the side that falls back; its peer is in fallback_peer.c. If the peer cannot take part (closed, shut down, dead,
- * stopped, no room in the kernel), only a bridge helps (bridge.c). docs/moving.md argues why nothing is lost or doubled.
+ * stopped, no room in the kernel), only a bridge helps (fallback_bridge.c). docs/moving.md argues why nothing is lost or doubled.
  *
  * Responsible for: the kernel's stream is the whole stream when somebody else gets the descriptor, or the result says that it cannot be.
  * Never: what follows (a bridge, a reset, the unread data for a loop's transport), which the caller decides. */
@@ -18,7 +18,7 @@
 
 #include "conn/doorbell_rx.h"
 #include "conn/fallback_peer.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/recovery.h"
 #include "conn/receive.h"
 #include "conn/doorbell_tx.h"

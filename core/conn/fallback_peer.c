@@ -5,7 +5,7 @@
  * for anything, or receives. */
 #include "conn/fallback_peer.h"
 
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
 #include "conn/send.h"
 #include "conn/state.h"

@@ -5,7 +5,7 @@
 #include "conn/open_close.h"
 
 #include "conn/doorbell_rx.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/attach.h"
 #include "conn/receive.h"
 #include "conn/doorbell_tx.h"

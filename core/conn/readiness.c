@@ -5,7 +5,7 @@
 #include "conn/readiness.h"
 
 #include "conn/fallback.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/receive.h"
 #include "conn/side_lock.h"
 

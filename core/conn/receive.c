@@ -1,12 +1,12 @@
 /* Receiving: the kernel's part of the stream, then the ring, and the end of either.
  *
- * Responsible for: the result of a receive, and the order of the bytes. Never: blocks, decides if the peer is dead (liveness.c), or
+ * Responsible for: the result of a receive, and the order of the bytes. Never: blocks, decides if the peer is dead (peer_status.c), or
  * counts doorbell bytes (doorbell_rx.c). */
 #include "conn/receive.h"
 
 #include "conn/doorbell_rx.h"
 #include "conn/fallback.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"

@@ -26,7 +26,7 @@
 
 #include "conn/doorbell_rx.h"
 #include "conn/fallback.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
 #include "conn/state.h"
 #include "ring/ring_recovery.h"

@@ -1,12 +1,12 @@
 /* Sending: the switch to the ring, posting, and the kernel's answer for a peer that is gone.
  *
- * Responsible for: the path of the bytes of a send, and its result. Never: blocks, or decides if the peer is dead (liveness.c) or has
+ * Responsible for: the path of the bytes of a send, and its result. Never: blocks, or decides if the peer is dead (peer_status.c) or has
  * fallen back (fallback_peer.c). */
 #include "conn/send.h"
 
 #include "conn/doorbell_rx.h"
 #include "conn/fallback_peer.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/receive.h"
 #include "conn/doorbell_tx.h"
 #include "conn/state.h"

@@ -1,7 +1,7 @@
 /* Waiting on a connection: spinning for the budget, and sleeping on a futex or on the kernel connection.
  *
  * Bytes in the ring and credits are waited for on a futex of the region (events/futex.h). The connection thread wakes it too, if
- * something happens to the kernel connection meanwhile (events/tcp_watch.h). Bytes that go through the kernel alone are waited for on
+ * something happens to the kernel connection meanwhile (events/liveness_watch.h). Bytes that go through the kernel alone are waited for on
  * its descriptor.
  *
  * Responsible for: no wakeup is lost; the results of a wait reach the spin statistics. Never: receives or sends the program's bytes, or
@@ -9,7 +9,7 @@
 #include "conn/wait.h"
 
 #include "conn/doorbell_rx.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/receive.h"
 #include "conn/doorbell_tx.h"
 #include "conn/send.h"
@@ -239,7 +239,7 @@ static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_
     if (!receiver) return 1; /* a stopped process has the lock: the caller checks for signals and its timeout */
     int attached = fs_is_attached(c);
     uint32_t seen = attached ? fs_futex_load(&c->ring.rx->futex) : 0;
-    /* SYNC: sleeper - pairs with wake, of tcp_watch.c. */
+    /* SYNC: sleeper - pairs with wake, of liveness_watch.c. */
     fs_add_sc(&c->recv_sleepers, 1);
     if (attached && (fs_is_collecting(c) || !(fs_moved(c) & FS_RECEIVING_BACK))) {
         if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) limit_sleep(s, HOLDERS_INTERVAL);
@@ -314,7 +314,7 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
     int woken;
     if (!sender) return 1;
     uint32_t seen = fs_is_attached(c) ? fs_futex_load(&c->ring.tx->credit_futex) : 0;
-    /* SYNC: sleeper - pairs with wake, of tcp_watch.c. */
+    /* SYNC: sleeper - pairs with wake, of liveness_watch.c. */
     fs_add_sc(&c->send_sleepers, 1);
     if (fs_waits_for_fallback(c) || (fs_sends_on_ring(c) && !fs_peer_is_gone(c))) {
         if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) limit_sleep(s, HOLDERS_INTERVAL);

@@ -4,7 +4,7 @@
 #include "control/control_recv.h"
 #include "control/fd_reaper.h"
 #include "control/abstract_socket.h"
-#include "control/region_memory.h"
+#include "control/region_mmap.h"
 #include "control/control_state.h"
 #include "control/control_thread.h"
 #include "ring/ring.h"

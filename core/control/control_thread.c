@@ -14,7 +14,7 @@
 #include "conn/event_slot.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
-#include "events/tcp_watch.h"
+#include "events/liveness_watch.h"
 
 #define KICK 0xffffffffu /* event of the thread's eventfd */
 #define REQUEST 0xfffffffeu  /* event of the control socket */
@@ -40,7 +40,7 @@ static fs_word32 generation;
 /* The thread must end. Relaxed: the thread looks after each wakeup, and is woken after the store; all else it sees under the table lock. */
 static fs_word32 thread_stops;
 static fs_word32 thread_lost; /* the last generation that found its epoll gone, plus one */
-static fs_word32 watcher;  /* its number as watcher of kernel connections (events/tcp_watch.h); 0: none. Relaxed: set before the
+static fs_word32 watcher;  /* its number as watcher of kernel connections (events/liveness_watch.h); 0: none. Relaxed: set before the
                                * thread starts */
 /* The last thread that ended for a fork left something that could not be dropped (fd_reaper.h) or answered. The kernel reports it to no
  * successor. Relaxed: the successor starts after that end. */

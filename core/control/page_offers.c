@@ -6,7 +6,7 @@
  * that, and offers again, less and less often. */
 #include "control/page_offers.h"
 
-#include "control/region_memory.h"
+#include "control/region_mmap.h"
 #include "control/control_requests.h"
 #include "control/control_state.h"
 #include "control/control_thread.h"

@@ -4,7 +4,7 @@
 #include "ready/level.h"
 
 #include "conn/loop_io.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/readiness.h"
 #include "conn/fallback.h"
 

@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #include "control/fd_reaper.h"
-#include "control/region_memory.h"
+#include "control/region_mmap.h"
 #include "control/control_thread.h"
 #include "conn/doorbell_tx.h"
 #include "conn/state.h"

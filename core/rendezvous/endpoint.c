@@ -4,7 +4,7 @@
  * or the numbers in the front end's index. */
 #include "rendezvous/endpoint.h"
 
-#include "conn/bridge.h"
+#include "conn/fallback_bridge.h"
 #include "conn/open_close.h"
 #include "conn/fallback.h"
 #include "conn/attach.h"

@@ -50,7 +50,7 @@ static const char *const names[FS_PATH_STATES] = {
     [FS_ANSWER_LATER] = "answer later",
 };
 
-/* fastsock/path_policy.py has them too, for its readers; a test compares. */
+/* fastsock/path_events.py has them too, for its readers; a test compares. */
 static const char *const reasons[FS_REASONS] = {
     [FS_REASON_NONE] = "",
     [FS_REASON_FEW] = "too few operations",

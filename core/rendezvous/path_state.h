@@ -13,7 +13,7 @@ enum fs_path_state {
     FS_DECIDED = 0,    /* kernel TCP or the ring: operations do only their work */
     FS_CONNECTING,     /* a connect is under way; not counted as opened yet */
     FS_FEW_OPERATIONS, /* too few operations so far to look for the peer */
-    FS_STARTING,       /* the policy decides if it may look for its peer (policy.h) */
+    FS_STARTING,       /* the policy decides if it may look for its peer (eligibility.h) */
     FS_TO_PUBLISH,     /* the publisher: its name is to be published */
     FS_PUBLISHED,      /* a seeker may come */
     FS_LOOKING,        /* the seeker: looks the peer's name up */

@@ -1,13 +1,13 @@
 /* Regions of this process.
  *
  * Responsible for: each region is released once; mapped memory stays below the cap. Never: which connection gets one (connector.c), or
- * its contents (control/region_memory.c).
+ * its contents (control/region_mmap.c).
  *
  * Each part of a region reference is forgotten before it is released: a thread without the host lock may fork between two parts, and a
  * released number may be another file's by the time the child releases the rest. */
 #include "rendezvous/region_cache.h"
 
-#include "control/region_memory.h"
+#include "control/region_mmap.h"
 #include "control/control_requests.h"
 #include "control/control_thread.h"
 #include "conn/event_slot.h"

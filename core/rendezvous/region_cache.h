@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "control/listener.h"
-#include "control/region_memory.h"
+#include "control/region_mmap.h"
 #include "conn/connection.h"
 #include "conn/attach.h"
 

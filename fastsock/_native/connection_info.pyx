@@ -111,7 +111,7 @@ cdef class ConnectionInfo:
 
 
 cdef tuple info_of(ConnectionInfo self):
-    """(sending has moved, receiving has moved, attached, reason): the input of path_policy.path_from."""
+    """(sending has moved, receiving has moved, attached, reason): the input of path_events.path_from."""
     return fs_sends_on_ring(&self.c), fs_receives_on_ring(&self.c), fs_is_attached(&self.c), self.reason
 
 

@@ -67,7 +67,7 @@ cdef extern from "rendezvous/path_state.h" nogil:
     void fs_path_open(fs_path *, fs_connection *, int64_t operations, int reason)
 
 
-cdef extern from "rendezvous/upgrade_policy.h" nogil:
+cdef extern from "rendezvous/upgrade_delay.h" nogil:
     struct fs_session_stats:
         int64_t later
 
@@ -102,7 +102,7 @@ cdef extern from "rendezvous/connector.h" nogil:
     void fs_path_await_thread(fs_path *, fs_connection *)
     void fs_path_restart(fs_path *, fs_connection *)
 
-cdef extern from "rendezvous/policy.h" nogil:
+cdef extern from "rendezvous/eligibility.h" nogil:
     struct fs_port_range:
         uint16_t first
         uint16_t last

@@ -261,7 +261,7 @@ def set_poll_budget(int microseconds):
 # ---- the start of a connection, on kernel TCP ----------------------------------------------------------------
 # Runs for every connection, so it is native.
 
-cdef object policy = None    # the module path_policy: settings and events
+cdef object policy = None    # the module path_events: settings and events
 cdef bint settings_read = False
 cdef bint enabled = True
 cdef bint meets_at_once = False

@@ -13,7 +13,7 @@ import sys
 from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
-from fastsock import path_policy, socket_class
+from fastsock import path_events, socket_class
 from fastsock._native import registry
 from fastsock._native.completion_queue import CompletionQueue
 from fastsock._native.loop_connection import LoopContext
@@ -29,11 +29,11 @@ __all__ = ["Transport", "close_queue", "is_stdlib", "new_origin"]
 
 _log = logging.getLogger("asyncio")  # the logger that asyncio uses
 _INTERNET = (stdlib.AF_INET, stdlib.AF_INET6)
-OVERRIDDEN = path_policy.Reason.OVERRIDDEN
-RESOURCES = path_policy.Reason.RESOURCES
-HANDED_OUT = path_policy.Reason.HANDED_OUT
-ENDING = path_policy.Reason.ENDING
-UNPAID = (False, False, False, path_policy.Reason.UNPAID)
+OVERRIDDEN = path_events.Reason.OVERRIDDEN
+RESOURCES = path_events.Reason.RESOURCES
+HANDED_OUT = path_events.Reason.HANDED_OUT
+ENDING = path_events.Reason.ENDING
+UNPAID = (False, False, False, path_events.Reason.UNPAID)
 """The `standing` of a connection of a service whose sessions are too short to move."""
 
 ConnectionInfo = tuple[bool, bool, bool, str]
@@ -118,17 +118,17 @@ def leave(endpoint: Endpoint, reason: str) -> bool:
     """Keeps a socket that a loop takes over on kernel TCP, or takes it back there. Returns false if that fails and the
     connection stays on the ring."""
     registry.decide(endpoint, reason)
-    return path_policy.leave(endpoint)
+    return path_events.leave(endpoint)
 
 
 def path_of(standing: ConnectionInfo | None) -> Path:
     """Returns the path for an endpoint's `standing`; None stands for a connection without an endpoint."""
-    return path_policy.path_from(standing or (False, False, False, path_policy.Reason.FEW))
+    return path_events.path_from(standing or (False, False, False, path_events.Reason.FEW))
 
 
 def violated(endpoint: Endpoint) -> None:
     """Resets a connection whose ring is broken, and logs the cause."""
-    path_policy.report_violation(endpoint, endpoint.reset())
+    path_events.report_violation(endpoint, endpoint.reset())
 
 
 def debug(transport: Transport, message: str) -> None:

@@ -21,7 +21,7 @@ import attrs
 import fastsock
 from fastsock import _startup, config, socket_class
 from fastsock.advice import advice_for
-from fastsock.path_policy import DISABLED, Reason
+from fastsock.path_events import DISABLED, Reason
 from fastsock.tools import introspection
 from fastsock.tools.columns import Column
 

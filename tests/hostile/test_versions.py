@@ -32,12 +32,12 @@ from harness.hostile_peer import (
 from harness.pairs import KernelSocket, Task, deadline, listening, make_pair, read_exactly, until
 
 import fastsock
-from fastsock import path_policy
+from fastsock import path_events
 from fastsock._native import registry
 from fastsock.tools import checks, introspection, ss
 
 ROOT = Path(__file__).parents[2]
-REASON = path_policy.Reason.VERSION
+REASON = path_events.Reason.VERSION
 STAYS = fastsock.Path("tcp", REASON)
 REFUSAL = struct.Struct("=B3xI")  # why, the version of who refuses
 

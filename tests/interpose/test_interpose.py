@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from harness.processes import ROOT, ended, environment
 
-from fastsock import config, launch, path_policy
+from fastsock import config, launch, path_events
 from fastsock._native import registry
 
 INTERPOSE = ROOT / "interpose"
@@ -62,7 +62,7 @@ def test_a_connection_that_stays_on_kernel_tcp_does_the_same(case: str, program:
     got, stats = under_library([program, case], tmp_path / "stats.json", FASTSOCK_PORTS_EXCLUDED="1-65535")
     assert got == ended([program, case]).stdout
     assert stats["connections_ring"] == 0
-    assert stats["fallback_reasons"] == {path_policy.Reason.EXCLUDED: 2}
+    assert stats["fallback_reasons"] == {path_events.Reason.EXCLUDED: 2}
 
 
 def test_without_settings_and_where_it_is_switched_off_the_library_does_nothing(program: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_library_shows_functions_of_the_c_library_alone() -> None:
 
 
 def test_every_function_of_the_table_stands_in_its_place() -> None:
-    table = set(re.findall(r"^    E\([^,]+, (\w+),", (INTERPOSE / "names.h").read_text(), re.MULTILINE))
+    table = set(re.findall(r"^    E\([^,]+, (\w+),", (INTERPOSE / "libc_functions.h").read_text(), re.MULTILINE))
     assert len(table) > 40
     assert table <= shown()
 
@@ -103,7 +103,7 @@ def test_the_core_calls_the_c_library_and_not_ours() -> None:
     """What of the core's table the library stands in front of is set to the C library's own."""
     table = (ROOT / "core/os/syscalls.h").read_text()
     calls = set(re.findall(r"^    (?:CALL|RAW)\([\w *]+, (\w+),", table, re.MULTILINE))
-    given = set(re.findall(r"FS_SAME\((\w+)\)|fs_system\.(\w+) =", (INTERPOSE / "names.c").read_text()))
+    given = set(re.findall(r"FS_SAME\((\w+)\)|fs_system\.(\w+) =", (INTERPOSE / "libc_functions.c").read_text()))
     assert len(calls) > 50
     assert calls & shown() <= {name for names in given for name in names}
 
@@ -111,7 +111,7 @@ def test_the_core_calls_the_c_library_and_not_ours() -> None:
 def test_reasons_have_one_text() -> None:
     table = dict(re.findall(r'\[FS_REASON_(\w+)\] = "(.*)"', (ROOT / "core/rendezvous/path_state.c").read_text()))
     assert table.pop("NONE") == ""
-    assert table == {name: getattr(path_policy.Reason, name) for name in registry.REASONS}
+    assert table == {name: getattr(path_events.Reason, name) for name in registry.REASONS}
 
 
 # ---- `fastsock run PROGRAM` -----------------------------------------------------------------------------------------

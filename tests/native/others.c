@@ -2,8 +2,8 @@
  * meanwhile. How the scenarios run, and fail by place: runs.h. */
 #include "runs.h"
 
-#include "conn/liveness.h"
-#include "events/tcp_watch.h"
+#include "conn/peer_status.h"
+#include "events/liveness_watch.h"
 
 static pid_t other;
 

@@ -9,9 +9,9 @@
 
 #include <limits.h>
 
-#include "control/region_memory.h"
+#include "control/region_mmap.h"
 #include "rendezvous/peer_lookup.h"
-#include "rendezvous/policy.h"
+#include "rendezvous/eligibility.h"
 #include "rendezvous/connector.h"
 
 enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 2 /* of a run, one after the other */, VARIANTS = 2 };

@@ -9,7 +9,7 @@
 #include "conn/kernel_io.h"
 #include "conn/loop_io.h"
 #include "conn/doorbell_rx.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/wait.h"
 #include "transport/tcp.h"
 

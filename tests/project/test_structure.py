@@ -46,7 +46,7 @@ LAYERS = (
     {"_native.socket_io", "_native.transport_io"},
     {"_native.socket_methods", "_native.control", "_native.os_calls", "_native.transport"},
     {"_native.relay_protocol"},
-    {"path_policy"},
+    {"path_events"},
     {"mp_connection"},
     {"fd_handoff"},
     {"socket_class", "monkeypatch_conflicts"},
@@ -151,7 +151,7 @@ def test_the_layers_are_those_of_the_package() -> None:
 
 def test_imports_are_found() -> None:
     """The test above passes on what it does not see."""
-    assert imports("socket_class") >= {"path_policy", "_native.socket_methods", "_native.control", "_native.registry"}
+    assert imports("socket_class") >= {"path_events", "_native.socket_methods", "_native.control", "_native.registry"}
     assert imports("_native.loop_connection") >= {"_native.completion_queue", "_native.endpoint"}  # the .pxd's too
     assert imports("aio.uvloop_loop") >= {"aio.transport_policy", "config"}
     assert {"", "_startup"} <= imports("cli")
@@ -251,7 +251,7 @@ def core_graph() -> dict[str, set[str]]:
 TANGLED = {
     frozenset(f"control/{name}" for name in ("control_requests", "control_thread", "page_offers")),
     frozenset(f"conn/{name}" for name in (
-        "doorbell_rx", "doorbell_tx", "fallback", "fallback_peer", "liveness", "receive", "recovery", "send",
+        "doorbell_rx", "doorbell_tx", "fallback", "fallback_peer", "peer_status", "receive", "recovery", "send",
         "side_lock",
     )),
 }  # fmt: skip

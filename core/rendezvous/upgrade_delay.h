@@ -1,7 +1,7 @@
 /* Statistics of the sessions of one service: their length, how often the search led to a move, and the cost of waits on the ring. A
  * service is a port that this process listens on, or connects to. Called with the host lock. */
-#ifndef FASTSOCK_UPGRADE_POLICY_H
-#define FASTSOCK_UPGRADE_POLICY_H
+#ifndef FASTSOCK_UPGRADE_DELAY_H
+#define FASTSOCK_UPGRADE_DELAY_H
 
 #include "rendezvous/path_state.h"
 

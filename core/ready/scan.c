@@ -8,12 +8,12 @@
  * it is armed and a look behind that finds nothing.
  *
  * Responsible for: what a wait tells of members. Never: waits, or decides whether to. */
-#include "ready/look.h"
+#include "ready/scan.h"
 
 #include "control/page_offers.h"
 #include "conn/readiness.h"
 #include "conn/state.h"
-#include "ready/common.h"
+#include "ready/shared_set.h"
 #include "ready/level.h"
 
 enum { BATCH = 32 };

@@ -8,7 +8,7 @@
  *
  * Responsible for: that number. Never: reads a clock, so that nothing here depends on the machine's speed. Old data fades as new data
  * comes. */
-#include "rendezvous/upgrade_policy.h"
+#include "rendezvous/upgrade_delay.h"
 
 #define KEPT (1 - 1.0 / 16)             /* weight of the past when a session ends: the last dozens count */
 #define KEPT_OF_OUTCOMES (1 - 1.0 / 64) /* the same for the results of searches, which few sessions may make */

@@ -1,6 +1,6 @@
 /* One look at the members that may be ready. */
-#ifndef FASTSOCK_LOOK_H
-#define FASTSOCK_LOOK_H
+#ifndef FASTSOCK_SCAN_H
+#define FASTSOCK_SCAN_H
 
 #include "ready/poller.h"
 

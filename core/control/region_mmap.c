@@ -1,5 +1,5 @@
 /* Creates, maps and recycles the shared memory of a connection. */
-#include "control/region_memory.h"
+#include "control/region_mmap.h"
 
 #include "ring/ring.h"
 

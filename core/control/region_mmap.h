@@ -1,7 +1,7 @@
 /* Creates, maps and recycles the shared memory of a connection. A region is a sealed memfd, so its size cannot change while it is
  * mapped. wire/region.h has its bytes. */
-#ifndef FASTSOCK_REGION_MEMORY_H
-#define FASTSOCK_REGION_MEMORY_H
+#ifndef FASTSOCK_REGION_MMAP_H
+#define FASTSOCK_REGION_MMAP_H
 
 #include "os/memfd.h"
 #include "os/syscalls.h"

@@ -1,6 +1,6 @@
 /* The bridge: the fallback when the peer cannot send the bytes again that lie unread here. */
-#ifndef FASTSOCK_BRIDGE_H
-#define FASTSOCK_BRIDGE_H
+#ifndef FASTSOCK_FALLBACK_BRIDGE_H
+#define FASTSOCK_FALLBACK_BRIDGE_H
 
 #include "conn/fallback.h"
 

@@ -2,7 +2,7 @@
  *
  * Responsible for: both ends make the same name and take different roles; no connection looks for its peer if the settings or the
  * kernel's answers rule it out. Never: the steps of the search (connector.c). */
-#include "rendezvous/policy.h"
+#include "rendezvous/eligibility.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * Responsible for: that `real` has the C library's functions from the first call on, and that the core calls those and never ours.
  * Never: does anything with a descriptor. */
-#include "names.h"
+#include "libc_functions.h"
 
 #include <dlfcn.h>
 #include <sys/syscall.h>

@@ -1,6 +1,6 @@
 /* The program's calls that receive and send.
  *
- * Responsible for: arguments, vectors and messages. Never: how bytes travel (data.c). */
+ * Responsible for: arguments, vectors and messages. Never: how bytes travel (send_recv.c). */
 #include "interpose.h"
 
 #include <limits.h>

@@ -3,8 +3,8 @@
  * Each one is `real.NAME`. They are looked up once, when the process starts: a look-up later would take locks, and a signal handler or
  * a forked child that waits for one of those waits for ever. What other libraries call before this one has started looks them up too;
  * then there is one thread. */
-#ifndef FASTSOCK_NAMES_H
-#define FASTSOCK_NAMES_H
+#ifndef FASTSOCK_LIBC_FUNCTIONS_H
+#define FASTSOCK_LIBC_FUNCTIONS_H
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

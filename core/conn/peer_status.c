@@ -12,7 +12,7 @@
  * `lost` remembers 2 and 3. Bytes that the peer posted before its end are read all the same.
  *
  * Responsible for: this decision, and reporting its error once. Never: blocks, or takes a lock. */
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 
 #include "conn/doorbell_rx.h"
 #include "conn/receive.h"

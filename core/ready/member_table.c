@@ -1,7 +1,7 @@
 /* Pollers: the table of members, those that may be ready, whose data an event has.
  *
- * Responsible for: that what is looked up is there. Never: registers anything in the kernel (members.c), looks at a connection, or waits
- * (wait.c). */
+ * Responsible for: that what is looked up is there. Never: registers anything in the kernel (epoll_ctl.c), looks at a connection, or waits
+ * (epoll_wait.c). */
 #include <sys/random.h>
 
 #include "control/page_offers.h"

@@ -4,13 +4,13 @@
  * is looked at for hints behind that (events/event_set.h). What the kernel tells of is a member of the instance in which it sleeps. Several threads
  * may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if others do.
  *
- * Responsible for: when a thread looks, polls and sleeps. Never: what it is told (look.c). */
+ * Responsible for: when a thread looks, polls and sleeps. Never: what it is told (scan.c). */
 #include "conn/readiness.h"
 #include "conn/send.h"
 #include "conn/state.h"
 #include "conn/wait.h"
-#include "ready/common.h"
-#include "ready/look.h"
+#include "ready/shared_set.h"
+#include "ready/scan.h"
 
 /* One wait. */
 struct wait {

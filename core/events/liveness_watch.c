@@ -7,7 +7,7 @@
  * (epoll_ctl, pidfd_open, fstat of a socket) and an allocation. Nobody waits for it with the host lock held.
  *
  * Not here: the state of a connection and the meaning of an event. */
-#include "events/tcp_watch.h"
+#include "events/liveness_watch.h"
 
 #include <pthread.h>
 

@@ -10,9 +10,9 @@
 #include "conn/send.h"
 #include "conn/state.h"
 #include "conn/wait.h"
-#include "ready/common.h"
+#include "ready/shared_set.h"
 #include "ready/level.h"
-#include "ready/look.h"
+#include "ready/scan.h"
 
 struct polling {
     struct fs_poller *p;

@@ -8,8 +8,8 @@
  * watches, look by themselves now and then, and join the next watcher.
  *
  * Processes are watched too (a pidfd each): the end of a peer whose stream has already ended is no event of the connection. */
-#ifndef FASTSOCK_TCP_WATCH_H
-#define FASTSOCK_TCP_WATCH_H
+#ifndef FASTSOCK_LIVENESS_WATCH_H
+#define FASTSOCK_LIVENESS_WATCH_H
 
 #include <sys/epoll.h>
 #include <sys/types.h>

@@ -1,10 +1,10 @@
 /* Members of pollers: how a descriptor becomes one, changes over between the kernel and the ring, and goes.
  *
  * Responsible for: registrations in the kernel, and who has the connection's slot in an event set. Never: looks at a connection's bytes, or
- * waits (wait.c). */
+ * waits (epoll_wait.c). */
 #include "conn/event_slot.h"
 #include "conn/state.h"
-#include "ready/common.h"
+#include "ready/shared_set.h"
 
 /* ---- slots ------------------------------------------------------------------------------------------------------------------ */
 

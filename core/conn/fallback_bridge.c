@@ -7,14 +7,14 @@
  * It ends with the connection.
  *
  * Responsible for: copying both ways to the end. Never: decides that there is a bridge; allocates memory in the new process. */
-#include "conn/bridge.h"
+#include "conn/fallback_bridge.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "conn/open_close.h"
 #include "conn/doorbell_rx.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/recovery.h"
 #include "conn/receive.h"
 #include "conn/doorbell_tx.h"

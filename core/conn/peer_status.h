@@ -1,6 +1,6 @@
 /* Liveness of the peer, and the result of a receive and of a send after its end. The only place that decides this. */
-#ifndef FASTSOCK_LIVENESS_H
-#define FASTSOCK_LIVENESS_H
+#ifndef FASTSOCK_PEER_STATUS_H
+#define FASTSOCK_PEER_STATUS_H
 
 #include "conn/connection.h"
 

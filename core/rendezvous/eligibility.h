@@ -1,7 +1,7 @@
 /* The rules for a connection that is about to look for its peer: if it may, the name by which the two ends find each other, and which of
  * them publishes it. Called with the host lock. */
-#ifndef FASTSOCK_POLICY_H
-#define FASTSOCK_POLICY_H
+#ifndef FASTSOCK_ELIGIBILITY_H
+#define FASTSOCK_ELIGIBILITY_H
 
 #include "control/tcp_identity.h"
 #include "rendezvous/connector.h"
