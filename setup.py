@@ -1,9 +1,11 @@
-"""Builds the native part: core/ with the Cython modules on it as one shared object, and with interpose/ on it as
-libfastsock.so, which programs that are not Python get by LD_PRELOAD. The rest is in pyproject.toml.
+"""Builds the native part: libfastsock.so from core/ and interpose/, and the Cython modules as one extension on it.
+
+So a process has one core, whether the library came by LD_PRELOAD or by an import. The rest is in pyproject.toml.
 
 FASTSOCK_DEBUG=1 builds with the core's assertions. `build_ext --inplace` needs --force to see that it has changed.
 """
 
+import hashlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -25,35 +27,44 @@ CORE = sorted(glob("core/**/*.c", recursive=True))
 INTERPOSE = sorted(glob("interpose/*.c"))
 HEADERS = [*glob("core/**/*.h", recursive=True), *glob("interpose/*.h"), "interpose/exports.map"]
 READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
-# Hidden: functions of the core call each other directly, and nobody else's library can come between.
 # A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
-FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function", "-fvisibility=hidden"]
+FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function"]
 FLAGS += ["-Werror=incompatible-pointer-types"]
 DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 # Python's own flags ask for all debug information, two thirds of the file. For a traceback lines suffice; who wants
 # more, or none, says so in CFLAGS.
 LINES = [] if "-g" in os.environ.get("CFLAGS", "") or os.environ.get("FASTSOCK_DEBUG") == "1" else ["-g1"]
-
-
+LINK = ["-Wl,-z,now", "-Wl,-Bsymbolic"]
 LIBRARY = "libfastsock"
 
 
+def build_of() -> str:
+    """Identifies what the library and the extension must have in common: the headers, and how they are compiled."""
+    read = b"".join(Path(name).read_bytes() for name in sorted(glob("core/**/*.h", recursive=True)))
+    return hashlib.sha256(read + (os.environ.get("FASTSOCK_DEBUG") or "").encode()).hexdigest()[:16]
+
+
 class BuildInParallel(build_ext):
-    """The compiler would take the files of an extension one after the other, and those of the core once for each."""
+    """The compiler would take the files of an extension one after the other."""
 
     def build_extensions(self) -> None:
         compile_in_turn = self.compiler.compile
-        compiled: dict[str, list[str]] = {}
 
         def compile_files(sources: list[str], **options: object) -> list[str]:
             with ThreadPoolExecutor(CPUS) as pool:
-                fresh = [source for source in sources if source not in compiled]
-                objects = pool.map(lambda source: compile_in_turn([source], **options), fresh)
-                compiled.update(zip(fresh, objects, strict=True))
-                return [name for source in sources for name in compiled[source]]
+                made = pool.map(lambda source: compile_in_turn([source], **options), sources)
+                return [name for names in made for name in names]
 
         self.compiler.compile = compile_files
         super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        """The extension is linked to the library, which is built before it."""
+        if not ext.name.endswith(LIBRARY):
+            made = self.get_ext_fullpath(f"fastsock.{LIBRARY}")
+            ext.extra_link_args = [*ext.extra_link_args, made]
+            ext.depends = [*ext.depends, made]
+        super().build_extension(ext)
 
     def get_ext_filename(self, name: str) -> str:
         """The library is no module of Python's, and is named as a library."""
@@ -61,8 +72,14 @@ class BuildInParallel(build_ext):
         return os.path.join(*parts) + ".so" if parts[-1] == LIBRARY else super().get_ext_filename(name)
 
 
+def flags() -> list[str]:
+    return [*FLAGS, *LINES, f'-DFS_BUILD="{build_of()}"', *(DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else [])]
+
+
 def native() -> Extension:
-    """Each module is transpiled under its own name, which its PyInit function bears; fastsock._native finds them."""
+    """Each module is transpiled under its own name, which its PyInit function bears; fastsock._native finds them.
+
+    Calls of the core go through its addresses, without a jump between (-fno-plt)."""
     modules = cythonize(
         [Extension(f"fastsock._native.{Path(path).stem}", [path]) for path in MODULES],
         nthreads=CPUS,
@@ -70,25 +87,28 @@ def native() -> Extension:
     )
     return Extension(
         "fastsock._native._core",
-        [source for module in modules for source in module.sources] + CORE,
-        include_dirs=["core"],
+        [source for module in modules for source in module.sources],
+        include_dirs=["core", "interpose"],
         depends=READ,
-        extra_compile_args=FLAGS + LINES + (DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else []),
-        libraries=["pthread"],
+        extra_compile_args=[*flags(), "-fvisibility=hidden", "-fno-plt"],
+        extra_link_args=[*LINK, "-Wl,-rpath,$ORIGIN/.."],
     )
 
 
 def library() -> Extension:
-    """What the library shows is what the C library shows: interpose/exports.map."""
+    """What the library shows is in interpose/exports.map.
+
+    Its own calls stay inside of it (-Bsymbolic): nobody else's library comes between, and the functions in place of the
+    C library's call each other, wherever the library was loaded."""
     return Extension(
         f"fastsock.{LIBRARY}",
         INTERPOSE + CORE,
         include_dirs=["core", "interpose"],
         depends=READ,
-        extra_compile_args=FLAGS + LINES + (DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else []),
-        extra_link_args=["-Wl,--version-script=interpose/exports.map", "-Wl,-z,now", f"-Wl,-soname,{LIBRARY}.so"],
+        extra_compile_args=[*flags(), "-fno-semantic-interposition"],
+        extra_link_args=[*LINK, "-Wl,--version-script=interpose/exports.map", f"-Wl,-soname,{LIBRARY}.so"],
         libraries=["pthread", "dl"],
     )
 
 
-setup(ext_modules=[native(), library()], cmdclass={"build_ext": BuildInParallel})
+setup(ext_modules=[library(), native()], cmdclass={"build_ext": BuildInParallel})

@@ -82,10 +82,16 @@ def path_of(sock: _Any) -> Path:
     if isinstance(path, Path):
         return path
     endpoint = getattr(sock, "_endpoint", None)
-    if endpoint is None and not isinstance(sock, socket) and hasattr(sock, "fileno"):
+    below = _registry.is_served_below()
+    if below and info is not None:
+        sock = info("socket")
+    if endpoint is None and (below or not isinstance(sock, socket)) and hasattr(sock, "fileno"):
         try:
             number = sock.fileno()  # asyncio.trsock.TransportSocket
             endpoint = _registry.find(number) if number in _registry.tracked() else None
+            standing = _registry.standing_below(number)
+            if standing is not None:
+                return _path_events.path_from(standing)
         except (OSError, ValueError):
             pass  # closed
     if endpoint is None:

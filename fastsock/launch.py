@@ -15,13 +15,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fastsock.config import LIBRARY_STATS, RUN, SEEK_SECONDS, SETTINGS, Settings
+from fastsock.config import LIBRARY_STATS, SEEK_SECONDS, SETTINGS, Settings
 
 TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["LIBRARY", "Program", "environment", "find", "is_served_by_library"]
+__all__ = ["LIBRARY", "Program", "environment", "find"]
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libfastsock.so")
 
@@ -169,12 +169,3 @@ def _text_of(settings: Settings) -> str:
         "addresses_excluded": networks(addresses_excluded),
     }
     return " ".join(f"{name}={value}" for name, value in values.items())
-
-
-def is_served_by_library() -> bool:
-    """Returns true if the library serves this process: an interpreter embedded in a program that is not Python, or one
-    below `fastsock run --libc`. interpose/settings.c decides the same."""
-    preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    if LIBRARY not in preloaded or SETTINGS not in os.environ:
-        return False
-    return os.environ.get(RUN) != "1" or not _is_python(os.path.realpath("/proc/self/exe"))

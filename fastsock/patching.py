@@ -66,14 +66,6 @@ def is_patched() -> bool:
     return bool(_originals)
 
 
-def _is_served_by_library() -> bool:
-    if config.SETTINGS not in os.environ:
-        return False
-    from fastsock import launch  # what few programs need
-
-    return launch.is_served_by_library()
-
-
 def patch(**settings: Any) -> None:
     """Replaces `socket.socket` by `fastsock.socket`, with settings from keyword arguments and FASTSOCK_* variables.
 
@@ -86,7 +78,7 @@ def patch(**settings: Any) -> None:
         return
     if is_patched():
         return
-    if _is_served_by_library():
+    if registry.is_served_below():
         event(INFO, "fastsock.declined", because="libfastsock.so serves this process")
         return
     other = monkeypatch_conflicts.who_has_patched()

@@ -1,8 +1,8 @@
 """The Python side of the path policy: passes settings to the core, names the reasons, and logs events.
 
-The two ends find each other in the core (core/rendezvous): eligibility.c decides if a connection may look for its peer,
-and under which name; connector.c takes the steps. The core reports the result to this module. The search does not depend
-on which end accepted, so it works for sockets from any source."""
+The two ends find each other in the core (core/rendezvous): eligibility.c decides if a connection may look for its
+peer, and under which name; connector.c takes the steps. The core reports the result to this module. The search does not
+depend on which end accepted, so it works for sockets from any source."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fastsock._native.registry import (
     Endpoint,
     decide,
     install_policy,
+    is_served_below,
     name_reasons,
     set_beginning,
     set_limits,
@@ -80,8 +81,10 @@ def _warn_of_unknown() -> None:
 
 def _apply(settings: config.Settings) -> None:
     _warn_of_unknown()
-    set_poll_budget(settings.poll_us)
     set_beginning(settings.enabled, settings.move_after, settings._meeting_ms)
+    if is_served_below():  # with the settings that `fastsock run` or `patch()` has handed down
+        return
+    set_poll_budget(settings.poll_us)
     set_terms(
         max(settings.window, 2 if settings._combine_when_full else 1),  # the overflow buffer needs the last descriptor
         settings.chunk_size,

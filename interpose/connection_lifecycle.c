@@ -95,6 +95,16 @@ static void take_over_options(struct ip_socket *s) {
     if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) fs_set_oob_inline(&s->c, 1);
 }
 
+int fs_libc_path(int fd, struct fs_libc_path *path) {
+    ip_lock();
+    struct ip_socket *s = ip_socket_at(fd);
+    int open = s && s->opened;
+    if (open)
+        *path = (struct fs_libc_path){fs_sends_on_ring(&s->c), fs_receives_on_ring(&s->c), fs_is_attached(&s->c), s->path.reason};
+    ip_unlock();
+    return open;
+}
+
 /* ---- a step ------------------------------------------------------------------------------------------------------- */
 
 static int before_attach(void *whose, struct fs_connection *c) {

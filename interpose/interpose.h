@@ -15,6 +15,7 @@
 #include "libc_functions.h" /* first */
 
 #include "include/fastsock.h"
+#include "libc_front.h"
 #include "ready/ready.h"
 
 #pragma GCC visibility push(hidden) /* what this library shows is what the C library shows (exports.map) */
@@ -215,6 +216,8 @@ extern struct fs_counters ip_totals;
 struct fs_session_stats *ip_sessions_of_listener(int fd);
 struct fs_session_stats *ip_sessions_with(int port);
 
+int ip_begin_forks(void); /* 0, or it has failed */
+
 /* ---- the fallback --------------------------------------------------------------------------------------------------------- */
 
 /* The connection goes back to the kernel, and stays there: somebody is about to use its descriptor past us. 0: that is not possible. */
@@ -228,11 +231,11 @@ void ip_begin_readiness(void);
 
 struct ip_settings {
     int64_t move_after, meeting_ns;
-    int enabled;
 };
 extern struct ip_settings ip_settings;
 
-void ip_read_settings(void);
+void ip_read_settings(const char *text); /* as FASTSOCK_RUN_SETTINGS has them */
+const char *ip_given_settings(void); /* for a process that the library was preloaded in; NULL: it is not to be served */
 void ip_write_statistics(void);
 
 #pragma GCC visibility pop

@@ -97,6 +97,8 @@ static void after_fork_in_child(void) {
     ip_unlock();
 }
 
+int ip_begin_forks(void) { return fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+
 /* ---- threads --------------------------------------------------------------------------------------------------------- */
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument) {
@@ -195,22 +197,7 @@ FILE *popen(const char *command, const char *mode) {
     return real.popen(command, mode);
 }
 
-/* ---- beginning and end -------------------------------------------------------------------------------------------------- */
-
-__attribute__((constructor)) static void start(void) {
-    fs_set_lookup();
-    ip_read_settings();
-    if (!ip_settings.enabled) return;
-    fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
-    ip_begin_lock();
-    ip_begin_signals();
-    ip_begin_own_numbers();
-    fs_set_backlog(SOMAXCONN);
-    ip_begin_readiness();
-    if (fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
-    ip_active = 1;
-}
+/* ---- the end ---------------------------------------------------------------------------------------------------- */
 
 static void say_goodbye(struct ip_socket *s) {
     struct fs_call call;

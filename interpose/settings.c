@@ -72,9 +72,18 @@ static int is_python(void) {
     return strncmp(name ? name + 1 : path, "python", 6) == 0;
 }
 
-void ip_read_settings(void) {
+const char *ip_given_settings(void) {
     const char *text = getenv("FASTSOCK_RUN_SETTINGS"), *file = getenv("FASTSOCK_RUN_LIBRARY_STATS");
-    if (!text || !number(text, "enabled") || is_python()) return;
+    if (!text || !number(text, "enabled") || is_python()) return NULL;
+    if (file && strlen(file) < sizeof statistics) { /* "number of the process:file" */
+        char *end;
+        statistics_of = (pid_t)strtol(file, &end, 10);
+        if (*end == ':') memcpy(statistics, end + 1, strlen(end));
+    }
+    return text;
+}
+
+void ip_read_settings(const char *text) {
     struct fs_upgrade_config config = {
         .window = (int)number(text, "window"),
         .chunk = (int)number(text, "chunk_size"),
@@ -94,21 +103,24 @@ void ip_read_settings(void) {
     fs_set_upgrade_config(&config);
     fs_set_limits(&limits);
     fs_spin_ns = number(text, "poll_us") * 1000;
-    ip_settings = (struct ip_settings){
-        .move_after = number(text, "move_after"), .meeting_ns = number(text, "meeting_ms") * 1000000, .enabled = 1};
-    if (file && strlen(file) < sizeof statistics) { /* "number of the process:file" */
-        char *end;
-        statistics_of = (pid_t)strtol(file, &end, 10);
-        if (*end == ':') memcpy(statistics, end + 1, strlen(end));
-    }
+    ip_settings = (struct ip_settings){.move_after = number(text, "move_after"), .meeting_ns = number(text, "meeting_ms") * 1000000};
 }
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------ */
 
-static struct fs_counters sum;
+static struct fs_counters *adding_to;
 
 static void add(struct ip_socket *s) {
-    if (s->opened) fs_add_counters(&sum, &s->c.ring.count, 0);
+    if (s->opened) fs_add_counters(adding_to, &s->c.ring.count, 0);
+}
+
+void fs_libc_add_counters(struct fs_counters *sum) {
+    ip_lock();
+    adding_to = sum;
+    fs_add_counters(sum, &ip_totals, 0);
+    fs_add_counters(sum, &fs_poller_totals, 0);
+    ip_each_socket(add);
+    ip_unlock();
 }
 
 static uint64_t of(const fs_word64 *counter) { return fs_load_relaxed((fs_word64 *)counter); }
@@ -119,11 +131,8 @@ void ip_write_statistics(void) {
     FILE *f = fopen(statistics, "we");
     if (!f) return;
     int64_t tcp = 0;
-    ip_lock();
-    sum = ip_totals;
-    fs_add_counters(&sum, &fs_poller_totals, 0);
-    ip_each_socket(add);
-    ip_unlock();
+    struct fs_counters sum = {0};
+    fs_libc_add_counters(&sum);
     for (int i = 1; i < FS_REASONS; i++) tcp += fs_path_counts.by_reason[i];
     fprintf(f, "{\"connections_ring\": %lld, \"connections_tcp\": %lld, \"fallback_reasons\": {", (long long)fs_path_counts.ring, (long long)tcp);
     for (int i = 1, n = 0; i < FS_REASONS; i++)

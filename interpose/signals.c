@@ -1,9 +1,9 @@
 /* Signals: the program's handlers run when no lock of ours or of the core is held in their thread, and a call that a handler interrupts ends or
  * goes on as signal(7) says.
  *
- * The kernel has one handler of ours for each signal that the program has one for. While its thread is busy (ip_enter) it keeps what came and
- * blocks that signal in the thread; at the end of the busy time the signal is sent to the thread once more, as it was, and unblocked. So each
- * handler gets its own context, mask and stack from the kernel. What a fault of the thread itself raises is never put off.
+ * The kernel has one handler of ours for each signal that the program has one for. While its thread is busy (ip_enter) it sends the signal to
+ * the thread once more, as it was, and blocks it there; the end of the busy time unblocks it. So the kernel keeps what was put off, and each
+ * handler gets its own context, mask and stack from it. What a fault of the thread itself raises is never put off.
  *
  * Responsible for: when a handler runs, and what a wait learns of it. Never: what a handler does, signals without a handler. */
 #include "interpose.h"
@@ -23,10 +23,7 @@ __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 int ip_threaded;
 static struct handler handlers[SIGNALS];
 static __thread int closed_busy __attribute__((tls_model("initial-exec"))); /* what `busy` was when the window was opened */
-static __thread struct {
-    uint64_t which; /* bit of each signal that was put off */
-    siginfo_t info[SIGNALS];
-} put_off __attribute__((tls_model("initial-exec")));
+static __thread uint64_t put_off __attribute__((tls_model("initial-exec"))); /* bit of each signal that was put off */
 static fs_word32 changing; /* a spin lock; all signals are blocked in who has it */
 static fs_word32 interrupts[3]; /* siginterrupt(3): a bit for each signal */
 
@@ -40,10 +37,16 @@ static int is_fault(int number, const siginfo_t *info) {
 static void on_signal(int number, siginfo_t *info, void *context) {
     struct ip_thread *t = &ip_thread;
     if (t->busy && !is_fault(number, info)) {
-        put_off.info[number] = *info;
-        put_off.which |= UINT64_C(1) << (number - 1);
+        int error = errno;
+        sigset_t it;
+        sigemptyset(&it);
+        sigaddset(&it, number);
+        pthread_sigmask(SIG_BLOCK, &it, NULL); /* (with SA_NODEFER it is not) */
+        fs_call_kernel(SYS_rt_tgsigqueueinfo, (long[6]){getpid(), fs_system.gettid(), number, (long)info});
+        put_off |= UINT64_C(1) << (number - 1);
         t->pending = 1;
         sigaddset(&((ucontext_t *)context)->uc_sigmask, number); /* in force when this returns */
+        errno = error;
         return;
     }
     void (*function)(int, siginfo_t *, void *);
@@ -67,13 +70,10 @@ void ip_run_handlers(void) {
         sigemptyset(&again);
         ip_thread.pending = 0;
         fs_compiler_barrier();
-        uint64_t which = put_off.which;
-        put_off.which = 0;
-        for (int number = 1; number < SIGNALS; number++) {
-            if (!(which >> (number - 1) & 1)) continue;
-            sigaddset(&again, number);
-            fs_call_kernel(SYS_rt_tgsigqueueinfo, (long[6]){getpid(), fs_system.gettid(), number, (long)&put_off.info[number]});
-        }
+        uint64_t which = put_off;
+        put_off = 0;
+        for (int number = 1; number < SIGNALS; number++)
+            if (which >> (number - 1) & 1) sigaddset(&again, number);
         pthread_sigmask(SIG_UNBLOCK, &again, NULL); /* each of them runs here */
     }
     errno = error;

@@ -5,9 +5,11 @@ core/rendezvous. A wrapper releases the GIL only if the C header says so.
 
 from fastsock._native.core_control cimport *
 from fastsock._native.core_rendezvous cimport fs_cached_region_count, fs_region_cache_clear, fs_memory_used
+from fastsock._native.core_ring cimport fs_libc_serves
 from fastsock._native.registry cimport error_of, totals
 
-fs_ended_counters = &totals
+if not fs_libc_serves():
+    fs_ended_counters = &totals
 
 VERSION = FS_VERSION  # of the protocol
 # Constants of queries to connection threads (core/control/introspection.h)

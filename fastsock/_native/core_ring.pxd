@@ -1,4 +1,4 @@
-# Declarations of core/os, core/wire and core/ring for Cython. The C headers document the functions.
+# Declarations of core/os, core/wire and core/ring for Cython, and of the front end at the C library's calls. The C headers document the functions.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -118,3 +118,12 @@ cdef extern from "ring/doorbell.h" nogil:
     bint fs_ring_readable(fs_ring_pair *)
     void fs_disarm_receiver(fs_ring_pair *, uint32_t how)
     enum: FS_SET_ASLEEP
+
+
+cdef extern from "libc_front.h" nogil:
+    const char fs_build[]
+    int fs_libc_serves()
+    struct fs_libc_path_ "fs_libc_path":
+        int sends, receives, attached, reason
+    int fs_libc_path(int fd, fs_libc_path_ *)
+    void fs_libc_add_counters(fs_counters *)

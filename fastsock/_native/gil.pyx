@@ -1,14 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
 """Connects the core to CPython: the GIL is the host lock, and the process id is known to the core.
 
-With this module the core releases the GIL while it waits for a lock of a connection (core/os/host.h).
+With this module the core releases the GIL while it waits for a lock of a connection (core/os/host.h). Where the front end at the C
+library's calls serves this process (interpose/), its lock is the host lock, and Python makes no endpoints.
 """
 
 from libc.stdint cimport uint32_t
+from libc.string cimport strcmp
 from posix.unistd cimport getpid
 
 from fastsock._native.core cimport fs_pid_ns
-from fastsock._native.core_ring cimport fs_host, fs_own_pid, fs_own_pid_ns
+from fastsock._native.core_ring cimport fs_build, fs_host, fs_libc_serves, fs_own_pid, fs_own_pid_ns
 
 cdef extern from *:
     """
@@ -30,6 +32,7 @@ cdef extern from *:
     #endif
     """
     enum: FS_GIL_KEEPS_APART
+    const char *FS_BUILD
     void *fs_give_gil() noexcept nogil
     void fs_take_gil(void *) noexcept nogil
 
@@ -41,7 +44,11 @@ cdef void note_process() noexcept:
     fs_own_pid_ns = fs_pid_ns()
 
 
-fs_host.unlock = fs_give_gil
-fs_host.lock = fs_take_gil
-fs_host.keeps_apart = FS_GIL_KEEPS_APART
-note_process()
+# LD_PRELOAD may name the library of another installation: the loader takes that for ours.
+if strcmp(fs_build, FS_BUILD) != 0:
+    raise ImportError("another build of libfastsock.so is loaded in this process: use the fastsock that LD_PRELOAD names")
+if not fs_libc_serves():
+    fs_host.unlock = fs_give_gil
+    fs_host.lock = fs_take_gil
+    fs_host.keeps_apart = FS_GIL_KEEPS_APART
+    note_process()

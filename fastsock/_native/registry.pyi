@@ -31,6 +31,12 @@ def endpoints() -> list[Endpoint]:
 def counters() -> dict[str, int]:
     """Returns the counters of this process, summed over ended and live endpoints."""
 
+def is_served_below() -> bool:
+    """Returns true if libfastsock.so serves this process at the C library's calls: Python then makes no endpoints."""
+
+def standing_below(fd: int) -> tuple[bool, bool, bool, str] | None:
+    """Returns what `Endpoint.standing` is of a connection that is served at the C library's calls, or None."""
+
 def set_poll_budget(microseconds: int) -> None:
     """Sets the longest time that a wait polls before it sleeps, in microseconds; 0: never poll."""
 

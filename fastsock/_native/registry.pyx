@@ -88,6 +88,8 @@ def before_fork():
     counted at the last moment (`count_child`). Without connections this code writes almost no memory, as each page that is
     written after a fork must be copied."""
     cdef Endpoint endpoint
+    if fs_libc_serves():
+        return
     fs_control_thread_stop()
     if has_endpoints():
         for endpoint in endpoints():
@@ -102,6 +104,8 @@ def after_fork_in_parent():
     """Called after a fork, successful or not. Keeps errno, which Python up to 3.11 reads after this call."""
     global errno
     cdef int error = errno
+    if fs_libc_serves():
+        return
     fs_expect_fork(False)  # os.forkpty may fail before it forks
     try:
         fs_control_thread_after_fork()
@@ -124,7 +128,7 @@ cdef int count_child(int by) noexcept with gil:
     return <int>(len(nameless) + len(by_inode))
 
 
-if fs_atfork_install(count_child):
+if not fs_libc_serves() and fs_atfork_install(count_child):
     raise MemoryError("out of memory: cannot register fork handlers")
 
 
@@ -133,6 +137,8 @@ def after_fork_in_child():
     handshakes belong to the parent. Undecided connections start over when the child is the only holder."""
     cdef Endpoint endpoint
     cdef fs_call call
+    if fs_libc_serves():
+        return
     note_process()
     fs_slab_forget()
     fs_fd_change_forget()
@@ -236,7 +242,21 @@ def counters():
     cdef Endpoint endpoint
     for endpoint in endpoints():
         fs_add_counters(&sum, &endpoint.c.ring.count, False)
+    fs_libc_add_counters(&sum)
     return counts(&sum)
+
+
+def is_served_below():
+    """Returns true if libfastsock.so serves this process at the C library's calls: Python then makes no endpoints."""
+    return fs_libc_serves() != 0
+
+
+def standing_below(int fd):
+    """Returns what `Endpoint.standing` is of a connection that is served at the C library's calls, or None."""
+    cdef fs_libc_path_ path
+    if not fs_libc_path(fd, &path):
+        return None
+    return path.sends, path.receives, path.attached, reason_texts[path.reason]
 
 
 def path_counts():
@@ -333,7 +353,7 @@ cdef bint may_begin() except -1:
     """Returns true if fastsock is enabled. Applies the settings at the first call."""
     if not settings_read:
         policy.settings()
-    return enabled
+    return enabled and not fs_libc_serves()
 
 
 cdef int64_t count_beginning(SessionStats session) except -1:

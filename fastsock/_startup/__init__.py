@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import attrs
 
 import fastsock
-from fastsock import launch
+from fastsock._native import registry
 from fastsock.config import REPORT, RUN, STATS
 
 __all__ = ["REPORT", "RUN", "STATS", "environment", "start"]
@@ -53,7 +53,7 @@ def start() -> None:
 
     Raises `fastsock.SettingError` for a value out of range.
     """
-    if launch.is_served_by_library():
+    if registry.is_served_below():
         return
     stats = os.environ.pop(STATS, None)
     report = os.environ.get(REPORT)
