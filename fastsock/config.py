@@ -130,6 +130,10 @@ class Settings:
     may wait for them. Nothing is gained: waking a polled socket costs as much as TCP does. With `move_after` 0 such
     connections always move."""
 
+    libc: bool = _setting(False, _flag)
+    """True: `patch()` serves the C library's calls of this process (docs/interpose.md) and does not replace Python's
+    socket class. Connections that are polled, wrapped in TLS, or used by libraries in C then move too."""
+
     _meeting_ms: int = _setting(0, _number, 0, 10_000)
     """For tests. Total time in milliseconds that the operations of a connection wait for the other end to move;
     0: never wait. Together with `move_after` 0, even short connections move at their first byte."""
@@ -229,6 +233,34 @@ class Settings:
 
 
 _SETTINGS: dict[str, _Setting] = {name: it for name, it in vars(Settings).items() if isinstance(it, _Setting)}
+
+
+def text_of(settings: Settings) -> str:
+    """Returns all settings in the format that interpose/settings.c reads: "name=number ...", lists with commas."""
+    import struct
+
+    ports_allowed, ports_excluded, addresses_allowed, addresses_excluded = settings.limits()
+
+    def ports(array: bytes) -> str:
+        return ",".join(f"{low}-{high}" for low, high in struct.iter_unpack("=HH", array))
+
+    def networks(array: bytes) -> str:
+        return ",".join(f"{packed.hex()}/{bits}" for packed, bits in struct.iter_unpack("=16si", array))
+
+    values = {
+        **{name: int(getattr(settings, name)) for name in ("enabled", "poll_us", "move_after", "window")},
+        **{name: int(getattr(settings, name)) for name in ("chunk_size", "memory_cap")},
+        **{name: int(getattr(settings, f"_{name}")) for name in ("meeting_ms", "combine_when_full")},
+        "ack_threshold": settings.ack_threshold if settings._delayed_ack else 1,
+        "combine_limit": settings.combine_limit if settings.combine else 0,
+        "patience_ms": int(SEEK_SECONDS * 1000),
+        "trusts_any": int(settings.trust == "any"),
+        "ports_allowed": ports(ports_allowed),
+        "ports_excluded": ports(ports_excluded),
+        "addresses_allowed": networks(addresses_allowed),
+        "addresses_excluded": networks(addresses_excluded),
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _public() -> list[str]:

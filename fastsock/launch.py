@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fastsock.config import LIBRARY_STATS, SEEK_SECONDS, SETTINGS, Settings
+from fastsock.config import LIBRARY_STATS, SETTINGS, Settings, text_of
 
 TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
@@ -136,36 +136,8 @@ def environment(inherited: Mapping[str, str], settings: Settings, stats: str | N
             f"LD_PRELOAD cannot name {LIBRARY}: install fastsock in a folder whose path has no space and no colon"
         )
     others = [word for word in inherited.get("LD_PRELOAD", "").replace(":", " ").split() if word != LIBRARY]
-    asked = {**inherited, "LD_PRELOAD": ":".join([LIBRARY, *others]), SETTINGS: _text_of(settings)}
+    asked = {**inherited, "LD_PRELOAD": ":".join([LIBRARY, *others]), SETTINGS: text_of(settings)}
     if stats is not None:
         # This process becomes the program, so the process id tells the program from its children.
         asked[LIBRARY_STATS] = f"{os.getpid()}:{os.path.abspath(stats)}"
     return asked
-
-
-def _text_of(settings: Settings) -> str:
-    """Returns all settings in the format that interpose/settings.c reads: "name=number ...", lists with commas."""
-    import struct
-
-    ports_allowed, ports_excluded, addresses_allowed, addresses_excluded = settings.limits()
-
-    def ports(array: bytes) -> str:
-        return ",".join(f"{low}-{high}" for low, high in struct.iter_unpack("=HH", array))
-
-    def networks(array: bytes) -> str:
-        return ",".join(f"{packed.hex()}/{bits}" for packed, bits in struct.iter_unpack("=16si", array))
-
-    values = {
-        **{name: int(getattr(settings, name)) for name in ("enabled", "poll_us", "move_after", "window")},
-        **{name: int(getattr(settings, name)) for name in ("chunk_size", "memory_cap")},
-        **{name: int(getattr(settings, f"_{name}")) for name in ("meeting_ms", "combine_when_full")},
-        "ack_threshold": settings.ack_threshold if settings._delayed_ack else 1,
-        "combine_limit": settings.combine_limit if settings.combine else 0,
-        "patience_ms": int(SEEK_SECONDS * 1000),
-        "trusts_any": int(settings.trust == "any"),
-        "ports_allowed": ports(ports_allowed),
-        "ports_excluded": ports(ports_excluded),
-        "addresses_allowed": networks(addresses_allowed),
-        "addresses_excluded": networks(addresses_excluded),
-    }
-    return " ".join(f"{name}={value}" for name, value in values.items())

@@ -61,9 +61,12 @@ LOOPS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 _originals: dict[tuple[Any, str], Any] = {}
 
 
+_serves_below = False  # `patch()` has put the functions of libfastsock.so in place
+
+
 def is_patched() -> bool:
     """Returns true if `patch()` is in effect."""
-    return bool(_originals)
+    return bool(_originals) or _serves_below
 
 
 def patch(**settings: Any) -> None:
@@ -73,8 +76,14 @@ def patch(**settings: Any) -> None:
     that were imported from `socket` before still mean the originals: the event "fastsock.out_of_reach" lists them.
     Raises SettingError for a setting out of range, and TypeError for an unknown setting.
     """
-    if not config.use(config.from_environment(settings)).enabled:
+    used = config.use(config.from_environment(settings))
+    if not used.enabled:
         unpatch()
+        return
+    if is_patched() and used.libc != _serves_below:
+        unpatch()
+    if used.libc and (_serves_below or not registry.is_served_below()):
+        _serve_below(used)
         return
     if is_patched():
         return
@@ -101,8 +110,23 @@ def patch(**settings: Any) -> None:
         event(INFO, "fastsock.out_of_reach", names=out_of_reach)
 
 
+def _serve_below(settings: config.Settings) -> None:
+    """Puts the functions of libfastsock.so in place of the C library's in this process."""
+    global _serves_below
+    why = registry.serve_below(config.text_of(settings).encode())
+    if why is not None:
+        event(WARNING, "fastsock.declined", because=why)
+    elif not _serves_below:
+        _serves_below = True
+        event(INFO, "fastsock.patched", settings=settings, out_of_reach=[])
+
+
 def unpatch() -> None:
     """Restores the originals, except where other code has replaced ours since. Existing sockets do not change."""
+    global _serves_below
+    if _serves_below:
+        _serves_below = False
+        registry.end_below()
     monkeypatch_conflicts.unwatch()
     for loop_module, _ in LOOPS:
         forget(loop_module)

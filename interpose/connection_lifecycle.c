@@ -151,6 +151,7 @@ static void await_peer(struct ip_socket *s) {
 void ip_take_step(struct ip_socket *s) {
     struct fs_call call;
     int error = errno;
+    if (s->path.state == FS_FEW_OPERATIONS) ip_look_again(); /* before it may move */
     ip_lock();
     int inside = ip_hold(s, &call);
     if (inside) {
@@ -194,6 +195,7 @@ void ip_release(struct ip_socket *s) {
     fs_conn_release(&s->path, &s->c);
     s->opened = 0;
     if (!s->thing.numbers) ip_free_socket(s);
+    ip_end_if_unneeded();
 }
 
 void ip_end(struct ip_socket *s, struct fs_call *call) {
@@ -265,6 +267,7 @@ void ip_forget_number(int fd) {
         if (!thing->numbers) {
             if (p) fs_poller_end(p);
             ip_free_epoll(e);
+            ip_end_if_unneeded();
         }
     } else if (thing && !ip_is(thing, IP_OURS)) {
         lose_number((struct ip_socket *)thing, fd);

@@ -4,7 +4,7 @@
 #include "interpose.h"
 
 fs_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS]; /* 8 MiB of addresses: pages that nobody touches take no memory */
-int ip_active;
+fs_word32 ip_active, ip_taking;
 static int highest = -1; /* number that ever led somewhere */
 
 /* ---- the lock ---------------------------------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ static int (*plain_fcntl)(int fd, int what, long argument);
 
 static int make_own(int fd, int what, long argument) {
     int made = plain_fcntl(fd, what, argument);
-    if (what == F_DUPFD_CLOEXEC && 0 <= made && made < IP_NUMBERS && !fs_load_relaxed(&ip_things[made])) {
+    if (what == F_DUPFD_CLOEXEC && ip_is_active() && 0 <= made && made < IP_NUMBERS && !fs_load_relaxed(&ip_things[made])) {
         fs_store_relaxed(&ip_things[made], &ours); /* (nothing is read behind it) */
         if (made > highest) highest = made;
     }
@@ -82,6 +82,11 @@ static int make_own(int fd, int what, long argument) {
 static int close_own(int fd) {
     if ((unsigned)fd < IP_NUMBERS && fs_load_relaxed(&ip_things[fd]) == &ours) fs_store_relaxed(&ip_things[fd], NULL);
     return real.close(fd);
+}
+
+void ip_forget_own_numbers(void) {
+    for (int fd = 0; fd <= highest; fd++)
+        if (fs_load_relaxed(&ip_things[fd]) == &ours) fs_store_relaxed(&ip_things[fd], NULL);
 }
 
 void ip_begin_own_numbers(void) {

@@ -60,7 +60,11 @@ struct ip_epoll {
 };
 
 extern fs_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS];
-extern int ip_active; /* connections may be served in this process at all. Never changes after the start */
+extern fs_word32 ip_active; /* connections are served in this process. With the lock */
+extern fs_word32 ip_taking; /* new ones are too. With the lock */
+
+static inline int ip_is_active(void) { return fs_load_relaxed(&ip_active) != 0; }
+static inline int ip_is_taking(void) { return fs_load_relaxed(&ip_taking) != 0; }
 
 /* What a number means, or NULL. */
 static inline struct ip_thing *ip_thing_at(int fd) {
@@ -78,8 +82,9 @@ static inline struct ip_socket *ip_socket_of(struct fs_connection *c) {
     return (struct ip_socket *)(void *)((char *)c - offsetof(struct ip_socket, c));
 }
 
-/* Numbers of the core's are known from their making on, and closed by nobody else. */
+/* Numbers of the core's are known from their making on, and closed by nobody else, while this front end is active. */
 void ip_begin_own_numbers(void);
+void ip_forget_own_numbers(void);
 
 /* True if the number is the core's. */
 static inline int ip_is_ours(int fd) {
@@ -150,6 +155,9 @@ void ip_close_window(void);
 
 void ip_begin_signals(void); /* the functions that the core sleeps with open the window */
 
+void ip_wrap_handlers(void);   /* those that the program has set before */
+void ip_unwrap_handlers(void); /* the kernel gets back all of the program's */
+
 /* True in the process that this front end serves; a child of vfork runs in its memory and is none. */
 static inline int ip_is_own_process(void) { return (uint32_t)getpid() == fs_own_pid; }
 
@@ -216,7 +224,17 @@ extern struct fs_counters ip_totals;
 struct fs_session_stats *ip_sessions_of_listener(int fd);
 struct fs_session_stats *ip_sessions_with(int port);
 
+/* ---- its own beginning and end --------------------------------------------------------------------------------------------- */
+
 int ip_begin_forks(void); /* 0, or it has failed */
+int ip_count_child(int by);
+
+/* Puts the functions in place of the C library's in all loaded objects: NULL, or why that is not possible. */
+const char *ip_put_in_place(void);
+void ip_take_out_of_place(void);
+void ip_look_again(void); /* at objects that were loaded since, and at slots that the loader has filled since. Without the lock */
+
+void ip_end_if_unneeded(void); /* the end of the front end, if it was asked for and nothing needs it any more. With the lock */
 
 /* ---- the fallback --------------------------------------------------------------------------------------------------------- */
 

@@ -10,6 +10,13 @@ extern const char fs_build[];
 /* 1: every connection of this process is served at the C library's calls, and the core's host lock is that front end's. */
 int fs_libc_serves(void);
 
+/* Puts the front end in place in this process, in all loaded objects and in those that are loaded later. `settings` are as `fastsock run` hands
+ * them over. The core's front end before has no connection. Returns NULL, or why that is not possible. */
+const char *fs_libc_install(const char *settings);
+
+/* From now on new connections are not served. The functions go when the last one that is served has ended. */
+void fs_libc_uninstall(void);
+
 struct fs_libc_path {
     int sends, receives, attached; /* on the ring */
     int reason;                    /* enum fs_reason: why on kernel TCP */

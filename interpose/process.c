@@ -19,14 +19,14 @@ static void count(struct ip_socket *s) {
         fs_wake_local(&s->c); /* who sleeps looks now and then from here on: the child may be killed with a lock held */
 }
 
-static int count_child(int by) {
+int ip_count_child(int by) {
     counted_by = by;
     counted = 0;
     ip_each_socket(count);
     return counted;
 }
 
-static int attaching;
+static int attaching, forking; /* (between the handlers of one fork the lock is held) */
 
 static void look_for_thread(struct ip_socket *s) {
     attaching |= s->opened && s->path.attaching && s->path.attaching != (unsigned long)pthread_self();
@@ -38,6 +38,11 @@ static void await_thread(struct ip_socket *s) {
 
 static void before_fork(void) {
     ip_lock();
+    forking = (int)ip_is_active();
+    if (!forking) {
+        ip_unlock();
+        return;
+    }
     fs_control_thread_stop();
     ip_each_socket(await_thread);
     for (;;) { /* the child would believe itself on kernel TCP, and its parent and the peer be on the ring */
@@ -57,6 +62,8 @@ static void share_instance(struct ip_epoll *e) {
 
 static void after_fork_in_parent(void) {
     int error = errno;
+    if (!forking) return;
+    forking = 0;
     fs_expect_fork(0);
     fs_control_thread_after_fork();
     fs_control_thread_restart();
@@ -84,6 +91,8 @@ static void leave_shared_instance(struct ip_epoll *e) {
 }
 
 static void after_fork_in_child(void) {
+    if (!forking) return;
+    forking = 0;
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_ns = fs_pid_ns();
     ip_threaded = 0;
@@ -97,7 +106,7 @@ static void after_fork_in_child(void) {
     ip_unlock();
 }
 
-int ip_begin_forks(void) { return fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+int ip_begin_forks(void) { return fs_atfork_install(ip_count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
 
 /* ---- threads --------------------------------------------------------------------------------------------------------- */
 
@@ -118,7 +127,7 @@ static void let_go_of_closed(struct ip_socket *s) {
 
 /* Before this process becomes another program, if it can. (A child of vfork has the parent's connections in its memory: they stay.) */
 static void before_exec(const char *path) {
-    if (!ip_active) return;
+    if (!ip_is_active()) return;
     ip_leave_inherited();
     if (!ip_is_own_process() || !path || access(path, X_OK) < 0) return;
     ip_lock();
@@ -177,23 +186,23 @@ FS_LIST(execlp, execvpe, 0)
 
 int posix_spawn(pid_t *made, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                 char *const *arguments, char *const *environment) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.posix_spawn(made, path, actions, how, arguments, environment);
 }
 
 int posix_spawnp(pid_t *made, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                  char *const *arguments, char *const *environment) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.posix_spawnp(made, file, actions, how, arguments, environment);
 }
 
 int system(const char *command) {
-    if (ip_active && command) ip_leave_inherited();
+    if (ip_is_active() && command) ip_leave_inherited();
     return real.system(command);
 }
 
 FILE *popen(const char *command, const char *mode) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.popen(command, mode);
 }
 
@@ -207,7 +216,7 @@ static void say_goodbye(struct ip_socket *s) {
 }
 
 static void finish(void) {
-    if (!ip_active || !ip_is_own_process()) return;
+    if (!ip_is_active() || !ip_is_own_process()) return;
     ip_write_statistics();
     ip_lock();
     ip_each_socket(say_goodbye);

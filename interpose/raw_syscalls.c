@@ -75,7 +75,7 @@ long syscall(long number, ...) {
     va_start(more, number);
     for (int i = 0; i < 6; i++) a[i] = va_arg(more, long);
     va_end(more);
-    if (ip_active && serve(number, a, &got)) return got;
+    if (ip_is_active() && serve(number, a, &got)) return got;
     got = fs_call_kernel(number, a);
     if (got < 0 && got > -4096) {
         errno = (int)-got;

@@ -138,7 +138,7 @@ int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t 
 static int is_function(const struct sigaction *how) { return how->sa_handler != SIG_DFL && how->sa_handler != SIG_IGN; }
 
 int sigaction(int number, const struct sigaction *how, struct sigaction *before) {
-    if (!ip_active || number < 1 || number >= SIGNALS || !ip_is_own_process()) return real.sigaction(number, how, before);
+    if (!ip_is_active() || number < 1 || number >= SIGNALS || !ip_is_own_process()) return real.sigaction(number, how, before);
     struct handler *h = &handlers[number];
     struct sigaction ours, old;
     sigset_t all, mask;
@@ -171,6 +171,19 @@ int sigaction(int number, const struct sigaction *how, struct sigaction *before)
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     errno = error;
     return failed;
+}
+
+void ip_wrap_handlers(void) {
+    struct sigaction how;
+    for (int number = 1; number < SIGNALS; number++)
+        if (real.sigaction(number, NULL, &how) == 0 && is_function(&how) && how.sa_sigaction != on_signal) sigaction(number, &how, NULL);
+}
+
+void ip_unwrap_handlers(void) {
+    struct sigaction how;
+    for (int number = 1; number < SIGNALS; number++)
+        if (real.sigaction(number, NULL, &how) == 0 && how.sa_sigaction == on_signal && sigaction(number, NULL, &how) == 0)
+            real.sigaction(number, &how, NULL);
 }
 
 /* The C library's older functions call its own sigaction, and not this one. */

@@ -7,7 +7,7 @@
 /* Per thread: a fork for the front end is announced; it has been counted; its pipe. */
 static __thread int fork_announced, fork_counted;
 static __thread int fork_pipe[2];
-static int (*count_child_by)(int by);
+int (*fs_count_child_of_front)(int by);
 
 void fs_expect_fork(int comes) { fork_announced = comes; }
 
@@ -15,7 +15,7 @@ void fs_expect_fork(int comes) { fork_announced = comes; }
 static void in_fork(void) {
     if (!fork_announced) return;
     fork_announced = 0;
-    if (!count_child_by(1)) return;
+    if (!fs_count_child_of_front(1)) return;
     fork_counted = 1;
     if (fs_system.pipe2(fork_pipe, O_CLOEXEC) < 0) fork_pipe[0] = fork_pipe[1] = -1;
     errno = 0;
@@ -43,7 +43,7 @@ static void after_fork(void) {
         fs_system.close(fork_pipe[1]);
         if (error) {
             while (fs_system.poll(&end, 1, 1000) < 0 && errno == EINTR) {}
-            if ((end.revents & (POLLIN | POLLHUP)) == POLLHUP) count_child_by(-1);
+            if ((end.revents & (POLLIN | POLLHUP)) == POLLHUP) fs_count_child_of_front(-1);
         }
         fs_system.close(end.fd);
     }
@@ -51,6 +51,10 @@ static void after_fork(void) {
 }
 
 int fs_atfork_install(int (*count_child)(int by)) {
-    count_child_by = count_child;
-    return fs_system.pthread_atfork(in_fork, after_fork, in_forked_child);
+    static int installed;
+    fs_count_child_of_front = count_child;
+    if (installed) return 0;
+    int failed = fs_system.pthread_atfork(in_fork, after_fork, in_forked_child);
+    installed = !failed;
+    return failed;
 }

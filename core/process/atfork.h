@@ -2,12 +2,13 @@
 #ifndef FASTSOCK_ATFORK_H
 #define FASTSOCK_ATFORK_H
 
-/* Installs the fork handlers, once. Returns 0 or an errno (pthread_atfork's).
+/* Installs the fork handlers. A later call changes the function. Returns 0 or an errno (pthread_atfork's).
  *
  * `count_child(1)` counts the child as a holder of every connection, before it exists, so that neither process can take itself for the
  * last holder, and returns how many connections there are. `count_child(-1)` undoes that if the fork fails. Called by the fork itself,
  * in the parent. */
 int fs_atfork_install(int (*count_child)(int by));
+extern int (*fs_count_child_of_front)(int by); /* the function in force */
 
 /* 1: this thread is about to fork for the front end. 0: the fork is over or did not happen. */
 void fs_expect_fork(int comes);

@@ -123,6 +123,8 @@ cdef extern from "ring/doorbell.h" nogil:
 cdef extern from "libc_front.h" nogil:
     const char fs_build[]
     int fs_libc_serves()
+    const char *fs_libc_install(const char *settings)
+    void fs_libc_uninstall()
     struct fs_libc_path_ "fs_libc_path":
         int sends, receives, attached, reason
     int fs_libc_path(int fd, fs_libc_path_ *)

@@ -34,6 +34,13 @@ def counters() -> dict[str, int]:
 def is_served_below() -> bool:
     """Returns true if libfastsock.so serves this process at the C library's calls: Python then makes no endpoints."""
 
+def serve_below(settings: bytes) -> str | None:
+    """Lets libfastsock.so serve this process at the C library's calls, with settings in the format of `launch.text_of`. Returns
+    None, or why that is not possible."""
+
+def end_below() -> None:
+    """Serves no new connections at the C library's calls. Its functions are taken out when the last one has ended."""
+
 def standing_below(fd: int) -> tuple[bool, bool, bool, str] | None:
     """Returns what `Endpoint.standing` is of a connection that is served at the C library's calls, or None."""
 

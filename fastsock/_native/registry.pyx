@@ -137,9 +137,9 @@ def after_fork_in_child():
     handshakes belong to the parent. Undecided connections start over when the child is the only holder."""
     cdef Endpoint endpoint
     cdef fs_call call
+    note_process()
     if fs_libc_serves():
         return
-    note_process()
     fs_slab_forget()
     fs_fd_change_forget()
     if has_endpoints():
@@ -249,6 +249,24 @@ def counters():
 def is_served_below():
     """Returns true if libfastsock.so serves this process at the C library's calls: Python then makes no endpoints."""
     return fs_libc_serves() != 0
+
+
+def serve_below(bytes settings not None):
+    """Lets libfastsock.so serve this process at the C library's calls, with settings in the format of `launch.text_of`. Returns None, or
+    why that is not possible."""
+    if has_endpoints() and not fs_libc_serves():
+        return "sockets of fastsock are open"
+    cdef const char *text = settings
+    cdef const char *why
+    with nogil:
+        why = fs_libc_install(text)
+    return None if why == NULL else (<bytes>why).decode()
+
+
+def end_below():
+    """Serves no new connections at the C library's calls. Its functions are taken out when the last one has ended."""
+    with nogil:
+        fs_libc_uninstall()
 
 
 def standing_below(int fd):

@@ -23,6 +23,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "poll_us": (7, "7"),
     "move_after": (3, "3"),
     "move_polled": (True, "1"),
+    "libc": (True, "1"),
     "_meeting_ms": (5, "5"),
     "window": (64, "64"),
     "ack_threshold": (5, "5"),

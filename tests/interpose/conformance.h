@@ -34,6 +34,9 @@ void say(const char *what, long got);
 void show(const char *data, long length);
 void nap(int milliseconds);
 
+void install(void);    /* the library, while the process runs */
+void tell_path(int a, int b);
+
 void connect_by(int *a, int *b, int passes); /* `passes`: the listener's number comes by a message, as from another process */
 void connect_pair(int *a, int *b);
 void use(int a, int b);             /* until both ends have had the time to move */

@@ -27,7 +27,7 @@ RUN = (sys.executable, "-m", "fastsock", "run")
 
 def built(folder: Path, *flags: str) -> Path:
     program = folder / "conformance"
-    words = [COMPILER, "-O1", "-Wall", "-Wno-stringop-overread", *flags, *map(str, SOURCES), "-pthread"]
+    words = [COMPILER, "-O1", "-Wall", "-Wno-stringop-overread", *flags, *map(str, SOURCES), "-pthread", "-ldl"]
     subprocess.run([*words, "-o", str(program)], check=True, timeout=110)
     return program
 
@@ -55,6 +55,18 @@ def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path:
         if stats["connections_ring"] >= (4 if case in ("greedy", "inherits") else 2):
             return
     pytest.fail(f"it stays on kernel TCP: {stats}")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_calls_do_the_same_where_the_library_is_put_in_place_while_the_program_runs(case: str, program: Path) -> None:
+    expected = ended([program, case]).stdout
+    variables = {"CONFORMANCE_LIBRARY": launch.LIBRARY, "CONFORMANCE_SETTINGS": config.text_of(config.Settings())}
+    for rounds in (60, 500, 4000):
+        done = ended([program, case], CONFORMANCE_ROUNDS=str(rounds), **variables)
+        assert done.stdout == expected
+        if done.stderr == "ring\n":
+            return
+    pytest.fail(f"it stays on kernel TCP: {done.stderr}")
 
 
 @pytest.mark.parametrize("case", ["data", "polls", "epolls", "ends"])
