@@ -108,7 +108,7 @@ PARTS = {
     "libc": Part(
         "CPython's own suites whole, plain against unpatched below the C library",
         (*PRODUCT, "tests/third_party/stdlib/*"),
-        runs=(*STDLIB, "--suite", "test_[b-l]*", "test_[n-z]*", "test_asyncore", "--mode", "libc"),
+        runs=(*STDLIB, "--suite", "test_[b-l]*", "test_[n-z]*", "test_asyncore", "--mode", "libc", "installed"),
         seconds=600,
     ),
     "calls": Part(

@@ -55,7 +55,7 @@ def _below_libc(folder: Path, python: Path, settings: Mapping[str, object], told
 
 
 @contextlib.contextmanager
-def throw_away(settings: Mapping[str, object] | None, below_libc: bool = False) -> Iterator[Environment]:
+def throw_away(settings: Mapping[str, object] | None, preloaded: bool = False) -> Iterator[Environment]:
     """An environment of this interpreter that patches with `settings`, or has the library with them; None: one that
     does neither."""
     directory = Path(tempfile.mkdtemp(prefix="fastsock-oracle-"))
@@ -73,7 +73,7 @@ def throw_away(settings: Mapping[str, object] | None, below_libc: bool = False) 
         told = directory / "told"
         told.mkdir()
         python = directory / "venv" / "bin" / "python"
-        if below_libc:
+        if preloaded:
             assert settings is not None
             python = _below_libc(directory, python, settings, told)
         elif settings is not None:
@@ -81,6 +81,6 @@ def throw_away(settings: Mapping[str, object] | None, below_libc: bool = False) 
             asked = {"settings": dict(settings), "directory": str(told)}
             (packages / "fastsock_oracle.json").write_text(json.dumps(asked))
             (packages / "fastsock_oracle.pth").write_text("import fastsock_oracle\n")
-        yield Environment(python, told, below_libc)
+        yield Environment(python, told, preloaded or "libc" in (settings or {}))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -9,10 +9,12 @@ MODES: dict[str, dict[str, object]] = {
     "eager": {"move_after": 0, "_meeting_ms": 20},
     "eager-nopoll": {"move_after": 0, "_meeting_ms": 20, "poll_us": 0},
     "libc": {"move_after": 0, "_meeting_ms": 20},
+    "installed": {"move_after": 0, "_meeting_ms": 20, "libc": True},
 }
 """Settings by mode. Eager moves every eligible connection at its first byte, so that the ring is what is tested. Below
-libc the interpreters are unpatched, and have the library for programs."""
-BELOW_LIBC = "libc"
+libc the interpreters are unpatched, and have the library for programs; installed, they put it in place themselves."""
+PRELOADED = "libc"
+BELOW_LIBC = (PRELOADED, "installed")
 
 
 @dataclass(frozen=True)
