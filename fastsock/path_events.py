@@ -1,8 +1,8 @@
 """The Python side of the path policy: passes settings to the core, names the reasons, and logs events.
 
-The two ends find each other in the core (core/rendezvous): eligibility.c decides if a connection may look for its peer,
-and under which name; connector.c takes the steps. The core reports the result to this module. The search does not depend
-on which end accepted, so it works for sockets from any source."""
+The two ends find each other in the core (core/rendezvous): eligibility.c decides if a connection may look for its
+peer, and under which name; connector.c takes the steps. The core reports the result to this module. The search does
+not depend on which end accepted, so it works for sockets from any source."""
 
 from __future__ import annotations
 
