@@ -58,7 +58,7 @@ LAYERS = (
     {"aio"},
     {"patching"},
     {""},  # the package itself
-    {"advice", "tools"},
+    {"advice", "exporters", "tools"},
     {"tools.columns", "tools.introspection"},
     {"run_report"},
     {"_startup"},
