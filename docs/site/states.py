@@ -111,6 +111,7 @@ def drawn(events: dict[str, Event]) -> str:
         f"<style>{STYLE}</style>",
         '<defs><marker id="m" markerWidth="9" markerHeight="9" refX="7" refY="4" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#333"/></marker></defs>',
+        '<rect width="100%" height="100%" fill="#fff"/>',  # for readers with a dark page
     ]
     for number, row in enumerate(ROWS):
         top = number * ROW + 105
