@@ -357,7 +357,7 @@ static void send_offer(int sender, int memfd, int fd) {
         char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr aligned;
     } came;
-    struct msghdr message = {.msg_name = &address, .msg_namelen = fs_control_address(&address, fs_request_token()), .msg_iov = &iov,
+    struct msghdr message = {.msg_name = &address, .msg_namelen = fs_control_address(&address, fs_control_fds.token), .msg_iov = &iov,
                              .msg_iovlen = 1, .msg_control = came.space};
     memset(&came, 0, sizeof came);
     fs_put_cmsg(&message, fs_put_credentials(&message, &came.aligned), SCM_RIGHTS, (int[]){memfd, fd}, 2 * sizeof(int));
@@ -492,7 +492,7 @@ static void flood(int none_can_be_made) {
 static void drop_late(void) {
     char name[64];
     struct pair *pair = make_pair();
-    int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)fs_request_token()), before = open_descriptors();
+    int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)fs_control_fds.token), before = open_descriptors();
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, (size_t)length);
     int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
