@@ -55,7 +55,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
     int found, kick = 0;
     int failed = fs_control_thread_start();
     if (failed) return failed;
-    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy all the threads that could send the next one away */
+    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy the thread that could send the next one away */
     if (ends) tcp = *ends;
     fs_control_lock_hosted();
     found = find_entry();
