@@ -198,7 +198,7 @@ void ip_take_step(struct ip_socket *s);
 static inline void ip_operate(struct ip_socket *s) {
     struct fs_path *o = &s->path;
     o->operations++; /* (of two threads that count at once one may be missed) */
-    if (fs_is_undecided(o) && !fs_is_in_kernel(&s->c) &&
+    if (fs_has_step(o) && !fs_is_in_kernel(&s->c) &&
         (o->listing_state ? fs_load_relaxed(o->listing_state) != FS_LISTING_WAITING : o->operations >= o->next))
         ip_take_step(s);
 }

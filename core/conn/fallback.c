@@ -19,10 +19,10 @@
 #include "conn/doorbell_rx.h"
 #include "conn/fallback_peer.h"
 #include "conn/peer_status.h"
-#include "conn/recovery.h"
 #include "conn/receive.h"
 #include "conn/doorbell_tx.h"
 #include "conn/event_slot.h"
+#include "conn/settle.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "transport/tcp.h"
@@ -61,43 +61,9 @@ static int take_doorbells(struct fs_connection *c, int64_t deadline) {
     }
 }
 
-/* The fallback is settled: wakes the threads of the held peer that wait for this. A program that polls sleeps on the kernel's
- * descriptor, and only its own side can make an edge there: this asks the peer's connection thread to. Returns 0 if there is no room for
- * the request now. */
-static int wake_held_peer(struct fs_connection *c) {
-    fs_wake_peer_all(c);
-    return !(fs_peer_doorbell(&c->ring) & FS_EXPOSED) || fs_send_request(c, -1) != -EAGAIN;
-}
-
-void fs_repeat_settle_request(struct fs_connection *c) {
-    int64_t deadline = fs_now() + FS_ANSWER_TIME;
-    while (!wake_held_peer(c) && fs_now() < deadline) /* the thread's queue has no room for more requests */
-        fs_short_sleep_unlocked();
-}
-
-/* Tells a held peer that it may go on. Returns 0 if the request must be repeated (fs_repeat_settle_request). */
-static int settle(struct fs_connection *c) {
-    if (fs_load_sc(&c->ring.rx->ready) == FS_LEFT) {
-        fs_settle_go_on(c);
-        return wake_held_peer(c);
-    }
-    return 1;
-}
-
 /* Settles the fallback of this side. Called with no lock. */
 static void settle_with_peer(struct fs_connection *c) {
-    if (!settle(c)) fs_repeat_settle_request(c);
-}
-
-void fs_settle_locked(struct fs_connection *c, struct fs_receiver *receiver) {
-    if (!settle(c)) c->late |= FS_LATE_REQUEST;
-}
-
-void fs_recv_fall_back(struct fs_connection *c, struct fs_receiver *receiver) {
-    fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
-    fs_restore_recv_buffer(c);
-    fs_drain_all_doorbell_bytes(c, receiver); /* outstanding bytes are taken before the next receive */
-    fs_settle_locked(c, receiver);
+    if (!fs_settle(c)) fs_repeat_settle_request(c);
 }
 
 /* ---- falling back ------------------------------------------------------------------------------------------ */
@@ -216,7 +182,7 @@ static enum fs_fallback_result give_back(struct fs_connection *c, struct fs_unre
         if (now > deadline || ended || fs_load_sc(&c->ring.rx->settled) == FS_REFUSED) {
             /* SYNC: settled - pairs with fs_settle_resending: fs_resend_unread has begun, or will not. */
             if (fs_settle_go_on(c) || fs_load_sc(&c->ring.rx->settled) != FS_RESENDING) {
-                wake_held_peer(c);
+                fs_wake_held_peer(c);
                 return FS_NEEDS_BRIDGE;
             }
             answer = fs_load_sc(&c->ring.rx->returned);
@@ -242,13 +208,6 @@ static void let_peer_leave(struct fs_connection *c) {
     fs_settle_refused(c);
     struct fs_sender *sender = fs_lock_send(c);
     fs_unlock_send(c, sender);
-}
-
-int64_t fs_recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
-    if (fs_is_broken(c)) return 0;
-    if (!fs_lock_is_free(&fs_side_of_receiver(receiver)->fallback.lock)) return -EAGAIN;
-    fs_break_connection(c, "unread data was lost: the process of this side that had it was killed");
-    return FS_VIOLATED;
 }
 
 int fs_fallback_is_running(const struct fs_connection *c) {

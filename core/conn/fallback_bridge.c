@@ -255,7 +255,7 @@ static int shut_but_alive(struct fs_connection *c) {
 
 /* The reader is gone with bytes unread: the peer gets a RST, as it would from the reader's kernel. So does another holder of the
  * connection: the bytes that this process had taken are lost, and nobody may take the rest for the whole stream. (FS_COLLECTING without
- * a holder in a fallback says so: fs_recv_beside_collector.) */
+ * a holder in a fallback says so: recv_beside_collector.) */
 static void dissolve(struct fs_connection *c) {
     struct fs_receiver *receiver = fs_lock_recv(c);
     fs_change_receiving(c, receiver, FS_EV_COLLECT);

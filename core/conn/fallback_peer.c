@@ -7,7 +7,6 @@
 
 #include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
-#include "conn/send.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "transport/options.h"

@@ -5,9 +5,10 @@
 #include "conn/receive.h"
 
 #include "conn/doorbell_rx.h"
-#include "conn/fallback.h"
 #include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
+#include "conn/recovery.h"
+#include "conn/settle.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "transport/tcp.h"
@@ -45,10 +46,49 @@ static int64_t peek(struct fs_connection *c, struct fs_receiver *receiver, char 
     return fs_ring_recv(&c->ring, receiver, into, room, FS_PEEK);
 }
 
+/* Returns the result of a receive while another holder collects unread bytes: -EAGAIN, or FS_VIOLATED if that holder was killed or
+ * failed, because the stream has a hole then. Called with the receive lock, which every holder needs to end collecting. */
+static int64_t recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
+    if (fs_is_broken(c)) return 0;
+    if (!fs_lock_is_free(&fs_side_of_receiver(receiver)->fallback.lock)) return -EAGAIN;
+    fs_break_connection(c, "unread data was lost: the process of this side that had it was killed");
+    return FS_VIOLATED;
+}
+
+/* Checks the kernel connection when the ring is empty. Returns 0 if it has ended, -errno if it failed, -EAGAIN if it is alive. */
+static int64_t check_liveness(struct fs_connection *c, struct fs_receiver *receiver) {
+    static char junk[65536]; /* for bytes that are thrown away */
+    char byte;
+    uint32_t events = 0;
+    for (int checks = 0; checks < 3; checks++) {
+        events = fs_load_sc(&c->watch.told);
+        int64_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got == 0) return fs_recv_at_end(c);
+        /* Only an empty queue shows all that `watch.told` announced: an end may be behind a byte that stays. Everybody who checks must
+         * find an end that was found once. */
+        if (got < 0 && errno == EAGAIN) c->receive_checked = events;
+        if (got < 0) return fs_recv_kernel_error(c, errno);
+        fs_drain_doorbell_bytes(c, receiver);
+        if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
+        if (fs_ring_readable(&c->ring)) break;
+        /* SYNC: rung - pairs with fs_count_ring. */
+        if (fs_liveness(c) != FS_ALIVE && !fs_ring_readable(&c->ring) &&
+            fs_load_acquire(&c->ring.rx->rung) == fs_load_relaxed(&c->ring.rx->heard)) {
+            /* Bytes that the peer never counted: from a peer that took us for gone, or from another process that has the number. In
+             * front of the end of the connection they would hide it for ever. The receive after the last one gets the error that the
+             * next check would have found. */
+            while (got > 0) got = fs_system.recv(fs_fd(c), junk, sizeof junk, MSG_TRUNC | MSG_DONTWAIT);
+            if (got < 0 && errno != EAGAIN) return fs_recv_kernel_error(c, errno);
+        }
+    }
+    c->receive_inconclusive = events;
+    return -EAGAIN;
+}
+
 int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
     int64_t got;
     if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
-        if (fs_is_collecting(c)) return fs_recv_beside_collector(c, receiver);
+        if (fs_is_collecting(c)) return recv_beside_collector(c, receiver);
         if (fs_is_attached(c) && receiver->doorbell_debt) {
             fs_discard_doorbell_bytes(c, receiver, 0);
             if (receiver->doorbell_debt) return -EAGAIN; /* doorbell bytes come first */
@@ -99,19 +139,13 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
         uint32_t events = fs_load_sc(&c->watch.told);
         if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
             return -EAGAIN;
-        got = fs_check_liveness(c, receiver);
+        got = check_liveness(c, receiver);
         if (got == -EAGAIN) return got;
         /* The peer is gone. The bytes that it posted before are visible now: check once more, then believe the kernel. */
         if (!fs_has_descriptor(&c->ring)) return got;
         if (got < 0) fs_note_error(c, (uint32_t)-got);
     }
     return -EAGAIN;
-}
-
-int64_t fs_take_pending_error(struct fs_connection *c) {
-    int64_t error = -(int64_t)fs_load_relaxed(&c->is.pending_error);
-    fs_note_error(c, 0);
-    return fs_kernel_result_after_end(c, error);
 }
 
 int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at) {

@@ -2,7 +2,7 @@
 #ifndef FASTSOCK_RECEIVE_H
 #define FASTSOCK_RECEIVE_H
 
-#include "conn/connection.h"
+#include "conn/peer_status.h"
 
 #define FS_MOVED_ON ((int64_t)-100001) /* fs_recv_kernel: the kernel's part of the stream has ended */
 
@@ -39,8 +39,6 @@ int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at);
  * be urgent bytes, which a loop's transport does not read.) A peer may claim kernel bytes that never come: a waiting thread uses this
  * function, not the switch alone. The connection is attached. */
 int fs_switch_reached(struct fs_connection *c);
-
-int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the kernel has reported already, and that comes after the bytes */
 
 /* Returns true if bytes of the peer lie here that the program has not read. */
 int fs_has_unread(struct fs_connection *c, struct fs_receiver *receiver);

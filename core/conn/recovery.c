@@ -17,7 +17,7 @@
  *     fs_notify_receiver               the peer's ASLEEP cleared, the peer not woken   the same
  *
  * `sending_step` and FS_COLLECTING mark steps that cannot be recovered: the fallback moves bytes to where only the dead process knew of
- * them. The connection is dissolved then (for FS_COLLECTING by fs_recv_beside_collector), so that nobody takes the rest for the whole
+ * them. The connection is dissolved then (for FS_COLLECTING by recv_beside_collector), so that nobody takes the rest for the whole
  * stream. Likewise if the kernel does not give its counts.
  *
  * Responsible for: the state that lock_direction and fs_trylock_side find under a dead holder's lock. Never: takes or releases a lock, or
@@ -25,9 +25,9 @@
 #include "conn/recovery.h"
 
 #include "conn/doorbell_rx.h"
-#include "conn/fallback.h"
 #include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
+#include "conn/settle.h"
 #include "conn/state.h"
 #include "ring/ring_recovery.h"
 #include "transport/tcp.h"

@@ -196,7 +196,7 @@ static void recover_dead_holders(struct fs_connection *c) {
 
 /* Notifies the peer before a receiver sleeps. Called with the receive lock. */
 static void tell_before_sleep(struct fs_connection *c, struct fs_receiver *receiver) {
-    /* SYNC: exposed - ordered by the receive lock, see fs_publish_exposed. */
+    /* SYNC: exposed - ordered by the receive lock, see publish_exposed. */
     if (!fs_is_exposed(c) && fs_load_relaxed(&c->ring.rx->doorbell) & FS_EXPOSED && !fs_load_sc(&c->kernel_sleepers) &&
         !fs_is_shared(c)) {
         fs_and_sc(&c->ring.rx->doorbell, ~(uint32_t)FS_EXPOSED); /* nobody sleeps on the kernel's descriptor any more */

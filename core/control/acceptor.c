@@ -6,7 +6,6 @@
 #include "control/abstract_socket.h"
 #include "control/region_mmap.h"
 #include "control/control_state.h"
-#include "control/control_thread.h"
 #include "ring/ring.h"
 
 #ifndef HUGETLBFS_MAGIC
@@ -161,7 +160,7 @@ static void await_hello(struct fs_listing *m, uint64_t handle) {
     fs_system.close(m->control); /* (the copy stays) */
     m->control = kept;
     m->kept = 1;
-    fs_control_watch_socket(kept, handle); /* (reports a hello that has come meanwhile) */
+    fs_control_watch(fs_control_fds.epoll, kept, handle); /* (reports a hello that has come meanwhile) */
 }
 
 /* Accepts a permitted peer at the name. LATER: nothing more may be received from untrusted users now. Needs the table lock. */

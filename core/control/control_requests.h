@@ -4,13 +4,14 @@
 
 #include "conn/connection.h"
 
-/* Prepares the connection thread to answer requests of the connection's peer; `side` and `id` are the region's. Does everything that can
- * fail before the connection attaches. Returns 0, the result of fs_control_thread_start, or -ENOMEM, and then nothing has changed. Needs
- * the host lock. */
+/* Prepares the connection thread, which runs (fs_control_thread_start), to answer requests of the connection's peer; `side` and `id` are
+ * the region's. Does everything that can fail before the connection attaches. Returns 0, or -ENOMEM and nothing has changed. Needs the
+ * host lock. */
 int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id[16]);
 
-/* The connection, passed to `fs_requests_expect` before, has attached: writes this process's token into the region. Never fails. */
-void fs_requests_announce(void *memory, int side);
+/* The connection, passed to `fs_requests_expect` before, has attached: writes this process's token into the region, and returns
+ * it. */
+uint64_t fs_requests_announce(void *memory, int side);
 
 /* fs_requests_announce if another holder may have done so before. Needs the host lock. */
 void fs_requests_announce_holder(struct fs_connection *c);

@@ -96,6 +96,34 @@ void fs_listing_close(struct fs_listing *listing);
 /* Unmaps the cached regions. Returns true if there were any. Needs the table lock. */
 int fs_cache_release_all(void);
 
+/* ---- the connection thread's descriptors ------------------------------------------------------------------ */
+
+/* control_thread.c writes them: all are open, or none (-1). */
+struct fs_control_fds {
+    int epoll, kick, request; /* `kick` is an eventfd; `request` the control socket */
+    uint64_t inode, token;    /* of the control socket; no token yet: 0. With the host lock */
+    /* The generation of the thread: it changes when a thread is given up. If the program closed its descriptors, the thread ends if it ever
+     * wakes, and all its other descriptors count as lost too. Relaxed: nothing else depends on it. */
+    fs_word32 generation;
+};
+extern struct fs_control_fds fs_control_fds;
+
+static inline uint32_t fs_control_thread_generation(void) { return fs_load_relaxed(&fs_control_fds.generation); }
+
+/* Makes the thread look at its deadlines again. Needs the host lock. */
+static inline void fs_control_thread_kick(void) { fs_signal_eventfd(fs_control_fds.kick); }
+
+static inline int fs_control_watch(int epoll, int fd, uint64_t what) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.u64 = what}};
+    return fs_system.epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* Returns the control socket, for sending: it proves to a receiver that this process is the sender. -1 if the number is not ours any
+ * more. Needs the host lock. */
+static inline int fs_request_socket(void) {
+    return fs_control_fds.request >= 0 && fs_inode(fs_control_fds.request) == fs_control_fds.inode ? fs_control_fds.request : -1;
+}
+
 /* ---- the connection thread's part ------------------------------------------------------------------------- */
 
 /* Withdraws expired names. Returns the milliseconds until the next one expires, -1: none. Takes the table lock. */

@@ -42,22 +42,4 @@ void fs_control_forget(void);
  * none yet. */
 int fs_random_bytes(void *into, size_t size);
 
-/* ---- for the rest of this room ---------------------------------------------------------------------------- */
-
-/* Returns the generation of the thread: it changes when a thread is given up. Needs no lock. */
-uint32_t fs_control_thread_generation(void);
-
-void fs_control_thread_kick(void); /* makes the thread look at its deadlines again */
-
-/* The thread will call fs_accept_hello with this handle on events of the socket. Needs the table lock. */
-void fs_control_watch_socket(int fd, uint64_t handle);
-
-/* Returns the control socket, for sending: it proves to a receiver that this process is the sender. -1 if the number is not ours any
- * more. Needs the host lock. */
-int fs_request_socket(void);
-
-int fs_control_eventfd(void); /* for the thread alone */
-
-uint64_t fs_request_token(void); /* the token of this process's control socket; 0: none yet */
-
 #endif

@@ -55,7 +55,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
     int found, kick = 0;
     int failed = fs_control_thread_start();
     if (failed) return failed;
-    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy all the threads that could send the next one away */
+    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy the thread that could send the next one away */
     if (ends) tcp = *ends;
     fs_control_lock_hosted();
     found = find_entry();
@@ -77,7 +77,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
         m->control = -1;
         m->tcp = tcp;
         m->expires = fs_control_state.last_expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
-        fs_control_watch_socket(listener, (uint64_t)m->generation << 32 | (uint64_t)found);
+        fs_control_watch(fs_control_fds.epoll, listener, (uint64_t)m->generation << 32 | (uint64_t)found);
         if (listing_state) *listing_state = &m->state;
         kick = fs_control_state.wakes_at > m->expires;
     }

@@ -119,7 +119,7 @@ static void stay_on_tcp(struct step *at, enum fs_reason reason) {
     at->outcome->what = FS_STEP_TCP;
 }
 
-/* The peer broke the protocol: resets the connection. */
+/* The peer broke the protocol, or we did (fs_note_fault): resets the connection. */
 static void reset_violator(struct step *at, const char *violation) {
     if (is_over(at)) return;
     fs_path_decide_tcp(at->path, at->c, FS_REASON_VIOLATION);
@@ -290,6 +290,10 @@ static int look_up(struct step *at) {
         s->began = 1;
         return 0;
     }
+    if (!fs_reaper_has_room()) { /* nobody could close the socket to an untrusted holder of the name */
+        retry_soon(at);
+        return 0;
+    }
     int found = fs_lookup_try(&s->lookup, at->path->operations, &at->path->next);
     if (found == -EAGAIN) {
         retry_soon(at);
@@ -394,6 +398,11 @@ static void take_step(struct fs_path *path, struct fs_connection *c, const struc
 
 void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome) {
     *outcome = (struct fs_step_result){.what = FS_STEP_PENDING};
+    if (path->state == FS_FAULTED) {
+        fs_note_fault(c, path->fault);
+        reset_violator(&(struct step){path, c, path->search, hooks, outcome}, path->fault);
+        return;
+    }
     if (path->state != FS_THREAD_LATER && path->state != FS_ANSWER_LATER) {
         take_step(path, c, hooks, outcome, search);
         return;

@@ -30,7 +30,7 @@ enum fs_step_outcome {
     FS_STEP_PENDING,
     FS_STEP_MOVED,  /* this end has consented; `name` is the listing's */
     FS_STEP_TCP,    /* on kernel TCP; the path has the reason */
-    FS_STEP_BROKEN, /* the same, because the peer broke the protocol: `violation`. The connection has been reset */
+    FS_STEP_BROKEN, /* the same by a fault, `violation`, of the peer or of this side. The connection has been reset */
 };
 struct fs_step_result {
     enum fs_step_outcome what;
@@ -44,7 +44,7 @@ struct fs_step_result {
  * another thread has decided, and nothing happens. `ends` as in fs_listing_publish. Returns 0, -ENOMEM or -ENAMETOOLONG. */
 int fs_connector_begin(struct fs_path *path, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends);
 
-/* Takes the next step of an undecided connection. The caller is inside (fs_call_enter) and has called fs_conn_identify. Does nothing in
+/* Takes the next step of a connection that has one (fs_has_step). The caller is inside (fs_call_enter) and has called fs_conn_identify. Does nothing in
  * states that are the front end's, or while another thread takes a step. */
 void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome);
 

@@ -51,6 +51,7 @@ cdef extern from "rendezvous/path_state.h" nogil:
         int64_t waited
         bint waits
 
+    bint fs_has_step(const fs_path *)
     bint fs_is_undecided(const fs_path *)
     bint fs_is_searching(const fs_path *)
     bint fs_path_event(fs_path *, int event)

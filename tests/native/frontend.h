@@ -136,7 +136,8 @@ static int open_end(struct end *e, int fd) {
 static int attach_end(struct end *e, const struct fs_flow_options *flow) {
     const char *wrong = NULL;
     enter(e);
-    int failed = e->asked ? 0 : fs_requests_expect(&e->c, e->side, ((struct fs_region *)e->memory)->id);
+    int failed = e->asked ? 0 : fs_control_thread_start();
+    if (!failed && !e->asked) failed = fs_requests_expect(&e->c, e->side, ((struct fs_region *)e->memory)->id);
     e->asked |= !failed;
     if (!failed && e->set) failed = FS_MIN(fs_slot_alloc(&e->c, e->set), 0);
     if (!failed) failed = fs_attach(&e->c, e->memory, e->size, e->side, flow, &wrong);

@@ -33,7 +33,7 @@ static void operate(int s) {
     struct fs_call call;
     enter(&ends[s]);
     path->operations++;
-    if (fs_is_undecided(path) && path->operations >= path->next && fs_call_enter(&ends[s].c, &call)) {
+    if (fs_has_step(path) && path->operations >= path->next && fs_call_enter(&ends[s].c, &call)) {
         fs_connector_step(path, &ends[s].c, NULL, &step);
         after_call(&ends[s], &call);
         if (step.what == FS_STEP_BROKEN) violate("end %d broke the protocol: %s", s, step.violation);
