@@ -157,6 +157,7 @@ void ip_take_step(struct ip_socket *s) {
 
 struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *call) {
     struct ip_socket *s = (struct ip_socket *)thing;
+    ip_cancellation_point();
     ip_enter();
     if (fs_call_enter(&s->c, call)) {
         /* Before the call began the record may have become another connection's: this is what the number means if it does so now. */

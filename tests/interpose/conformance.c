@@ -77,6 +77,7 @@ static const struct {
     {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls},
     {"signals", signals}, {"threads", threads}, {"closed", closed}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced},
     {"forks", forks}, {"forked_waits", forked_waits}, {"programs", programs},
+    {"cancelled", cancelled}, {"leaps", leaps},
 };
 
 int main(int count, char **names) {

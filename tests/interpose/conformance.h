@@ -21,6 +21,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -64,5 +65,7 @@ void spliced(int a, int b);
 void forks(int a, int b);
 void forked_waits(int a, int b);
 void programs(int a, int b);
+void cancelled(int a, int b);
+void leaps(int a, int b);
 
 #endif
