@@ -256,6 +256,9 @@ void ip_forget_number(int fd) {
         if (!thing->numbers) {
             if (p) fs_poller_end(p);
             ip_free_epoll(e);
+        } else if (e->number == fd) {
+            ip_numbers_of(thing, &e->number, 1);
+            if (p) fs_poller_set_number(p, e->number);
         }
     } else if (thing && !ip_is(thing, IP_OURS)) {
         lose_number((struct ip_socket *)thing, fd);

@@ -108,10 +108,10 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     return result_of(done);
 }
 
-static int wait_on(struct fs_poller *p, struct epoll_event *events, int most, int64_t patience, const sigset_t *mask) {
+static int wait_on(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t patience, const sigset_t *mask) {
     ip_cancellation_point();
     ip_enter();
-    int done = fs_poller_wait(p, events, most, patience, mask);
+    int done = fs_poller_wait(p, epoll, events, most, patience, mask);
     ip_leave();
     return result_of(done);
 }
@@ -119,13 +119,13 @@ static int wait_on(struct fs_poller *p, struct epoll_event *events, int most, in
 int epoll_wait(int epoll, struct epoll_event *events, int most, int milliseconds) {
     struct ip_epoll *e = ip_epoll_at(epoll);
     struct fs_poller *p = e ? poller_of(e) : NULL;
-    return p ? wait_on(p, events, most, nanoseconds(milliseconds), NULL) : real.epoll_wait(epoll, events, most, milliseconds);
+    return p ? wait_on(p, epoll, events, most, nanoseconds(milliseconds), NULL) : real.epoll_wait(epoll, events, most, milliseconds);
 }
 
 int epoll_pwait(int epoll, struct epoll_event *events, int most, int milliseconds, const sigset_t *mask) {
     struct ip_epoll *e = ip_epoll_at(epoll);
     struct fs_poller *p = e ? poller_of(e) : NULL;
-    return p ? wait_on(p, events, most, nanoseconds(milliseconds), mask) : real.epoll_pwait(epoll, events, most, milliseconds, mask);
+    return p ? wait_on(p, epoll, events, most, nanoseconds(milliseconds), mask) : real.epoll_pwait(epoll, events, most, milliseconds, mask);
 }
 
 int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
@@ -133,7 +133,7 @@ int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct t
     struct fs_poller *p = e ? poller_of(e) : NULL;
     int64_t patience = time_of(time);
     if (!p) return real.epoll_pwait2(epoll, events, most, time, mask);
-    return patience == -2 ? result_of(-EINVAL) : wait_on(p, events, most, patience, mask);
+    return patience == -2 ? result_of(-EINVAL) : wait_on(p, epoll, events, most, patience, mask);
 }
 
 /* ---- poll ------------------------------------------------------------------------------------------------------------ */

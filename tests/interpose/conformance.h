@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,5 +68,13 @@ void forked_waits(int a, int b);
 void programs(int a, int b);
 void cancelled(int a, int b);
 void leaps(int a, int b);
+void spawns(int a, int b);
+void daemons(int a, int b);
+void changes(int a, int b);
+void filtered(int a, int b);
+void numbers_left(int a, int b);
+void exits(int a, int b);
+void renamed(int a, int b);
+void shares(int a, int b);
 
 #endif
