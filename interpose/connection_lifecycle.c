@@ -157,6 +157,7 @@ void ip_take_step(struct ip_socket *s) {
 
 struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *call) {
     struct ip_socket *s = (struct ip_socket *)thing;
+    ip_cancellation_point();
     ip_enter();
     if (fs_call_enter(&s->c, call)) {
         /* Before the call began the record may have become another connection's: this is what the number means if it does so now. */
@@ -255,6 +256,9 @@ void ip_forget_number(int fd) {
         if (!thing->numbers) {
             if (p) fs_poller_end(p);
             ip_free_epoll(e);
+        } else if (e->number == fd) {
+            ip_numbers_of(thing, &e->number, 1);
+            if (p) fs_poller_set_number(p, e->number);
         }
     } else if (thing && !ip_is(thing, IP_OURS)) {
         lose_number((struct ip_socket *)thing, fd);

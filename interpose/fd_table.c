@@ -69,6 +69,7 @@ int ip_highest(void) { return highest; }
  * next. The core makes each one that it keeps by F_DUPFD_CLOEXEC (core/os/fd_reserve.h). */
 static struct ip_thing ours = {.kind = IP_OURS};
 static int (*plain_fcntl)(int fd, int what, long argument);
+static int (*plain_close)(int fd);
 
 static int make_own(int fd, int what, long argument) {
     int made = plain_fcntl(fd, what, argument);
@@ -81,11 +82,12 @@ static int make_own(int fd, int what, long argument) {
 
 static int close_own(int fd) {
     if ((unsigned)fd < IP_NUMBERS && fs_load_relaxed(&ip_things[fd]) == &ours) fs_store_relaxed(&ip_things[fd], NULL);
-    return real.close(fd);
+    return plain_close(fd);
 }
 
 void ip_begin_own_numbers(void) {
     plain_fcntl = fs_system.fcntl;
+    plain_close = fs_system.close;
     fs_system.fcntl = make_own;
     fs_system.close = close_own;
 }

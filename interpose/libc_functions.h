@@ -90,6 +90,7 @@
     E(FILE *, popen, (const char *command, const char *mode), (command, mode)) \
     E(int, pthread_create, (pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument), \
       (thread, how, body, argument)) \
+    E(int, pthread_cancel, (pthread_t thread), (thread)) \
     E(void, _exit, (int status), (status)) \
     E(void, quick_exit, (int status), (status)) \
     /* signals */ \
@@ -106,6 +107,8 @@ extern struct fs_real real;
 
 /* Looks all of them up, and has the core call them. Once; the first constructor does so, or who calls before it. */
 void fs_set_lookup(void);
+
+void fs_tell_core(void); /* what of its table the core finds here (core_calls.c) */
 
 /* Calls the kernel as syscall(2) does, but returns -errno. */
 long fs_call_kernel(long number, const long a[6]);

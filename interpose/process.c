@@ -104,6 +104,11 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(v
     return real.pthread_create(thread, how, body, argument);
 }
 
+int pthread_cancel(pthread_t thread) {
+    ip_cancels = 1;
+    return real.pthread_cancel(thread);
+}
+
 /* ---- other programs ----------------------------------------------------------------------------------------------------- */
 
 /* The program that this process becomes has no use for what it does not inherit. */
@@ -204,7 +209,6 @@ __attribute__((constructor)) static void start(void) {
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_ns = fs_pid_ns();
     ip_begin_lock();
-    ip_begin_signals();
     ip_begin_own_numbers();
     fs_set_backlog(SOMAXCONN);
     ip_begin_readiness();

@@ -28,7 +28,7 @@ static struct wait begin_wait(int what, int blocks) {
 }
 
 static int is_interrupted(struct ip_socket *s, const struct wait *w) {
-    return ip_unlikely(ip_thread.ran != w->ran) && ip_is_ended_by_signal(s, w->what, w->ran, w->ended);
+    return ip_unlikely(ip_thread.ran != w->ran || ip_thread.cancelled) && ip_is_ended_by_signal(s, w->what, w->ran, w->ended);
 }
 
 /* Polls, then sleeps. 1: look again; else why the call stops: -EAGAIN when its time is over, -EINTR. */
@@ -40,11 +40,6 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     if (fs_spin(&s->c, w->what)) {
         fs_wait_spent(&w->patience, until);
         return 1;
-    }
-    if (ip_unlikely(ip_thread.pending)) { /* one that came meanwhile would not end the sleep */
-        ip_open_window();
-        ip_close_window();
-        return is_interrupted(s, w) ? -EINTR : 1;
     }
     if (ip_threaded && !fs_is_attached(&s->c)) {
         ip_lock();
@@ -64,6 +59,11 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     return woken == 0 ? -EAGAIN : 1;
 }
 
+/* What a call in the kernel has returned. -EINPROGRESS: a handler has run before it, which does not end it. */
+static int64_t again(struct ip_socket *s, const struct wait *w, int64_t got) {
+    return got == -EINTR && ip_thread.ran != w->ran && !is_interrupted(s, w) ? -EINPROGRESS : got;
+}
+
 /* Polls, then makes the kernel's own blocking call, in which handlers run. `whole`: MSG_WAITALL; cleared when the kernel's call has returned
  * data, as it has decided how much. Returns -EINPROGRESS if nothing was done and the path may have changed. */
 static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *into, size_t room, int flags, int *whole) {
@@ -71,20 +71,17 @@ static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *i
     int64_t got = fs_receive_polling(&s->c, into, room, flags & ~MSG_WAITALL, &polled);
     if (got != -EAGAIN) return got;
     if (polled && !sleeps_in_kernel(s)) return -EINPROGRESS;
-    if (ip_open_window()) got = is_interrupted(s, w) ? -EINTR : -EINPROGRESS;
-    else {
-        got = fs_receive_asleep(&s->c, into, room, flags, polled);
-        if (got > 0) *whole = 0;
-    }
-    ip_close_window();
+    ip_thread.may_sleep = 1;
+    got = again(s, w, fs_receive_asleep(&s->c, into, room, flags, polled));
+    ip_thread.may_sleep = 0;
+    if (got > 0) *whole = 0;
     return got;
 }
 
 static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const void *data, size_t length, int flags) {
-    int64_t sent;
-    if (ip_open_window()) sent = is_interrupted(s, w) ? -EINTR : -EINPROGRESS;
-    else sent = fs_send_asleep(&s->c, data, length, flags);
-    ip_close_window();
+    ip_thread.may_sleep = 1;
+    int64_t sent = again(s, w, fs_send_asleep(&s->c, data, length, flags));
+    ip_thread.may_sleep = 0;
     return sent;
 }
 

@@ -77,6 +77,8 @@ static const struct {
     {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls},
     {"signals", signals}, {"threads", threads}, {"closed", closed}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced},
     {"forks", forks}, {"forked_waits", forked_waits}, {"programs", programs},
+    {"cancelled", cancelled}, {"leaps", leaps},
+    {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
 };
 
 int main(int count, char **names) {

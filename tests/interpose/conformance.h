@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -64,5 +66,15 @@ void spliced(int a, int b);
 void forks(int a, int b);
 void forked_waits(int a, int b);
 void programs(int a, int b);
+void cancelled(int a, int b);
+void leaps(int a, int b);
+void spawns(int a, int b);
+void daemons(int a, int b);
+void changes(int a, int b);
+void filtered(int a, int b);
+void numbers_left(int a, int b);
+void exits(int a, int b);
+void renamed(int a, int b);
+void shares(int a, int b);
 
 #endif

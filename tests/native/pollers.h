@@ -98,7 +98,7 @@ static inline void control(struct fs_poller *in, int op, struct pair *p, int sid
 
 static inline uint32_t told_of(struct fs_poller *by, uint64_t data, int64_t timeout) {
     struct epoll_event got[8];
-    int n = fs_poller_wait(by, got, 8, timeout, NULL);
+    int n = fs_poller_wait(by, by->epoll, got, 8, timeout, NULL);
     check(n >= 0, "waiting: %d", n);
     check(n <= 1, "%d events", n);
     check(!n || got->data.u64 == data, "another one's data: %" PRIx64, got->data.u64);
