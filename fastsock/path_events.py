@@ -1,4 +1,4 @@
-"""The Python side of the path policy: passes settings to the core, names the reasons, and logs events.
+"""The Python side of the path policy: passes settings to the core, and logs events.
 
 The two ends find each other in the core (core/rendezvous): eligibility.c decides if a connection may look for its
 peer, and under which name; connector.c takes the steps. The core reports the result to this module. The search does
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
+from types import SimpleNamespace
 
 from fastsock import config
 from fastsock._native import control
 from fastsock._native.registry import (
-    REASONS as NUMBERS,
+    REASONS as TEXTS,
 )
 from fastsock._native.registry import (
     Endpoint,
     decide,
     install_policy,
-    name_reasons,
     set_beginning,
     set_limits,
     set_poll_budget,
@@ -33,37 +33,13 @@ if TYPE_CHECKING:
 __all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation", "start_thread_again"]
 
 
-class Reason:
-    """Texts of the reasons why a connection is on kernel TCP. core/wire/reasons.h numbers them under the same names."""
-
-    FEW = "too few operations"
-    SEEKING = "looking for the peer"
-    EXCLUDED = "address or port excluded"
-    REMOTE = "peer on another host"
-    PEER = "peer does not use fastsock"
-    UNTRUSTED = "peer belongs to another user"
-    NAME = "name taken by another process"
-    REFUSED = "peer refused"
-    OPTION = "unsupported socket option"
-    POLLED = "descriptor may be polled"
-    DETACHED = "descriptor detached"
-    BACK = "returned to kernel TCP, or nothing sent yet"
-    OVERRIDDEN = "socket subclass overrides recv or send"
-    HANDED_OUT = "descriptor handed out"
-    FORKED = "shared with another process"
-    MEMORY_CAP = "memory cap reached"
-    RESOURCES = "out of memory or descriptors"
-    ENDING = "ended before it could move"
-    VIOLATION = "protocol violation"
-    VERSION = "peer speaks another version of the protocol"
-    UNPAID = "sessions too short to pay"
-
-
+Reason = SimpleNamespace(**TEXTS)
+"""Texts of the reasons why a connection is on kernel TCP, such as `Reason.FEW`. core/wire/reasons.h has the list."""
 DISABLED = "disabled by settings"
 FOREIGN = "not a fastsock socket"
 """The reason that `path_of` gives for a socket without an endpoint."""
 
-REASONS: tuple[str, ...] = tuple(getattr(Reason, name) for name in sorted(NUMBERS, key=NUMBERS.__getitem__))
+REASONS: tuple[str, ...] = tuple(TEXTS.values())
 """The texts in the order of their numbers, from 1 on. `fastsock ss` receives the numbers."""
 
 _warned_of: set[str] = set()
@@ -192,6 +168,5 @@ def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
     return Path("ring", "both directions" if sending and receiving else "sending" if sending else "receiving")
 
 
-name_reasons(("", *REASONS))
 install_policy(sys.modules[__name__])
 config.on_change(_apply)

@@ -27,16 +27,6 @@ struct fs_session_stats *ip_sessions_with(int port) {
     return &peers[place].sessions;
 }
 
-static void note_session(struct ip_socket *s) {
-    int sought = fs_search_result_of(&s->path);
-    if (!s->service || sought < 0) return;
-    const struct fs_counters *count = &s->c.ring.count;
-    uint64_t messages = fs_load_relaxed((fs_word64 *)&count->messages_sent) + fs_load_relaxed((fs_word64 *)&count->messages_received);
-    /* Who sends to a peer that sleeps makes a system call, and so does the sleeper. Of the two directions this end knows what it sends. */
-    uint64_t calls = 4 * fs_load_relaxed((fs_word64 *)&count->doorbells_rung);
-    fs_note_session(s->service, s->path.operations, (enum fs_search_result)sought, calls, messages);
-}
-
 /* ---- the beginning ------------------------------------------------------------------------------------------------ */
 
 void ip_settle(struct ip_socket *s) {
@@ -45,9 +35,8 @@ void ip_settle(struct ip_socket *s) {
 }
 
 static void open_course(struct ip_socket *s) {
-    int64_t after = ip_settings.move_after;
-    if (after && s->service && s->service->later > after) after = s->service->later;
-    enum fs_reason reason = after > ip_settings.move_after ? FS_REASON_UNPAID : FS_REASON_FEW;
+    int64_t after = fs_search_begins(s->service, ip_settings.move_after);
+    enum fs_reason reason = fs_reason_before(after, ip_settings.move_after);
     fs_count_opened(reason);
     fs_path_open(&s->path, &s->c, after, reason);
 }
@@ -174,7 +163,7 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
 
 /* Closes the connection, from inside, with the lock. */
 static void conclude(struct ip_socket *s) {
-    note_session(s);
+    if (s->service) fs_note_session_of(s->service, &s->path, &s->c);
     ip_say_goodbye(s);
     if (fs_has_other_users(&s->c)) fs_forget_fd(&s->c); /* it is closed now */
 }

@@ -76,31 +76,10 @@ static const char *const names[FS_PATH_STATES] = {
     [FS_ANSWER_LATER] = "answer later",
 };
 
-/* fastsock/path_events.py has them too, for its readers; a test compares. */
-static const char *const reasons[FS_REASONS] = {
-    [FS_REASON_NONE] = "",
-    [FS_REASON_FEW] = "too few operations",
-    [FS_REASON_SEEKING] = "looking for the peer",
-    [FS_REASON_EXCLUDED] = "address or port excluded",
-    [FS_REASON_REMOTE] = "peer on another host",
-    [FS_REASON_PEER] = "peer does not use fastsock",
-    [FS_REASON_UNTRUSTED] = "peer belongs to another user",
-    [FS_REASON_NAME] = "name taken by another process",
-    [FS_REASON_REFUSED] = "peer refused",
-    [FS_REASON_OPTION] = "unsupported socket option",
-    [FS_REASON_POLLED] = "descriptor may be polled",
-    [FS_REASON_DETACHED] = "descriptor detached",
-    [FS_REASON_BACK] = "returned to kernel TCP, or nothing sent yet",
-    [FS_REASON_OVERRIDDEN] = "socket subclass overrides recv or send",
-    [FS_REASON_HANDED_OUT] = "descriptor handed out",
-    [FS_REASON_FORKED] = "shared with another process",
-    [FS_REASON_MEMORY_CAP] = "memory cap reached",
-    [FS_REASON_RESOURCES] = "out of memory or descriptors",
-    [FS_REASON_ENDING] = "ended before it could move",
-    [FS_REASON_VIOLATION] = "protocol violation",
-    [FS_REASON_VERSION] = "peer speaks another version of the protocol",
-    [FS_REASON_UNPAID] = "sessions too short to pay",
-};
+#define NAME(name, text) #name,
+#define TEXT(name, text) text,
+static const char *const reason_names[FS_REASONS] = {FS_REASON_TABLE(NAME)};
+static const char *const reason_texts[FS_REASONS] = {FS_REASON_TABLE(TEXT)};
 
 struct fs_path_counts fs_path_counts;
 
@@ -124,7 +103,9 @@ int fs_path_event(struct fs_path *path, enum fs_path_events event) {
 
 const char *fs_path_state_name(int state) { return names[state]; }
 
-const char *fs_reason_text(int reason) { return reasons[reason]; }
+const char *fs_reason_name(int reason) { return reason_names[reason]; }
+
+const char *fs_reason_text(int reason) { return reason_texts[reason]; }
 
 void fs_note_reason(struct fs_path *path, struct fs_connection *c, enum fs_reason reason) {
     path->reason = (int)reason;

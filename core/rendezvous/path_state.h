@@ -77,7 +77,9 @@ const char *fs_path_state_name(int state);
 
 /* ---- reasons ---------------------------------------------------------------------------------------------- */
 
-const char *fs_reason_text(int reason); /* of enum fs_reason, for people */
+/* Of enum fs_reason: its name in the source without the prefix, and the text for people (wire/reasons.h). */
+const char *fs_reason_name(int reason);
+const char *fs_reason_text(int reason);
 
 /* Connections of this process by path, and by the reason. A closed connection stays counted. Each counts as opened with FS_REASON_FEW or
  * FS_REASON_UNPAID, or with another one. */

@@ -1,16 +1,13 @@
 """The endpoints of this process: look-up by descriptor, the start of connections, the steps until the path is decided, and
 forks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from fastsock._native.endpoint import Endpoint as Endpoint
 
-REASONS: dict[str, int]
-"""Name -> number of the reasons for kernel TCP (core/wire/reasons.h)."""
-
-def name_reasons(texts: Iterable[str]) -> None:
-    """Sets the texts of the reasons, in the order of their numbers."""
+REASONS: dict[str, str]
+"""Name -> text of the reasons for kernel TCP, in the order of their numbers from 1 on (core/wire/reasons.h)."""
 
 def path_counts() -> tuple[int, dict[str, int]]:
     """Returns the number of connections on the ring, and {reason: number} of those on kernel TCP."""

@@ -213,21 +213,8 @@ def _exit(status):
 
 # ---- reasons and counters ------------------------------------------------------------------------------------
 
-REASONS = {
-    "FEW": FS_REASON_FEW, "SEEKING": FS_REASON_SEEKING, "EXCLUDED": FS_REASON_EXCLUDED, "REMOTE": FS_REASON_REMOTE,
-    "PEER": FS_REASON_PEER, "UNTRUSTED": FS_REASON_UNTRUSTED, "NAME": FS_REASON_NAME, "REFUSED": FS_REASON_REFUSED,
-    "OPTION": FS_REASON_OPTION, "POLLED": FS_REASON_POLLED, "DETACHED": FS_REASON_DETACHED, "BACK": FS_REASON_BACK,
-    "OVERRIDDEN": FS_REASON_OVERRIDDEN, "HANDED_OUT": FS_REASON_HANDED_OUT, "FORKED": FS_REASON_FORKED,
-    "MEMORY_CAP": FS_REASON_MEMORY_CAP, "RESOURCES": FS_REASON_RESOURCES, "ENDING": FS_REASON_ENDING,
-    "VIOLATION": FS_REASON_VIOLATION, "VERSION": FS_REASON_VERSION, "UNPAID": FS_REASON_UNPAID,
-}
-cdef dict reason_numbers = {}
-
-
-def name_reasons(texts):
-    """Sets the texts of the reasons, in the order of their numbers."""
-    reason_texts[:] = texts
-    reason_numbers.update({text: number for number, text in enumerate(texts)})
+REASONS = {fs_reason_name(number).decode(): reason_texts[number] for number in range(1, FS_REASONS)}
+cdef dict reason_numbers = {text: number for number, text in enumerate(reason_texts)}
 
 
 def counters():
@@ -343,25 +330,18 @@ cdef int64_t count_beginning(SessionStats session) except -1:
     if not may_begin():
         return INT64_MAX
     after = begins_after(session)
-    fs_count_opened(reason_before(after))
+    fs_count_opened(fs_reason_before(after, operations_before))
     return after
 
 
 cdef inline int64_t begins_after(SessionStats session):
     """Returns the number of operations before a connection of this service looks for its peer; 0 with `move_after` 0."""
-    if operations_before and session is not None and session.sessions.later > operations_before:
-        return session.sessions.later
-    return operations_before
+    return fs_search_begins(NULL if session is None else &session.sessions, operations_before)
 
 
 cdef bint may_look_later(int64_t after) noexcept:
     """Returns true if this number of operations is larger than the setting, because of past sessions."""
     return operations_before < after < INT64_MAX
-
-
-cdef inline int reason_before(int64_t after) noexcept:
-    """Returns the reason for kernel TCP until this number of operations."""
-    return FS_REASON_UNPAID if after > operations_before else FS_REASON_FEW
 
 
 cpdef begin_undecided(Endpoint endpoint):
@@ -371,7 +351,7 @@ cpdef begin_undecided(Endpoint endpoint):
     if after == INT64_MAX:
         return
     fs_store_relaxed(&endpoint.c.locality, FS_LOCALITY_UNKNOWN)
-    fs_path_open(&endpoint.path, &endpoint.c, after, reason_before(after))
+    fs_path_open(&endpoint.path, &endpoint.c, after, fs_reason_before(after, operations_before))
     if meets_at_once and after == operations_before and identify(endpoint):
         start(endpoint)  # so that the other end's first operation finds the name
 

@@ -15,7 +15,6 @@ import pytest
 from harness.processes import ROOT, ended, environment
 
 from fastsock import config, launch, path_events
-from fastsock._native import registry
 
 INTERPOSE = ROOT / "interpose"
 SOURCES = sorted((ROOT / "tests" / "interpose").glob("*.c"))
@@ -108,10 +107,13 @@ def test_the_core_calls_the_c_library_and_not_ours() -> None:
     assert calls & shown() <= {name for names in given for name in names}
 
 
-def test_reasons_have_one_text() -> None:
-    table = dict(re.findall(r'\[FS_REASON_(\w+)\] = "(.*)"', (ROOT / "core/rendezvous/path_state.c").read_text()))
-    assert table.pop("NONE") == ""
-    assert table == {name: getattr(path_events.Reason, name) for name in registry.REASONS}
+def test_the_texts_of_reasons_stand_in_one_place() -> None:
+    """In core/wire/reasons.h."""
+    folders = [ROOT / name for name in ("core", "fastsock", "interpose")]
+    sources = [path for folder in folders for kind in ("h", "py", "pyx") for path in folder.rglob(f"*.{kind}")]
+    said = "".join(path.read_text() for path in [*sources, *(ROOT / "core").rglob("*.c"), *INTERPOSE.glob("*.c")])
+    assert len(path_events.REASONS) > 20
+    assert {text: said.count(f'"{text}"') for text in path_events.REASONS} == dict.fromkeys(path_events.REASONS, 1)
 
 
 # ---- `fastsock run PROGRAM` -----------------------------------------------------------------------------------------
