@@ -21,6 +21,7 @@ MODULES = {
     "control",
     "os_calls",
     "endpoint",
+    "forking",
     "gil",
     "completion_queue",
     "connection_info",

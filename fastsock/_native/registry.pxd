@@ -9,6 +9,7 @@ from fastsock._native.endpoint cimport Endpoint, totals
 from fastsock._native.core_rendezvous cimport FS_ANSWER_LATER, FS_THREAD_LATER, fs_is_searching, fs_is_undecided
 from fastsock._native.session_stats cimport SessionStats
 
+cdef object path_policy  # the module of this name: settings and events
 cdef Endpoint endpoint_at(object fd)
 cpdef find(int fd)
 cdef bint may_begin() except -1

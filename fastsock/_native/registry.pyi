@@ -1,8 +1,7 @@
-"""The endpoints of this process: look-up by descriptor, the start of connections, the steps until the path is decided, and
-forks."""
+"""The endpoints of this process: look-up by descriptor, the start of connections, and the steps until the path is decided."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from typing import Any
 
 from fastsock._native.endpoint import Endpoint as Endpoint
 
@@ -33,32 +32,6 @@ def counters() -> dict[str, int]:
 
 def set_poll_budget(microseconds: int) -> None:
     """Sets the longest time that a wait polls before it sleeps, in microseconds; 0: never poll."""
-
-def before_fork() -> None:
-    """Prepares a fork of this thread. The fork itself then counts the child as a holder of every connection."""
-
-def after_fork_in_parent() -> None:
-    """Called after a fork, successful or not. Keeps errno."""
-
-def after_fork_in_child() -> None:
-    """Called in the forked child, which inherits the endpoints but no other threads. Undecided connections start over."""
-
-def before_exit() -> None:
-    """Ends all connections, for os._exit, which runs no destructors."""
-
-def keep_beneath(
-    fork: Callable[[], int], forkpty: Callable[[], tuple[int, int]], exit: Callable[[int], NoReturn]
-) -> None:
-    """Sets the functions that `fork`, `forkpty` and `_exit` call: those of `os` before the first patch."""
-
-def fork() -> int:
-    """Like os.fork. Starts the connection thread again afterwards."""
-
-def forkpty() -> tuple[int, int]:
-    """Like os.forkpty. Starts the connection thread again afterwards."""
-
-def _exit(status: int) -> NoReturn:
-    """Like os._exit. Ends the connections first."""
 
 def install_policy(module: Any) -> None:
     """Sets the module with the callbacks: `settings()`, which applies the settings; `moved(endpoint, name)`,
