@@ -18,6 +18,8 @@ cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
 cdef int take_step(Endpoint endpoint) except -1
 cdef int note_connected(Endpoint endpoint) except -1
+cdef int begin_search(Endpoint endpoint, int64_t operations, int reason) except -1
+cdef int decide_tcp(Endpoint endpoint, int reason) except -1
 cdef object error_of(int failed)
 
 

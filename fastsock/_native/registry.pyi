@@ -14,9 +14,6 @@ def name_reasons(texts: Iterable[str]) -> None:
 def path_counts() -> tuple[int, dict[str, int]]:
     """Returns the number of connections on the ring, and {reason: number} of those on kernel TCP."""
 
-def count_as(before: str, reason: str) -> None:
-    """Changes the reason of a counted connection without an endpoint from `before` to `reason`."""
-
 def find(fd: int) -> Endpoint | None:
     """Returns the endpoint of a descriptor, also if it is an unknown duplicate, or None. Raises OSError if `fd` is not an open
     descriptor."""
@@ -69,9 +66,6 @@ def begin_undecided(endpoint: Endpoint) -> None:
 
 def begin_when_connected(endpoint: Endpoint) -> None:
     """Prepares an endpoint whose connect is in progress: its first operation afterwards starts it."""
-
-def begin_search(endpoint: Endpoint, operations: int, reason: str) -> None:
-    """Lets the next operation start the search of a busy connection, which was counted before for `reason`."""
 
 def decide(endpoint: Endpoint, reason: str) -> None:
     """Keeps the connection on kernel TCP for `reason`. Does nothing if it is on the ring already."""

@@ -93,11 +93,6 @@ def path_counts():
     }
 
 
-def count_as(before, reason):
-    """Changes the reason of a counted connection without an endpoint from `before` to `reason`."""
-    fs_count_changed(reason_numbers[before], reason_numbers[reason])
-
-
 def set_poll_budget(int microseconds):
     """Sets the longest time that a wait polls before it sleeps, in microseconds; 0: never poll."""
     global fs_spin_ns
@@ -222,10 +217,11 @@ cpdef begin_undecided(Endpoint endpoint):
         start(endpoint)  # so that the other end's first operation finds the name
 
 
-def begin_search(Endpoint endpoint not None, int64_t operations, reason not None):
+cdef int begin_search(Endpoint endpoint, int64_t operations, int reason) except -1:
     """Lets the next operation start the search of a busy connection, which was counted before for `reason`."""
     endpoint.path.operations = operations
-    fs_path_open(&endpoint.path, &endpoint.c, 0, reason_numbers[reason])
+    fs_path_open(&endpoint.path, &endpoint.c, 0, reason)
+    return 0
 
 
 cpdef begin_when_connected(Endpoint endpoint):
@@ -367,5 +363,11 @@ cdef int report_outcome(Endpoint endpoint, fs_step_result *outcome) except -1:
 
 def decide(Endpoint endpoint not None, str reason not None):
     """Keeps the connection on kernel TCP for `reason`. Does nothing if it is on the ring already."""
-    if fs_path_decide_tcp(&endpoint.path, &endpoint.c, reason_numbers[reason]):
+    decide_tcp(endpoint, reason_numbers[reason])
+
+
+cdef int decide_tcp(Endpoint endpoint, int reason) except -1:
+    """Like `decide`, by the reason's number."""
+    if fs_path_decide_tcp(&endpoint.path, &endpoint.c, reason):
         path_policy.stays(endpoint)
+    return 0
