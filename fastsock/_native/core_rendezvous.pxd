@@ -8,7 +8,7 @@ from fastsock._native.core_ring cimport fs_counters, fs_word32
 
 cdef extern from "wire/reasons.h" nogil:
     enum:
-        FS_REASON_FEW, FS_REASONS
+        FS_REASON_ENDING, FS_REASON_FEW, FS_REASON_HANDED_OUT, FS_REASON_OVERRIDDEN, FS_REASON_RESOURCES, FS_REASON_UNPAID, FS_REASONS
 
 
 cdef extern from "rendezvous/region_cache.h" nogil:

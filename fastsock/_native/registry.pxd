@@ -9,6 +9,7 @@ from fastsock._native.endpoint cimport Endpoint, totals
 from fastsock._native.core_rendezvous cimport FS_ANSWER_LATER, FS_THREAD_LATER, fs_has_step, fs_is_searching, fs_is_undecided
 from fastsock._native.session_stats cimport SessionStats
 
+cdef object path_events  # the module of this name: settings and events
 cdef Endpoint endpoint_at(object fd)
 cpdef find(int fd)
 cdef bint may_begin() except -1
@@ -17,6 +18,8 @@ cpdef begin_undecided(Endpoint endpoint)
 cpdef begin_when_connected(Endpoint endpoint)
 cdef int take_step(Endpoint endpoint) except -1
 cdef int note_connected(Endpoint endpoint) except -1
+cdef int begin_search(Endpoint endpoint, int64_t operations, int reason) except -1
+cdef int decide_tcp(Endpoint endpoint, int reason) except -1
 cdef object error_of(int failed)
 
 

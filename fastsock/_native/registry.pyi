@@ -1,8 +1,7 @@
-"""The endpoints of this process: look-up by descriptor, the start of connections, the steps until the path is decided, and
-forks."""
+"""The endpoints of this process: look-up by descriptor, the start of connections, and the steps until the path is decided."""
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from typing import Any
 
 from fastsock._native.endpoint import Endpoint as Endpoint
 
@@ -11,9 +10,6 @@ REASONS: dict[str, str]
 
 def path_counts() -> tuple[int, dict[str, int]]:
     """Returns the number of connections on the ring, and {reason: number} of those on kernel TCP."""
-
-def count_as(before: str, reason: str) -> None:
-    """Changes the reason of a counted connection without an endpoint from `before` to `reason`."""
 
 def find(fd: int) -> Endpoint | None:
     """Returns the endpoint of a descriptor, also if it is an unknown duplicate, or None. Raises OSError if `fd` is not an open
@@ -30,32 +26,6 @@ def counters() -> dict[str, int]:
 
 def set_poll_budget(microseconds: int) -> None:
     """Sets the longest time that a wait polls before it sleeps, in microseconds; 0: never poll."""
-
-def before_fork() -> None:
-    """Prepares a fork of this thread. The fork itself then counts the child as a holder of every connection."""
-
-def after_fork_in_parent() -> None:
-    """Called after a fork, successful or not. Keeps errno."""
-
-def after_fork_in_child() -> None:
-    """Called in the forked child, which inherits the endpoints but no other threads. Undecided connections start over."""
-
-def before_exit() -> None:
-    """Ends all connections, for os._exit, which runs no destructors."""
-
-def keep_beneath(
-    fork: Callable[[], int], forkpty: Callable[[], tuple[int, int]], exit: Callable[[int], NoReturn]
-) -> None:
-    """Sets the functions that `fork`, `forkpty` and `_exit` call: those of `os` before the first patch."""
-
-def fork() -> int:
-    """Like os.fork. Starts the connection thread again afterwards."""
-
-def forkpty() -> tuple[int, int]:
-    """Like os.forkpty. Starts the connection thread again afterwards."""
-
-def _exit(status: int) -> NoReturn:
-    """Like os._exit. Ends the connections first."""
 
 def install_policy(module: Any) -> None:
     """Sets the module with the callbacks: `settings()`, which applies the settings; `moved(endpoint, name)`,
@@ -93,9 +63,6 @@ def begin_undecided(endpoint: Endpoint) -> None:
 
 def begin_when_connected(endpoint: Endpoint) -> None:
     """Prepares an endpoint whose connect is in progress: its first operation afterwards starts it."""
-
-def begin_search(endpoint: Endpoint, operations: int, reason: str) -> None:
-    """Lets the next operation start the search of a busy connection, which was counted before for `reason`."""
 
 def decide(endpoint: Endpoint, reason: str) -> None:
     """Keeps the connection on kernel TCP for `reason`. Does nothing if it is on the ring already."""

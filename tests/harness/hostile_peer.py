@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import fastsock
-from fastsock._native import control, registry
+from fastsock._native import control, forking
 from harness.pairs import FUTEX, SECONDS, KernelSocket, bind_beside, state_of, until
 
 LATER_IN_3_12 = pytest.mark.skipif(
@@ -440,7 +440,7 @@ def forked_child(function: Callable[[], None]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            registry.before_exit()  # the child has no part in this process's connections
+            forking.before_exit()  # the child has no part in this process's connections
             function()
         finally:
             os._exit(0)

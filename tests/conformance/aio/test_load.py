@@ -265,7 +265,7 @@ EXITING = (
     + """
 import socket, threading, time
 from fastsock import fd_handoff
-from fastsock._native import registry
+from fastsock._native import forking
 
 def call(port):
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -280,7 +280,7 @@ def call(port):
             assert sock.recv(1) == b"l"
         sock.sendall(b"x")  # the loop looks at the region, perhaps without the GIL,
         if sys.argv[2] != "at once":
-            registry.before_exit()
+            forking.before_exit()
             time.sleep(0.02)  # for sure after the goodbye
         os._exit(7)
 
