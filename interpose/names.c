@@ -54,6 +54,13 @@ static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most,
     return real.epoll_pwait(epoll, events, most, (int)FS_MIN(rest, (int64_t)INT32_MAX), mask);
 }
 
+/* (The core's own children are none of the program's forks.) */
+static pid_t plain_clone(int flags) {
+    long got = fs_call_kernel(SYS_clone, (long[6]){flags});
+    if (got < 0) errno = (int)-got;
+    return got < 0 ? -1 : (pid_t)got;
+}
+
 static int plain_fcntl(int fd, int what, long argument) { return real.fcntl(fd, what, (void *)argument); }
 
 /* The core's functions of the same names (core/os/syscalls.h) are the C library's and not ours. */
@@ -64,6 +71,7 @@ static void tell_core(void) {
     FS_SAME(getsockopt) FS_SAME(setsockopt) FS_SAME(close) FS_SAME(dup3) FS_SAME(ioctl) FS_SAME(pthread_create)
 #undef FS_SAME
     fs_system.fcntl = plain_fcntl;
+    fs_system.clone = plain_clone;
     fs_system.close_range = missing_close_range;
     fs_system.epoll_pwait2 = missing_epoll_pwait2;
 }
