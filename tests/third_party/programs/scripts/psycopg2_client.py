@@ -39,7 +39,7 @@ cursor.copy_expert("copy rows to stdout", out)
 print("copied", cursor.rowcount, hashlib.sha256(out.getvalue().encode()).hexdigest())
 
 with two.cursor() as listening:
-    for number in range(20):
+    for _ in range(20):
         listening.execute("select 1")
     listening.execute("listen news")
 for number in range(5):
