@@ -1,40 +1,23 @@
-"""vsftpd, lftp and curl, and programs of rpcgen: the same whichever end is under fastsock, and on the ring where both are."""
+"""vsftpd, lftp and curl, and programs of rpcgen: the same whichever end is under fastsock."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.processes import FASTSOCK, PLAIN, ROOT, WAYS, Process, Server, ended, environment, port_for_later
+from harness.processes import FASTSOCK, ROOT, WAYS, Process, Server, port_for_later
 
-from research.sovia import onc
+from research import onc
+from research.natives import VSFTPD
 
 from .native import Answer, client, needs, under
 
 # ---- FTP -----------------------------------------------------------------------------------------------------------
 
-VSFTPD = {
-    "listen": "YES",
-    "listen_address": "127.0.0.1",
-    "background": "NO",
-    "run_as_launching_user": "YES",
-    "seccomp_sandbox": "NO",  # plain too: its filter kills calls of today's C library
-    "anonymous_enable": "YES",
-    "no_anon_password": "YES",
-    "write_enable": "YES",
-    "anon_upload_enable": "YES",
-    "anon_mkdir_write_enable": "YES",
-    "anon_other_write_enable": "YES",
-    "anon_umask": "022",
-    "async_abor_enable": "YES",
-    "connect_from_port_20": "NO",
-    "xferlog_enable": "NO",
-}
 TLS = {
     "ssl_enable": "YES",
     "allow_anon_ssl": "YES",
