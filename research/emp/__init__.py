@@ -271,8 +271,8 @@ FTP_VSFTPD = Figure(
     lines=natives.ftp_lines(),
     panels=FTP.panels,
     said=FTP.said,
-    shows="The programs of SOVIA's table 1 by vsftpd and curl. The control connection stays on kernel TCP: vsftpd copies"
-    " it onto its standard streams.",
+    shows="The programs of SOVIA's table 1 by vsftpd and curl. The control connection stays on kernel TCP: vsftpd"
+    " copies it onto its standard streams.",
     versus=(Versus(RING, "kernel TCP"),),
     slower=FTP.slower,
     runs=5,
