@@ -14,6 +14,8 @@
 
 #include "libc_functions.h" /* first */
 
+#include <sched.h>
+
 #include "include/fastsock.h"
 #include "ready/ready.h"
 
@@ -157,6 +159,11 @@ static inline void ip_cancellation_point(void) {
 
 /* True in the process that this front end serves; a child of vfork runs in its memory and is none. */
 static inline int ip_is_own_process(void) { return (uint32_t)getpid() == fs_own_pid; }
+
+/* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
+static inline int ip_makes_process(uint64_t flags) { return ip_active && !(flags & (CLONE_VM | CLONE_SETTLS)); }
+
+long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 
 /* ---- calls on a connection -------------------------------------------------------------------------------------------- */
 

@@ -278,6 +278,7 @@ static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count)
         sum += result;
         position += result;
         if (result < got) break;
+        ip_operate(s); /* a long send moves on its way */
     }
     if (at) *at = position;
     else fs_system.lseek(from, position, SEEK_SET);

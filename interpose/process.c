@@ -97,6 +97,66 @@ static void after_fork_in_child(void) {
     ip_unlock();
 }
 
+/* ---- forks that run no handlers: _Fork, clone, and those by number ---------------------------------------------------- */
+
+static void before_bare_fork(void) {
+    before_fork();
+    fs_before_fork();
+}
+
+static void after_bare_fork_in_parent(void) {
+    fs_after_fork_in_parent();
+    after_fork_in_parent();
+}
+
+static void after_bare_fork_in_child(void) {
+    fs_after_fork_in_child();
+    after_fork_in_child();
+}
+
+long ip_fork_by_number(long number, const long a[6]) {
+    before_bare_fork();
+    long got = fs_call_kernel(number, a);
+    if (got < 0) errno = (int)-got;
+    if (got == 0) after_bare_fork_in_child();
+    else after_bare_fork_in_parent();
+    return got < 0 ? -1 : got;
+}
+
+pid_t _Fork(void) {
+    if (!ip_active || !ip_is_own_process()) return real._Fork();
+    before_bare_fork();
+    pid_t child = real._Fork();
+    if (child == 0) after_bare_fork_in_child();
+    else after_bare_fork_in_parent();
+    return child;
+}
+
+struct body {
+    int (*function)(void *argument);
+    void *argument;
+};
+
+static int run_in_child(void *given) {
+    struct body *body = given; /* on the child's copy of its parent's stack */
+    after_bare_fork_in_child();
+    return body->function(body->argument);
+}
+
+int clone(int (*function)(void *), void *stack, int flags, void *argument, ...) {
+    va_list more;
+    va_start(more, argument);
+    void *parent_tid = va_arg(more, void *), *tls = va_arg(more, void *), *child_tid = va_arg(more, void *);
+    va_end(more);
+    struct body body = {function, argument};
+    if (!function || !ip_makes_process((unsigned long)flags) || !ip_is_own_process())
+        return real.clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+    before_bare_fork();
+    int child = real.clone(run_in_child, stack, flags, &body, parent_tid, tls, child_tid);
+    after_bare_fork_in_parent();
+    return child;
+}
+
 /* ---- threads --------------------------------------------------------------------------------------------------------- */
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument) {

@@ -6,10 +6,11 @@
  * Responsible for: that these numbers do what the functions of their names do. Never: other system calls. */
 #include "interpose.h"
 
+#include <linux/sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { IO_URING_SETUP = 425 /* on every architecture */ };
+enum { IO_URING_SETUP = 425, SYS_CLONE3 = 435 /* on every architecture */ };
 
 /* (The kernel is called as it is: memory allocators come here before anything can be looked up.) */
 long fs_call_kernel(long number, const long a[6]) {
@@ -31,8 +32,16 @@ long fs_call_kernel(long number, const long a[6]) {
 #endif
 }
 
+/* (On a stack of its own the child does not come back to the caller of syscall(2).) */
+static int forks(long number, const long a[6], uint64_t flags, uint64_t stack, long *got) {
+    if (stack || !ip_makes_process(flags) || !ip_is_own_process()) return 0;
+    *got = ip_fork_by_number(number, a);
+    return 1;
+}
+
 /* Calls by number that are ours where the first argument is a number of ours. */
 static int serve(long number, const long a[6], long *got) {
+    const struct clone_args *how = (const struct clone_args *)a[0];
     switch (number) {
     case SYS_close: *got = close((int)a[0]); return 1;
     case SYS_read: *got = read((int)a[0], (void *)a[1], (size_t)a[2]); return 1;
@@ -64,6 +73,11 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_epoll_wait: *got = epoll_wait((int)a[0], (struct epoll_event *)a[1], (int)a[2], (int)a[3]); return 1;
 #endif
     case SYS_close_range: *got = close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]); return 1;
+#ifdef SYS_fork
+    case SYS_fork: return forks(number, a, 0, 0, got);
+#endif
+    case SYS_clone: return forks(number, a, (uint64_t)a[0], (uint64_t)a[1], got);
+    case SYS_CLONE3: return how && forks(number, a, how->flags, how->stack, got);
     case IO_URING_SETUP: errno = ENOSYS; *got = -1; return 1;
     default: return 0;
     }
