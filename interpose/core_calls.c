@@ -42,6 +42,8 @@ FS_DIRECT(int, close, SYS_close, (int fd), fd)
 FS_DIRECT(int, close_range, SYS_close_range, (unsigned first, unsigned last, int flags), first, last, flags)
 FS_DIRECT(int, fallocate, SYS_fallocate, (int fd, int mode, off_t from, off_t length), fd, mode, from, length)
 FS_DIRECT(int, nanosleep, SYS_nanosleep, (const struct timespec *time, struct timespec *rest), (long)time, (long)rest)
+/* (The core's own children are none of the program's forks.) */
+FS_DIRECT(pid_t, clone, SYS_clone, (int flags), flags)
 FS_DIRECT(pid_t, waitpid, SYS_wait4, (pid_t process, int *status, int options), process, (long)status, options)
 
 /* ---- calls that may ---------------------------------------------------------------------------------------------------- */
@@ -91,7 +93,8 @@ void fs_tell_core(void) {
 #undef FS_SAME
 #define FS_OWN(name) fs_system.name = direct_##name;
     FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(recvmsg) FS_OWN(sendmsg) FS_OWN(connect) FS_OWN(accept4) FS_OWN(open)
-    FS_OWN(close) FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(waitpid)
+    FS_OWN(close) FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone)
+    FS_OWN(waitpid)
 #undef FS_OWN
     fs_system.recv = receive;
     fs_system.send = transmit;

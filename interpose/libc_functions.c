@@ -33,38 +33,7 @@ static void missing_closefrom(int first) {
 }
 
 static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
-<<<<<<< HEAD:interpose/libc_functions.c
     return fs_system.epoll_pwait2(epoll, events, most, time, mask);
-=======
-    long got = fs_call_kernel(SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, _NSIG / 8});
-    if (got >= 0) return (int)got;
-    errno = (int)-got;
-    if (errno != ENOSYS) return -1;
-    int64_t rest = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
-    return real.epoll_pwait(epoll, events, most, (int)FS_MIN(rest, (int64_t)INT32_MAX), mask);
-}
-
-/* (The core's own children are none of the program's forks.) */
-static pid_t plain_clone(int flags) {
-    long got = fs_call_kernel(SYS_clone, (long[6]){flags});
-    if (got < 0) errno = (int)-got;
-    return got < 0 ? -1 : (pid_t)got;
-}
-
-static int plain_fcntl(int fd, int what, long argument) { return real.fcntl(fd, what, (void *)argument); }
-
-/* The core's functions of the same names (core/os/syscalls.h) are the C library's and not ours. */
-static void tell_core(void) {
-#define FS_SAME(name) fs_system.name = real.name;
-    FS_SAME(read) FS_SAME(write) FS_SAME(recv) FS_SAME(send) FS_SAME(sendto) FS_SAME(recvmsg) FS_SAME(sendmsg) FS_SAME(poll)
-    FS_SAME(ppoll) FS_SAME(epoll_create1) FS_SAME(epoll_ctl) FS_SAME(socket) FS_SAME(connect) FS_SAME(accept4) FS_SAME(shutdown)
-    FS_SAME(getsockopt) FS_SAME(setsockopt) FS_SAME(close) FS_SAME(dup3) FS_SAME(ioctl) FS_SAME(pthread_create)
-#undef FS_SAME
-    fs_system.fcntl = plain_fcntl;
-    fs_system.clone = plain_clone;
-    fs_system.close_range = missing_close_range;
-    fs_system.epoll_pwait2 = missing_epoll_pwait2;
->>>>>>> caches:interpose/names.c
 }
 
 void fs_set_lookup(void) {
