@@ -5,9 +5,10 @@
 #include <netinet/in.h>
 
 #include "os/fd_reserve.h"
-#include "control/tcp_identity.h"
 #include "control/abstract_socket.h"
 #include "control/background_thread.h"
+#include "control/tcp_identity.h"
+#include "control/trust.h"
 #include "wire/region.h"
 
 #ifndef SO_PASSRIGHTS
@@ -32,8 +33,9 @@ struct message {
 
 enum stage { LIES, BEGUN, OFF, GIVEN_UP }; /* in the queue; being received; gone; not to be received any more */
 
-/* The queue for the threads: a descriptor + 1, and above it the letter to send before the close, if any. */
+/* The queue for the threads: a descriptor + 1; above it, for the socket of an incoming peer, VISITOR and the letter to send, if any. */
 static fs_word64 unwanted[UNWANTED];
+#define VISITOR (UINT64_C(1) << 40)
 /* Entries that no thread has claimed. An entry is stored before it is counted, so a claim always finds one without waiting. */
 static fs_word32 waiting;
 static fs_word32 droppers; /* threads that run or are about to */
@@ -97,8 +99,9 @@ static void drop(uint64_t it) {
     int fd = (int)(uint32_t)it - 1;
     char unread, why = (char)(it >> 32);
     if (why) refuse(fd, why);
-    /* An unread hello would turn the refusal into a reset. (Other files than sockets have none.) */
-    fs_system.recv(fd, &unread, 1, MSG_DONTWAIT);
+    /* An unread hello would turn the refusal into a reset. (After the shutdown none comes any more. Nothing is read from descriptors that
+     * were received: one of them is the peer's end of the connection.) */
+    if (it & VISITOR && fs_system.shutdown(fd, SHUT_RD) == 0) fs_system.recv(fd, &unread, 1, MSG_DONTWAIT);
     fs_system.close(fd);
 }
 
@@ -118,9 +121,10 @@ int fs_reaper_has_room(void) {
     return fs_load_relaxed(&droppers) < FS_REAPERS && fs_load_relaxed(&waiting) < FS_REAPERS;
 }
 
-/* Hands a descriptor to a thread. If all are blocked, or none can be made, it waits for the next one. */
-static void leave_to_dropper(int fd, char why) {
-    uint64_t it = (uint64_t)(unsigned char)why << 32 | ((uint32_t)fd + 1);
+/* Hands a descriptor to a thread; `how`: VISITOR and the letter, or 0. If all are blocked, or none can be made, it waits for the next
+ * one. */
+static void leave_to_dropper(int fd, uint64_t how) {
+    uint64_t it = how | ((uint32_t)fd + 1);
     /* (Not reached for untrusted users: nothing is received from them while all threads are blocked.) */
     if (!put_unwanted(it)) drop(it);
     /* SYNC: dropper - pairs with drop_all. (A claimed entry needs no thread.) */
@@ -160,7 +164,7 @@ void fs_reap_control(int control, int trusted) {
     if (trusted && fs_system.shutdown(control, SHUT_RD) == 0 &&
         fs_system.recv(control, &unread, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
         fs_system.close(control);
-    else leave_to_dropper(control, 0);
+    else leave_to_dropper(control, VISITOR);
 }
 
 void fs_refuse(int control, char why, int trusted) {
@@ -168,7 +172,7 @@ void fs_refuse(int control, char why, int trusted) {
         refuse(control, why);
         fs_reap_control(control, 1);
     } else {
-        leave_to_dropper(control, why);
+        leave_to_dropper(control, VISITOR | (uint64_t)(unsigned char)why << 32);
     }
 }
 
@@ -180,7 +184,7 @@ void fs_reap_listener(int listener) {
         fs_system.close(listener);
         return;
     }
-    if (came >= 0) leave_to_dropper(came, 0);
+    if (came >= 0) leave_to_dropper(came, VISITOR);
     leave_to_dropper(listener, 0);
 }
 
