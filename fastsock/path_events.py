@@ -23,6 +23,7 @@ from fastsock._native.registry import (
     set_limits,
     set_poll_budget,
     set_terms,
+    set_trust,
 )
 from fastsock.observability import INFO, WARNING, detail, event
 
@@ -66,9 +67,9 @@ def _apply(settings: config.Settings) -> None:
         settings._combine_when_full,
         settings.memory_cap,
         config.SEEK_SECONDS,
-        settings.trust == "any",
         _moves_polled(settings),
     )
+    set_trust(*settings.trust.parts())
     set_limits(*settings.limits())
 
 

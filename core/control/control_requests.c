@@ -7,6 +7,7 @@
 #include "control/control_recv.h"
 #include "control/region_mmap.h"
 #include "control/control_state.h"
+#include "control/trust.h"
 #include "conn/fallback_peer.h"
 #include "conn/event_slot.h"
 #include "conn/send.h"
@@ -121,7 +122,7 @@ static int may_send_fds(const struct fs_control_peek *seen) {
     int known = 0;
     if (!seen->named) return 0;
     if (fs_is_trusted(seen->user)) return 1;
-    if (!fs_trusts_any() || !seen->is_request) return 0;
+    if (!fs_admits(seen->user) || !seen->is_request) return 0;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !known; i++)
         known = memcmp(fs_control_state.on_ring[i].id, seen->request, FS_CONTROL_KEY_SIZE) == 0;
@@ -246,7 +247,7 @@ int fs_handle_requests(int request_fd) {
         taken++;
         if (taken % FLOOD == 0) due |= answer_unasked(1);
         if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
-        int permitted = fs_trusts_any() || fs_is_trusted(user);
+        int permitted = fs_admits(user);
         if (took == FS_CONTROL_PAGE_OFFER && permitted) accept_page_offer(&requester, brought);
         struct fs_connection *c = took == FS_CONTROL_REQUEST && permitted ? find_target(&handler, request) : NULL;
         if (c) {

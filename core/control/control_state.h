@@ -23,7 +23,8 @@ struct fs_listing {
     uint32_t generation;        /* counts uses of this entry, so that a late event is not taken for a new one's */
     int listener, control;      /* sockets, -1: none. Valid if the entry is not free */
     struct ucred who;           /* the peer at `control` */
-    int trusted;                /* the peer is trusted */
+    int trusted;                /* the peer is of this user, or root */
+    int other_came;             /* a process came whose user is not admitted, or one of another user that left without a word */
     int kept;                   /* `control` is in the reserved range, and watched */
     struct fs_tcp_identity tcp; /* the connection, whose other end the peer must prove to have */
     int64_t expires;            /* monotonic ns */
@@ -60,9 +61,7 @@ struct fs_control_state {
     struct fs_cached_region parked[FS_CACHED_REGIONS];
     int parked_next;
     int queued;           /* FS_LISTING_ACCEPTED entries: the length of the accept queue */
-    /* Settings. Relaxed: a change may take effect with the next peer. */
-    fs_word32 backlog;    /* bound of the queue from listen(), if larger than FS_BACKLOG */
-    fs_word32 trusts_any;
+    fs_word32 backlog;    /* a setting: bound of the queue from listen(), if larger than FS_BACKLOG. Relaxed: for the next peer */
     /* control_requests.h */
     struct fs_request_target *on_ring;
     int on_ring_count;

@@ -5,9 +5,10 @@
 #include <netinet/in.h>
 
 #include "os/fd_reserve.h"
-#include "control/tcp_identity.h"
 #include "control/abstract_socket.h"
 #include "control/background_thread.h"
+#include "control/tcp_identity.h"
+#include "control/trust.h"
 #include "wire/region.h"
 
 #ifndef SO_PASSRIGHTS
@@ -20,9 +21,11 @@ enum {
     BEGUN_WITHIN = 1000, /* ms that it waits for the thread */
 };
 
-/* A descriptor + 1, and above it the letter to send before the close, if any; or MESSAGE. 0: free. */
+/* A descriptor + 1; above it, for the socket of an incoming peer, VISITOR and the letter to send before the close, if any. Or MESSAGE.
+ * 0: free. */
 static fs_word64 queue[QUEUE];
 #define MESSAGE UINT64_MAX
+#define VISITOR (UINT64_C(1) << 40)
 
 /* Entries that are queued or being dropped. An entry is stored before it is counted, so the thread finds one for each that is counted. Who
  * counts the first one starts the thread, and it ends when it has counted the last one out: there is never a second one. */
@@ -50,8 +53,9 @@ static void drop(uint64_t it) {
     int fd = (int)(uint32_t)it - 1;
     char unread, why = (char)(it >> 32);
     if (why) refuse(fd, why);
-    /* An unread hello would turn the refusal into a reset. (Other files than sockets have none.) */
-    fs_system.recv(fd, &unread, 1, MSG_DONTWAIT);
+    /* An unread hello would turn the refusal into a reset. (After the shutdown none comes any more. Nothing is read from descriptors that
+     * were received: one of them is the peer's end of the connection.) */
+    if (it & VISITOR && fs_system.shutdown(fd, SHUT_RD) == 0) fs_system.recv(fd, &unread, 1, MSG_DONTWAIT);
     fs_system.close(fd);
 }
 
@@ -113,10 +117,10 @@ static int enqueue(uint64_t it) {
     return 1;
 }
 
-/* Leaves a descriptor to the thread. If the queue is full, it is closed here, which may block. (That does not happen with what untrusted
+/* Leaves a descriptor to the thread; `how`: VISITOR and the letter, or 0. If the queue is full, it is closed here, which may block. (That does not happen with what untrusted
  * users send: nothing is received from them, and no name is published, while the thread has many entries.) */
-static void leave_to_reaper(int fd, char why) {
-    uint64_t it = (uint64_t)(unsigned char)why << 32 | ((uint32_t)fd + 1);
+static void leave_to_reaper(int fd, uint64_t how) {
+    uint64_t it = how | ((uint32_t)fd + 1);
     if (!enqueue(it)) drop(it);
 }
 
@@ -153,7 +157,7 @@ void fs_reap_control(int control, int trusted) {
     if (trusted && fs_system.shutdown(control, SHUT_RD) == 0 &&
         fs_system.recv(control, &unread, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
         fs_system.close(control);
-    else leave_to_reaper(control, 0);
+    else leave_to_reaper(control, VISITOR);
 }
 
 void fs_refuse(int control, char why, int trusted) {
@@ -161,7 +165,7 @@ void fs_refuse(int control, char why, int trusted) {
         refuse(control, why);
         fs_reap_control(control, 1);
     } else {
-        leave_to_reaper(control, why);
+        leave_to_reaper(control, VISITOR | (uint64_t)(unsigned char)why << 32);
     }
 }
 
@@ -173,7 +177,7 @@ void fs_reap_listener(int listener) {
         fs_system.close(listener);
         return;
     }
-    if (came >= 0) leave_to_reaper(came, 0);
+    if (came >= 0) leave_to_reaper(came, VISITOR);
     leave_to_reaper(listener, 0);
 }
 

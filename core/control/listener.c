@@ -23,13 +23,6 @@ void fs_control_lock_hosted(void) {
     }
 }
 
-void fs_set_trust(int any_user) {
-    fs_store_relaxed(&fs_control_state.trusts_any, (uint32_t)any_user);
-    fs_store_relaxed(&fs_untrusted_wakeups, (uint32_t)any_user);
-}
-
-int fs_trusts_any(void) { return (int)fs_load_relaxed(&fs_control_state.trusts_any); }
-
 void fs_set_backlog(int length) {
     if (length > (int)fs_load_relaxed(&fs_control_state.backlog)) fs_store_relaxed(&fs_control_state.backlog, (uint32_t)length);
 }
@@ -73,6 +66,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
         fs_store_relaxed(&m->state, FS_LISTING_WAITING);
         m->generation++;
         m->came.failure = NULL;
+        m->other_came = 0;
         m->listener = listener;
         m->control = -1;
         m->tcp = tcp;
@@ -155,7 +149,8 @@ int fs_expire_listings(void) {
         if (fs_load_relaxed(&m->state) != FS_LISTING_WAITING) continue;
         if (m->expires <= now) {
             fs_listing_close(m);
-            fs_store_relaxed(&m->state, FS_LISTING_EXPIRED); /* FREE once its connection has seen it or has ended */
+            /* (FREE once its connection has seen it or has ended) */
+            fs_store_relaxed(&m->state, m->other_came ? FS_LISTING_OTHER_USER : FS_LISTING_EXPIRED);
         } else if (m->expires < first) {
             first = m->expires;
         }

@@ -8,6 +8,7 @@
 
 #include "control/control_requests.h"
 #include "control/control_state.h"
+#include "control/trust.h"
 
 #define OFFER_NS ((int64_t)10000000) /* between the first two offers of a page; doubled each time */
 
@@ -41,7 +42,7 @@ static void offer(struct fs_event_set *set, struct fs_page_ref *page) {
     page->next_offer = now + (OFFER_NS << page->offers);
     page->offers++;
     fs_retire_page(set, page);
-    int memfd = fs_page_init(set, page, fs_trusts_any());
+    int memfd = fs_page_init(set, page, fs_admits_others());
     if (memfd < 0) return;
     int fd = fs_page_eventfd(set, page);
     if (fd < 0 || send_offer(page, fs_load_relaxed(&set->id), memfd, fd) < 0) fs_retire_page(set, page);

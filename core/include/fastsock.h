@@ -114,7 +114,8 @@
 #include "os/fd_reserve.h"                    /* the reserved range of numbers, eventfds, fs_inode */
 #include "os/syscalls.h"                      /* the table of system calls */
 #include "control/control_recv.h"             /* requests of the peer, and to it */
-#include "control/tcp_identity.h"             /* the identity of a connection, trusted users */
+#include "control/tcp_identity.h"             /* the identity of a connection */
+#include "control/trust.h"                    /* trusted users */
 #include "control/listener.h"                 /* published names */
 #include "control/control_requests.h"         /* answers to requests */
 #include "control/introspection.h"            /* queries of fastsock ss */

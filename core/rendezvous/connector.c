@@ -12,6 +12,7 @@
 #include "control/fd_reaper.h"
 #include "control/region_mmap.h"
 #include "control/control_thread.h"
+#include "control/trust.h"
 #include "conn/doorbell_tx.h"
 #include "conn/state.h"
 #include "rendezvous/peer_lookup.h"
@@ -52,7 +53,6 @@ static struct fs_upgrade_config config;
 void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
     config = *given;
     fs_set_memory_cap(given->memory_cap);
-    fs_set_trust(given->trusts_any);
 }
 
 int fs_moves_polled(void) { return config.moves_polled; }
@@ -229,8 +229,12 @@ static int check_listing(struct step *at) {
         return failed ? failed : move(at, region_ref);
     }
     if (state == FS_LISTING_NO_DESCRIPTORS) return -EMFILE;
+    uint32_t owner;
     if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
-    else stay_on_tcp(at, state == FS_LISTING_OTHER_VERSION ? FS_REASON_VERSION : FS_REASON_PEER);
+    else if (state == FS_LISTING_OTHER_VERSION) stay_on_tcp(at, FS_REASON_VERSION);
+    else if (state == FS_LISTING_OTHER_USER && fs_owner_of_peer(fs_fd(at->c), &owner) && (owner != geteuid() || !fs_admits(owner)))
+        stay_on_tcp(at, FS_REASON_UNTRUSTED);
+    else stay_on_tcp(at, FS_REASON_PEER);
     return 0;
 }
 
@@ -257,6 +261,29 @@ static int send_hello(struct fs_connector *s, const int *descriptors, int count)
     return fs_system.sendmsg(s->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
+/* Returns the reason that a refusal means. A later version may have reasons that this one does not know. */
+static enum fs_reason reason_of(char why) {
+    switch (why) {
+    case FS_WHY_UNTRUSTED: return FS_REASON_UNTRUSTED;
+    case FS_WHY_DESCRIPTORS: return FS_REASON_RESOURCES;
+    case FS_WHY_OTHER_VERSION: return FS_REASON_VERSION;
+    default: return FS_REASON_REFUSED;
+    }
+}
+
+/* Takes the publisher's refusal, or its silent end. Returns 0 if it has not answered yet. */
+static int take_answer(struct step *at) {
+    char answer;
+    ssize_t got = fs_system.recv(at->search->control, &answer, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    if (fs_wakeup_seen(at->search->region_ref->memory)) return 1; /* the next step takes it */
+    if (got <= 0) retry_search(at, FS_REASON_PEER);
+    /* the publisher does not know the old region any more, or its queue is full */
+    else if (answer == FS_WHY_AGAIN) retry_search(at, FS_REASON_REFUSED);
+    else stay_on_tcp(at, reason_of(answer));
+    return 1;
+}
+
 /* Returns true if the other end of a socket has gone. */
 static int is_gone(int failed) {
     return failed == -EPIPE || failed == -ESHUTDOWN || failed == -ECONNRESET || failed == -ECONNABORTED || failed == -ECONNREFUSED;
@@ -274,12 +301,18 @@ static int offer_region(struct step *at) {
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
     else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
     if (memfd >= 0) fs_system.close(memfd);
-    if (is_gone(failed)) retry_search(at, FS_REASON_PEER);
-    else if (failed) return failed;
-    else if (!is_over(at)) fs_path_event(at->path, FS_PATH_HELLO);
+    if (is_gone(failed) && !take_answer(at)) retry_search(at, FS_REASON_PEER); /* (it may be refused before it says a word) */
+    if (failed) return is_gone(failed) ? 0 : failed;
+    if (!is_over(at)) fs_path_event(at->path, FS_PATH_HELLO);
     s->checks = 0;
     s->next_check = FIRST_CHECK;
     return 0;
+}
+
+/* Returns true if the socket at the other end is this user's, as the kernel says. */
+static int has_other_end(const struct step *at, uint32_t user) {
+    uint32_t owner;
+    return fs_owner_of_peer(fs_fd(at->c), &owner) && owner == user;
 }
 
 static int look_up(struct step *at) {
@@ -311,27 +344,16 @@ static int look_up(struct step *at) {
     s->until = fs_now() + config.patience;
     if (fs_system.getsockopt(s->control, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0) return -errno;
     s->peer = who.pid;
-    /* Under trust="any" an untrusted user may hold the name. A hello carries descriptors that are for the other end only. */
+    /* Anybody may hold the name. A hello carries descriptors that are for the other end only: of the users who are admitted, those who
+     * could not harm this process anyway get one if the other end is theirs. */
     s->trusted = fs_is_trusted(who.uid);
-    uint32_t owner;
-    if (s->trusted || (fs_trusts_any() && fs_owner_of_peer(fs_fd(at->c), &owner) && owner == who.uid)) return offer_region(at);
+    if (fs_admits(who.uid) && (s->trusted || has_other_end(at, who.uid))) return offer_region(at);
     stay_on_tcp(at, FS_REASON_UNTRUSTED);
     return 0;
 }
 
-/* Returns the reason that a refusal means. A later version may have reasons that this one does not know. */
-static enum fs_reason reason_of(char why) {
-    switch (why) {
-    case FS_WHY_UNTRUSTED: return FS_REASON_UNTRUSTED;
-    case FS_WHY_DESCRIPTORS: return FS_REASON_RESOURCES;
-    case FS_WHY_OTHER_VERSION: return FS_REASON_VERSION;
-    default: return FS_REASON_REFUSED;
-    }
-}
-
 static int await_wakeup(struct step *at) {
     struct fs_connector *s = at->search;
-    char answer;
     if (fs_wakeup_seen(s->region_ref->memory)) {
         struct fs_region_ref *region_ref = s->region_ref;
         s->region_ref = NULL;
@@ -339,16 +361,7 @@ static int await_wakeup(struct step *at) {
     }
     if (++s->checks < s->next_check) return 0;
     s->next_check += FS_MIN(s->checks, FIRST_CHECK << CHECK_DOUBLINGS);
-    ssize_t got = fs_system.recv(s->control, &answer, 1, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        if (fs_now() >= s->until) stay_on_tcp(at, FS_REASON_PEER);
-        return 0;
-    }
-    if (fs_wakeup_seen(s->region_ref->memory)) return 0; /* the next step takes it */
-    if (got <= 0) retry_search(at, FS_REASON_PEER);
-    /* the publisher does not know the old region any more, or its queue is full */
-    else if (answer == FS_WHY_AGAIN) retry_search(at, FS_REASON_REFUSED);
-    else stay_on_tcp(at, reason_of(answer));
+    if (!take_answer(at) && fs_now() >= s->until) stay_on_tcp(at, FS_REASON_PEER);
     return 0;
 }
 

@@ -18,7 +18,6 @@ struct fs_upgrade_config {
     struct fs_flow_options flow;
     int64_t memory_cap; /* bytes */
     int64_t patience;   /* ns that a name is looked up before the peer counts as foreign, and that an answer is waited for */
-    int trusts_any;     /* processes of any user are trusted if the connection's other end is theirs */
     int moves_polled;   /* connections whose descriptor may be polled move too */
     int waits;          /* operations may wait for the other end: they take steps even if no event is known */
 };

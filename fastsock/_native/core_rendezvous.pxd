@@ -84,7 +84,6 @@ cdef extern from "rendezvous/connector.h" nogil:
         fs_flow_options flow
         int64_t memory_cap
         int64_t patience
-        bint trusts_any
         bint moves_polled
         bint waits
 
@@ -103,6 +102,15 @@ cdef extern from "rendezvous/connector.h" nogil:
     void fs_connector_end(fs_path *)
     void fs_path_await_thread(fs_path *, fs_connection *)
     void fs_path_restart(fs_path *, fs_connection *)
+
+cdef extern from "control/trust.h" nogil:
+    struct fs_trust:
+        bint any
+        bint self
+        int count
+        const uint32_t *users
+
+    void fs_set_trust(const fs_trust *)
 
 cdef extern from "rendezvous/eligibility.h" nogil:
     struct fs_port_range:

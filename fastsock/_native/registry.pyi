@@ -36,6 +36,9 @@ def set_limits(
 ) -> None:
     """Applies the settings of these names, given as arrays of struct fs_port_range and struct fs_network."""
 
+def set_trust(any_user: bool, own_user: bool, named: bytes) -> None:
+    """Applies the setting `trust`: every user; this process's and root; the users in an array of uint32_t."""
+
 def is_local_address(packed: bytes) -> bool:
     """Returns true if an address (16 bytes, IPv4 as ::ffff:...) belongs to this host."""
 
@@ -53,7 +56,6 @@ def set_terms(
     combine_when_full: bool,
     memory_cap: int,
     patience: float,
-    trusts_any: bool,
     moves_polled: bool,
 ) -> None:
     """Applies the settings of the search for peers; `patience` in seconds. Call `set_beginning` first."""

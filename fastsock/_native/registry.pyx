@@ -113,15 +113,23 @@ def set_beginning(bint may_move, int64_t move_after, int64_t meeting_ms):
 
 
 def set_terms(int window, int chunk, int ack_threshold, int combine_limit, bint combine_when_full, int64_t memory_cap,
-              double patience, bint trusts_any, bint moves_polled):
+              double patience, bint moves_polled):
     """Applies the settings of the search for peers (struct fs_upgrade_config); `patience` in seconds. Call `set_beginning` first."""
     cdef fs_upgrade_config config
     config.window, config.chunk = window, chunk
     config.flow.ack_threshold, config.flow.combine_limit = <uint32_t>ack_threshold, <uint32_t>combine_limit
     config.flow.combine_when_full = combine_when_full
     config.memory_cap, config.patience = memory_cap, <int64_t>(patience * 1e9)
-    config.trusts_any, config.moves_polled, config.waits = trusts_any, moves_polled, meets_at_once
+    config.moves_polled, config.waits = moves_polled, meets_at_once
     fs_set_upgrade_config(&config)
+
+
+def set_trust(bint any_user, bint own_user, bytes named not None):
+    """Applies the setting `trust`: every user; this process's and root; the users in an array of uint32_t."""
+    cdef fs_trust given
+    given.any, given.self, given.count = any_user, own_user, <int>(len(named) // sizeof(uint32_t))
+    given.users = <const uint32_t *><const char *>named
+    fs_set_trust(&given)
 
 
 cdef tuple limits_in_force = ()  # keeps the arrays alive that the core reads

@@ -205,6 +205,28 @@ def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
     assert interpreter.python
 
 
+@pytest.mark.parametrize(
+    ("trust", "namespace", "moves"), [("{user}", 0, 1), ("{user}", 1, 0), ("user", 1, 1), ("7", 0, 0)]
+)
+def test_users_are_trusted_by_number_in_their_user_namespace(
+    trust: str, namespace: int, moves: int, program: Path, tmp_path: Path
+) -> None:
+    """`fastsock run` looks the names up; a container further down may give the numbers to others."""
+    settings, stats = config.Settings(trust=trust.format(user=os.geteuid())), tmp_path / "stats.json"
+    script = 'exec env FASTSOCK_RUN_SETTINGS="$0" "$@"'
+    made = launch.environment({}, settings, None)[config.SETTINGS]
+    said = made.replace(
+        f"user_namespace={launch.user_namespace()}", f"user_namespace={launch.user_namespace() + namespace}"
+    )
+    for rounds in ("60", "500", "4000"):  # on a busy machine it takes longer until both ends have moved
+        words = ["sh", "-c", script, said, program, "data"]
+        stats_of = under_library(words, stats, CONFORMANCE_ROUNDS=rounds)[1]
+        if not moves or stats_of["connections_ring"]:
+            break
+    assert stats_of["connections_ring"] == 2 * moves
+    assert moves or set(stats_of["fallback_reasons"]) <= {path_policy.Reason.UNTRUSTED, path_policy.Reason.SEEKING}
+
+
 def test_the_environment_of_a_program() -> None:
     excluded = "10.0.0.0/8,fd00::/8"
     settings = config.Settings(ports_allowed="80,90-99", addresses_excluded=excluded, trust="any", combine=False)
@@ -213,5 +235,7 @@ def test_the_environment_of_a_program() -> None:
     said = dict(word.split("=") for word in made[config.SETTINGS].split())
     assert said["ports_allowed"] == "80-80,90-99"
     assert said["addresses_excluded"] == f"{'0' * 20}ffff0a000000/104,fd{'0' * 30}/8"
-    assert (said["trusts_any"], said["combine_limit"], said["move_after"]) == ("1", "0", "8")
+    assert (said["trusts_any"], said["trusted"], said["combine_limit"], said["move_after"]) == ("1", "", "0", "8")
+    said = launch.environment({}, config.Settings(trust="user,7,root"), None)[config.SETTINGS]
+    assert "trusts_any=0 trusts_self=1 trusted=7,0 user_namespace=" in said
     assert environment().keys() >= {"PATH"}
