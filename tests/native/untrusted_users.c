@@ -1,5 +1,5 @@
 /* What becomes of the connection thread, of forks and of the program's calls while a stranger holds a thread in a call:
- * `strangers [seconds]`.
+ * `untrusted_users [seconds]`.
  *
  * The core asks the system by a table, and this program puts its own functions there: a call of the connection thread, or of a
  * thread that drops what strangers sent (the reaper), stands still until the test lets it go on. Run under ThreadSanitizer and
