@@ -7,7 +7,7 @@
  * as in the kernel.
  *
  *     sleeper  a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (The same for credits: acked, credit_wait, credit_futex.)
- *     told     a sleeper and the connection thread: core/events/liveness_watch.c, core/conn/wait.c
+ *     told     a sleeper and the control thread: core/events/liveness_watch.c, core/conn/wait.c
  *     watched  a sleeper and the end of the watch: fs_watch_stop, fs_is_watched
  *     set      the owner of an event set and a posting process: core/events/event_set.c, fs_mark_ready in event_set.h
  *     over     the owner gives up a page, and a process posts there: fs_retire_page, fs_remote_set_notify

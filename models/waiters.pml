@@ -3,11 +3,11 @@
  * Theory. Threads of one side sleep for data on the word `futex` of the region. A sleeper reads the word, sets ASLEEP, and then looks at
  * the ring and at the events counted for the kernel connection. Then it sleeps, and the kernel permits that only if the word still has
  * the value read (FUTEX_WAIT). A waker first makes its change, then increments the word, then wakes all sleepers. A poster does so only
- * if it finds ASLEEP, which it clears in the same step. All others do so always, and leave ASLEEP: the connection thread, a thread that
+ * if it finds ASLEEP, which it clears in the same step. All others do so always, and leave ASLEEP: the control thread, a thread that
  * closes the number, a holder that recovers a dead one's lock. So all sleepers wake and look for themselves, none has to pass a wakeup
  * on, and none that wakes clears ASLEEP, which may be another one's.
  *
- * The connection thread watches the kernel connection, edge-triggered. It counts the event in the connection (`told`), and then wakes
+ * The control thread watches the kernel connection, edge-triggered. It counts the event in the connection (`told`), and then wakes
  * the futex, if it finds a counted sleeper of its process. A sleeper counts itself before it reads `told`. A receiver looks at the
  * kernel only if that count differs from the one at its last look that found nothing. It joins the watch after that look, before its
  * first sleep. That is not too late: epoll_ctl reports events that are there already when a descriptor is added.
@@ -19,7 +19,7 @@
  * receiver 1 may give up whenever it sleeps (its time is up); receiver 0 never does. EVENTS: the kernel connection reports events that
  * mean nothing to a sleeper. DEATH: poster 0 may be killed at any step; ALL_DIE: then poster 1 too. RECEIVER_DIES: the process of
  * receiver 1 may. CLOSE: another thread closes the number in the first receiving process. LOST: the program closes the descriptors of
- * the connection thread there, and events that the thread has not taken are lost (one poster only).
+ * the control thread there, and events that the thread has not taken are lost (one poster only).
  *
  * Checked: no thread sleeps forever while there is something for it: a message, the end of the kernel connection, the end of its number.
  * One message may be left: its poster was killed before it woke anybody, another process holds the posting side, and none of that has
@@ -37,7 +37,7 @@
  *   EVENTS_AFTER_PEEK   (EVENTS) the count is read after the look at the kernel
  *   END_NOTED           a look at the kernel is noted also if it found something: the other sleeper does not find it
  *   NOTED_UNSEEN        the count is noted without a look at the kernel, since there was something in the ring
- *   WAKE_BEFORE_COUNT   the connection thread wakes before it counts the event
+ *   WAKE_BEFORE_COUNT   the control thread wakes before it counts the event
  *   COUNTED_LATE        a sleeper counts itself after it has read `told`
  *   EDGES_ALONE         the watch reports changes only: the end came between the look at the kernel and the join
  *   CLOSE_UNCOUNTED     (CLOSE) the closing thread wakes the sleepers, and counts nothing

@@ -1,5 +1,7 @@
 /* Attaching a region to a connection, and handing out its descriptor.
  *
+ * Attaching gives this side's consent and switches nothing: the peer's sends switch when they find the consent (send.c).
+ *
  * Responsible for: bytes received and sent during the attachment are counted exactly once; a descriptor that somebody polls is readable
  * exactly while something waits. Never: maps the region, or decides whether a connection moves. */
 #include "conn/attach.h"

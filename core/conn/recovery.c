@@ -38,6 +38,12 @@ static void dissolve(struct fs_connection *c) {
     fs_wake_local(c);
 }
 
+int64_t fs_conn_reset(struct fs_connection *c) {
+    fs_note_broken(c);
+    dissolve(c);
+    return -ECONNRESET;
+}
+
 void fs_break_connection(struct fs_connection *c, const char *why) {
     fs_note_fault(c, why);
     dissolve(c);

@@ -1,7 +1,7 @@
 /* The connection table: the process's connections, and the reason why each is on kernel TCP, for introspection
  * (control/introspection.h).
  *
- * The connection thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
+ * The control thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
  * lock in one store. The memory is never freed. A reader gets the present entry or the one just before. */
 #include "process/conn_table.h"
 

@@ -26,7 +26,7 @@ struct end {
     size_t size;
     int side;
     struct fs_event_set *set;         /* of the loop that drives it; NULL: none does */
-    int asked;                  /* the connection thread answers its peer */
+    int asked;                  /* the control thread answers its peer */
     fs_word32 open;
     int bridged;
     int number; /* the descriptor as the program knows it */

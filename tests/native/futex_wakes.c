@@ -209,7 +209,7 @@ static void move_sleeper_away(void) {
 
 /* ---- a peer that dies behind a half-close ------------------------------------------------------------------ */
 
-/* The connection thread has told of something since `told`. */
+/* The control thread has told of something since `told`. */
 static void await_told(struct fs_connection *c, uint32_t told) {
     for (double until = seconds_now() + PATIENCE; fs_load_sc(&c->watch.told) == told; usleep(100))
         check(seconds_now() < until, "nobody tells of the end");
