@@ -1,4 +1,5 @@
-/* Receiving: the kernel's part of the stream, then the ring, and the end of either.
+/* Receiving: the kernel's part of the stream, then the ring, and the end of either. A receiver follows the sender's switch here, once it
+ * has read the kernel's part.
  *
  * Responsible for: the result of a receive, and the order of the bytes. Never: blocks, decides if the peer is dead (peer_status.c), or
  * counts doorbell bytes (doorbell_rx.c). */
@@ -120,11 +121,11 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
                 fs_recv_fall_back(c, receiver); /* now, so that no doorbell byte stays behind */
         }
         if (got > 0) return got;
-        if (fs_load_relaxed(&receiver->fin_taken) == 1) return 0;
+        if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) return 0;
         uint64_t end = fs_stream_end(&c->ring, receiver);
-        if (end == 1) return FS_VIOLATED;
+        if (end == FS_END_WRONG) return FS_VIOLATED;
         if (end == FS_FIN) {
-            fs_set_fin_taken(receiver, 1);
+            fs_set_fin_taken(receiver, FS_END_REPORTED);
             fs_store_sc(&c->ring.rx->finack, 1);
             fs_drain_doorbell_bytes(c, receiver);
             return 0;
@@ -133,8 +134,8 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             fs_recv_fall_back(c, receiver);
             return fs_recv_locked(c, receiver, into, room, flags, final);
         }
-        if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == 0)
-            fs_set_fin_taken(receiver, 2); /* the kernel's RST follows and completes this */
+        if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == FS_END_UNREAD)
+            fs_set_fin_taken(receiver, FS_RESET_FOUND); /* the kernel's RST follows and completes this */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         uint32_t events = fs_load_sc(&c->watch.told);
         if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))

@@ -9,7 +9,7 @@
 enum fs_final {
     FS_NOT_FINAL = 0,
     FS_FINAL = 1,   /* the caller has nothing else to try and needs to know if the peer is lost (a system call) */
-    FS_IF_TOLD = 2, /* FS_FINAL for a caller that goes to sleep: unless the connection thread would have reported it since */
+    FS_IF_TOLD = 2, /* FS_FINAL for a caller that goes to sleep: unless the control thread would have reported it since */
 };
 
 /* Receives without blocking. Returns bytes, 0 at the end of the stream, or -errno, also FS_VIOLATED. `final`: enum fs_final. `flags`:

@@ -224,7 +224,7 @@ def test_users_are_trusted_by_number_in_their_user_namespace(
         if not moves or stats_of["connections_ring"]:
             break
     assert stats_of["connections_ring"] == 2 * moves
-    assert moves or set(stats_of["fallback_reasons"]) <= {path_policy.Reason.UNTRUSTED, path_policy.Reason.SEEKING}
+    assert moves or set(stats_of["fallback_reasons"]) <= {path_events.Reason.UNTRUSTED, path_events.Reason.SEEKING}
 
 
 def test_the_environment_of_a_program() -> None:

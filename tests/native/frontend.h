@@ -26,7 +26,7 @@ struct end {
     size_t size;
     int side;
     struct fs_event_set *set;         /* of the loop that drives it; NULL: none does */
-    int asked;                  /* the connection thread answers its peer */
+    int asked;                  /* the control thread answers its peer */
     fs_word32 open;
     int bridged;
     int number; /* the descriptor as the program knows it */
@@ -272,7 +272,7 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
             c->ring.violation ? c->ring.violation : "none");
     if (!own || !fs_load_own32(&c->is.attached)) return;
     const struct fs_direction *tx = c->ring.tx, *rx = c->ring.rx;
-    fprintf(stderr, "  moved %#x, holders %u, turns %#x %#x %#x, late %d %d, sleepers %u %u, bells %u %u\n",
+    fprintf(stderr, "  moved %#x, holders %u, locks %#x %#x %#x, late %d %d, sleepers %u %u, futexes %u %u\n",
             fs_load_own32(&own->moved), fs_load_own32(&own->holders), fs_load_own32(&own->sender.lock.word),
             fs_load_own32(&own->receiver.lock.word), fs_load_own32(&own->fallback.lock.word), c->late, c->late_sending,
             fs_load_own32(&c->recv_sleepers), fs_load_own32(&c->send_sleepers), fs_load_own32(&c->ring.rx->futex), fs_load_own32(&c->ring.tx->credit_futex));

@@ -81,7 +81,7 @@ def library() -> ctypes.CDLL:
         ("end_arena_used", u64, pointer),
         ("end_counters", ctypes.POINTER(u64), pointer),
         *((f"end_{name}", None, pointer) for name in ("free", "never_piggybacked", "fin_taken", "acknowledge", "seal")),
-        *((f"end_{name}", u32, pointer) for name in ("posted", "credited", "consumed", "hush")),
+        *((f"end_{name}", u32, pointer) for name in ("posted", "credited", "consumed", "drain")),
         *((f"end_{name}", ctypes.c_int, pointer) for name in ("waiting", "readable", "writable", "count_ring")),
     ):
         function = getattr(lib, name)
