@@ -18,7 +18,6 @@ from fastsock._native.registry import (
     Endpoint,
     decide,
     install_policy,
-    name_reasons,
     set_beginning,
     set_limits,
     set_poll_budget,
@@ -30,7 +29,7 @@ TYPE_CHECKING = False  # type checkers take this for typing's; importing typing 
 if TYPE_CHECKING:
     from fastsock.statistics import Path
 
-__all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation", "start_thread_again"]
+__all__ = ["Reason", "leave", "path_from", "report_violation", "start_thread_again"]
 
 
 class Reason:
@@ -148,17 +147,6 @@ def fork_is_over() -> None:
 # ---- called by the rest of the package -----------------------------------------------------------------------
 
 
-def give_back_descriptors(endpoints: list[Endpoint]) -> bool:
-    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there
-    were any."""
-    gave = False
-    for endpoint in endpoints:
-        if endpoint.searching and not endpoint.attached:
-            decide(endpoint, Reason.RESOURCES)
-            gave = True
-    return gave
-
-
 def leave(endpoint: Endpoint) -> bool:
     """Takes a connection back to kernel TCP, before other code reads and writes its descriptor. Returns false, and logs
     an event, if resources are missing."""
@@ -192,6 +180,5 @@ def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
     return Path("ring", "both directions" if sending and receiving else "sending" if sending else "receiving")
 
 
-name_reasons(("", *REASONS))
 install_policy(sys.modules[__name__])
 config.on_change(_apply)

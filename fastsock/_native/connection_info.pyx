@@ -10,7 +10,7 @@ from fastsock._native.core_rendezvous cimport *
 cdef extern from "errno.h":
     int errno
 
-cdef list reason_texts = [""]  # by their numbers (core/wire/reasons.h)
+cdef list reason_texts = [fs_reason_text(number).decode() for number in range(FS_REASONS)]
 
 
 cdef class ConnectionInfo:

@@ -67,13 +67,7 @@ REASONS = {
     "MEMORY_CAP": FS_REASON_MEMORY_CAP, "RESOURCES": FS_REASON_RESOURCES, "ENDING": FS_REASON_ENDING,
     "VIOLATION": FS_REASON_VIOLATION, "VERSION": FS_REASON_VERSION, "UNPAID": FS_REASON_UNPAID,
 }
-cdef dict reason_numbers = {}
-
-
-def name_reasons(texts):
-    """Sets the texts of the reasons, in the order of their numbers."""
-    reason_texts[:] = texts
-    reason_numbers.update({text: number for number, text in enumerate(texts)})
+cdef dict reason_numbers = {text: number for number, text in enumerate(reason_texts)}
 
 
 def counters():
@@ -371,3 +365,14 @@ cdef int decide_tcp(Endpoint endpoint, int reason) except -1:
     if fs_path_decide_tcp(&endpoint.path, &endpoint.c, reason):
         path_policy.stays(endpoint)
     return 0
+
+
+cpdef give_back_descriptors():
+    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there were any."""
+    cdef Endpoint endpoint
+    cdef bint gave = False
+    for endpoint in endpoints():
+        if fs_is_searching(&endpoint.path) and not fs_is_attached(&endpoint.c):
+            decide_tcp(endpoint, FS_REASON_RESOURCES)
+            gave = True
+    return gave
