@@ -184,7 +184,7 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
     static const uint32_t limits[] = {0, 500, 2000};
     begin(map);
     if (one_in(random, 2)) fs_store_sc(&views[0].tx->limit, 1000); /* of the reader; the arena has four times as much */
-    for (int turns = 0; turns < 30; turns++) {
+    for (int times = 0; times < 30; times++) {
         int died, kill_at = 1 + (int)below(random, 24);
         uint64_t seed = next_random(random);
         uint32_t who = below(random, 5);

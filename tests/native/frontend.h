@@ -213,7 +213,7 @@ static inline enum fs_fallback_result leave_end(struct end *e, int may_bridge) {
 
 /* The connection has ended by `call`, which is inside. As after_call. */
 static void conclude(struct end *e, struct fs_call *call) {
-    if (!fs_host.keeps_apart) enter(e); /* the list of those that are asked, the roll and the news need it still */
+    if (!fs_host.keeps_apart) enter(e); /* the list of those that are asked, the connection table and fd_change need it still */
     if (e->asked) fs_requests_stop(&e->c);
     e->asked = 0;
     fs_conn_close(&e->c, &e->totals);

@@ -130,9 +130,9 @@ const struct fs_counters *end_counters(struct end *end) { return &end->ring.coun
 /* The lock of a side that a live endpoint uses (its `describe` tells where). */
 static struct fs_robust_lock *lock_of(struct fs_shared_side *side, int sends) { return sends ? &side->sender.lock : &side->receiver.lock; }
 
-int turn_try(struct fs_shared_side *side, int sends) { return fs_robust_trylock(lock_of(side, sends), (uint32_t)getpid()); }
-void turn_end(struct fs_shared_side *side, int sends) { fs_robust_unlock(lock_of(side, sends)); }
-uint32_t turn_word(struct fs_shared_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
+int lock_try(struct fs_shared_side *side, int sends) { return fs_robust_trylock(lock_of(side, sends), (uint32_t)getpid()); }
+void lock_release(struct fs_shared_side *side, int sends) { fs_robust_unlock(lock_of(side, sends)); }
+uint32_t lock_word(struct fs_shared_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
 
 /* Doorbell bytes that the side counted as rung, and for which the kernel had no room at that time. With the send lock. */
 void side_owes(struct fs_shared_side *side, uint32_t count, int64_t since) {

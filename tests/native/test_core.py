@@ -123,7 +123,7 @@ void program(struct fs_connection *c, struct fs_sender *sender, struct fs_receiv
 """
 LOCK = re.compile(r"\b(?:both\.)?(sender|receiver|fallback)\b")
 OTHERS = {"sender": "receiver", "receiver": "sender", "fallback": "sender"}
-NEED_A_TURN = [
+NEED_A_LOCK = [
     "fs_post(&c->ring, sender, bytes, 1, FS_DATA, 0, NULL);",
     "fs_post_fin(&c->ring, sender, FS_FIN);",
     "fs_update_credits(&c->ring, sender);",
@@ -165,13 +165,13 @@ def compiled(statements: str, flags: list[str]) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("flags", shipped_flags(), ids=["extension", "library"])
-def test_what_has_the_right_turn_compiles(flags: list[str]) -> None:
-    found = compiled("\n".join(NEED_A_TURN), [*flags, "-Werror"])
+def test_what_has_the_right_lock_compiles(flags: list[str]) -> None:
+    found = compiled("\n".join(NEED_A_LOCK), [*flags, "-Werror"])
     assert (found.returncode, found.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("statement", NEED_A_TURN, ids=lambda statement: re.search(r"fs_\w+", statement)[0])
-def test_what_has_the_wrong_turn_does_not_compile(statement: str) -> None:
+@pytest.mark.parametrize("statement", NEED_A_LOCK, ids=lambda statement: re.search(r"fs_\w+", statement)[0])
+def test_what_has_the_wrong_lock_does_not_compile(statement: str) -> None:
     wrong = LOCK.sub(lambda lock: lock[0].replace(lock[1], OTHERS[lock[1]]), statement)
     assert wrong != statement
     for flags in shipped_flags():
