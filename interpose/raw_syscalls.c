@@ -6,6 +6,7 @@
  * Responsible for: that these numbers do what the functions of their names do. Never: other system calls. */
 #include "interpose.h"
 
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -64,6 +65,8 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_epoll_wait: *got = epoll_wait((int)a[0], (struct epoll_event *)a[1], (int)a[2], (int)a[3]); return 1;
 #endif
     case SYS_close_range: *got = close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]); return 1;
+    case SYS_seccomp: if (a[0] <= 1 /* SECCOMP_SET_MODE_* */) ip_confine(); return 0;
+    case SYS_prctl: if (a[0] == PR_SET_SECCOMP) ip_confine(); return 0;
     case IO_URING_SETUP: errno = ENOSYS; *got = -1; return 1;
     default: return 0;
     }

@@ -84,6 +84,7 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
         uint64_t end = fs_stream_end(&c->ring, receiver);
         if (end == 1) return FS_VIOLATED;
         if (end == FS_FIN) {
+            if (fs_has_uncounted_bytes(c)) return FS_VIOLATED;
             fs_set_fin_taken(receiver, 1);
             fs_store_sc(&c->ring.rx->finack, 1);
             fs_drain_doorbell_bytes(c, receiver);
