@@ -235,6 +235,12 @@ int ip_leave_ring(struct ip_socket *s);
 void ip_leave_number(int fd); /* the same, if the number means a connection */
 void ip_leave_inherited(void); /* of every connection that a program inherits which is started now */
 
+
+/* The process is about to have a filter for its system calls (seccomp(2)), which may end it for one of the core's: every connection goes back to the
+ * kernel, no other one moves from now on, and the core's thread ends. */
+void ip_confine(void);
+extern int ip_confined;
+
 void ip_begin_readiness(void);
 
 /* ---- settings ------------------------------------------------------------------------------------------------------------- */

@@ -94,6 +94,7 @@
     E(int, pthread_create, (pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument), \
       (thread, how, body, argument)) \
     E(int, pthread_cancel, (pthread_t thread), (thread)) \
+    E(int, prctl, (int what, unsigned long a, unsigned long b, unsigned long c, unsigned long d), (what, a, b, c, d)) \
     E(void, _exit, (int status), (status)) \
     E(void, quick_exit, (int status), (status)) \
     /* signals */ \

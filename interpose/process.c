@@ -284,7 +284,7 @@ static void say_goodbye(struct ip_socket *s) {
 }
 
 static void finish(void) {
-    if (!ip_active || !ip_is_own_process()) return;
+    if (!ip_active || ip_confined || !ip_is_own_process()) return;
     ip_write_statistics();
     ip_lock();
     ip_each_socket(say_goodbye);

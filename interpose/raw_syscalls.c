@@ -7,6 +7,7 @@
 #include "interpose.h"
 
 #include <linux/sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -78,6 +79,8 @@ static int serve(long number, const long a[6], long *got) {
 #endif
     case SYS_clone: return forks(number, a, (uint64_t)a[0], (uint64_t)a[1], got);
     case SYS_CLONE3: return how && forks(number, a, how->flags, how->stack, got);
+    case SYS_seccomp: if (a[0] <= 1 /* SECCOMP_SET_MODE_* */) ip_confine(); return 0;
+    case SYS_prctl: if (a[0] == PR_SET_SECCOMP) ip_confine(); return 0;
     case IO_URING_SETUP: errno = ENOSYS; *got = -1; return 1;
     default: return 0;
     }

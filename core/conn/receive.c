@@ -72,6 +72,7 @@ static int64_t check_liveness(struct fs_connection *c, struct fs_receiver *recei
         fs_drain_doorbell_bytes(c, receiver);
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         if (fs_ring_readable(&c->ring)) break;
+        if (fs_has_uncounted_bytes(c)) return FS_VIOLATED;
         /* SYNC: rung - pairs with fs_count_ring. */
         if (fs_liveness(c) != FS_ALIVE && !fs_ring_readable(&c->ring) &&
             fs_load_acquire(&c->ring.rx->rung) == fs_load_relaxed(&c->ring.rx->heard)) {
@@ -125,6 +126,7 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
         uint64_t end = fs_stream_end(&c->ring, receiver);
         if (end == FS_END_WRONG) return FS_VIOLATED;
         if (end == FS_FIN) {
+            if (fs_has_uncounted_bytes(c)) return FS_VIOLATED;
             fs_set_fin_taken(receiver, FS_END_REPORTED);
             fs_store_sc(&c->ring.rx->finack, 1);
             fs_drain_doorbell_bytes(c, receiver);

@@ -30,6 +30,7 @@
 #define OVERFLOW_AFTER ((int64_t)50000000)       /* wait of a sender for credits before it uses the overflow buffer */
 /* checks of a receiver with data in the ring behind kernel bytes that have not come: an urgent one makes no descriptor readable */
 #define BEHIND_INTERVAL ((int64_t)20000000)
+#define PAST_INTERVAL ((int64_t)10000000000) /* checks for bytes that a program wrote past its fastsock: they wake nobody */
 
 /* ---- spin statistics and budget ----------------------------------------------------------------------------- */
 
@@ -229,8 +230,14 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
         /* Each thread that arms has counted itself before, with the receive lock. */
         if (s->ready && fs_load_sc(&c->recv_sleepers) == 1 && !fs_is_shared(c)) fs_disarm_receiver(&c->ring, FS_ASLEEP);
     }
+    limit_sleep(s, PAST_INTERVAL);
     fs_unlock_recv(c, receiver); /* a plug may have to be taken out of the peer's way */
-    return sleep_on_futex(c, s, &c->ring.rx->futex, seen);
+    int woken = sleep_on_futex(c, s, &c->ring.rx->futex, seen);
+    if (!woken && s->rechecks && (receiver = fs_lock_recv_within(c, FS_PATIENCE)) != NULL) {
+        c->receive_checked = fs_load_sc(&c->watch.told) - 1; /* the next attempt asks the kernel */
+        fs_unlock_recv_quick(receiver);
+    }
+    return woken;
 }
 
 static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_fd_change *fd_change) {

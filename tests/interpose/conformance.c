@@ -1,6 +1,7 @@
 /* What the C library's calls do on a TCP connection: each case prints what it got, on plain kernel TCP and under the library the same.
  *
  *     conformance [CASE ...]        all of them without a name
+ *     conformance past WAY [busy|idle]   past.c
  *
  * tests/interpose/test_interpose.py compares. */
 #include "conformance.h"
@@ -83,6 +84,7 @@ static const struct {
 
 int main(int count, char **names) {
     alarm(60);
+    if (count > 2 && !strcmp(names[1], "past")) return past(count - 1, names + 1);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         int chosen = count == 1, a, b;
         for (int n = 1; n < count; n++) chosen |= !strcmp(names[n], CASES[i].name);

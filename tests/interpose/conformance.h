@@ -66,6 +66,7 @@ void spliced(int a, int b);
 void forks(int a, int b);
 void forked_waits(int a, int b);
 void programs(int a, int b);
+int past(int count, char **words);
 void cancelled(int a, int b);
 void leaps(int a, int b);
 void spawns(int a, int b);

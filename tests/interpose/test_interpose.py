@@ -56,6 +56,22 @@ def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path:
     pytest.fail(f"it stays on kernel TCP: {stats}")
 
 
+@pytest.mark.parametrize(
+    ("way", "when"),
+    [*((way, when) for way in ("write", "sendto", "writev", "io_uring") for when in ("", "busy")), ("write", "idle")],
+)
+def test_bytes_written_past_the_library_end_the_connection(way: str, when: str, program: Path, tmp_path: Path) -> None:
+    for rounds in (60, 500, 4000):  # on a busy machine it takes longer until both ends have moved
+        words = [program, "past", way, *when.split()]
+        got, stats = under_library(words, tmp_path / "stats.json", CONFORMANCE_ROUNDS=str(rounds))
+        if got == "none\n":
+            pytest.skip("the kernel has no io_uring for us")
+        if stats["connections_ring"] == 2:
+            assert got == "-1 ECONNRESET right\n"
+            return
+    pytest.fail(f"it stays on kernel TCP: {stats}")
+
+
 @pytest.mark.parametrize("case", ["data", "polls", "epolls", "ends"])
 def test_a_connection_that_stays_on_kernel_tcp_does_the_same(case: str, program: Path, tmp_path: Path) -> None:
     got, stats = under_library([program, case], tmp_path / "stats.json", FASTSOCK_PORTS_EXCLUDED="1-65535")
