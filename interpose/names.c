@@ -44,14 +44,18 @@ static void missing_closefrom(int first) {
     for (int fd = (int)sysconf(_SC_OPEN_MAX); fd-- > first;) real.close(fd);
 }
 
+static int old_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    int64_t rest = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
+    int milliseconds = (int)FS_MIN(rest, (int64_t)INT32_MAX);
+    return mask ? real.epoll_pwait(epoll, events, most, milliseconds, mask) : real.epoll_wait(epoll, events, most, milliseconds);
+}
+
 /* (A kernel that has it not counts in milliseconds.) */
 static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
     long got = fs_call_kernel(SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, _NSIG / 8});
     if (got >= 0) return (int)got;
     errno = (int)-got;
-    if (errno != ENOSYS) return -1;
-    int64_t rest = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
-    return real.epoll_pwait(epoll, events, most, (int)FS_MIN(rest, (int64_t)INT32_MAX), mask);
+    return errno == ENOSYS ? old_epoll_pwait2(epoll, events, most, time, mask) : -1;
 }
 
 /* (The core's own children are none of the program's forks.) */
@@ -63,6 +67,8 @@ static pid_t plain_clone(int flags) {
 
 static int plain_fcntl(int fd, int what, long argument) { return real.fcntl(fd, what, (void *)argument); }
 
+static int plain_prctl(int what, const char *argument) { return real.prctl(what, (unsigned long)argument, 0, 0, 0); }
+
 /* The core's functions of the same names (core/os/syscalls.h) are the C library's and not ours. */
 static void tell_core(void) {
 #define FS_SAME(name) fs_system.name = real.name;
@@ -72,9 +78,12 @@ static void tell_core(void) {
 #undef FS_SAME
     fs_system.fcntl = plain_fcntl;
     fs_system.clone = plain_clone;
+    fs_system.prctl = plain_prctl;
     fs_system.close_range = missing_close_range;
     fs_system.epoll_pwait2 = missing_epoll_pwait2;
 }
+
+void fs_make_old_calls(void) { fs_system.epoll_pwait2 = old_epoll_pwait2; }
 
 void fs_set_lookup(void) {
     static int done;

@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -95,6 +96,7 @@
       (thread, how, body, argument)) \
     E(void, _exit, (int status), (status)) \
     E(void, quick_exit, (int status), (status)) \
+    E(int, prctl, (int what, unsigned long a, unsigned long b, unsigned long c, unsigned long d), (what, a, b, c, d)) \
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))
 
@@ -109,6 +111,9 @@ extern struct fs_real real;
 
 /* Looks all of them up, and has the core call them. Once; the first constructor does so, or who calls before it. */
 void fs_set_lookup(void);
+
+/* From here on the core makes no system call that a program of ten years ago would not make as well. */
+void fs_make_old_calls(void);
 
 /* Calls the kernel as syscall(2) does, but returns -errno. */
 long fs_call_kernel(long number, const long a[6]);

@@ -138,7 +138,7 @@ int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t 
 static int is_function(const struct sigaction *how) { return how->sa_handler != SIG_DFL && how->sa_handler != SIG_IGN; }
 
 int sigaction(int number, const struct sigaction *how, struct sigaction *before) {
-    if (!ip_active || number < 1 || number >= SIGNALS || !ip_is_own_process()) return real.sigaction(number, how, before);
+    if (!ip_is_active() || number < 1 || number >= SIGNALS || !ip_is_own_process()) return real.sigaction(number, how, before);
     struct handler *h = &handlers[number];
     struct sigaction ours, old;
     sigset_t all, mask;

@@ -76,7 +76,7 @@ static const struct {
     {"data", data}, {"whole", whole}, {"messages", messages}, {"files", files}, {"urgent", urgent}, {"options", options},
     {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls},
     {"signals", signals}, {"threads", threads}, {"closed", closed}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced},
-    {"forks", forks}, {"forked_waits", forked_waits}, {"programs", programs},
+    {"forks", forks}, {"forked_waits", forked_waits}, {"programs", programs}, {"filters", filters},
 };
 
 int main(int count, char **names) {

@@ -64,5 +64,6 @@ void spliced(int a, int b);
 void forks(int a, int b);
 void forked_waits(int a, int b);
 void programs(int a, int b);
+void filters(int a, int b);
 
 #endif
