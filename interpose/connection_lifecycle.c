@@ -52,7 +52,6 @@ static void begin_at_once(struct ip_socket *s) {
 }
 
 void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service) {
-    if (ip_confined) return;
     if (s->opened) {
         if (!under_way && fs_path_event(&s->path, FS_PATH_CONNECTED)) open_course(s);
         return;

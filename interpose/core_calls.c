@@ -86,7 +86,7 @@ static int wait_in_ms(int epoll, struct epoll_event *events, int most, int64_t m
 /* (In milliseconds where the kernel has it not, and where a filter may know the older ones alone.) */
 static int wait_in_ns(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
     int64_t milliseconds = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
-    if (ip_confined) return wait_in_ms(epoll, events, most, milliseconds, mask);
+    if (!ip_is_active()) return wait_in_ms(epoll, events, most, milliseconds, mask);
     long got = call(1, SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, SIGNAL_SET});
     return got < 0 && errno == ENOSYS ? wait_in_ms(epoll, events, most, milliseconds, mask) : (int)got;
 }

@@ -3,7 +3,6 @@
  * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
 #include "interpose.h"
 
-#include <sys/prctl.h>
 
 static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(whose, numbers, room); }
 
@@ -36,33 +35,6 @@ void ip_leave_inherited(void) {
         int flags = real.fcntl(fd, F_GETFD, NULL);
         if (flags >= 0 && !(flags & FD_CLOEXEC)) ip_leave_ring(s);
     }
-}
-
-/* ---- filters for system calls ------------------------------------------------------------------------------------------ */
-
-int ip_confined;
-
-static void leave(struct ip_socket *s) {
-    if (ip_is(&s->thing, IP_CONNECTION)) ip_leave_ring(s);
-}
-
-void ip_confine(void) {
-    if (!ip_active || ip_confined || !ip_is_own_process()) return;
-    ip_lock();
-    ip_confined = 1;
-    ip_each_socket(leave);
-    fs_control_thread_stop(); /* (as before a fork; it does not start again) */
-    ip_unlock();
-}
-
-int prctl(int what, ...) {
-    unsigned long a[4];
-    va_list more;
-    va_start(more, what);
-    for (int i = 0; i < 4; i++) a[i] = va_arg(more, unsigned long);
-    va_end(more);
-    if (what == PR_SET_SECCOMP) ip_confine();
-    return real.prctl(what, a[0], a[1], a[2], a[3]);
 }
 
 /* ---- the C library's streams: their calls are inside of it ------------------------------------------------------------ */

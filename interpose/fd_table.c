@@ -4,7 +4,7 @@
 #include "interpose.h"
 
 fs_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS]; /* 8 MiB of addresses: pages that nobody touches take no memory */
-int ip_active;
+fs_word32 ip_activity;
 static int highest = -1; /* number that ever led somewhere */
 
 /* ---- the lock ---------------------------------------------------------------------------------------------------- */

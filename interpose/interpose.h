@@ -61,7 +61,10 @@ struct ip_epoll {
 };
 
 extern fs_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS];
-extern int ip_active; /* connections may be served in this process at all. Never changes after the start */
+extern fs_word32 ip_activity; /* relaxed: the calls of other threads that it ends go on as they have begun */
+
+/* True if connections may be served in this process at all: from its start on, until it filters its system calls (ip_before_filter). */
+static inline int ip_is_active(void) { return (int)fs_load_relaxed(&ip_activity); }
 
 /* What a number means, or NULL. */
 static inline struct ip_thing *ip_thing_at(int fd) {
@@ -158,10 +161,13 @@ static inline void ip_cancellation_point(void) {
 }
 
 /* True in the process that this front end serves; a child of vfork runs in its memory and is none. */
-static inline int ip_is_own_process(void) { return (uint32_t)getpid() == fs_own_pid; }
+static inline int ip_is_own_process(void) { return !ip_is_active() || (uint32_t)getpid() == fs_own_pid; }
 
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
-static inline int ip_makes_process(uint64_t flags) { return ip_active && !(flags & (CLONE_VM | CLONE_SETTLS)); }
+static inline int ip_makes_process(uint64_t flags) { return ip_is_active() && !(flags & (CLONE_VM | CLONE_SETTLS)); }
+
+/* The program is about to filter its system calls (seccomp(2)). */
+void ip_before_filter(void);
 
 long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 
@@ -234,12 +240,6 @@ struct fs_session_stats *ip_sessions_with(int port);
 int ip_leave_ring(struct ip_socket *s);
 void ip_leave_number(int fd); /* the same, if the number means a connection */
 void ip_leave_inherited(void); /* of every connection that a program inherits which is started now */
-
-
-/* The process is about to have a filter for its system calls (seccomp(2)), which may end it for one of the core's: every connection goes back to the
- * kernel, no other one moves from now on, and the core's thread ends. */
-void ip_confine(void);
-extern int ip_confined;
 
 void ip_begin_readiness(void);
 

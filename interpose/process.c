@@ -4,6 +4,7 @@
 #include "interpose.h"
 
 #include <limits.h>
+#include <linux/seccomp.h>
 #include <paths.h>
 #include <stdlib.h>
 
@@ -37,6 +38,7 @@ static void await_thread(struct ip_socket *s) {
 }
 
 static void before_fork(void) {
+    if (!ip_is_active()) return;
     ip_lock();
     fs_control_thread_stop();
     ip_each_socket(await_thread);
@@ -56,6 +58,7 @@ static void share_instance(struct ip_epoll *e) {
 }
 
 static void after_fork_in_parent(void) {
+    if (!ip_is_active()) return;
     int error = errno;
     fs_expect_fork(0);
     fs_control_thread_after_fork();
@@ -84,6 +87,7 @@ static void leave_shared_instance(struct ip_epoll *e) {
 }
 
 static void after_fork_in_child(void) {
+    if (!ip_is_active()) return;
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_ns = fs_pid_ns();
     ip_threaded = 0;
@@ -124,7 +128,7 @@ long ip_fork_by_number(long number, const long a[6]) {
 }
 
 pid_t _Fork(void) {
-    if (!ip_active || !ip_is_own_process()) return real._Fork();
+    if (!ip_is_active() || !ip_is_own_process()) return real._Fork();
     before_bare_fork();
     pid_t child = real._Fork();
     if (child == 0) after_bare_fork_in_child();
@@ -181,7 +185,7 @@ static void let_go_of_closed(struct ip_socket *s) {
 
 /* Before this process becomes another program, if it can. (A child of vfork has the parent's connections in its memory: they stay.) */
 static void before_exec(const char *path) {
-    if (!ip_active) return;
+    if (!ip_is_active()) return;
     ip_leave_inherited();
     if (!ip_is_own_process() || !path || access(path, X_OK) < 0) return;
     ip_lock();
@@ -240,24 +244,55 @@ FS_LIST(execlp, execvpe, 0)
 
 int posix_spawn(pid_t *made, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                 char *const *arguments, char *const *environment) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.posix_spawn(made, path, actions, how, arguments, environment);
 }
 
 int posix_spawnp(pid_t *made, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                  char *const *arguments, char *const *environment) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.posix_spawnp(made, file, actions, how, arguments, environment);
 }
 
 int system(const char *command) {
-    if (ip_active && command) ip_leave_inherited();
+    if (ip_is_active() && command) ip_leave_inherited();
     return real.system(command);
 }
 
 FILE *popen(const char *command, const char *mode) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.popen(command, mode);
+}
+
+/* ---- filters of system calls ------------------------------------------------------------------------------------------------ */
+
+static void leave_for_good(struct ip_socket *s) {
+    if (!s->opened || !ip_leave_ring(s)) return;
+    let_go_of_closed(s);
+    ip_settle(s);
+}
+
+/* A filter knows the program's calls and not the core's, and may kill for them: from here on this process does what it does without us. */
+void ip_before_filter(void) {
+    if (!ip_is_active() || !ip_is_own_process()) return;
+    int error = errno;
+    ip_lock();
+    ip_each_socket(leave_for_good);
+    fs_control_thread_stop();
+    ip_write_statistics();
+    fs_store_relaxed(&ip_activity, 0);
+    ip_unlock();
+    errno = error;
+}
+
+int prctl(int what, ...) {
+    va_list more;
+    va_start(more, what);
+    unsigned long a = va_arg(more, unsigned long), b = va_arg(more, unsigned long), c = va_arg(more, unsigned long);
+    unsigned long d = va_arg(more, unsigned long);
+    va_end(more);
+    if (what == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT || (a == SECCOMP_MODE_FILTER && b))) ip_before_filter();
+    return real.prctl(what, a, b, c, d);
 }
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
@@ -273,7 +308,7 @@ __attribute__((constructor)) static void start(void) {
     fs_set_backlog(SOMAXCONN);
     ip_begin_readiness();
     if (fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
-    ip_active = 1;
+    fs_store_relaxed(&ip_activity, 1);
 }
 
 static void say_goodbye(struct ip_socket *s) {
@@ -284,7 +319,7 @@ static void say_goodbye(struct ip_socket *s) {
 }
 
 static void finish(void) {
-    if (!ip_active || ip_confined || !ip_is_own_process()) return;
+    if (!ip_is_active() || !ip_is_own_process()) return;
     ip_write_statistics();
     ip_lock();
     ip_each_socket(say_goodbye);

@@ -80,6 +80,7 @@ static const struct {
     {"forks", forks}, {"forked_waits", forked_waits}, {"programs", programs},
     {"cancelled", cancelled}, {"leaps", leaps},
     {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
+    {"filters", filters},
 };
 
 int main(int count, char **names) {

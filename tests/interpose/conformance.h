@@ -77,5 +77,6 @@ void numbers_left(int a, int b);
 void exits(int a, int b);
 void renamed(int a, int b);
 void shares(int a, int b);
+void filters(int a, int b);
 
 #endif
