@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import subprocess
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.processes import FASTSOCK, PLAIN, WAYS
-from third_party.programs.web import CERTIFICATE, EAGER, client, needs, nginx
+from harness.pairs import Task
+from harness.processes import FASTSOCK, PLAIN, WAYS, Process, ended, environment
+from third_party.programs.web import (
+    BIG, CERTIFICATE, EAGER, FILES, children, client, haproxy, is_connected, needs, nginx, program, python_server, state, wait_until,
+)
 
 pytestmark = needs("nginx", "curl", "wget")
 
@@ -49,11 +56,11 @@ CONFIGURATIONS: dict[str, dict[str, str]] = {
 }
 
 
-def compare(base: str, ways: tuple[str, str], folder: Path, expected: dict[str, Any], exercises: Iterable[str] = EXERCISES, **settings: str) -> None:
+def compare(base: str, ways: tuple[str, str], folder: Path, expected: dict[str, Any], exercises: Mapping[str, tuple[object, ...]] = EXERCISES, **settings: str) -> None:
     """The exercises leave behind what they did before, and move where both ends are under fastsock."""
     both = ways == (FASTSOCK, FASTSOCK)
-    for name in exercises:
-        told = [str(word).replace("BASE", base) for word in EXERCISES[name]]
+    for name, words in exercises.items():
+        told = [str(word).replace("BASE", base) for word in words]
         got = client(ways[1], folder / "client", told, None if both and name in LOOSE else both, **EAGER, **settings)
         assert got == expected.setdefault(name, got), (name, ways)
 
@@ -75,4 +82,124 @@ def test_workers_of_another_user(tmp_path: Path) -> None:
         with tempfile.TemporaryDirectory() as open_to_all:
             Path(open_to_all).chmod(0o755)
             with nginx(ways[0], Path(open_to_all), settings=settings, user="nobody nogroup") as server:
-                compare(server.base, ways, tmp_path, expected, ("kept", "files"), FASTSOCK_TRUST=trust)
+                compare(server.base, ways, tmp_path, expected, {"files": EXERCISES["files"]}, FASTSOCK_TRUST=trust)
+
+
+# ---- ends ------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def kept_busy(way: str, base: str, folder: Path) -> Iterator[list[int]]:
+    """A client that goes on and on, with 100 requests on a connection. Each of its runs ends well, and has all that it asked for."""
+    runs: list[int] = []
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.is_set() or len(runs) < 2:
+            done = ended(program(way, "curl", "-sS", f"{base}/small?[1-100]"), **EAGER)
+            assert done.stdout.encode() == FILES["small"] * 100
+            runs.append(len(runs))
+
+    task = Task(go_on)
+    try:
+        yield runs
+    finally:
+        over.set()
+        task.result()
+
+
+@pytest.mark.parametrize("ways", WAYS, ids="-".join)
+@pytest.mark.parametrize("how", ["", "reuseport"])
+def test_a_reload_loses_no_request(ways: tuple[str, str], how: str, tmp_path: Path) -> None:
+    with nginx(ways[0], tmp_path, settings=EAGER, listen=how) as server:
+        slow = Process(program(ways[1], "curl", "-sS", "-o", tmp_path / "slow", f"{server.base}/slow/big?[1-1]", "-r", "0-2000000"))
+        with slow, kept_busy(ways[1], server.base, tmp_path) as runs:
+            wait_until((tmp_path / "slow").exists)
+            first = server.workers()
+            for _ in range(3):
+                before = len(runs)
+                server.reload()
+                wait_until(lambda before=before: len(runs) > before)
+            assert slow.wait() == 0
+            assert (tmp_path / "slow").read_bytes() == BIG[:2000001]
+        wait_until(lambda: not server.workers() & first and len(server.workers()) == 2)
+        assert [pid for pid in children(server.master) if state(pid) == "Z"] == []
+
+
+@pytest.mark.parametrize("ways", WAYS, ids="-".join)
+def test_who_quits_answers_first(ways: tuple[str, str], tmp_path: Path) -> None:
+    with nginx(ways[0], tmp_path, settings=EAGER) as server:
+        words = ["curl", "-sS", f"{server.base}/small?[1-20]", "-o", "/dev/null", "--next", "-r", "0-2000000", f"{server.base}/slow/big", "-o", tmp_path / "slow"]
+        with Process(program(ways[1], *words), env=environment(**EAGER)) as slow:
+            wait_until((tmp_path / "slow").exists)
+            server.tell("quit")
+            assert slow.wait() == 0
+        assert (tmp_path / "slow").read_bytes() == BIG[:2000001]
+        assert server.server.wait() == 0
+
+
+@pytest.mark.parametrize("client", [("curl", "-sS", "-o"), ("wget", "-q", "-t", "1", "-O")], ids=lambda words: words[0])
+def test_a_server_that_dies_in_the_middle(client: tuple[str, ...], tmp_path: Path) -> None:
+    statuses = set()
+    for ways in WAYS:
+        with nginx(ways[0], tmp_path / "-".join(ways), settings=EAGER, daemon="on") as server:
+            file = tmp_path / "part"
+            words = program(ways[1], *client, file, f"{server.base}/slow/big")
+            with Process(words, env=environment(**EAGER), stderr=subprocess.DEVNULL) as loading:
+                wait_until(lambda: file.exists() and file.stat().st_size > 100_000)
+                for pid in (*server.workers(), server.master):
+                    os.kill(pid, signal.SIGKILL)
+                statuses.add(loading.wait())
+            assert BIG.startswith(file.read_bytes())
+            file.unlink()
+    assert len(statuses) == 1
+    assert statuses != {0}
+
+
+@pytest.mark.parametrize("way", [PLAIN, FASTSOCK])
+def test_connections_leave_no_descriptors_behind(way: str, tmp_path: Path) -> None:
+    with nginx(way, tmp_path, settings=EAGER, workers="1") as server:
+        (worker,) = server.workers()
+        client(way, tmp_path / "client", ["curl", "-sS", server.base + "/small?[1-20]"], None, **EAGER)
+        wait_until(lambda: not is_connected(server.port))
+        before = len(os.listdir(f"/proc/{worker}/fd"))
+        for _ in range(15):
+            for words in ((*CURL, "BASE/small"), EXERCISES["once"], EXERCISES["parallel"]):
+                client(way, tmp_path / "client", [str(word).replace("BASE", server.base) for word in words], None, **EAGER)
+        wait_until(lambda: not is_connected(server.port))
+        assert len(os.listdir(f"/proc/{worker}/fd")) - before <= (20 if way == FASTSOCK else 0)  # sets of up to 16 peers are kept
+
+
+# ---- nginx before others ------------------------------------------------------------------------------------------------
+
+UPSTREAMS = {
+    "uvicorn": "server 127.0.0.1:{port}; keepalive 8;",
+    "waitress": "server 127.0.0.1:{port}; keepalive 8;",
+    "gunicorn": "server 127.0.0.1:{port}; keepalive 8;",
+    "uvicorn, a connection each": "server 127.0.0.1:{port};",
+    "waitress, a connection each": "server 127.0.0.1:{port};",
+}
+PAGES = {
+    "kept": (*CURL, "BASE/small?[1-40]"),
+    "large": (*CURL, "-o", "one#1", "BASE/large?[1-5]"),
+    "stream": (*CURL, "-o", "one", "BASE/stream"),
+    "missing": (*CURL, "BASE/missing"),
+    "post": (*CURL, "-H", "Expect: 100-continue", "-H", "Content-Type: a/b", "--data-binary", "@up", "-o", "back", "BASE/echo?[1-2]"),
+    "parallel": (*CURL, "--no-progress-meter", "--parallel", "-w", "", "-o", "one#1", "BASE/large?[1-6]"),
+    "once": ("curl", *OPTIONS, "-H", "Connection: close", "BASE/small?[1-5]"),
+}
+
+
+@pytest.mark.parametrize("name", UPSTREAMS)
+def test_nginx_before_a_server_in_python(name: str, tmp_path: Path) -> None:
+    kind, each, _ = name.partition(",")
+    expected: dict[str, Any] = {}
+    for way, front in ((PLAIN, PLAIN), (FASTSOCK, PLAIN), (PLAIN, FASTSOCK), (FASTSOCK, FASTSOCK)):
+        with python_server(way, kind, tmp_path, FASTSOCK_MOVE_POLLED="1", **EAGER) as behind:
+            upstream = f"upstream behind {{ {UPSTREAMS[name].format(port=behind.port)} }}"
+            location = 'location / { proxy_pass http://behind; proxy_set_header Connection ""; proxy_request_buffering off; }'
+            with nginx(front, tmp_path / f"{way}-{front}", settings=EAGER, http=upstream, server=location) as server:
+                for client_way in (PLAIN, FASTSOCK):
+                    compare(server.base, (front, client_way), tmp_path, expected, PAGES)
+        if way == front == FASTSOCK and not each and kind != "gunicorn":
+            assert behind.stats()["connections_ring"] > 0, behind.stats()

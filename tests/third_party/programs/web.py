@@ -112,7 +112,7 @@ class Nginx:
         """Returns when new workers have taken over; old ones may have connections still."""
         before = self.workers()
         self.tell("reload")
-        self.server.until(lambda: len(self.workers() - before) == len(before), "it has new workers")
+        self.server.until(lambda: len(self.workers() - before) >= 2, "it has new workers")
 
     def log(self) -> str:
         return (self.folder / "error.log").read_text()
@@ -163,6 +163,20 @@ def nginx(way: str, folder: Path, scheme: str = "http", settings: dict[str, str]
 def children(pid: int) -> set[int]:
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return {int(child) for child in path.read_text().split()} if path.exists() else set()
+
+
+def state(pid: int) -> str:
+    """The letter of proc(5); empty when the process has gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+def is_connected(port: int) -> bool:
+    """Whether a connection of this host has the port, and an end of it is open still (proc(5), net/tcp)."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(f":{port:04X}" in local + peer and status in ("01", "04", "05", "08") for _, local, peer, status, *_ in lines)
 
 
 def wait_until(look: Any, seconds: float = 60) -> None:
