@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from harness.pairs import Task
-from harness.processes import FASTSOCK, PLAIN, WAYS, Process, ended, environment
+from harness.processes import FASTSOCK, PLAIN, WAYS, Process, Server, ended, environment
 from third_party.programs.web import (
     BIG, CERTIFICATE, EAGER, FILES, children, client, haproxy, is_connected, needs, nginx, program, python_server, state, wait_until,
 )
@@ -56,12 +56,12 @@ CONFIGURATIONS: dict[str, dict[str, str]] = {
 }
 
 
-def compare(base: str, ways: tuple[str, str], folder: Path, expected: dict[str, Any], exercises: Mapping[str, tuple[object, ...]] = EXERCISES, **settings: str) -> None:
+def compare(base: str, ways: tuple[str, str], folder: Path, expected: dict[str, Any], exercises: Mapping[str, tuple[object, ...]] = EXERCISES, loose: bool = False, **settings: str) -> None:
     """The exercises leave behind what they did before, and move where both ends are under fastsock."""
     both = ways == (FASTSOCK, FASTSOCK)
     for name, words in exercises.items():
         told = [str(word).replace("BASE", base) for word in words]
-        got = client(ways[1], folder / "client", told, None if both and name in LOOSE else both, **EAGER, **settings)
+        got = client(ways[1], folder / "client", told, None if both and (loose or name in LOOSE) else both, **EAGER, **settings)
         assert got == expected.setdefault(name, got), (name, ways)
 
 
@@ -177,7 +177,6 @@ UPSTREAMS = {
     "waitress": "server 127.0.0.1:{port}; keepalive 8;",
     "gunicorn": "server 127.0.0.1:{port}; keepalive 8;",
     "uvicorn, a connection each": "server 127.0.0.1:{port};",
-    "waitress, a connection each": "server 127.0.0.1:{port};",
 }
 PAGES = {
     "kept": (*CURL, "BASE/small?[1-40]"),
@@ -203,3 +202,80 @@ def test_nginx_before_a_server_in_python(name: str, tmp_path: Path) -> None:
                     compare(server.base, (front, client_way), tmp_path, expected, PAGES)
         if way == front == FASTSOCK and not each and kind != "gunicorn":
             assert behind.stats()["connections_ring"] > 0, behind.stats()
+
+
+# ---- haproxy ------------------------------------------------------------------------------------------------------------
+
+BALANCERS: dict[str, dict[str, str]] = {
+    "http": {},
+    "threads": {"threads": "2", "defaults": "option httpchk GET /small\n    http-reuse always"},
+    "tcp": {"mode": "tcp"},
+    "tcp, threads": {"mode": "tcp", "threads": "2"},
+    "poll": {"main": "noepoll"},
+    "select": {"main": "noepoll\n    nopoll"},
+    "splice": {"mode": "tcp", "defaults": "option splice-auto"},
+    "close": {"defaults": "option httpclose"},
+}
+STATIC = {name: EXERCISES[name] for name in ("kept", "files", "parallel", "put", "post", "range", "once")}
+DYNAMIC = {name: PAGES[name] for name in ("kept", "large", "post", "missing")}
+CHAINS = [(PLAIN,) * 3, (FASTSOCK,) * 3, (FASTSOCK, PLAIN, FASTSOCK), (PLAIN, FASTSOCK, PLAIN)]
+
+
+@needs("haproxy")
+@pytest.mark.parametrize("name", BALANCERS)
+def test_haproxy_before_nginx(name: str, tmp_path: Path) -> None:
+    expected: dict[str, Any] = {}
+    for behind, front, user in CHAINS:
+        folder = tmp_path / f"{behind}-{front}"
+        with nginx(behind, folder / "nginx", settings=EAGER) as server:
+            with haproxy(front, folder / "haproxy", server.port, EAGER, **BALANCERS[name]) as balancer:
+                compare(balancer.base, (front, user), tmp_path, expected, STATIC, loose=name == "close")
+                balancer.quit()
+
+
+@needs("haproxy")
+@pytest.mark.parametrize("name", ["http", "tcp, threads"])
+def test_haproxy_before_a_server_in_python(name: str, tmp_path: Path) -> None:
+    expected: dict[str, Any] = {}
+    for behind, front, user in CHAINS:
+        with python_server(behind, "uvicorn", tmp_path, **EAGER) as server:
+            with haproxy(front, tmp_path / f"{behind}-{front}", server.port, EAGER, **BALANCERS[name]) as balancer:
+                compare(balancer.base, (front, user), tmp_path, expected, DYNAMIC)
+                balancer.quit()
+        if behind == front == FASTSOCK:
+            assert server.stats()["connections_ring"] > 0
+            assert balancer.server.stats()["connections_ring"] >= 2  # to both sides
+
+
+@needs("haproxy")
+@pytest.mark.parametrize("way", [PLAIN, FASTSOCK])
+def test_haproxy_notices_a_server_that_dies(way: str, tmp_path: Path) -> None:
+    """By its health checks; and it answers for it."""
+    with nginx(way, tmp_path / "nginx", settings=EAGER, daemon="on") as server:
+        with haproxy(way, tmp_path / "haproxy", server.port, EAGER, defaults="option httpchk GET /small") as balancer:
+            words = program(way, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", balancer.base + "/small?[1-30]")
+            assert ended(words, **EAGER).stdout == "200" * 30
+            for pid in (*server.workers(), server.master):
+                os.kill(pid, signal.SIGKILL)
+            balancer.server.said("Server behind/one is DOWN")
+            assert ended(words, **EAGER).stdout == "503" * 30
+            balancer.quit()
+
+
+@needs("haproxy")
+@pytest.mark.parametrize("ways", WAYS, ids="-".join)
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_haproxys_successor_loses_no_request(ways: tuple[str, str], threads: str, tmp_path: Path) -> None:
+    """`-sf`: the old process ends when its connections have."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(nginx(PLAIN, tmp_path / "nginx"))
+        balancer = stack.enter_context(haproxy(ways[0], tmp_path / "haproxy", server.port, EAGER, threads=threads))
+        with kept_busy(ways[1], balancer.base, tmp_path) as runs:
+            for _ in range(3):
+                before = len(runs)
+                successor = Server([*balancer.words, "-sf", str(balancer.server.pid)], cwd=tmp_path, **EAGER)
+                stack.enter_context(successor)
+                assert balancer.server.wait() == 0
+                balancer.server = successor
+                wait_until(lambda before=before: len(runs) > before)
+        balancer.quit()

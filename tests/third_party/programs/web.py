@@ -50,7 +50,7 @@ HAPROXY = """
 global
     maxconn 500
     nbthread {threads}
-    pidfile {folder}/haproxy.pid
+    {main}
 defaults
     mode {mode}
     timeout connect 10s
@@ -199,14 +199,19 @@ class Haproxy:
     def base(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def quit(self) -> None:
+        """Ends it softly: it has no connection any more, and no complaints."""
+        said = self.server.end(signal.SIGUSR1)
+        assert "[ALERT]" not in said.replace("[ALERT]    (", "[ALERT](") or "DOWN" in said or "no server available" in said, said
+
 
 @contextlib.contextmanager
 def haproxy(way: str, folder: Path, behind: int, settings: dict[str, str] | None = None, **more: str) -> Iterator[Haproxy]:
     """Runs haproxy before a server."""
     folder.mkdir(parents=True, exist_ok=True)
-    values = {"threads": "1", "mode": "http", "defaults": "", "backend": "", "server": "", **more}
+    values = {"main": "", "threads": "1", "mode": "http", "defaults": "", "backend": "", "server": "", **more}
     port = port_for_later()
-    (folder / "haproxy.cfg").write_text(HAPROXY.format(port=port, behind=behind, folder=folder, **values))
+    (folder / "haproxy.cfg").write_text(HAPROXY.format(port=port, behind=behind, **values))
     variables = (settings or {}) if way == FASTSOCK else {}
     words = program(way, "haproxy", "-db", "-f", folder / "haproxy.cfg", stats=folder / "haproxy.json")
     with Server(words, cwd=folder, stats=folder / "haproxy.json", **variables) as server:
