@@ -1,10 +1,10 @@
-"""nginx and haproxy with curl, wget and wrk: the same answers whichever end is under fastsock, and kept connections on the ring."""
+"""nginx and haproxy with curl and wget: the same answers whichever end is under fastsock, and kept connections on the
+ring. The servers and what they serve: `web.py`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import tempfile
 import threading
@@ -15,31 +15,32 @@ from typing import Any
 import pytest
 from harness.pairs import Task
 from harness.processes import FASTSOCK, PLAIN, WAYS, Process, Server, ended, environment
-from third_party.programs.web import (
-    BIG, CERTIFICATE, EAGER, FILES, children, client, haproxy, is_connected, needs, nginx, program, python_server, state, wait_until,
-)
 
-pytestmark = needs("nginx", "curl", "wget")
+from third_party.programs import web
+from third_party.programs.web import BIG, CERTIFICATE, EAGER, FILES, haproxy, nginx, program, python_server, wait_until
 
-TOLD = "%{http_code} %{size_download} %{num_connects} %{content_type}\\n"
-FIRST = ("curl", "-sS", "--cacert", CERTIFICATE, "-o", "/dev/null", "BASE/small?[1-COUNT]", "--next")
-OPTIONS = ("-sS", "--cacert", CERTIFICATE, "-w", TOLD)
-CURL = (*FIRST, *OPTIONS)
-WGET = ("wget", "-q", "-t", "1", f"--ca-certificate={CERTIFICATE}")
-EXERCISES: dict[str, tuple[object, ...]] = {
-    "kept": (*CURL, "BASE/small?[1-40]"),
-    "files": (*CURL, "-o", "one#1", "BASE/{small,big,page.html,empty,missing}"),
-    "parallel": (*CURL, "--no-progress-meter", "--parallel", "--parallel-max", "6", "-w", "", "-o", "one#1", "BASE/big?[1-8]"),
-    "gzip": (*CURL, "--compressed", "-o", "one#1", "BASE/page.html?[1-5]"),
-    "put": (*CURL, "-H", "Expect: 100-continue", "-T", "up", "BASE/up/file", "--next", *OPTIONS, "-o", "back", "BASE/up/file"),
-    "delete": (*CURL, "-T", "part", "BASE/up/other", "--next", *OPTIONS, "-X", "DELETE", "BASE/up/other?[1-2]"),
-    "post": (*CURL, "--data-binary", "@up", "BASE/small", "--next", *OPTIONS, "BASE/small"),
-    "range": (*CURL, "-r", "5000000-5000100", "-o", "two", "BASE/big", "--next", *OPTIONS, "-r", "9000000-", "-o", "three", "BASE/big"),
-    "head": (*CURL, "-I", "-o", "/dev/null", "BASE/big?[1-5]"),
-    "once": ("curl", *OPTIONS, "-H", "Connection: close", "BASE/small?[1-5]"),
-    "wget": (*WGET, "-O", "all", *["BASE/small"] * 40, "BASE/big", "BASE/page.html", "BASE/empty"),
-    "wget continues": (*WGET, "-c", "-O", "part", "BASE/big"),
+pytestmark = web.needs("nginx", "curl", "wget")
+
+OPTIONS = f"-sS --cacert {CERTIFICATE} -w %{{http_code}},%{{size_download}},%{{num_connects}},%{{content_type}}\\n"
+CURL = f"curl -sS --cacert {CERTIFICATE} -o /dev/null BASE/small?[1-COUNT] --next {OPTIONS}"
+WGET = f"wget -q -t 1 --ca-certificate={CERTIFICATE}"
+UPLOAD = f"{CURL} -H Expect:100-continue -T up BASE/up/file --next {OPTIONS}"
+EXERCISES = {
+    "kept": f"{CURL} BASE/small?[1-40]",
+    "files": f"{CURL} -o one#1 BASE/{{small,big,page.html,empty,missing}}",
+    "parallel": f"{CURL} --no-progress-meter --parallel --parallel-max 6 -w %{{http_code}} -o one#1 BASE/big?[1-8]",
+    "gzip": f"{CURL} --compressed -o one#1 BASE/page.html?[1-5]",
+    "put": f"{UPLOAD} -o back BASE/up/file",
+    "delete": f"{UPLOAD} -X DELETE BASE/up/file?[1-2]",
+    "post": f"{CURL} --data-binary @up BASE/small --next {OPTIONS} BASE/small",
+    "range": f"{CURL} -r 5000000-5000100 -o two BASE/big --next {OPTIONS} -r 9000000- -o three BASE/big",
+    "head": f"{CURL} -I -o /dev/null BASE/big?[1-5]",
+    "once": f"curl {OPTIONS} -H Connection:close BASE/small?[1-5]",
+    "wget": f"{WGET} -O all {'BASE/small ' * 40} BASE/big BASE/page.html BASE/empty",
+    "wget continues": f"{WGET} -c -O part BASE/big",
 }
+"""The client's words. The first COUNT requests are there for the connection to move."""
+
 LOOSE = {"once", "wget", "wget continues"}
 """Exercises whose connections may be too short to move."""
 
@@ -56,12 +57,23 @@ CONFIGURATIONS: dict[str, dict[str, str]] = {
 }
 
 
-def compare(base: str, ways: tuple[str, str], folder: Path, expected: dict[str, Any], exercises: Mapping[str, tuple[object, ...]] = EXERCISES, loose: bool = False, **settings: str) -> None:
+def leaves(way: str, base: str, folder: Path, words: str, moves: bool | None, **settings: str) -> dict[str, Any]:
+    return web.client(way, folder / "client", words.replace("BASE", base).split(), moves, **EAGER, **settings)
+
+
+def compare(
+    base: str,
+    ways: tuple[str, str],
+    folder: Path,
+    expected: dict[str, Any],
+    exercises: Mapping[str, str] = EXERCISES,
+    loose: bool = False,
+    **settings: str,
+) -> None:
     """The exercises leave behind what they did before, and move where both ends are under fastsock."""
-    both = ways == (FASTSOCK, FASTSOCK)
     for name, words in exercises.items():
-        told = [str(word).replace("BASE", base) for word in words]
-        got = client(ways[1], folder / "client", told, None if both and (loose or name in LOOSE) else both, **EAGER, **settings)
+        moves = ways == (FASTSOCK, FASTSOCK)
+        got = leaves(ways[1], base, folder, words, None if moves and (loose or name in LOOSE) else moves, **settings)
         assert got == expected.setdefault(name, got), (name, ways)
 
 
@@ -85,12 +97,13 @@ def test_workers_of_another_user(tmp_path: Path) -> None:
                 compare(server.base, ways, tmp_path, expected, {"files": EXERCISES["files"]}, FASTSOCK_TRUST=trust)
 
 
-# ---- ends ------------------------------------------------------------------------------------------------------------
+# ---- ends --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def kept_busy(way: str, base: str, *more: str) -> Iterator[list[int]]:
-    """A client that goes on and on, with 100 requests on a connection. Each of its runs ends well, and has all that it asked for."""
+    """A client that goes on and on, with 100 requests on a connection. Each run ends well, and has all that it asked
+    for. Counts them."""
     runs: list[int] = []
     over = threading.Event()
 
@@ -108,103 +121,106 @@ def kept_busy(way: str, base: str, *more: str) -> Iterator[list[int]]:
         task.result()
 
 
+@contextlib.contextmanager
+def slow_download(way: str, base: str, folder: Path) -> Iterator[None]:
+    """A response is under way, behind 20 others on its connection. It comes whole, whatever happens meanwhile."""
+    file = folder / "slow"
+    words = ["curl", "-sS", f"{base}/small?[1-20]", "-o", "/dev/null", "--next", "-r", "0-2000000", "-o", file]
+    with Process(program(way, *words, f"{base}/slow/big"), env=environment(**EAGER)) as client:
+        wait_until(file.exists)
+        yield
+        assert client.wait() == 0
+    assert file.read_bytes() == BIG[:2000001]
+
+
 @pytest.mark.parametrize("ways", WAYS, ids="-".join)
 @pytest.mark.parametrize("how", ["", "reuseport"])
 def test_a_reload_loses_no_request(ways: tuple[str, str], how: str, tmp_path: Path) -> None:
     with nginx(ways[0], tmp_path, settings=EAGER, listen=how) as server:
-        slow = Process(program(ways[1], "curl", "-sS", "-o", tmp_path / "slow", f"{server.base}/slow/big?[1-1]", "-r", "0-2000000"))
-        with slow, kept_busy(ways[1], server.base) as runs:
-            wait_until((tmp_path / "slow").exists)
-            first = server.workers()
+        first = server.workers()
+        with slow_download(ways[1], server.base, tmp_path), kept_busy(ways[1], server.base) as runs:
             for _ in range(3):
                 before = len(runs)
                 server.reload()
                 wait_until(lambda before=before: len(runs) > before)
-            assert slow.wait() == 0
-            assert (tmp_path / "slow").read_bytes() == BIG[:2000001]
         wait_until(lambda: not server.workers() & first and len(server.workers()) == 2)
-        assert [pid for pid in children(server.master) if state(pid) == "Z"] == []
+        assert [pid for pid in web.children(server.master) if web.state(pid) == "Z"] == []
 
 
 @pytest.mark.parametrize("ways", WAYS, ids="-".join)
 def test_who_quits_answers_first(ways: tuple[str, str], tmp_path: Path) -> None:
     with nginx(ways[0], tmp_path, settings=EAGER) as server:
-        words = ["curl", "-sS", f"{server.base}/small?[1-20]", "-o", "/dev/null", "--next", "-r", "0-2000000", f"{server.base}/slow/big", "-o", tmp_path / "slow"]
-        with Process(program(ways[1], *words), env=environment(**EAGER)) as slow:
-            wait_until((tmp_path / "slow").exists)
+        with slow_download(ways[1], server.base, tmp_path):
             server.tell("quit")
-            assert slow.wait() == 0
-        assert (tmp_path / "slow").read_bytes() == BIG[:2000001]
         assert server.server.wait() == 0
 
 
-@pytest.mark.parametrize("client", [("curl", "-sS", "-o"), ("wget", "-q", "-t", "1", "-O")], ids=lambda words: words[0])
-def test_a_server_that_dies_in_the_middle(client: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", ["curl -sS -o", "wget -q -t 1 -O"])
+def test_a_server_that_dies_in_the_middle(client: str, tmp_path: Path) -> None:
     statuses = set()
     for ways in WAYS:
-        with nginx(ways[0], tmp_path / "-".join(ways), settings=EAGER, daemon="on") as server:
-            file = tmp_path / "part"
-            words = program(ways[1], *client, file, f"{server.base}/slow/big")
+        folder = tmp_path / "-".join(ways)
+        with nginx(ways[0], folder, settings=EAGER, daemon="on") as server:
+            words = program(ways[1], *client.split(), folder / "part", f"{server.base}/slow/big")
             with Process(words, env=environment(**EAGER), stderr=subprocess.DEVNULL) as loading:
-                wait_until(lambda: file.exists() and file.stat().st_size > 100_000)
-                for pid in (*server.workers(), server.master):
-                    os.kill(pid, signal.SIGKILL)
+                wait_until(lambda folder=folder: any(one.stat().st_size > 100_000 for one in folder.glob("part")))
+                server.kill()
                 statuses.add(loading.wait())
-            assert BIG.startswith(file.read_bytes())
-            file.unlink()
+        assert BIG.startswith((folder / "part").read_bytes())
     assert len(statuses) == 1
     assert statuses != {0}
 
 
 @pytest.mark.parametrize("way", [PLAIN, FASTSOCK])
 def test_connections_leave_no_descriptors_behind(way: str, tmp_path: Path) -> None:
+    """The event sets of some processes are kept, as they may come again."""
     with nginx(way, tmp_path, settings=EAGER, workers="1") as server:
         (worker,) = server.workers()
-        client(way, tmp_path / "client", ["curl", "-sS", server.base + "/small?[1-20]"], None, **EAGER)
-        wait_until(lambda: not is_connected(server.port))
-        before = len(os.listdir(f"/proc/{worker}/fd"))
-        for _ in range(15):
-            for words in ((*CURL, "BASE/small"), EXERCISES["once"], EXERCISES["parallel"]):
-                client(way, tmp_path / "client", [str(word).replace("BASE", server.base) for word in words], None, **EAGER)
-        wait_until(lambda: not is_connected(server.port))
-        assert len(os.listdir(f"/proc/{worker}/fd")) - before <= (20 if way == FASTSOCK else 0)  # sets of up to 16 peers are kept
+        counts = []
+        for rounds in (1, 15):
+            for _ in range(rounds):
+                for name in ("kept", "once", "parallel"):
+                    leaves(way, server.base, tmp_path, EXERCISES[name], None)
+            wait_until(lambda: not web.is_connected(server.port))
+            counts.append(len(os.listdir(f"/proc/{worker}/fd")))
+        assert counts[1] - counts[0] <= (20 if way == FASTSOCK else 0)
 
 
-# ---- nginx before others ------------------------------------------------------------------------------------------------
+# ---- nginx before others ---------------------------------------------------------------------------------------------
 
-UPSTREAMS = {
-    "uvicorn": "server 127.0.0.1:{port}; keepalive 8;",
-    "waitress": "server 127.0.0.1:{port}; keepalive 8;",
-    "gunicorn": "server 127.0.0.1:{port}; keepalive 8;",
-    "uvicorn, a connection each": "server 127.0.0.1:{port};",
-}
+UPSTREAMS = {"uvicorn": "keepalive 8;", "waitress": "keepalive 8;", "gunicorn": "keepalive 8;", "uvicorn, once": ""}
 PAGES = {
-    "kept": (*CURL, "BASE/small?[1-40]"),
-    "large": (*CURL, "-o", "one#1", "BASE/large?[1-5]"),
-    "stream": (*CURL, "-o", "one", "BASE/stream"),
-    "missing": (*CURL, "BASE/missing"),
-    "post": (*CURL, "-H", "Expect: 100-continue", "-H", "Content-Type: a/b", "--data-binary", "@up", "-o", "back", "BASE/echo?[1-2]"),
-    "parallel": (*CURL, "--no-progress-meter", "--parallel", "-w", "", "-o", "one#1", "BASE/large?[1-6]"),
-    "once": ("curl", *OPTIONS, "-H", "Connection: close", "BASE/small?[1-5]"),
+    "kept": f"{CURL} BASE/small?[1-40]",
+    "large": f"{CURL} -o one#1 BASE/large?[1-5]",
+    "stream": f"{CURL} -o one BASE/stream",
+    "missing": f"{CURL} BASE/missing",
+    "post": f"{CURL} -H Expect:100-continue -H Content-Type:a/b --data-binary @up -o back BASE/echo?[1-2]",
+    "parallel": f"{CURL} --no-progress-meter --parallel -w %{{http_code}} -o one#1 BASE/large?[1-6]",
+    "once": f"curl {OPTIONS} -H Connection:close BASE/small?[1-5]",
 }
+PROXY = 'location / { proxy_pass http://behind; proxy_set_header Connection ""; proxy_request_buffering off; }'
 
 
 @pytest.mark.parametrize("name", UPSTREAMS)
 def test_nginx_before_a_server_in_python(name: str, tmp_path: Path) -> None:
-    kind, each, _ = name.partition(",")
+    kind, once, _ = name.partition(",")
     expected: dict[str, Any] = {}
-    for way, front in ((PLAIN, PLAIN), (FASTSOCK, PLAIN), (PLAIN, FASTSOCK), (FASTSOCK, FASTSOCK)):
+    for way, front, *clients in (
+        (PLAIN, PLAIN, PLAIN, FASTSOCK),
+        (FASTSOCK, PLAIN, FASTSOCK),
+        (PLAIN, FASTSOCK, PLAIN),
+        (FASTSOCK, FASTSOCK, PLAIN, FASTSOCK),
+    ):
         with python_server(way, kind, tmp_path, FASTSOCK_MOVE_POLLED="1", **EAGER) as behind:
-            upstream = f"upstream behind {{ {UPSTREAMS[name].format(port=behind.port)} }}"
-            location = 'location / { proxy_pass http://behind; proxy_set_header Connection ""; proxy_request_buffering off; }'
-            with nginx(front, tmp_path / f"{way}-{front}", settings=EAGER, http=upstream, server=location) as server:
-                for client_way in (PLAIN, FASTSOCK):
-                    compare(server.base, (front, client_way), tmp_path, expected, PAGES)
-        if way == front == FASTSOCK and not each and kind != "gunicorn":
-            assert behind.stats()["connections_ring"] > 0, behind.stats()
+            upstream = f"upstream behind {{ server 127.0.0.1:{behind.port}; {UPSTREAMS[name]} }}"
+            with nginx(front, tmp_path / f"{way}-{front}", settings=EAGER, http=upstream, server=PROXY) as server:
+                for client in clients:
+                    compare(server.base, (front, client), tmp_path, expected, PAGES)
+        if way == front == FASTSOCK and not once and kind != "gunicorn":  # its workers write no statistics
+            assert behind.stats()["connections_ring"] > 0
 
 
-# ---- haproxy ------------------------------------------------------------------------------------------------------------
+# ---- haproxy --------------------------------------------------------------------------------------------------------
 
 BALANCERS: dict[str, dict[str, str]] = {
     "http": {},
@@ -218,67 +234,74 @@ BALANCERS: dict[str, dict[str, str]] = {
 }
 STATIC = {name: EXERCISES[name] for name in ("kept", "files", "parallel", "put", "post", "range", "once")}
 DYNAMIC = {name: PAGES[name] for name in ("kept", "large", "post", "missing")}
-RETRIES = ("--retry", "9", "--retry-all-errors", "--retry-delay", "1")
 CHAINS = [(PLAIN,) * 3, (FASTSOCK,) * 3, (FASTSOCK, PLAIN, FASTSOCK), (PLAIN, FASTSOCK, PLAIN)]
+"""The server, haproxy, and the client."""
+
+RETRIES = ("--retry", "9", "--retry-all-errors", "--retry-delay", "1")
 
 
-@needs("haproxy")
+@web.needs("haproxy")
 @pytest.mark.parametrize("name", BALANCERS)
 def test_haproxy_before_nginx(name: str, tmp_path: Path) -> None:
     expected: dict[str, Any] = {}
     for behind, front, user in CHAINS:
         folder = tmp_path / f"{behind}-{front}"
-        with nginx(behind, folder / "nginx", settings=EAGER) as server:
-            with haproxy(front, folder / "haproxy", server.port, EAGER, **BALANCERS[name]) as balancer:
-                compare(balancer.base, (front, user), tmp_path, expected, STATIC, loose=name == "close")
-                balancer.quit()
+        with (
+            nginx(behind, folder / "nginx", settings=EAGER) as server,
+            haproxy(front, folder / "haproxy", server.port, EAGER, **BALANCERS[name]) as balancer,
+        ):
+            compare(balancer.base, (front, user), tmp_path, expected, STATIC, loose=name == "close")
+            balancer.quit()
 
 
-@needs("haproxy")
+@web.needs("haproxy")
 @pytest.mark.parametrize("name", ["http", "tcp, threads"])
 def test_haproxy_before_a_server_in_python(name: str, tmp_path: Path) -> None:
     expected: dict[str, Any] = {}
     for behind, front, user in CHAINS:
-        with python_server(behind, "uvicorn", tmp_path, **EAGER) as server:
-            with haproxy(front, tmp_path / f"{behind}-{front}", server.port, EAGER, **BALANCERS[name]) as balancer:
-                compare(balancer.base, (front, user), tmp_path, expected, DYNAMIC)
-                balancer.quit()
+        with (
+            python_server(behind, "uvicorn", tmp_path, **EAGER) as server,
+            haproxy(front, tmp_path / f"{behind}-{front}", server.port, EAGER, **BALANCERS[name]) as balancer,
+        ):
+            compare(balancer.base, (front, user), tmp_path, expected, DYNAMIC)
+            balancer.quit()
         if behind == front == FASTSOCK:
             assert server.stats()["connections_ring"] > 0
             assert balancer.server.stats()["connections_ring"] >= 2  # to both sides
 
 
-@needs("haproxy")
+@web.needs("haproxy")
 @pytest.mark.parametrize("way", [PLAIN, FASTSOCK])
 def test_haproxy_notices_a_server_that_dies(way: str, tmp_path: Path) -> None:
     """By its health checks; and it answers for it."""
-    with nginx(way, tmp_path / "nginx", settings=EAGER, daemon="on") as server:
-        with haproxy(way, tmp_path / "haproxy", server.port, EAGER, defaults="option httpchk GET /small") as balancer:
-            words = program(way, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", balancer.base + "/small?[1-30]")
-            assert ended(words, **EAGER).stdout == "200" * 30
-            for pid in (*server.workers(), server.master):
-                os.kill(pid, signal.SIGKILL)
-            balancer.server.said("Server behind/one is DOWN")
-            assert ended(words, **EAGER).stdout == "503" * 30
-            balancer.quit()
+    checks = "option httpchk GET /small"
+    with (
+        nginx(way, tmp_path / "nginx", settings=EAGER, daemon="on") as server,
+        haproxy(way, tmp_path / "haproxy", server.port, EAGER, defaults=checks) as balancer,
+    ):
+        words = program(way, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", f"{balancer.base}/small?[1-30]")
+        assert ended(words, **EAGER).stdout == "200" * 30
+        server.kill()
+        balancer.server.said("Server behind/one is DOWN")
+        assert ended(words, **EAGER).stdout == "503" * 30
+        balancer.quit()
 
 
-@needs("haproxy")
+@web.needs("haproxy")
 @pytest.mark.parametrize("ways", WAYS, ids="-".join)
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_haproxys_successor_loses_no_request(ways: tuple[str, str], threads: str, tmp_path: Path) -> None:
-    """`-sf`: the old process ends when its connections have. (What waits in its listener's queue is reset, in the kernel too.)"""
+    """`-sf`: the old process ends when its connections have. (What waits in its listener's queue then is reset by the
+    kernel: the client asks again.)"""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(nginx(PLAIN, tmp_path / "nginx"))
         balancer = stack.enter_context(haproxy(ways[0], tmp_path / "haproxy", server.port, EAGER, threads=threads))
         with kept_busy(ways[1], balancer.base, *RETRIES) as runs:
             for _ in range(3):
-                before = len(runs)
-                successor = Server([*balancer.words, "-sf", str(balancer.server.pid)], cwd=tmp_path, **EAGER)
-                stack.enter_context(successor)
-                old = balancer.server.process
+                before, old = len(runs), balancer.server.process
+                successor = Server([*balancer.words, "-sf", str(old.pid)], cwd=tmp_path, **EAGER)
+                balancer.server = stack.enter_context(successor)
                 successor.until(lambda old=old: old.poll() is not None, "the old one has ended")
                 assert old.returncode == 0
-                balancer.server = successor
                 wait_until(lambda before=before: len(runs) > before)
         balancer.quit()
