@@ -133,7 +133,7 @@ void ip_take_step(struct ip_socket *s) {
     ip_lock();
     int inside = ip_hold(s, &call);
     if (inside) {
-        if (fs_conn_identify(&s->c)) step(s);
+        if (s->path.state == FS_CONNECTING || fs_conn_identify(&s->c)) step(s);
         if (ip_unlikely(ip_settings.meeting_ns)) await_peer(s);
         ip_settle(s);
     }

@@ -87,6 +87,14 @@ static int64_t check_liveness(struct fs_connection *c, struct fs_receiver *recei
     return -EAGAIN;
 }
 
+/* Bytes that go on behind those that the caller has: a receive that returns less than it was asked for says that there are no more. Their
+ * error is the next receive's. */
+static int64_t receive_behind(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
+    int64_t more = fs_recv_locked(c, receiver, into, room, flags, FS_NOT_FINAL);
+    if (more < 0 && more != -EAGAIN && more != FS_VIOLATED) fs_note_error(c, (uint32_t)-more);
+    return FS_MAX(more, (int64_t)0);
+}
+
 int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
     int64_t got;
     if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
@@ -118,8 +126,10 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
                 (!fs_has_descriptor(&c->ring) ||
                  fs_load_relaxed(&c->ring.rx->rung) - fs_load_relaxed(&c->ring.rx->heard) >= FS_EDGES))
                 fs_drain_doorbell_bytes(c, receiver);
-            if (got > 0 && fs_load_relaxed(&c->ring.rx->fin) && fs_stream_end(&c->ring, receiver) == FS_BACK)
+            if (got > 0 && fs_load_relaxed(&c->ring.rx->fin) && fs_stream_end(&c->ring, receiver) == FS_BACK) {
                 fs_recv_fall_back(c, receiver); /* now, so that no doorbell byte stays behind */
+                if ((size_t)got < room) got += receive_behind(c, receiver, into + got, room - (size_t)got, flags);
+            }
         }
         if (got > 0) return got;
         if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) return 0;
@@ -162,6 +172,13 @@ int fs_switch_reached(struct fs_connection *c) {
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     return switch_at != 0 && !(fs_moved(c) & FS_RECEIVING_BACK) &&
            (switch_at - 1 == fs_load_relaxed(&fs_own(c)->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
+}
+
+int fs_kernel_part_came(struct fs_connection *c) {
+    uint64_t sent, received, switch_at = fs_load_sc(&c->ring.rx->switch_at);
+    char state;
+    if (fs_receives_on_ring(c)) return 1;
+    return switch_at && fs_tcp_bytes(fs_fd(c), &state, &sent, &received) && received >= switch_at - 1;
 }
 
 /* The last byte of the kernel's part has been taken. Other waiting threads have found nothing readable in the ring until now, and the
@@ -240,7 +257,7 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
                 more = fs_ring_recv(&c->ring, receiver, flags & MSG_TRUNC ? NULL : into + got, room - (size_t)got, FS_PEEK);
             } else if (fs_has_descriptor(&c->ring)) {
                 move_receiving(c, receiver);
-                more = fs_recv_locked(c, receiver, into + got, room - (size_t)got, flags, 0);
+                more = receive_behind(c, receiver, into + got, room - (size_t)got, flags);
             }
             got += more > 0 ? more : 0;
         }

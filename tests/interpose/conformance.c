@@ -75,7 +75,7 @@ static const struct {
     void (*body)(int a, int b);
 } CASES[] = {
     {"data", data}, {"whole", whole}, {"messages", messages}, {"files", files}, {"urgent", urgent}, {"options", options},
-    {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls},
+    {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls}, {"hangups", hangups},
     {"signals", signals}, {"threads", threads}, {"closed", closed}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced},
     {"forks", forks}, {"forked_waits", forked_waits}, {"programs", programs},
     {"cancelled", cancelled}, {"leaps", leaps},

@@ -55,6 +55,7 @@ void ends(int a, int b);
 void resets(int a, int b);
 void polls(int a, int b);
 void epolls(int a, int b);
+void hangups(int a, int b);
 void signals(int a, int b);
 void threads(int a, int b);
 void closed(int a, int b);

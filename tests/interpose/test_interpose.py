@@ -201,7 +201,7 @@ def test_who_cannot_be_served_is_told_so_and_runs(flags: list[str], why: str, tm
     assert done.stderr == f"fastsock: {program} stays on kernel TCP: {why}\n"
 
 
-def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
+def test_what_run_takes_for_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, shell, command = tmp_path / "script", tmp_path / "shell", tmp_path / "tool"
     script.write_text("print(1)\n")
     shell.write_text("#!/bin/sh\n")
@@ -216,6 +216,11 @@ def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
     assert launch.find(str(shell)) == launch.Program(str(shell), python=False)
     found = launch.find("sh")
     assert found == launch.Program(str(shutil.which("sh")), python=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sh").mkdir()  # a folder of a command's name is no program of Python's
+    assert launch.find("sh") == found
+    (tmp_path / "sh/__main__.py").touch()
+    assert launch.find("sh") is None
     interpreter = launch.find(sys.executable)
     assert interpreter
     assert interpreter.python
