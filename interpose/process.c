@@ -274,6 +274,7 @@ __attribute__((constructor)) static void start(void) {
     ip_begin_readiness();
     if (fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
     ip_active = 1;
+    ip_begin_report();
 }
 
 static void say_goodbye(struct ip_socket *s) {
@@ -286,6 +287,7 @@ static void say_goodbye(struct ip_socket *s) {
 static void finish(void) {
     if (!ip_active || ip_confined || !ip_is_own_process()) return;
     ip_write_statistics();
+    ip_end_report();
     ip_lock();
     ip_each_socket(say_goodbye);
     ip_unlock();
