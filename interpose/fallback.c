@@ -11,11 +11,8 @@ int ip_leave_ring(struct ip_socket *s) {
     int error = errno, left = -EINTR;
     ip_lock();
     int inside = s->opened && ip_hold(s, &call);
-    while (inside && left == -EINTR) left = fs_path_fall_back(&s->path, &s->c, &(struct fs_fallback_hooks){list_numbers, NULL, &s->thing}, &bridge);
-    if (inside && left != FS_CANNOT_FALL_BACK) {
-        fs_poller_after_leave(&s->pollable);
-        ip_settle(s);
-    }
+    while (inside && left == -EINTR) left = fs_fall_back(ip_conn(s), &(struct fs_fallback_hooks){list_numbers, NULL, &s->thing}, &bridge);
+    if (inside && left != FS_CANNOT_FALL_BACK) ip_settle(s);
     ip_unlock();
     if (inside) ip_end(s, &call);
     errno = error;

@@ -7,6 +7,7 @@
 #include "interpose.h"
 
 #include <linux/sched.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -216,7 +216,7 @@ cdef extern from "conn/wait.h" nogil:
     void fs_note_wait(fs_connection *, int64_t began, bint polled, bint paid)
 
 
-cdef extern from "conn/partial.h" nogil:
+cdef extern from "include/fastsock.h" nogil:
     const int64_t FS_TIMED_OUT, FS_RETRY
 
     struct fs_wait_limit:
@@ -233,7 +233,7 @@ cdef extern from "conn/partial.h" nogil:
     int64_t fs_timeout_option(fs_connection *, int what)
 
 
-cdef extern from "conn/kernel_io.h":
+cdef extern from "include/fastsock.h":
     int64_t fs_receive_polling(fs_connection *, char *into, size_t room, int flags, bint *polled)
     int64_t fs_receive_asleep(fs_connection *, char *into, size_t room, int flags, bint polled)
     int64_t fs_send_asleep(fs_connection *, const char *data, size_t length, int flags)

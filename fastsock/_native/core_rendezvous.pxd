@@ -6,7 +6,7 @@ from fastsock._native.core cimport fs_connection, fs_flow_options, fs_unread_dat
 from fastsock._native.core_ring cimport fs_counters, fs_word32
 
 
-cdef extern from "wire/reasons.h" nogil:
+cdef extern from "include/fastsock.h" nogil:
     enum:
         FS_REASON_ENDING, FS_REASON_FEW, FS_REASON_HANDED_OUT, FS_REASON_OVERRIDDEN, FS_REASON_RESOURCES, FS_REASON_UNPAID, FS_REASONS
 

@@ -161,7 +161,7 @@ static void run_watched_twice(void) {
         put(1);
         get(0);
         look_once(0);
-        watch = (struct fs_tcp_watch){.turn = 0};
+        watch = (struct fs_tcp_watch){.watcher = 0};
         double until = seconds_now() + PATIENCE; /* (an epoll that takes no more is left alone for a second) */
         while (!fs_watch_add(&watch, fs_fd(&ends[0].c), FS_HANGUP_EVENTS, nobody, nobody) && strict) {
             if (seconds_now() > until) violate("it is not watched");
