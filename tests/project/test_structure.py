@@ -326,6 +326,27 @@ def test_a_front_end_below_libc_takes_the_public_header_alone() -> None:
     assert taken == {"fastsock.h"} | {path.name for path in INTERPOSE_SOURCES if path.suffix == ".h"}
 
 
+INTERNAL = {
+    "conn": "attach connection event_slot fallback loop_io open_close readiness send side_lock state wait",
+    "control": "control_requests control_thread introspection listener page_offers",
+    "events": "event_set fd_change spin_budget",
+    "os": "atomics fd_reserve host syscalls",
+    "process": "atfork conn_table fork_shared_slab holder_count",
+    "rendezvous": "connector eligibility endpoint path_state region_cache upgrade_delay",
+    "ring": "doorbell",
+    "transport": "tcp",
+    "wire": "region",
+}
+"""Headers of the core, by room, that CPython's front end takes besides the public one. This list only shrinks."""
+
+
+def test_what_the_front_end_for_python_takes_besides() -> None:
+    taken = re.compile(r'^cdef extern from "([a-z]+/\w+\.h)"', re.MULTILINE)
+    takes = {name for path in NATIVE.glob("*.p[yx][xdi]") for name in taken.findall(path.read_text())}
+    rest = {f"{room}/{name}.h" for room, names in INTERNAL.items() for name in names.split()}
+    assert {name for name in takes if (CORE / name).exists()} == rest | {"include/fastsock.h"}
+
+
 def test_includes_in_the_core_are_found() -> None:
     """The test above passes on what it does not see."""
     assert includes(CORE / "ring/ring.h") == {CORE / "wire/region.h", CORE / "ring/robust_lock.h"}
