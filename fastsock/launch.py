@@ -42,7 +42,7 @@ def find(name: str) -> Program | None:
     for a script without an interpreter line, a folder, a zip file, an option, or a name that does not exist."""
     if name.startswith("-"):
         return None
-    here = os.path.exists(name)
+    here = os.path.isfile(name) or os.path.exists(os.path.join(name, "__main__.py"))  # no mere folder: /etc has "nginx"
     path = name if here or os.sep in name else shutil.which(name)
     if path is None or not os.path.isfile(path):
         return None

@@ -31,7 +31,7 @@ TYPE_CHECKING = False  # type checkers take this for typing's; importing typing 
 if TYPE_CHECKING:
     from fastsock.statistics import Path
 
-__all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation", "start_thread_again"]
+__all__ = ["Reason", "leave", "path_from", "report_violation", "start_thread_again"]
 
 
 Reason = SimpleNamespace(**TEXTS)
@@ -124,17 +124,6 @@ def fork_is_over() -> None:
 
 
 # ---- called by the rest of the package -----------------------------------------------------------------------
-
-
-def give_back_descriptors(endpoints: list[Endpoint]) -> bool:
-    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there
-    were any."""
-    gave = False
-    for endpoint in endpoints:
-        if endpoint.searching and not endpoint.attached:
-            decide(endpoint, Reason.RESOURCES)
-            gave = True
-    return gave
 
 
 def leave(endpoint: Endpoint) -> bool:

@@ -36,7 +36,7 @@ static void step(struct ip_socket *s) {
 static void begin_at_once(struct ip_socket *s) {
     struct fs_call call;
     if (!ip_hold(s, &call)) return;
-    if (fs_conn_identify(ip_conn(s))) step(s);
+    step(s);
     ip_end(s, &call);
 }
 
@@ -58,7 +58,7 @@ void ip_take_step(struct ip_socket *s) {
     ip_lock();
     int inside = ip_hold(s, &call);
     if (inside) {
-        if (fs_conn_identify(ip_conn(s))) step(s);
+        step(s);
         if (ip_unlikely(ip_settings.meeting_ns))
             while (fs_await_peer(ip_conn(s), ip_settings.meeting_ns)) step(s);
         ip_settle(s);

@@ -41,6 +41,7 @@ FS_DIRECT(int, fallocate, SYS_fallocate, (int fd, int mode, off_t from, off_t le
 FS_DIRECT(int, nanosleep, SYS_nanosleep, (const struct timespec *time, struct timespec *rest), (long)time, (long)rest)
 /* (The core's own children are none of the program's forks.) */
 FS_DIRECT(pid_t, clone, SYS_clone, (int flags), flags)
+FS_DIRECT(int, prctl, SYS_prctl, (int what, const char *argument), what, (long)argument)
 FS_DIRECT(pid_t, waitpid, SYS_wait4, (pid_t process, int *status, int options), process, (long)status, options)
 
 /* ---- calls that may ---------------------------------------------------------------------------------------------------- */
@@ -71,12 +72,20 @@ static int poll_in_ms(struct pollfd *fds, nfds_t count, int milliseconds) {
     return (int)returned(fs_call_kernel(SYS_ppoll, (long[6]){(long)fds, (long)count, milliseconds < 0 ? 0 : (long)&rest, 0, SIGNAL_SET}));
 }
 
-/* (A kernel that has it not counts in milliseconds.) */
-static int wait_on_epoll(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+static int wait_in_ms(int epoll, struct epoll_event *events, int most, int64_t milliseconds, const sigset_t *mask) {
+    int time = (int)IP_MIN(milliseconds, (int64_t)INT32_MAX);
+#ifdef SYS_epoll_wait
+    if (!mask) return (int)call(1, SYS_epoll_wait, (long[6]){epoll, (long)events, most, time});
+#endif
+    return (int)call(1, SYS_epoll_pwait, (long[6]){epoll, (long)events, most, time, (long)mask, SIGNAL_SET});
+}
+
+/* (In milliseconds where the kernel has it not, and where a filter may know the older ones alone.) */
+static int wait_in_ns(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    int64_t milliseconds = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
+    if (!ip_is_active()) return wait_in_ms(epoll, events, most, milliseconds, mask);
     long got = call(1, SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, SIGNAL_SET});
-    if (got >= 0 || errno != ENOSYS) return (int)got;
-    int64_t rest = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
-    return (int)call(1, SYS_epoll_pwait, (long[6]){epoll, (long)events, most, IP_MIN(rest, (int64_t)INT32_MAX), (long)mask, SIGNAL_SET});
+    return got < 0 && errno == ENOSYS ? wait_in_ms(epoll, events, most, milliseconds, mask) : (int)got;
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------------- */
@@ -86,8 +95,8 @@ static int plain_ioctl(int fd, unsigned long what, void *argument) { return real
 #define FS_OWN(name) .name = direct_##name,
 struct fs_calls ip_calls = {
     FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(recvmsg) FS_OWN(sendmsg) FS_OWN(connect) FS_OWN(accept4) FS_OWN(open)
-    FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(waitpid)
-    .recv = receive, .send = transmit, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_on_epoll,
+    FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(prctl) FS_OWN(waitpid)
+    .recv = receive, .send = transmit, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
     .fcntl = ip_make_own, .close = ip_close_own, .ioctl = plain_ioctl,
 };
 #undef FS_OWN

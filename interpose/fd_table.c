@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 
 ip_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS]; /* 8 MiB of addresses: pages that nobody touches take no memory */
-int ip_active;
+fs_word32 ip_activity;
 static int highest = -1; /* number that ever led somewhere */
 
 /* ---- the lock ---------------------------------------------------------------------------------------------------- */

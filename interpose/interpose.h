@@ -65,7 +65,10 @@ struct ip_epoll {
 };
 
 extern ip_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS];
-extern int ip_active; /* connections may be served in this process at all. Never changes after the start */
+extern fs_word32 ip_activity; /* relaxed: the calls of other threads that it ends go on as they have begun */
+
+/* True if connections may be served in this process at all: from its start on, until it filters its system calls (ip_before_filter). */
+static inline int ip_is_active(void) { return (int)ip_load_relaxed(&ip_activity); }
 
 /* What a number means, or NULL. */
 static inline struct ip_thing *ip_thing_at(int fd) {
@@ -167,7 +170,7 @@ static inline void ip_cancellation_point(void) {
 
 /* True in the process that this front end serves; a child of vfork runs in its memory and is none. */
 extern pid_t ip_own_process;
-static inline int ip_is_own_process(void) { return getpid() == ip_own_process; }
+static inline int ip_is_own_process(void) { return !ip_is_active() || getpid() == ip_own_process; }
 
 /* The monotonic time, ns. */
 static inline int64_t ip_now(void) {
@@ -177,7 +180,10 @@ static inline int64_t ip_now(void) {
 }
 
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
-static inline int ip_makes_process(uint64_t flags) { return ip_active && !(flags & (CLONE_VM | CLONE_SETTLS)); }
+static inline int ip_makes_process(uint64_t flags) { return ip_is_active() && !(flags & (CLONE_VM | CLONE_SETTLS)); }
+
+/* The program is about to filter its system calls (seccomp(2)). */
+void ip_before_filter(void);
 
 long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 

@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -96,6 +97,7 @@
     E(int, pthread_cancel, (pthread_t thread), (thread)) \
     E(void, _exit, (int status), (status)) \
     E(void, quick_exit, (int status), (status)) \
+    E(int, prctl, (int what, unsigned long a, unsigned long b, unsigned long c, unsigned long d), (what, a, b, c, d)) \
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))
 

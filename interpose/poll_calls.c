@@ -48,7 +48,7 @@ static int64_t time_of(const struct timespec *time) {
 /* ---- epoll ---------------------------------------------------------------------------------------------------------- */
 
 static int made(int fd) {
-    if (fd < 0 || !ip_active || fd >= IP_NUMBERS || !ip_is_own_process()) return fd;
+    if (fd < 0 || !ip_is_active() || fd >= IP_NUMBERS || !ip_is_own_process()) return fd;
     ip_lock();
     if (ip_thing_at(fd)) ip_forget_number(fd);
     struct ip_epoll *e = ip_new_epoll();
@@ -205,8 +205,8 @@ static int do_poll(struct pollfd *fds, nfds_t count, int64_t patience, const sig
     return done;
 }
 
-static int names_ours(const struct pollfd *fds, nfds_t count) {
-    if (ip_likely(!ip_active)) return 0;
+static int names_ours(struct pollfd *fds, nfds_t count) {
+    if (ip_likely(!ip_is_active())) return 0;
     for (nfds_t i = 0; i < count; i++)
         if (ip_unlikely(ip_thing_at(fds[i].fd) != NULL)) return 1;
     return 0;
@@ -245,7 +245,7 @@ int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *time, c
 /* ---- select ------------------------------------------------------------------------------------------------------------ */
 
 static int selects_ours(int count, const fd_set *reads, const fd_set *writes, const fd_set *excepts) {
-    if (ip_likely(!ip_active)) return 0;
+    if (ip_likely(!ip_is_active())) return 0;
     for (int fd = 0; fd < count && fd <= ip_highest(); fd++)
         if (ip_thing_at(fd) && ((reads && FD_ISSET(fd, reads)) || (writes && FD_ISSET(fd, writes)) || (excepts && FD_ISSET(fd, excepts))))
             return 1;

@@ -4,6 +4,7 @@
 #include "interpose.h"
 
 #include <limits.h>
+#include <linux/seccomp.h>
 #include <paths.h>
 #include <stdlib.h>
 
@@ -12,6 +13,7 @@ pid_t ip_own_process;
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
 static void before(int bare) {
+    if (!ip_is_active()) return;
     ip_lock();
     fs_fork_prepare(bare);
 }
@@ -25,6 +27,7 @@ static void share_instance(struct ip_epoll *e) {
 }
 
 static void in_parent(int bare) {
+    if (!ip_is_active()) return;
     int error = errno;
     fs_fork_in_parent(bare);
     ip_each_epoll(share_instance);
@@ -45,6 +48,7 @@ static void leave_shared_instance(struct ip_epoll *e) {
 }
 
 static void in_child(int bare) {
+    if (!ip_is_active()) return;
     ip_own_process = getpid();
     ip_threaded = 0;
     fs_fork_in_child(bare);
@@ -68,7 +72,7 @@ long ip_fork_by_number(long number, const long a[6]) {
 }
 
 pid_t _Fork(void) {
-    if (!ip_active || !ip_is_own_process()) return real._Fork();
+    if (!ip_is_active() || !ip_is_own_process()) return real._Fork();
     before(1);
     pid_t child = real._Fork();
     if (child == 0) in_child(1);
@@ -125,7 +129,7 @@ static void let_go_of_closed(struct ip_socket *s) {
 
 /* Before this process becomes another program, if it can. (A child of vfork has the parent's connections in its memory: they stay.) */
 static void before_exec(const char *path) {
-    if (!ip_active) return;
+    if (!ip_is_active()) return;
     ip_leave_inherited();
     if (!ip_is_own_process() || !path || access(path, X_OK) < 0) return;
     ip_lock();
@@ -184,24 +188,55 @@ FS_LIST(execlp, execvpe, 0)
 
 int posix_spawn(pid_t *made, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                 char *const *arguments, char *const *environment) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.posix_spawn(made, path, actions, how, arguments, environment);
 }
 
 int posix_spawnp(pid_t *made, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                  char *const *arguments, char *const *environment) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.posix_spawnp(made, file, actions, how, arguments, environment);
 }
 
 int system(const char *command) {
-    if (ip_active && command) ip_leave_inherited();
+    if (ip_is_active() && command) ip_leave_inherited();
     return real.system(command);
 }
 
 FILE *popen(const char *command, const char *mode) {
-    if (ip_active) ip_leave_inherited();
+    if (ip_is_active()) ip_leave_inherited();
     return real.popen(command, mode);
+}
+
+/* ---- filters of system calls ------------------------------------------------------------------------------------------------ */
+
+static void leave_for_good(struct ip_socket *s) {
+    if (!s->opened || !ip_leave_ring(s)) return;
+    let_go_of_closed(s);
+    ip_settle(s);
+}
+
+/* A filter knows the program's calls and not the core's, and may kill for them: from here on this process does what it does without us. */
+void ip_before_filter(void) {
+    if (!ip_is_active() || !ip_is_own_process()) return;
+    int error = errno;
+    ip_lock();
+    ip_each_socket(leave_for_good);
+    fs_control_thread_stop();
+    ip_write_statistics();
+    ip_store_relaxed(&ip_activity, 0);
+    ip_unlock();
+    errno = error;
+}
+
+int prctl(int what, ...) {
+    va_list more;
+    va_start(more, what);
+    unsigned long a = va_arg(more, unsigned long), b = va_arg(more, unsigned long), c = va_arg(more, unsigned long);
+    unsigned long d = va_arg(more, unsigned long);
+    va_end(more);
+    if (what == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT || (a == SECCOMP_MODE_FILTER && b))) ip_before_filter();
+    return real.prctl(what, a, b, c, d);
 }
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
@@ -226,7 +261,7 @@ __attribute__((constructor)) static void start(void) {
     ip_begin_readiness(&front);
     fs_set_backlog(SOMAXCONN);
     if (fs_begin(&front) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
-    ip_active = 1;
+    ip_store_relaxed(&ip_activity, 1);
 }
 
 static void say_goodbye(struct ip_socket *s) {
@@ -237,7 +272,7 @@ static void say_goodbye(struct ip_socket *s) {
 }
 
 static void finish(void) {
-    if (!ip_active || !ip_is_own_process()) return;
+    if (!ip_is_active() || !ip_is_own_process()) return;
     ip_write_statistics();
     ip_lock();
     ip_each_socket(say_goodbye);

@@ -7,6 +7,7 @@
 #include "interpose.h"
 
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -79,6 +80,10 @@ static int serve(long number, const long a[6], long *got) {
 #endif
     case SYS_clone: return forks(number, a, (uint64_t)a[0], (uint64_t)a[1], got);
     case SYS_CLONE3: return how && forks(number, a, how->flags, how->stack, got);
+    case SYS_prctl: *got = prctl((int)a[0], a[1], a[2], a[3], a[4]); return 1;
+    case SYS_seccomp:
+        if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2])) ip_before_filter();
+        return 0;
     case IO_URING_SETUP: errno = ENOSYS; *got = -1; return 1;
     default: return 0;
     }
@@ -90,7 +95,7 @@ long syscall(long number, ...) {
     va_start(more, number);
     for (int i = 0; i < 6; i++) a[i] = va_arg(more, long);
     va_end(more);
-    if (ip_active && serve(number, a, &got)) return got;
+    if (ip_is_active() && serve(number, a, &got)) return got;
     got = fs_call_kernel(number, a);
     if (got < 0 && got > -4096) {
         errno = (int)-got;

@@ -25,7 +25,7 @@ static __thread struct {
     uint64_t which; /* bit of each signal that was put off */
     siginfo_t info[SIGNALS];
 } put_off __attribute__((tls_model("initial-exec")));
-static fs_word32 changing; /* a spin lock; all signals are blocked in who has it */
+static fs_word32 changing; /* a spin lock */
 static fs_word32 interrupts[3]; /* siginterrupt(3): a bit for each signal */
 
 /* ---- putting off ------------------------------------------------------------------------------------------------- */
@@ -124,40 +124,61 @@ int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t 
 
 static int is_function(const struct sigaction *how) { return how->sa_handler != SIG_DFL && how->sa_handler != SIG_IGN; }
 
-int sigaction(int number, const struct sigaction *how, struct sigaction *before) {
-    if (!ip_active || number < 1 || number >= SIGNALS || !ip_is_own_process()) return real.sigaction(number, how, before);
-    struct handler *h = &handlers[number];
-    struct sigaction ours, old;
-    sigset_t all, mask;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &mask);
+static void lock_handlers(void) {
+    ip_enter(); /* no handler that would wait for the lock runs in who has it */
     while (ip_exchange(&changing, 1)) sched_yield();
+}
+
+static void unlock_handlers(void) {
+    ip_exchange(&changing, 0);
+    ip_leave();
+}
+
+/* What the kernel says of a signal, as the program has set it. */
+static void show(const struct sigaction *old, uint64_t function, uint32_t flags, struct sigaction *before) {
+    *before = *old;
+    if (old->sa_sigaction != on_signal) return;
+    before->sa_sigaction = (void (*)(int, siginfo_t *, void *))(uintptr_t)function;
+    before->sa_flags = (old->sa_flags & ~(int)(SA_SIGINFO | SA_RESETHAND)) | (int)(flags & (SA_SIGINFO | SA_RESETHAND));
+}
+
+static int set_handler(int number, const struct sigaction *how, struct sigaction *before) {
+    struct handler *h = &handlers[number];
+    struct sigaction ours = *how, old;
+    lock_handlers();
     uint64_t function = ip_load_relaxed(&h->function);
     uint32_t flags = ip_load_relaxed(&h->flags);
-    if (how) {
-        ours = *how;
-        if (is_function(how)) {
-            ours.sa_sigaction = on_signal;
-            ours.sa_flags = (how->sa_flags | SA_SIGINFO) & ~(int)SA_RESETHAND;
-            ip_store_relaxed(&h->flags, (uint32_t)how->sa_flags);
-            ip_store_relaxed(&h->function, (uint64_t)(uintptr_t)how->sa_sigaction);
-        }
-    }
-    int failed = real.sigaction(number, how ? &ours : NULL, &old), error = errno;
+    ours.sa_sigaction = on_signal;
+    ours.sa_flags = (how->sa_flags | SA_SIGINFO) & ~(int)SA_RESETHAND;
+    ip_store_relaxed(&h->flags, (uint32_t)how->sa_flags);
+    ip_store_relaxed(&h->function, (uint64_t)(uintptr_t)how->sa_sigaction);
+    int failed = real.sigaction(number, &ours, &old), error = errno;
     if (failed) {
         ip_store_relaxed(&h->flags, flags);
         ip_store_relaxed(&h->function, function);
     } else if (before) {
-        *before = old;
-        if (old.sa_sigaction == on_signal) {
-            before->sa_sigaction = (void (*)(int, siginfo_t *, void *))(uintptr_t)function;
-            before->sa_flags = (old.sa_flags & ~(int)(SA_SIGINFO | SA_RESETHAND)) | (int)(flags & (SA_SIGINFO | SA_RESETHAND));
-        }
+        show(&old, function, flags, before);
     }
-    ip_exchange(&changing, 0);
-    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    unlock_handlers();
     errno = error;
     return failed;
+}
+
+/* (Programs ask, and ignore signals, around each call of theirs: that costs the kernel's call alone.) */
+int sigaction(int number, const struct sigaction *how, struct sigaction *before) {
+    struct sigaction old;
+    if (!ip_is_active() || number < 1 || number >= SIGNALS) return real.sigaction(number, how, before);
+    if (how && is_function(how)) return ip_is_own_process() ? set_handler(number, how, before) : real.sigaction(number, how, before);
+    int failed = real.sigaction(number, how, &old);
+    if (failed || !before) return failed;
+    if (old.sa_sigaction != on_signal) {
+        *before = old;
+        return 0;
+    }
+    lock_handlers();
+    show(&old, ip_load_relaxed(&handlers[number].function), ip_load_relaxed(&handlers[number].flags), before);
+    unlock_handlers();
+    return 0;
 }
 
 /* The C library's older functions call its own sigaction, and not this one. */

@@ -23,7 +23,7 @@ static struct ip_socket *adopt(int fd, int nonblocking) {
 
 int socket(int family, int type, int protocol) {
     int fd = real.socket(family, type, protocol);
-    if (fd < 0 || !ip_active || (family != AF_INET && family != AF_INET6) || (type & 0xf) != SOCK_STREAM ||
+    if (fd < 0 || !ip_is_active() || (family != AF_INET && family != AF_INET6) || (type & 0xf) != SOCK_STREAM ||
         (protocol && protocol != IPPROTO_TCP) || !ip_is_own_process())
         return fd;
     ip_lock();
@@ -56,7 +56,7 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
 int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     struct ip_socket *listener = ip_socket_at(fd);
     int made = real.accept4(fd, peer, size, flags);
-    if (made < 0 || !ip_active || !ip_is_own_process()) return made;
+    if (made < 0 || !ip_is_active() || !ip_is_own_process()) return made;
     int error = errno;
     int protocol = 0;
     if (ip_unlikely(!listener && (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) < 0 || protocol != IPPROTO_TCP))) {
@@ -93,10 +93,10 @@ static void forget_from(unsigned first, unsigned last) {
 }
 
 int close_range(unsigned first, unsigned last, int flags) {
-    if (ip_active && first <= last && !(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
+    if (ip_is_active() && first <= last && !(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
     /* Around numbers of the core's. */
     int failed = 0;
-    for (unsigned fd = first; ip_active && first <= last && fd <= last && (int)fd <= ip_highest() && fd <= INT_MAX; fd++)
+    for (unsigned fd = first; ip_is_active() && first <= last && fd <= last && (int)fd <= ip_highest() && fd <= INT_MAX; fd++)
         if (ip_is_ours((int)fd)) {
             if (fd > first) failed |= real.close_range(first, fd - 1, flags);
             first = fd + 1;
@@ -105,7 +105,7 @@ int close_range(unsigned first, unsigned last, int flags) {
 }
 
 void closefrom(int first) {
-    if (ip_active) close_range(first < 0 ? 0 : (unsigned)first, UINT_MAX, 0);
+    if (ip_is_active()) close_range(first < 0 ? 0 : (unsigned)first, UINT_MAX, 0);
     else real.closefrom(first);
 }
 

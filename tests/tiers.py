@@ -11,6 +11,11 @@ from dataclasses import dataclass
 
 NATIVE = ("core/*", "fastsock/_native/*", "interpose/*", "setup.py")
 PRODUCT = (*NATIVE, "fastsock/*", "pyproject.toml")
+FTP_AND_RPC = (
+    "vsftpd:/usr/sbin/vsftpd",
+    "rpcsvc-proto:/usr/bin/rpcgen",
+    "libtirpc-dev:/usr/include/tirpc/rpc/rpc.h",
+)
 STDLIB = ("python", "-m", "tests.third_party.stdlib")
 
 
@@ -142,7 +147,11 @@ PARTS = {
         seconds=120,
     ),
     "papers": Part(
-        "the papers' figures at their smallest sizes", ("research/*", *PRODUCT), tests=("tests/papers",), seconds=160
+        "the papers' figures at their smallest sizes",
+        ("research/*", *PRODUCT),
+        tests=("tests/papers",),
+        tools=("curl", "nginx", "wrk", *FTP_AND_RPC),
+        seconds=180,
     ),
     "programs": Part(
         "recipes, and other people's servers, clients and frameworks",
@@ -154,10 +163,8 @@ PARTS = {
             "memcached",
             "libmemcached-tools:/usr/bin/memcslap",
             "postgresql:/usr/bin/pgbench",
-            "vsftpd:/usr/sbin/vsftpd",
             "lftp",
-            "rpcsvc-proto:/usr/bin/rpcgen",
-            "libtirpc-dev:/usr/include/tirpc/rpc/rpc.h",
+            *FTP_AND_RPC,
         ),
         seconds=400,
     ),

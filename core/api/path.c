@@ -5,6 +5,7 @@
 
 #include <netinet/tcp.h>
 
+#include "conn/open_close.h"
 #include "conn/receive.h"
 #include "conn/send.h"
 #include "conn/side_lock.h"
@@ -88,6 +89,7 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
         if (fs_endpoint_address(fs_fd(c), 1, address, &port) >= 0) fs_path_connected(c); /* else not yet, or never */
         return;
     }
+    if (!fs_conn_identify(c)) return;
     if (w->path.state == FS_FEW_OPERATIONS) {
         take_over_options(c);
         result->what = fs_connector_start(&w->path, c, &result->failed);

@@ -1,5 +1,7 @@
 /* Attaching a region to a connection, and handing out its descriptor.
  *
+ * Attaching gives this side's consent and switches nothing: the peer's sends switch when they find the consent (send.c).
+ *
  * Responsible for: bytes received and sent during the attachment are counted exactly once; a descriptor that somebody polls is readable
  * exactly while something waits. Never: maps the region, or decides whether a connection moves. */
 #include "conn/attach.h"
@@ -148,7 +150,7 @@ static int change_number_beside_others(struct fs_connection *c) {
     }
     if (possible && own == fs_own(c)) {
         change_number(c);
-        /* SYNC: turn - pairs with the swap in fs_robust_trylock. Adding 0 is a read that is also a store, after the store of the number:
+        /* SYNC: side lock - pairs with the swap in fs_robust_trylock. Adding 0 is a read that is also a store, after the store of the number:
          * a thread of ours that takes the lock later finds the new number, and one that took the lock before shows in the word. */
         for (int i = 0; i < 2; i++) possible &= results[i] != FS_LOCK_BUSY || fs_add_sc(&locks[i]->word, 0) == words[i];
     }

@@ -99,21 +99,24 @@ __attribute__((noinline)) static int64_t discard(struct fs_connection *c, uint32
     return fs_peek_kernel(c, junk, FS_MIN((size_t)count, sizeof junk), MSG_TRUNC);
 }
 
+/* Called when a read got no outstanding byte. Returns true if another attempt may get some: the peer has counted them but not sent them
+ * yet, as it is between the two steps or was interrupted there. Otherwise nothing comes any more. */
+static int come_later(struct fs_connection *c, struct fs_receiver *receiver, int64_t got) {
+    fs_cpu_relax();
+    if (may_come(c, got)) return 1;
+    if (got < 0) fs_note_error(c, (uint32_t)-got);
+    receiver->doorbell_debt = 0;
+    return 0;
+}
+
 /* Takes outstanding bytes (`doorbell_debt`) as far as they have come. For when no urgent byte is among them, so that each byte is
  * counted. */
 static void take_counted(struct fs_connection *c, struct fs_receiver *receiver) {
     int tries = 0;
     while (receiver->doorbell_debt && tries < BYTE_CHECKS) {
         int64_t got = discard(c, receiver->doorbell_debt);
-        if (got > 0) {
-            receiver->doorbell_debt -= (uint32_t)got;
-        } else if (may_come(c, got)) {
-            tries += 1; /* counted by the peer but not sent yet: the peer is between the two steps, or was interrupted there */
-            fs_cpu_relax();
-        } else {
-            if (got < 0) fs_note_error(c, (uint32_t)-got);
-            receiver->doorbell_debt = 0; /* nothing comes any more */
-        }
+        if (got > 0) receiver->doorbell_debt -= (uint32_t)got;
+        else tries += come_later(c, receiver, got);
     }
 }
 
@@ -133,16 +136,9 @@ static int take_by_position(struct fs_connection *c, struct fs_receiver *receive
         fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
         int64_t got = discard(c, missing);
         fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, in_line);
-        if (got > 0) {
-            receiver->doorbell_debt = missing - (uint32_t)got;
-        } else if (may_come(c, got)) {
-            tries += 1;
-            fs_cpu_relax();
-        } else {
-            if (got < 0) fs_note_error(c, (uint32_t)-got);
-            receiver->doorbell_debt = 0; /* nothing comes any more */
-            return 1;
-        }
+        if (got > 0) receiver->doorbell_debt = missing - (uint32_t)got;
+        else if (come_later(c, receiver, got)) tries += 1;
+        else return 1;
     }
     return 0;
 }

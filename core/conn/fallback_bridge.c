@@ -160,6 +160,17 @@ struct lane {
     int urgent; /* the bytes are one urgent byte */
 };
 
+/* Takes the result of a receive for the lane. At the end of the stream it ends the writer's too, at `to`. Returns false if there was an
+ * error, or nothing. */
+static int fill(struct lane *lane, int64_t part, int to) {
+    if (part < 0) return 0;
+    lane->length = part;
+    lane->done = 0;
+    lane->ended = part == 0;
+    if (lane->ended) fs_system.shutdown(to, SHUT_WR);
+    return 1;
+}
+
 /* Receives from the kernel's queue, an urgent byte by itself (`*urgent`). Returns as recv, or -errno. Needs SO_OOBINLINE: without it the
  * kernel drops an unread urgent byte for the next one. */
 static int64_t recv_to_mark(int fd, char *into, int *urgent) {
@@ -280,14 +291,8 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
         int progress = 0;
         if (inward.done == inward.length && !inward.ended) {
             part = next_inward(c, unread_data, inward.bytes, &inward.urgent);
-            if (part > 0) {
-                inward.length = part;
-                inward.done = 0;
-                progress = 1;
-            } else if (part == 0) {
-                inward.ended = progress = 1;
-                fs_system.shutdown(far, SHUT_WR);
-            } else if (!fs_is_transient((int)-part)) {
+            progress = fill(&inward, part, far);
+            if (!progress && !fs_is_transient((int)-part)) {
                 fs_set_linger_zero(far);
                 if (part == FS_VIOLATED) fs_reset_connection(fs_fd(c));
                 return;
@@ -306,13 +311,8 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
         }
         if (outward.done == outward.length && !outward.ended) {
             part = recv_to_mark(far, outward.bytes, &outward.urgent);
-            if (part > 0) {
-                outward.length = part;
-                outward.done = 0;
+            if (fill(&outward, part, fs_fd(c))) {
                 progress = 1;
-            } else if (part == 0) {
-                outward.ended = progress = 1;
-                fs_system.shutdown(fs_fd(c), SHUT_WR);
             } else if (!fs_is_transient((int)-part)) {
                 dissolve(c);
                 return;

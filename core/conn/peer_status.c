@@ -163,6 +163,26 @@ int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
     return result;
 }
 
+/* How many of the bytes that the kernel has received the peer has not counted. */
+static int32_t uncounted(struct fs_connection *c, uint64_t received, uint64_t switch_at) {
+    /* SYNC: rung - pairs with fs_count_ring, whose byte comes behind the count or not at all. */
+    return (int32_t)((uint32_t)(received + 1 - switch_at) - fs_load_acquire(&c->ring.rx->rung));
+}
+
+int fs_has_uncounted_bytes(struct fs_connection *c) {
+    uint64_t sent, received, later, switch_at = fs_load_sc(&c->ring.rx->switch_at);
+    char state;
+    if (!switch_at || !fs_tcp_bytes(fs_fd(c), &state, &sent, &received) || uncounted(c, received, switch_at) <= 0) return 0;
+    /* (The kernel tells of the state before it counts, and a FIN may come between the two: a second state is one behind the count.) */
+    if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &later) || state == FS_TCP_CLOSE || fs_load_relaxed(&fs_own(c)->receiver.fin_taken)) return 0;
+    if (state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING || state == FS_TCP_TIME_WAIT) received -= 1; /* the FIN */
+    /* What a peer that has gone back sends, or one that takes us for gone, is its program's. */
+    if ((fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK || fs_load_sc(&c->ring.rx->doorbell) & (FS_SHUT | FS_GONE)) return 0;
+    if (uncounted(c, received, switch_at) <= 0) return 0;
+    c->ring.violation = "bytes were written past fastsock";
+    return 1;
+}
+
 int64_t fs_take_pending_error(struct fs_connection *c) {
     int64_t error = -(int64_t)fs_load_relaxed(&c->is.pending_error);
     fs_note_error(c, 0);

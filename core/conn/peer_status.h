@@ -45,4 +45,8 @@ int64_t fs_recv_kernel_error(struct fs_connection *c, int error); /* result of a
 int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the kernel has reported already, and that comes after the bytes */
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result); /* notes the kernel's answer after the peer's end */
 
+/* Returns true, with a violation noted, if the kernel's stream has bytes that the peer has not counted: a program that has the number wrote them past
+ * its fastsock. Needs the receive lock. */
+int fs_has_uncounted_bytes(struct fs_connection *c);
+
 #endif

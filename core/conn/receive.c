@@ -1,4 +1,5 @@
-/* Receiving: the kernel's part of the stream, then the ring, and the end of either.
+/* Receiving: the kernel's part of the stream, then the ring, and the end of either. A receiver follows the sender's switch here, once it
+ * has read the kernel's part.
  *
  * Responsible for: the result of a receive, and the order of the bytes. Never: blocks, decides if the peer is dead (peer_status.c), or
  * counts doorbell bytes (doorbell_rx.c). */
@@ -71,6 +72,7 @@ static int64_t check_liveness(struct fs_connection *c, struct fs_receiver *recei
         fs_drain_doorbell_bytes(c, receiver);
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         if (fs_ring_readable(&c->ring)) break;
+        if (fs_has_uncounted_bytes(c)) return FS_VIOLATED;
         /* SYNC: rung - pairs with fs_count_ring. */
         if (fs_liveness(c) != FS_ALIVE && !fs_ring_readable(&c->ring) &&
             fs_load_acquire(&c->ring.rx->rung) == fs_load_relaxed(&c->ring.rx->heard)) {
@@ -83,6 +85,14 @@ static int64_t check_liveness(struct fs_connection *c, struct fs_receiver *recei
     }
     c->receive_inconclusive = events;
     return -EAGAIN;
+}
+
+/* Bytes that go on behind those that the caller has: a receive that returns less than it was asked for says that there are no more. Their
+ * error is the next receive's. */
+static int64_t receive_behind(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
+    int64_t more = fs_recv_locked(c, receiver, into, room, flags, FS_NOT_FINAL);
+    if (more < 0 && more != -EAGAIN && more != FS_VIOLATED) fs_note_error(c, (uint32_t)-more);
+    return FS_MAX(more, (int64_t)0);
 }
 
 int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
@@ -116,15 +126,18 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
                 (!fs_has_descriptor(&c->ring) ||
                  fs_load_relaxed(&c->ring.rx->rung) - fs_load_relaxed(&c->ring.rx->heard) >= FS_EDGES))
                 fs_drain_doorbell_bytes(c, receiver);
-            if (got > 0 && fs_load_relaxed(&c->ring.rx->fin) && fs_stream_end(&c->ring, receiver) == FS_BACK)
+            if (got > 0 && fs_load_relaxed(&c->ring.rx->fin) && fs_stream_end(&c->ring, receiver) == FS_BACK) {
                 fs_recv_fall_back(c, receiver); /* now, so that no doorbell byte stays behind */
+                if ((size_t)got < room) got += receive_behind(c, receiver, into + got, room - (size_t)got, flags);
+            }
         }
         if (got > 0) return got;
-        if (fs_load_relaxed(&receiver->fin_taken) == 1) return 0;
+        if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) return 0;
         uint64_t end = fs_stream_end(&c->ring, receiver);
-        if (end == 1) return FS_VIOLATED;
+        if (end == FS_END_WRONG) return FS_VIOLATED;
         if (end == FS_FIN) {
-            fs_set_fin_taken(receiver, 1);
+            if (fs_has_uncounted_bytes(c)) return FS_VIOLATED;
+            fs_set_fin_taken(receiver, FS_END_REPORTED);
             fs_store_sc(&c->ring.rx->finack, 1);
             fs_drain_doorbell_bytes(c, receiver);
             return 0;
@@ -133,8 +146,8 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             fs_recv_fall_back(c, receiver);
             return fs_recv_locked(c, receiver, into, room, flags, final);
         }
-        if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == 0)
-            fs_set_fin_taken(receiver, 2); /* the kernel's RST follows and completes this */
+        if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == FS_END_UNREAD)
+            fs_set_fin_taken(receiver, FS_RESET_FOUND); /* the kernel's RST follows and completes this */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         uint32_t events = fs_load_sc(&c->watch.told);
         if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
@@ -159,6 +172,13 @@ int fs_switch_reached(struct fs_connection *c) {
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     return switch_at != 0 && !(fs_moved(c) & FS_RECEIVING_BACK) &&
            (switch_at - 1 == fs_load_relaxed(&fs_own(c)->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
+}
+
+int fs_kernel_part_came(struct fs_connection *c) {
+    uint64_t sent, received, switch_at = fs_load_sc(&c->ring.rx->switch_at);
+    char state;
+    if (fs_receives_on_ring(c)) return 1;
+    return switch_at && fs_tcp_bytes(fs_fd(c), &state, &sent, &received) && received >= switch_at - 1;
 }
 
 /* The last byte of the kernel's part has been taken. Other waiting threads have found nothing readable in the ring until now, and the
@@ -237,7 +257,7 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
                 more = fs_ring_recv(&c->ring, receiver, flags & MSG_TRUNC ? NULL : into + got, room - (size_t)got, FS_PEEK);
             } else if (fs_has_descriptor(&c->ring)) {
                 move_receiving(c, receiver);
-                more = fs_recv_locked(c, receiver, into + got, room - (size_t)got, flags, 0);
+                more = receive_behind(c, receiver, into + got, room - (size_t)got, flags);
             }
             got += more > 0 ? more : 0;
         }

@@ -22,6 +22,9 @@ int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at);
  * function, not the switch alone. The connection is attached. */
 int fs_switch_reached(struct fs_connection *c);
 
+/* Returns true if the kernel's part of the stream has come whole, read or not: what the ring says of the end counts. */
+int fs_kernel_part_came(struct fs_connection *c);
+
 /* Returns true if bytes of the peer lie here that the program has not read. */
 int fs_has_unread(struct fs_connection *c, struct fs_receiver *receiver);
 

@@ -38,6 +38,12 @@ static void dissolve(struct fs_connection *c) {
     fs_wake_local(c);
 }
 
+int64_t fs_conn_reset(struct fs_connection *c) {
+    fs_note_broken(c);
+    dissolve(c);
+    return -ECONNRESET;
+}
+
 void fs_break_connection(struct fs_connection *c, const char *why) {
     fs_note_fault(c, why);
     dissolve(c);
@@ -63,9 +69,9 @@ void fs_recover_sending(struct fs_connection *c, struct fs_sender *sender) {
             uint32_t rung = fs_load_relaxed(&c->ring.tx->rung);
             int32_t more = (int32_t)((uint32_t)(sent - (switch_at - 1)) - rung);
             if (more > 0) fs_store_sc(&c->ring.tx->rung, rung + (uint32_t)more);
-            int64_t owed = -(int64_t)more;
+            int64_t unsent = -(int64_t)more;
             /* Behind an urgent byte another one is counted at once. */
-            fs_defer_doorbell_bytes(c, sender, owed >= 0 && owed <= (int64_t)sender->bytes_unsent + 2 ? (uint32_t)owed : 0);
+            fs_defer_doorbell_bytes(c, sender, unsent >= 0 && unsent <= (int64_t)sender->bytes_unsent + 2 ? (uint32_t)unsent : 0);
             if (sender->bytes_unsent) { /* the dead process may have been about to wait for room */
                 sender->unsent_since = fs_now();
                 c->late_sending = 1;
@@ -99,8 +105,8 @@ void fs_recover_receiving(struct fs_connection *c, struct fs_receiver *receiver)
         } else {
             uint32_t heard = fs_load_relaxed(&c->ring.rx->heard);
             /* An urgent byte in front of the switch, which is skipped, may be unread. */
-            int64_t owed = (int32_t)(heard - (uint32_t)(FS_MAX(taken, switch_at - 1) - (switch_at - 1)));
-            receiver->doorbell_debt = owed > 0 ? (uint32_t)owed : 0;
+            int64_t missing = (int32_t)(heard - (uint32_t)(FS_MAX(taken, switch_at - 1) - (switch_at - 1)));
+            receiver->doorbell_debt = missing > 0 ? (uint32_t)missing : 0;
         }
     }
     if (moved & FS_RECEIVING_BACK && !(moved & FS_COLLECTING)) {

@@ -1,5 +1,7 @@
 /* Sending: the switch to the ring, posting, and the kernel's answer for a peer that is gone.
  *
+ * A direction switches here, in fs_switch_sending: at the first send that finds the peer's consent. The receiver follows in receive.c.
+ *
  * Responsible for: the path of the bytes of a send, and its result. Never: blocks, or decides if the peer is dead (peer_status.c) or has
  * fallen back (fallback_peer.c). */
 #include "conn/send.h"

@@ -4,7 +4,7 @@
 
 #include "conn/connection.h"
 
-#define FS_ANSWER_TIME ((int64_t)1000000000) /* ns that the peer's connection thread gets for an answer */
+#define FS_ANSWER_TIME ((int64_t)1000000000) /* ns that the peer's control thread gets for an answer */
 
 /* Tells a held peer that it may go on. Returns 0 if the request must be repeated (fs_repeat_settle_request). */
 int fs_settle(struct fs_connection *c);
@@ -14,7 +14,7 @@ void fs_repeat_settle_request(struct fs_connection *c); /* called with no lock *
 void fs_settle_locked(struct fs_connection *c, struct fs_receiver *receiver);
 
 /* The fallback is settled: wakes the threads of the held peer that wait for this. A program that polls sleeps on the kernel's descriptor,
- * and only its own side can make an edge there: this asks the peer's connection thread to. Returns 0 if there is no room for the request
+ * and only its own side can make an edge there: this asks the peer's control thread to. Returns 0 if there is no room for the request
  * now. */
 int fs_wake_held_peer(struct fs_connection *c);
 

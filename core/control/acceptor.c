@@ -1,5 +1,5 @@
 /* Incoming peers at published names: checks the peer and the region of its hello, and then puts the region into the accept queue or
- * refuses the peer. Runs in the connection thread, without the host lock. Nothing that a peer sent is received, inspected or closed
+ * refuses the peer. Runs in the control thread, without the host lock. Nothing that a peer sent is received, inspected or closed
  * under the table lock, as each of these may block. */
 #include "control/control_recv.h"
 #include "control/fd_reaper.h"

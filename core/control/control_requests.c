@@ -1,5 +1,5 @@
 /* Control requests of the peers: finds the connection that a request is for, and keeps it from ending until it has answered. The
- * connection makes the answer. Users that are not trusted get none. */
+ * connection makes the answer. Also receives the peers' offers of pages of event sets. Users that are not trusted get no answer. */
 #include "control/control_requests.h"
 
 #include <limits.h>

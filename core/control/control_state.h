@@ -1,4 +1,4 @@
-/* State shared by the program and its connection thread: published names and their results, parked regions, and the connections whose
+/* State shared by the program and its control thread: published names and their results, parked regions, and the connections whose
  * requests are answered. For this room alone. */
 #ifndef FASTSOCK_CONTROL_STATE_H
 #define FASTSOCK_CONTROL_STATE_H
@@ -44,7 +44,7 @@ struct fs_request_target {
     int due;                       /* an answer is due, and a stopped process has the lock */
 };
 
-/* A connection thread that answers a request without the table lock, on that thread's stack. There are several if the program closed the
+/* A control thread that answers a request without the table lock, on that thread's stack. There are several if the program closed the
  * descriptors of an earlier thread, which was given up. */
 struct fs_request_handler {
     struct fs_connection *connection; /* it does not end meanwhile */
@@ -67,17 +67,17 @@ struct fs_control_state {
     int on_ring_count;
     int on_ring_room;
     struct fs_request_handler *answering;
-    int frozen; /* a fork is under way: the connection thread stays away */
+    int frozen; /* a fork is under way: the control thread stays away */
 };
 
 extern struct fs_control_state fs_control_state;
 
 /* Takes the table lock, for a thread that has the host lock, which is unlocked while it waits. The table lock is held only by threads
- * with the host lock and by the connection thread. A fork happens with the host lock and without that thread, so the table is consistent
+ * with the host lock and by the control thread. A fork happens with the host lock and without that thread, so the table is consistent
  * then. No code under the table lock may unlock the host lock or create an object of the front end. */
 void fs_control_lock_hosted(void);
 
-/* For the connection thread. If a thread has not ended for a fork, it waits here until the fork is over. */
+/* For the control thread. If a thread has not ended for a fork, it waits here until the fork is over. */
 static inline void fs_control_lock(void) {
     pthread_mutex_lock(&fs_control_state.lock);
     while (fs_control_state.frozen) {
@@ -95,7 +95,7 @@ void fs_listing_close(struct fs_listing *listing);
 /* Unmaps the cached regions. Returns true if there were any. Needs the table lock. */
 int fs_cache_release_all(void);
 
-/* ---- the connection thread's descriptors ------------------------------------------------------------------ */
+/* ---- the control thread's descriptors ------------------------------------------------------------------ */
 
 /* control_thread.c writes them: all are open, or none (-1). */
 struct fs_control_fds {
@@ -123,7 +123,7 @@ static inline int fs_request_socket(void) {
     return fs_control_fds.request >= 0 && fs_inode(fs_control_fds.request) == fs_control_fds.inode ? fs_control_fds.request : -1;
 }
 
-/* ---- the connection thread's part ------------------------------------------------------------------------- */
+/* ---- the control thread's part ------------------------------------------------------------------------- */
 
 /* Withdraws expired names. Returns the milliseconds until the next one expires, -1: none. Takes the table lock. */
 int fs_expire_listings(void);

@@ -1,4 +1,4 @@
-/* The connection thread: when it runs, around forks and when the program closes its descriptors, and the events it waits for. The thread
+/* The control thread: when it runs, around forks and when the program closes its descriptors, and the events it waits for. The thread
  * never has the host lock and touches no object of the front end. acceptor.c, control_requests.c and introspection.c have the answers. */
 #include "control/control_thread.h"
 
@@ -102,7 +102,7 @@ static int make_descriptors(void) {
 
 /* ---- the thread itself ------------------------------------------------------------------------------------- */
 
-static void *connection_thread(void *nothing) {
+static void *control_thread(void *nothing) {
     struct epoll_event events[EVENTS];
     uint32_t own = fs_control_thread_generation(), watching = fs_load_relaxed(&watcher);
     int left = (int)fs_load_relaxed(&left_behind); /* something could not be dropped (fd_reaper.h) or answered */
@@ -203,7 +203,7 @@ int fs_control_thread_start(void) {
     }
     if (thread_state == NO_THREAD) {
         fs_store_relaxed(&thread_stops, 0);
-        if (fs_background_thread(&thread, connection_thread, NULL)) {
+        if (fs_background_thread(&thread, control_thread, NULL)) {
             stop_watching();
             return FS_NO_THREAD;
         }

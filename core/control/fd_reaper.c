@@ -197,7 +197,7 @@ static int is_given_up(int64_t until) {
 int fs_reap_message(int fd) {
     int64_t until = fs_now() + (int64_t)IDLE_WITHIN * 1000000;
     while (fs_load_sc(&pending) && fs_now() < until) fs_short_sleep();
-    /* (Another connection thread, which was given up, may still have claimed it.) */
+    /* (Another control thread, which was given up, may still have claimed it.) */
     if (fs_load_sc(&pending) || !fs_cas32(&message.stage, IDLE, CLAIMED)) return 0;
     message.fd = fd;
     memset(&message.came, 0, sizeof message.came);

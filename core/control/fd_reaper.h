@@ -26,7 +26,7 @@ void fs_reap_control(int control, int trusted);
 void fs_reap_listener(int listener);
 
 /* Drops the next datagram of a socket. Returns 1 when it is gone, 0 if the thread has something else to drop or does not start in time. For
- * the connection thread alone. */
+ * the control thread alone. */
 int fs_reap_message(int fd);
 
 /* Makes a seeker's socket refuse descriptors, where the kernel can (Linux 6.16): the holder of the name may be an untrusted user. */

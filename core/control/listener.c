@@ -1,4 +1,4 @@
-/* Published names and their results, and the publisher's cache of regions: the table that the program and its connection thread share,
+/* Published names and their results, and the publisher's cache of regions: the table that the program and its control thread share,
  * and its lock. */
 #include "control/listener.h"
 

@@ -1,6 +1,6 @@
 /* Published names and the regions that come through them. Needs the host lock.
  *
- * A process that waits for peers publishes a name for each connection. Its connection thread (control_thread.h) answers while the
+ * A process that waits for peers publishes a name for each connection. Its control thread (control_thread.h) answers while the
  * program computes: it checks the peer, receives, validates and maps the region, sends WAKEUP and puts the region into the accept queue.
  * The connection takes it from there at its next operation (`fs_listing_result`). */
 #ifndef FASTSOCK_LISTENER_H

@@ -133,7 +133,7 @@ enum fs_exit_action fs_call_exit(struct fs_connection *c, struct fs_call *call);
  * for a lock. [host lock] */
 int fs_after_exit(struct fs_connection *c, struct fs_call *call, enum fs_exit_action after);
 
-/* Makes sure that the number is still the socket's and its inode is known. Before anything depends on it: a second number, a step. Returns
+/* Makes sure that the number is still the socket's and its inode is known. Before anything depends on it: a second number. Returns
  * 0 if the descriptor is closed, or is no socket any more. [host lock] */
 int fs_conn_identify(struct fs_connection *c);
 
@@ -161,7 +161,7 @@ void fs_lose_fd(struct fs_connection *c);
  * before: then the shutdown succeeds, whatever the kernel returns; 0 if not; -EINTR. [inside, without the host lock] */
 int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending);
 
-/* Resets a connection whose ring is broken (FS_VIOLATED). Returns the program's error, -ECONNRESET. [inside] */
+/* Resets a connection whose ring is broken (FS_VIOLATED), by the peer or by this side. Returns the program's error, -ECONNRESET. [inside] */
 int64_t fs_conn_reset(struct fs_connection *c);
 
 /* (fs_is and fs_fd answer without a call: fastsock_types.h.) */
@@ -214,7 +214,7 @@ enum fs_step_outcome {
 struct fs_step_result {
     enum fs_step_outcome what;
     int failed;    /* FS_STEP_TCP for lack of resources: the failure; 0: unknown */
-    int no_thread; /* why the connection thread could not be restarted; 0: it was, or need not be */
+    int no_thread; /* why the control thread could not be restarted; 0: it was, or need not be */
     const char *violation;
     char name[FS_NAME_MAX + 1];
 };
@@ -252,7 +252,7 @@ int fs_fall_back(struct fs_connection *c, const struct fs_fallback_hooks *hooks,
 enum fs_final {
     FS_NOT_FINAL = 0,
     FS_FINAL = 1,   /* the caller has nothing else to try and needs to know if the peer is lost (a system call) */
-    FS_IF_TOLD = 2, /* FS_FINAL for a caller that goes to sleep: unless the connection thread would have reported it since */
+    FS_IF_TOLD = 2, /* FS_FINAL for a caller that goes to sleep: unless the control thread would have reported it since */
 };
 
 /* The flags of recv that are supported here; a call with other flags needs the kernel. */
@@ -419,9 +419,14 @@ void fs_poller_forked(struct fs_poller *p);
  * sockets, whatever the child closes. [any] */
 void fs_poller_after_fork(struct fs_poller *p);
 
+/* Stops the control thread: for a fork (fs_fork_prepare does), or because this process shall make no more calls of its own. None is started
+ * before the fork is over. Several threads may do so at once: one joins the thread, and the others wait for that. Nobody waits long: a
+ * thread that an untrusted user blocks in a call ends later, and holds no lock meanwhile. [host lock] */
+void fs_control_thread_stop(void);
+
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
-/* This thread is about to fork. Stops the connection thread, and waits until no other thread attaches a connection. `bare`, here and below:
+/* This thread is about to fork. Stops the control thread, and waits until no other thread attaches a connection. `bare`, here and below:
  * the fork runs no handlers of pthread_atfork(3), as _Fork(3) and clone(2). [host lock, which is then kept until after the fork] */
 void fs_fork_prepare(int bare);
 

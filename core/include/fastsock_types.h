@@ -111,6 +111,7 @@ struct fs_calls {
     int (*ioctl)(int fd, unsigned long what, void *argument);
     int (*fallocate)(int fd, int mode, off_t from, off_t length);
     int (*close_range)(unsigned first, unsigned last, int flags);
+    int (*prctl)(int what, const char *argument);
     pid_t (*clone)(int flags);
     pid_t (*waitpid)(pid_t process, int *status, int options);
     int (*pthread_create)(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument);

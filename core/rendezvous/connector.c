@@ -13,11 +13,12 @@
 #include "control/region_mmap.h"
 #include "control/control_thread.h"
 #include "control/trust.h"
-#include "conn/doorbell_tx.h"
+#include "conn/recovery.h"
 #include "conn/state.h"
 #include "rendezvous/peer_lookup.h"
 #include "process/holder_count.h"
 #include "transport/tcp.h"
+#include "wire/control_msg.h"
 
 enum {
     ATTEMPTS = 4,         /* failed attempts before the search ends */
@@ -25,7 +26,7 @@ enum {
     FORKED_PAUSE = 8,     /* operations before a connection shared with another process tries again */
     FIRST_CHECK = 4,      /* steps before the socket is first checked for an answer; doubled CHECK_DOUBLINGS times */
     CHECK_DOUBLINGS = 4,
-    TRY_PAUSE = 256, /* operations before the connection thread is tried again: an attempt costs system calls and a warning */
+    TRY_PAUSE = 256, /* operations before the control thread is tried again: an attempt costs system calls and a warning */
 };
 
 struct fs_connector {
@@ -123,9 +124,7 @@ static void stay_on_tcp(struct step *at, enum fs_reason reason) {
 static void reset_violator(struct step *at, const char *violation) {
     if (is_over(at)) return;
     fs_path_decide_tcp(at->path, at->c, FS_REASON_VIOLATION);
-    fs_note_broken(at->c);
-    fs_reset_connection(fs_fd(at->c));
-    fs_wake_local(at->c);
+    fs_conn_reset(at->c);
     at->outcome->what = FS_STEP_BROKEN;
     at->outcome->violation = violation;
 }
@@ -249,15 +248,10 @@ static int send_hello(struct fs_connector *s, const int *descriptors, int count)
         struct cmsghdr aligned;
     } control;
     struct iovec iov = {&hello, sizeof hello};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
-                             .msg_controllen = CMSG_SPACE((size_t)count * sizeof(int))};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
     memcpy(hello.id, s->region_ref->id, sizeof hello.id);
     memset(&control, 0, sizeof control);
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
-    memcpy(CMSG_DATA(c), descriptors, (size_t)count * sizeof(int));
+    fs_put_cmsg(&message, &control.aligned, SCM_RIGHTS, descriptors, (size_t)count * sizeof(int));
     return fs_system.sendmsg(s->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 

@@ -16,8 +16,8 @@ int fs_moves_polled(void); /* the setting `moves_polled` */
  * another thread has decided, and nothing happens. `ends` as in fs_listing_publish. Returns 0, -ENOMEM or -ENAMETOOLONG. */
 int fs_connector_begin(struct fs_path *path, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends);
 
-/* Takes the next step of a connection that has one (fs_has_step). The caller is inside (fs_call_enter) and has called fs_conn_identify. Does nothing in
- * states that are the front end's, or while another thread takes a step. */
+/* Takes the next step of a connection that has one (fs_has_step). The caller is inside (fs_call_enter) and has called fs_conn_identify.
+ * Does nothing in states that are the front end's, or while another thread takes a step. */
 void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome);
 
 /* Ends the search: the connection stays on kernel TCP for `reason`. Returns 0 if it is already on the ring, where it stays. */
@@ -29,7 +29,7 @@ void fs_connector_end(struct fs_path *path);
 
 /* ---- forks ------------------------------------------------------------------------------------------------- */
 
-/* A fork begins, for which the connection thread stops. If nobody restarts it, an operation of an attached connection does. (The steps
+/* A fork begins, for which the control thread stops. If nobody restarts it, an operation of an attached connection does. (The steps
  * of a search restart it themselves.) */
 void fs_path_await_thread(struct fs_path *path, struct fs_connection *c);
 

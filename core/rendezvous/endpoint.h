@@ -5,6 +5,7 @@
 #define FASTSOCK_ENDPOINT_H
 
 #include "conn/fallback.h"
+#include "conn/recovery.h"
 #include "rendezvous/connector.h"
 
 /* Closes a connection that has ended; the caller is the one chosen for this. Nobody answers requests for it any more. Adds its counters

@@ -20,7 +20,7 @@ enum fs_path_state {
     FS_AWAITING,       /* it has sent HELLO, and waits for WAKEUP */
     FS_ATTACHING,      /* it has a region, and a thread is about to consent */
     FS_FAULTED,        /* an event came that cannot be: the next operation ends the connection */
-    FS_THREAD_LATER,   /* attached: the connection thread was stopped for a fork, and must run again */
+    FS_THREAD_LATER,   /* attached: the control thread was stopped for a fork, and must run again */
     FS_ANSWER_LATER,   /* attached, in a forked child: the peer's requests must be answered here too */
     FS_PATH_STATES
 };
@@ -38,8 +38,8 @@ enum fs_path_events {
     FS_PATH_CAME,      /* both have the region */
     FS_PATH_MOVED,     /* this end has consented */
     FS_PATH_STAY,      /* kernel TCP, for a reason; or the connection ends */
-    FS_PATH_FORK,      /* a fork begins, for which the connection thread stops */
-    FS_PATH_ANSWERED,  /* the connection thread runs, and answers for this connection */
+    FS_PATH_FORK,      /* a fork begins, for which the control thread stops */
+    FS_PATH_ANSWERED,  /* the control thread runs, and answers for this connection */
     FS_PATH_CHILD,     /* this process is a forked child: threads and names were the parent's */
     FS_PATH_INHERIT,   /* the same for an attached connection */
     FS_PATH_EVENTS

@@ -1,4 +1,5 @@
-/* Regions of this process.
+/* Regions of this process. A connection's region is freed here and nowhere else; control/listener.c frees those that no connection has:
+ * the parked ones, and those that came for nobody.
  *
  * Responsible for: each region is released once; mapped memory stays below the cap. Never: which connection gets one (connector.c), or
  * its contents (control/region_mmap.c).

@@ -55,6 +55,7 @@ cdef extern from "rendezvous/path_state.h" nogil:
     bint fs_is_searching(const fs_path *)
     bint fs_path_event(fs_path *, int event)
     const char *fs_path_state_name(int state)
+    const char *fs_reason_text(int reason)
 
     struct fs_paths_of_process "fs_path_counts":
         int64_t *by_reason

@@ -20,6 +20,7 @@ cdef int take_step(Endpoint endpoint) except -1
 cdef int note_connected(Endpoint endpoint) except -1
 cdef int begin_search(Endpoint endpoint, int64_t operations, int reason) except -1
 cdef int decide_tcp(Endpoint endpoint, int reason) except -1
+cpdef give_back_descriptors()
 cdef object error_of(int failed)
 
 

@@ -1,6 +1,5 @@
 """The endpoints of this process: look-up by descriptor, the start of connections, and the steps until the path is decided."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from fastsock._native.endpoint import Endpoint as Endpoint
@@ -68,3 +67,6 @@ def begin_when_connected(endpoint: Endpoint) -> None:
 
 def decide(endpoint: Endpoint, reason: str) -> None:
     """Keeps the connection on kernel TCP for `reason`. Does nothing if it is on the ring already."""
+
+def give_back_descriptors() -> bool:
+    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there were any."""

@@ -359,3 +359,14 @@ cdef int decide_tcp(Endpoint endpoint, int reason) except -1:
     if fs_path_decide_tcp(&endpoint.path, &endpoint.c, reason):
         path_events.stays(endpoint)
     return 0
+
+
+cpdef give_back_descriptors():
+    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there were any."""
+    cdef Endpoint endpoint
+    cdef bint gave = False
+    for endpoint in endpoints():
+        if fs_is_searching(&endpoint.path) and not fs_is_attached(&endpoint.c):
+            decide_tcp(endpoint, FS_REASON_RESOURCES)
+            gave = True
+    return gave

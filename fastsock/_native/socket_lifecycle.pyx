@@ -14,7 +14,9 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.core_rendezvous cimport FS_THREAD_LATER
 from fastsock._native.session_stats cimport SessionStats, stats_of_port
-from fastsock._native.registry cimport begin_undecided, begin_when_connected, find, prepare_to_sleep, may_begin
+from fastsock._native.registry cimport (
+    begin_undecided, begin_when_connected, find, give_back_descriptors, may_begin, prepare_to_sleep,
+)
 
 import socket as stdlib
 import _socket
@@ -235,7 +237,7 @@ def init(self, family=-1, type=-1, proto=-1, fileno=None):
     try:
         kernel_init(self, family, type, proto, fileno)
     except OSError as error:
-        if error.errno not in (EMFILE, ENFILE) or not socket_class._give_back():
+        if error.errno not in (EMFILE, ENFILE) or not give_back_descriptors():
             raise
         kernel_init(self, family, type, proto, fileno)
     self._io_refs = 0
@@ -378,7 +380,7 @@ def accept(self):
         else:
             fd, address = accept_polling(self, endpoint)
     except OSError as error:
-        if error.errno not in (EMFILE, ENFILE) or not socket_class._give_back():
+        if error.errno not in (EMFILE, ENFILE) or not give_back_descriptors():
             raise
         fd, address = kernel_accept(self)
     made = stdlib.socket

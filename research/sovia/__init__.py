@@ -193,6 +193,7 @@ FIG7_RPCGEN = Figure(
     versus=(Versus(RING, "kernel TCP", goal=4.3, at=0),),
     slower="libtirpc waits by poll before each read.",
     log_x=False,
+    seconds=0.5,
 )
 
 FIGURES = (FIG6A, FIG6B, TABLE1, TABLE1_VSFTPD, FIG7, FIG7_RPCGEN)

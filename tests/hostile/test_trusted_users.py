@@ -6,7 +6,7 @@ import os
 import pytest
 from harness.processes import running
 
-from fastsock.path_policy import Reason
+from fastsock.path_events import Reason
 
 pytestmark = [
     pytest.mark.usefixtures("bounded"),

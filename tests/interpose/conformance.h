@@ -55,6 +55,7 @@ void ends(int a, int b);
 void resets(int a, int b);
 void polls(int a, int b);
 void epolls(int a, int b);
+void hangups(int a, int b);
 void signals(int a, int b);
 void threads(int a, int b);
 void closed(int a, int b);
@@ -66,6 +67,7 @@ void spliced(int a, int b);
 void forks(int a, int b);
 void forked_waits(int a, int b);
 void programs(int a, int b);
+int past(int count, char **words);
 void cancelled(int a, int b);
 void leaps(int a, int b);
 void spawns(int a, int b);
@@ -76,5 +78,6 @@ void numbers_left(int a, int b);
 void exits(int a, int b);
 void renamed(int a, int b);
 void shares(int a, int b);
+void filters(int a, int b);
 
 #endif

@@ -137,7 +137,7 @@ static int small_files(void) {
 }
 
 /* A filter as sandboxes have it: `refused` fails so. */
-static int filters(int refused, unsigned how) {
+static int set_filter(int refused, unsigned how) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused, 0, 1),
@@ -150,7 +150,7 @@ static int filters(int refused, unsigned how) {
 }
 enum { NO = SECCOMP_RET_ERRNO | EPERM, UNKNOWN = SECCOMP_RET_ERRNO | ENOSYS, DIES = (int)SECCOMP_RET_KILL_PROCESS };
 #define FILTER(name, call, how) \
-    static int name(void) { return filters(SYS_##call, (unsigned)how); }
+    static int name(void) { return set_filter(SYS_##call, (unsigned)how); }
 FILTER(no_memory_files, memfd_create, NO)
 FILTER(unknown_memory_files, memfd_create, UNKNOWN)
 FILTER(no_messages, sendmsg, NO)

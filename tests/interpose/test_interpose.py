@@ -56,6 +56,22 @@ def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path:
     pytest.fail(f"it stays on kernel TCP: {stats}")
 
 
+@pytest.mark.parametrize(
+    ("way", "when"),
+    [*((way, when) for way in ("write", "sendto", "writev", "io_uring") for when in ("", "busy")), ("write", "idle")],
+)
+def test_bytes_written_past_the_library_end_the_connection(way: str, when: str, program: Path, tmp_path: Path) -> None:
+    for rounds in (60, 500, 4000):  # on a busy machine it takes longer until both ends have moved
+        words = [program, "past", way, *when.split()]
+        got, stats = under_library(words, tmp_path / "stats.json", CONFORMANCE_ROUNDS=str(rounds))
+        if got == "none\n":
+            pytest.skip("the kernel has no io_uring for us")
+        if stats["connections_ring"] == 2:
+            assert got == "-1 ECONNRESET right\n"
+            return
+    pytest.fail(f"it stays on kernel TCP: {stats}")
+
+
 @pytest.mark.parametrize("case", ["data", "polls", "epolls", "ends"])
 def test_a_connection_that_stays_on_kernel_tcp_does_the_same(case: str, program: Path, tmp_path: Path) -> None:
     got, stats = under_library([program, case], tmp_path / "stats.json", FASTSOCK_PORTS_EXCLUDED="1-65535")
@@ -185,7 +201,7 @@ def test_who_cannot_be_served_is_told_so_and_runs(flags: list[str], why: str, tm
     assert done.stderr == f"fastsock: {program} stays on kernel TCP: {why}\n"
 
 
-def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
+def test_what_run_takes_for_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, shell, command = tmp_path / "script", tmp_path / "shell", tmp_path / "tool"
     script.write_text("print(1)\n")
     shell.write_text("#!/bin/sh\n")
@@ -200,6 +216,11 @@ def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
     assert launch.find(str(shell)) == launch.Program(str(shell), python=False)
     found = launch.find("sh")
     assert found == launch.Program(str(shutil.which("sh")), python=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sh").mkdir()  # a folder of a command's name is no program of Python's
+    assert launch.find("sh") == found
+    (tmp_path / "sh/__main__.py").touch()
+    assert launch.find("sh") is None
     interpreter = launch.find(sys.executable)
     assert interpreter
     assert interpreter.python
@@ -224,7 +245,7 @@ def test_users_are_trusted_by_number_in_their_user_namespace(
         if not moves or stats_of["connections_ring"]:
             break
     assert stats_of["connections_ring"] == 2 * moves
-    assert moves or set(stats_of["fallback_reasons"]) <= {path_policy.Reason.UNTRUSTED, path_policy.Reason.SEEKING}
+    assert moves or set(stats_of["fallback_reasons"]) <= {path_events.Reason.UNTRUSTED, path_events.Reason.SEEKING}
 
 
 def test_the_environment_of_a_program() -> None:

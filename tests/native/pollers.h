@@ -36,7 +36,7 @@ static inline void open_pair(struct pair *p) {
 
 static inline void attach_side(struct pair *p, int s) {
     static const struct fs_flow_options flow = {.ack_threshold = 4, .combine_limit = 256, .combine_when_full = 1};
-    check(fs_poller_before_attach(&p->its[s]) == 0, "no seat");
+    check(fs_poller_before_attach(&p->its[s]) == 0, "no slot");
     check(attach_end(&p->ends[s], &flow) == 0, "attaching");
     fs_poller_after_attach(&p->its[s], 1);
 }

@@ -31,7 +31,7 @@ static int open_pollable(void) {
     return opened;
 }
 
-/* To the ring; an end that gets no seat keeps the connection on the kernel. */
+/* To the ring; an end that gets no slot keeps the connection on the kernel. */
 static void move(void) {
     static const struct fs_flow_options flow = {4, 0, 0};
     int taken = 0, failed = 0;

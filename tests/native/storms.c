@@ -160,7 +160,7 @@ static void several_that_sleep(void) {
     finish();
 }
 
-/* The seat goes to the set that both share, and back, while a thread sleeps: what comes then is told. */
+/* The slot goes to the set that both share, and back, while a thread sleeps: what comes then is told. */
 static void another_comes_and_goes(void) {
     pthread_t thread;
     char byte;

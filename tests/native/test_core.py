@@ -112,7 +112,7 @@ def test_the_public_header_goes_with_what_else_a_program_includes(other: str, st
         ended_well(*COMPILER, *flags, "-xc", "-", given=program)
 
 
-TURNS = """
+LOCKS = """
 #include "conn/doorbell_rx.h"
 #include "conn/fallback.h"
 #include "conn/doorbell_tx.h"
@@ -127,9 +127,9 @@ void program(struct fs_connection *c, struct fs_sender *sender, struct fs_receiv
     %s
 }
 """
-TURN = re.compile(r"\b(?:both\.)?(sender|receiver|fallback)\b")
+LOCK = re.compile(r"\b(?:both\.)?(sender|receiver|fallback)\b")
 OTHERS = {"sender": "receiver", "receiver": "sender", "fallback": "sender"}
-NEED_A_TURN = [
+NEED_A_LOCK = [
     "fs_post(&c->ring, sender, bytes, 1, FS_DATA, 0, NULL);",
     "fs_post_fin(&c->ring, sender, FS_FIN);",
     "fs_update_credits(&c->ring, sender);",
@@ -167,18 +167,18 @@ def shipped_flags() -> list[list[str]]:
 
 
 def compiled(statements: str, flags: list[str]) -> subprocess.CompletedProcess[str]:
-    return done(*COMPILER, *flags, f"-I{CORE}", "-fsyntax-only", "-xc", "-", given=TURNS % statements)
+    return done(*COMPILER, *flags, f"-I{CORE}", "-fsyntax-only", "-xc", "-", given=LOCKS % statements)
 
 
 @pytest.mark.parametrize("flags", shipped_flags(), ids=["extension", "library"])
-def test_what_has_the_right_turn_compiles(flags: list[str]) -> None:
-    found = compiled("\n".join(NEED_A_TURN), [*flags, "-Werror"])
+def test_what_has_the_right_lock_compiles(flags: list[str]) -> None:
+    found = compiled("\n".join(NEED_A_LOCK), [*flags, "-Werror"])
     assert (found.returncode, found.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("statement", NEED_A_TURN, ids=lambda statement: re.search(r"fs_\w+", statement)[0])
-def test_what_has_the_wrong_turn_does_not_compile(statement: str) -> None:
-    wrong = TURN.sub(lambda turn: turn[0].replace(turn[1], OTHERS[turn[1]]), statement)
+@pytest.mark.parametrize("statement", NEED_A_LOCK, ids=lambda statement: re.search(r"fs_\w+", statement)[0])
+def test_what_has_the_wrong_lock_does_not_compile(statement: str) -> None:
+    wrong = LOCK.sub(lambda lock: lock[0].replace(lock[1], OTHERS[lock[1]]), statement)
     assert wrong != statement
     for flags in shipped_flags():
         found = compiled(wrong, flags)
@@ -202,13 +202,13 @@ def test_the_library_needs_the_c_library_alone(library: Path, tmp_path: Path) ->
 
 
 PROGRAMS = {
-    **dict.fromkeys(("connection", "failures", "life", "search", "sets", "strangers"), (
+    **dict.fromkeys(("connection", "failures", "life", "search", "sets", "untrusted_users"), (
         "3", r"(rounds|runs), [1-9]\d* (bytes|failures|calls)",
     )),
     **dict.fromkeys(("crashes", "killed"), ("2", r"rounds, [1-9]\d* killed")),
     "front": ("1", r"rounds: [1-9]\d* bytes on the ring"),
     "acks": ("1", r"rounds, [1-9]\d* ACKs"),
-    "bells": ("0", "rounds"),
+    "futex_wakes": ("0", "rounds"),
     "moments": ("0", r"rounds, [1-9]\d* moments"),
     "copies": ("0", "copies"),
     **dict.fromkeys(("readiness", "pollers", "storms"), ("", "runs")),
@@ -295,7 +295,7 @@ LAST_CALL = "    CALL(long, sysconf, -1, (int what), (what))\n"
 
 
 def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
-    """A descriptor that stays open where the parcel gets no memory; and a call in the table that nobody makes."""
+    """A descriptor that stays open where the unread data gets no memory; and a call in the table that nobody makes."""
     core, program = tmp_path / "core", tmp_path / "failures"
     shutil.copytree(CORE, core)
     table, leave = core / "os/syscalls.h", core / "conn/fallback.c"

@@ -382,7 +382,7 @@ OWNED: dict[str, tuple[list[Path], str, set[Path]]] = {
         {CORE / "ring/stream_end.h"},
     ),
     "what an undecided one does": (NATIVE_SOURCES, writes(r"path(?:->|\.)state"), {CORE / "rendezvous/path_state.c"}),
-    "turns": (  # such a pointer says that the caller has the lock; who looks without a turn names the field
+    "side locks": (  # such a pointer says that the caller has the lock; who looks without one names the field
         NATIVE_SOURCES,
         r"(?:own|side|\))(?:->|\.)(?:sender|receiver)\b(?!\.)",
         {CORE / "conn/side_lock.c"},
@@ -412,8 +412,8 @@ def test_what_has_one_home_is_touched_there_alone(what: str) -> None:
         ("the ends of the streams", "fs_exchange_sc(&fs_own(c)->receiver.fin_taken, 1)", True),
         ("the ends of the streams", "fs_store_sc(&c->ring.rx->finack, 1);", False),
         ("what an undecided one does", "if (path->state == FS_LOOKING) return;", False),
-        ("turns", "cdef fs_sender *sender = &endpoint.c.own.sender", True),
-        ("turns", "fs_load_relaxed(&fs_own(c)->receiver.taken)", False),
+        ("side locks", "cdef fs_sender *sender = &endpoint.c.own.sender", True),
+        ("side locks", "fs_load_relaxed(&fs_own(c)->receiver.taken)", False),
         ("what is shared", "fs_own(&endpoint.c).kernel_taken += mine", True),
         ("what is shared", "fs_and_sc(&endpoint.c.ring.rx.doorbell, ~<uint32_t>FS_EXPOSED)", True),
         ("what is shared", "if own.fin_sent == fs_load_sc(&own.consumed):", False),

@@ -73,12 +73,12 @@ async def test_a_loop_with_other_work_is_not_starved(world: World) -> None:
     near, far = await world.pair()
     quiet = await world.pair()
     saturate(near, far)
-    turns = 0
+    iterations = 0
     began = time.thread_time()  # as above: what other processes do, or a machine that stands still, is not its fault
     while time.thread_time() - began < 0.2:
         await asyncio.sleep(0)
-        turns += 1
-    assert turns > 100
+        iterations += 1
+    assert iterations > 100
     pieces = near.pieces
     for _ in range(20):
         quiet[0].transport.write(b"other")

@@ -1,7 +1,7 @@
-/* What becomes of the connection thread, of forks and of the program's calls while a stranger holds a thread in a call:
- * `strangers [seconds]`.
+/* What becomes of the control thread, of forks and of the program's calls while a stranger holds a thread in a call:
+ * `untrusted_users [seconds]`.
  *
- * The core asks the system by a table, and this program puts its own functions there: a call of the connection thread, or of a
+ * The core asks the system by a table, and this program puts its own functions there: a call of the control thread, or of a
  * thread that drops what strangers sent (the reaper), stands still until the test lets it go on. Run under ThreadSanitizer and
  * AddressSanitizer, as memory may be given back only when no thread is at it. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than this needs */
@@ -18,7 +18,7 @@
 enum { SET_BACK = 3600 /* s that the time of day has been set back by, whenever somebody has looked at it */ };
 enum { LIMIT = 1024, STRANGER = 12345, MOST_SECONDS = 60, NEVER = 20000 /* us that what must not happen is waited for */ };
 
-enum role { PROGRAM = 0, CONNECTION_THREAD, REAPER, ALL_PASS };
+enum role { PROGRAM = 0, CONTROL_THREAD, REAPER, ALL_PASS };
 
 enum call { START, RECVMSG, SEND, CLOSE, STAT }; /* START: before the first one */
 
@@ -220,7 +220,7 @@ static void hold_with_visitor(void) {
     int fds[2], visitor;
     connect_pair(fds);
     uint64_t handle = publish("fastsock/test/a", fds[1]);
-    hold(CONNECTION_THREAD, RECVMSG);
+    hold(CONTROL_THREAD, RECVMSG);
     visitor = visit("fastsock/test/a");
     check(send(visitor, "?", 1, 0) == 1, "send: %m");
     until(fs_load_sc(&stands), "the thread does not come to the visitor");
@@ -316,7 +316,7 @@ static void hold_while_answering(int lost) {
     int fds[2], size;
     connect_pair(fds);
     fs_store_sc(&ended, 0);
-    hold(CONNECTION_THREAD, SEND); /* the doorbell byte's */
+    hold(CONTROL_THREAD, SEND); /* the doorbell byte's */
     ask(first);
     until(fs_load_sc(&stands), "the thread does not answer");
     if (lost) {
@@ -377,7 +377,7 @@ static void offer_file(void) {
     enter_front();
     until(fs_control_thread_start() == 0, "no thread");
     leave_front();
-    hold(CONNECTION_THREAD, STAT);
+    hold(CONTROL_THREAD, STAT);
     send_offer(sender, memfd, file);
     until(fs_load_sc(&stands), "nobody looks at the file");
     check(pthread_mutex_trylock(&fs_control_state.lock) == 0, "the table is locked meanwhile");
@@ -428,7 +428,7 @@ static void fork_beside_reaper(void) {
     release();
     until(fs_reaper_has_room(), "nothing can be dropped");
     for (int i = 0; i < FS_REAPER_ROOM; i++) close(pipes[i][1]);
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     until(start_thread() == 0, "no thread is started again");
 }
 
@@ -458,7 +458,7 @@ static void flood(int none_can_be_made) {
     fs_store_sc(&next_role, REAPER);
     if (none_can_be_made) fs_store_sc(&no_threads, 1);
     else hold(REAPER, CLOSE);
-    /* (The connection thread may be slow to take them.) */
+    /* (The control thread may be slow to take them.) */
     double until = seconds_now() + 3 * PATIENCE;
     for (double last = seconds_now(); count < 64 && (seconds_now() - last < 0.5 || more_can_be_dropped()); usleep(500)) {
         check(seconds_now() < until, "more can be dropped");
@@ -485,7 +485,7 @@ static void flood(int none_can_be_made) {
     until(open_descriptors() == before, "%d descriptors are left", open_descriptors() - before);
     until(fs_reaper_has_room(), "nothing can be dropped");
     fs_store_sc(&seen_user, 0);
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     close(fds[0]);
     close(fds[1]);
 }
@@ -513,12 +513,12 @@ static void drop_late(void) {
     /* (Nobody needs a doorbell byte: that one would get it without being heard.) */
     uint32_t told = fs_load_sc(&pair->ends[1].c.watch.told);
     fs_request_doorbell_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     enter_front();
     fs_control_thread_stop();
     fs_control_thread_after_fork();
     leave_front();
-    until(start_thread() == 0, "the connection thread waits for ever");
+    until(start_thread() == 0, "the control thread waits for ever");
     check(fs_load_sc(&pair->ends[1].c.watch.told) == told, "it is answered too early");
     release();
     until(fs_load_sc(&pair->ends[1].c.watch.told) != told, "the request behind is lost");
@@ -565,7 +565,7 @@ static void seek_at_stranger(int old) {
     check(fs_load_sc(&control_closed_by) == 1 + (uint32_t)(refuses ? PROGRAM : REAPER), "closed by %u", fs_load_sc(&control_closed_by));
     fs_store_sc(&seen_user, 0);
     fs_store_sc(&old_kernel, 0);
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     close_end(&ends[0], 1);
     close(fds[1]);
     close(holder);
@@ -590,7 +590,7 @@ int main(int count, char **arguments) {
     fs_system.statx = held_statx;
     fs_system.getsockopt = told_getsockopt;
     fs_system.connect = noted_connect;
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     become_front_end();
     fs_set_upgrade_config(&config);
     while (next_round(&rounds, &random)) {
