@@ -83,7 +83,7 @@ def library() -> Extension:
     return Extension(
         f"fastsock.{LIBRARY}",
         INTERPOSE + CORE,
-        include_dirs=["core", "interpose"],
+        include_dirs=["core/include", "core", "interpose"],
         depends=READ,
         extra_compile_args=FLAGS + LINES + (DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else []),
         extra_link_args=["-Wl,--version-script=interpose/exports.map", "-Wl,-z,now", f"-Wl,-soname,{LIBRARY}.so"],

@@ -35,7 +35,8 @@ __all__ = ["Reason", "leave", "path_from", "report_violation", "start_thread_aga
 
 
 Reason = SimpleNamespace(**TEXTS)
-"""Texts of the reasons why a connection is on kernel TCP, such as `Reason.FEW`. core/wire/reasons.h has the list."""
+"""Texts of the reasons why a connection is on kernel TCP, such as `Reason.FEW`. They are listed in
+core/include/fastsock_types.h."""
 DISABLED = "disabled by settings"
 FOREIGN = "not a fastsock socket"
 """The reason that `path_of` gives for a socket without an endpoint."""

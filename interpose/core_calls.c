@@ -1,13 +1,11 @@
 /* The system calls of the core, past the C library: none of them is a cancellation point (pthreads(7)), so a thread never ends with a lock of the
  * core's. Those in which a call of the program's waits are, and handlers run in them (ip_sleep).
  *
- * Responsible for: the core's table of calls in this front end (core/os/syscalls.h). Never: calls of the program's. */
+ * Responsible for: what the core calls in this front end (struct fs_calls). Never: calls of the program's. */
 #include "interpose.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
-
-#include "os/syscalls.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436 /* on every architecture, Linux 5.9 */
@@ -38,7 +36,6 @@ FS_DIRECT(ssize_t, sendmsg, SYS_sendmsg, (int fd, const struct msghdr *message, 
 FS_DIRECT(int, connect, SYS_connect, (int fd, const struct sockaddr *to, socklen_t size), fd, (long)to, size)
 FS_DIRECT(int, accept4, SYS_accept4, (int fd, struct sockaddr *peer, socklen_t *size, int flags), fd, (long)peer, (long)size, flags)
 FS_DIRECT(int, open, SYS_openat, (const char *path, int flags), AT_FDCWD, (long)path, flags)
-FS_DIRECT(int, close, SYS_close, (int fd), fd)
 FS_DIRECT(int, close_range, SYS_close_range, (unsigned first, unsigned last, int flags), first, last, flags)
 FS_DIRECT(int, fallocate, SYS_fallocate, (int fd, int mode, off_t from, off_t length), fd, mode, from, length)
 FS_DIRECT(int, nanosleep, SYS_nanosleep, (const struct timespec *time, struct timespec *rest), (long)time, (long)rest)
@@ -76,7 +73,7 @@ static int poll_in_ms(struct pollfd *fds, nfds_t count, int milliseconds) {
 }
 
 static int wait_in_ms(int epoll, struct epoll_event *events, int most, int64_t milliseconds, const sigset_t *mask) {
-    int time = (int)FS_MIN(milliseconds, (int64_t)INT32_MAX);
+    int time = (int)IP_MIN(milliseconds, (int64_t)INT32_MAX);
 #ifdef SYS_epoll_wait
     if (!mask) return (int)call(1, SYS_epoll_wait, (long[6]){epoll, (long)events, most, time});
 #endif
@@ -93,23 +90,21 @@ static int wait_in_ns(int epoll, struct epoll_event *events, int most, const str
 
 /* ---- the table ----------------------------------------------------------------------------------------------------------- */
 
-static int plain_fcntl(int fd, int what, long argument) { return real.fcntl(fd, what, (void *)argument); }
+static int plain_ioctl(int fd, unsigned long what, void *argument) { return real.ioctl(fd, what, argument); }
 
-void fs_tell_core(void) {
-#define FS_SAME(name) fs_system.name = real.name;
-    FS_SAME(epoll_create1) FS_SAME(epoll_ctl) FS_SAME(socket) FS_SAME(shutdown) FS_SAME(getsockopt) FS_SAME(setsockopt) FS_SAME(dup3)
-    FS_SAME(ioctl) FS_SAME(pthread_create)
-#undef FS_SAME
-#define FS_OWN(name) fs_system.name = direct_##name;
+#define FS_OWN(name) .name = direct_##name,
+struct fs_calls ip_calls = {
     FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(recvmsg) FS_OWN(sendmsg) FS_OWN(connect) FS_OWN(accept4) FS_OWN(open)
-    FS_OWN(close) FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone)
-    FS_OWN(prctl) FS_OWN(waitpid)
+    FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(prctl) FS_OWN(waitpid)
+    .recv = receive, .send = transmit, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
+    .fcntl = ip_make_own, .close = ip_close_own, .ioctl = plain_ioctl,
+};
 #undef FS_OWN
-    fs_system.recv = receive;
-    fs_system.send = transmit;
-    fs_system.futex = futex;
-    fs_system.ppoll = poll_in_ns;
-    fs_system.poll = poll_in_ms;
-    fs_system.epoll_pwait2 = wait_in_ns;
-    fs_system.fcntl = plain_fcntl;
+
+void ip_tell_core(void) {
+#define FS_SAME(name) ip_calls.name = real.name;
+    FS_SAME(epoll_create1) FS_SAME(epoll_ctl) FS_SAME(socket) FS_SAME(shutdown) FS_SAME(getsockopt) FS_SAME(setsockopt) FS_SAME(dup3)
+    FS_SAME(pthread_create)
+#undef FS_SAME
+    fs_set_calls(&ip_calls);
 }

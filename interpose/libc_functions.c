@@ -2,12 +2,10 @@
  *
  * Responsible for: that `real` has the C library's functions from the first call on, and that the core calls those and never ours.
  * Never: does anything with a descriptor. */
-#include "libc_functions.h"
+#include "interpose.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
-
-#include "os/syscalls.h"
 
 /* Until the look-up each entry is one of these. */
 #define FS_EARLY(type, name, parameters, arguments) \
@@ -25,7 +23,7 @@ struct fs_real real = {
 };
 
 /* (The C library of the build may be newer than the one that runs.) */
-static int missing_close_range(unsigned first, unsigned last, int flags) { return fs_system.close_range(first, last, flags); }
+static int missing_close_range(unsigned first, unsigned last, int flags) { return ip_calls.close_range(first, last, flags); }
 
 static void missing_closefrom(int first) {
     if (missing_close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0) == 0) return;
@@ -33,7 +31,7 @@ static void missing_closefrom(int first) {
 }
 
 static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
-    return fs_system.epoll_pwait2(epoll, events, most, time, mask);
+    return ip_calls.epoll_pwait2(epoll, events, most, time, mask);
 }
 
 void fs_set_lookup(void) {
@@ -49,5 +47,5 @@ void fs_set_lookup(void) {
     if (real.close_range == early_close_range) real.close_range = missing_close_range;
     if (real.epoll_pwait2 == early_epoll_pwait2) real.epoll_pwait2 = missing_epoll_pwait2;
     if (real.closefrom == early_closefrom) real.closefrom = missing_closefrom;
-    fs_tell_core();
+    ip_tell_core();
 }

@@ -113,7 +113,6 @@ extern struct fs_real real;
 /* Looks all of them up, and has the core call them. Once; the first constructor does so, or who calls before it. */
 void fs_set_lookup(void);
 
-void fs_tell_core(void); /* what of its table the core finds here (core_calls.c) */
 
 /* Calls the kernel as syscall(2) does, but returns -errno. */
 long fs_call_kernel(long number, const long a[6]);

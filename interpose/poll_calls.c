@@ -21,9 +21,12 @@ static void after_sleep(void) { ip_thread.may_sleep = 0; }
 static int is_interrupted(void) { return ip_thread.pending; }
 static void end_poller(void *poller) { fs_poller_end(poller); }
 
-void ip_begin_readiness(void) {
-    fs_poller_host = (struct fs_poller_host){end_call, before_sleep, after_sleep, is_interrupted};
-    fs_pollers_begin();
+void ip_begin_readiness(struct fs_front_end *front) {
+    front->polls = 1;
+    front->end_call = end_call;
+    front->before_sleep = before_sleep;
+    front->after_sleep = after_sleep;
+    front->is_interrupted = is_interrupted;
     has_key = pthread_key_create(&poller_key, end_poller) == 0;
 }
 
@@ -62,7 +65,7 @@ int epoll_create(int size) { return made(real.epoll_create(size)); }
 int epoll_create1(int flags) { return made(real.epoll_create1(flags)); }
 
 /* SYNC: poller - pairs with poller_for: it is whole. */
-static struct fs_poller *poller_of(struct ip_epoll *e) { return fs_load_acquire(&e->poller); }
+static struct fs_poller *poller_of(struct ip_epoll *e) { return ip_load_acquire(&e->poller); }
 
 static struct fs_poller *poller_for(struct ip_epoll *e, int *failed) {
     struct fs_poller *p = poller_of(e);
@@ -73,7 +76,7 @@ static struct fs_poller *poller_for(struct ip_epoll *e, int *failed) {
         p = fs_poller_new(e->number, failed);
         if (p && e->exposed) fs_poller_expose(p);
         /* SYNC: poller - pairs with poller_of. */
-        if (p) fs_store_release(&e->poller, p);
+        if (p) ip_store_release(&e->poller, p);
     }
     ip_unlock();
     return p;
@@ -103,7 +106,7 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     if (!p && !s && !(what != EPOLL_CTL_DEL && event && fs_is_poller_data(event->data.u64))) return real.epoll_ctl(epoll, what, fd, event);
     ip_enter();
     if (!p) p = poller_for(e, &failed);
-    int done = p ? fs_poller_ctl(p, what, fd, s ? &s->pollable : NULL, event) : failed;
+    int done = p ? fs_poller_ctl(p, what, fd, s ? fs_pollable_of(ip_conn(s)) : NULL, event) : failed;
     ip_leave();
     return result_of(done);
 }
@@ -157,7 +160,7 @@ struct named {
 static int ask_kernel(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask) {
     struct timespec time = {patience / 1000000000, patience % 1000000000};
     ip_thread.may_sleep = 1;
-    int done = fs_system.ppoll(fds, count, patience < 0 ? NULL : &time, mask);
+    int done = ip_calls.ppoll(fds, count, patience < 0 ? NULL : &time, mask);
     ip_thread.may_sleep = 0;
     return done < 0 ? -errno : done;
 }
@@ -168,8 +171,8 @@ static int poll_named(struct pollfd *fds, nfds_t count, int64_t patience, const 
     for (nfds_t i = 0; i < count; i++) {
         struct ip_socket *s = ip_begin(fds[i].fd, &of->calls[i]);
         of->sockets[i] = s;
-        of->its[i] = s ? &s->pollable : NULL;
-        attached += s && fs_is_attached(&s->c);
+        of->its[i] = s ? fs_pollable_of(ip_conn(s)) : NULL;
+        attached += s && fs_is(ip_conn(s), FS_IS_ATTACHED);
         expose_epoll(fds[i].fd);
     }
     if (attached) {
@@ -178,10 +181,10 @@ static int poll_named(struct pollfd *fds, nfds_t count, int64_t patience, const 
     } else {
         /* No other thread moves them while this one waits in the kernel: it would not hear of what comes by the ring. */
         for (nfds_t i = 0; i < count; i++)
-            if (of->sockets[i]) fs_note_in_kernel(&of->sockets[i]->c, 1);
+            if (of->sockets[i]) fs_note_in_kernel(ip_conn(of->sockets[i]), 1);
         done = ask_kernel(fds, count, patience, mask);
         for (nfds_t i = 0; i < count; i++)
-            if (of->sockets[i]) fs_note_in_kernel(&of->sockets[i]->c, -1);
+            if (of->sockets[i]) fs_note_in_kernel(ip_conn(of->sockets[i]), -1);
     }
     for (nfds_t i = count; i-- > 0;)
         if (of->sockets[i]) ip_end(of->sockets[i], &of->calls[i]);
@@ -192,13 +195,13 @@ static int poll_named(struct pollfd *fds, nfds_t count, int64_t patience, const 
 static int do_poll(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask) {
     size_t each = sizeof(struct fs_pollable *) + sizeof(struct fs_call) + sizeof(struct ip_socket *);
     char few[FEW * (sizeof(struct fs_pollable *) + sizeof(struct fs_call) + sizeof(struct ip_socket *))] __attribute__((aligned(16)));
-    char *memory = count <= FEW ? few : fs_system.malloc(count * each);
+    char *memory = count <= FEW ? few : malloc(count * each);
     if (!memory) return -ENOMEM;
     struct named of = {.calls = (struct fs_call *)(void *)memory};
     of.its = (struct fs_pollable **)(void *)(of.calls + count);
     of.sockets = (struct ip_socket **)(void *)(of.its + count);
     int done = poll_named(fds, count, patience, mask, &of);
-    if (memory != few) fs_system.free(memory);
+    if (memory != few) free(memory);
     return done;
 }
 
@@ -250,13 +253,13 @@ static int selects_ours(int count, const fd_set *reads, const fd_set *writes, co
 }
 
 static int do_select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, int64_t patience, const sigset_t *mask) {
-    struct pollfd few[FEW], *fds = count <= FEW ? few : fs_system.malloc((size_t)count * sizeof *fds);
+    struct pollfd few[FEW], *fds = count <= FEW ? few : malloc((size_t)count * sizeof *fds);
     if (!fds) return -ENOMEM;
     ip_enter();
     int n = fs_select_to_poll(count, reads, writes, excepts, fds);
     int done = do_poll(fds, (nfds_t)n, patience, mask);
     if (done >= 0) done = fs_poll_to_select(fds, n, count, reads, writes, excepts);
-    if (fds != few) fs_system.free(fds);
+    if (fds != few) free(fds);
     ip_leave();
     return done;
 }
@@ -264,11 +267,11 @@ static int do_select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, 
 int select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, struct timeval *time) {
     int usual = !time || (time->tv_sec >= 0 && time->tv_usec >= 0 && time->tv_usec < 1000000 && time->tv_sec < INT64_MAX / 2000000000);
     if (!usual || !selects_ours(count, reads, writes, excepts)) return real.select(count, reads, writes, excepts, time);
-    int64_t patience = time ? (int64_t)time->tv_sec * 1000000000 + time->tv_usec * 1000 : -1, began = fs_now();
+    int64_t patience = time ? (int64_t)time->tv_sec * 1000000000 + time->tv_usec * 1000 : -1, began = ip_now();
     ip_cancellation_point();
     int done = do_select(count, reads, writes, excepts, patience, NULL);
     if (time) { /* as Linux does */
-        int64_t rest = patience - (fs_now() - began);
+        int64_t rest = patience - (ip_now() - began);
         rest = rest > 0 ? rest : 0;
         *time = (struct timeval){rest / 1000000000, rest % 1000000000 / 1000};
     }

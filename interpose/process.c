@@ -8,131 +8,75 @@
 #include <paths.h>
 #include <stdlib.h>
 
+pid_t ip_own_process;
+
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
-static int counted_by, counted;
-
-static void count(struct ip_socket *s) {
-    if (!s->opened || fs_has_ended(&s->c)) return;
-    fs_count_child(fs_own(&s->c), counted_by);
-    counted++;
-    if (counted_by > 0 && (fs_load_sc(&s->c.recv_sleepers) || fs_load_sc(&s->c.send_sleepers)))
-        fs_wake_local(&s->c); /* who sleeps looks now and then from here on: the child may be killed with a lock held */
-}
-
-static int count_child(int by) {
-    counted_by = by;
-    counted = 0;
-    ip_each_socket(count);
-    return counted;
-}
-
-static int attaching;
-
-static void look_for_thread(struct ip_socket *s) {
-    attaching |= s->opened && s->path.attaching && s->path.attaching != (unsigned long)pthread_self();
-}
-
-static void await_thread(struct ip_socket *s) {
-    if (s->opened && !fs_has_ended(&s->c)) fs_path_await_thread(&s->path, &s->c);
-}
-
-static void before_fork(void) {
+static void before(int bare) {
     if (!ip_is_active()) return;
     ip_lock();
-    fs_control_thread_stop();
-    ip_each_socket(await_thread);
-    for (;;) { /* the child would believe itself on kernel TCP, and its parent and the peer be on the ring */
-        attaching = 0;
-        ip_each_socket(look_for_thread);
-        if (!attaching) break;
-        fs_short_sleep_unlocked();
-    }
-    fs_expect_fork(1);
+    fs_fork_prepare(bare);
 }
+
+static void before_fork(void) { before(0); }
 
 /* The child may take a wakeup that was meant for a thread of this process. */
 static void share_instance(struct ip_epoll *e) {
-    struct fs_poller *p = fs_load_relaxed(&e->poller);
+    struct fs_poller *p = ip_load_relaxed(&e->poller);
     if (p) fs_poller_forked(p);
 }
 
-static void after_fork_in_parent(void) {
+static void in_parent(int bare) {
     if (!ip_is_active()) return;
     int error = errno;
-    fs_expect_fork(0);
-    fs_control_thread_after_fork();
-    fs_control_thread_restart();
+    fs_fork_in_parent(bare);
     ip_each_epoll(share_instance);
     ip_unlock();
     errno = error;
-}
-
-static void inherit(struct ip_socket *s) {
-    if (!s->opened) return;
-    s->path.attaching = 0;
-    fs_conn_inherit(&s->c);
 }
 
 static void start_over(struct ip_socket *s) {
     struct fs_call call;
     if (!s->opened) return;
     if (ip_hold(s, &call)) ip_end(s, &call); /* one that waited for calls of other threads to be closed ends with this */
-    if (s->opened) fs_path_restart(&s->path, &s->c);
+    if (s->opened) fs_fork_restart(ip_conn(s));
 }
 
 static void leave_shared_instance(struct ip_epoll *e) {
-    struct fs_poller *p = fs_load_relaxed(&e->poller);
+    struct fs_poller *p = ip_load_relaxed(&e->poller);
     if (p) fs_poller_after_fork(p);
 }
 
-static void after_fork_in_child(void) {
+static void in_child(int bare) {
     if (!ip_is_active()) return;
-    fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
+    ip_own_process = getpid();
     ip_threaded = 0;
-    fs_expect_fork(0);
-    fs_slab_forget();
-    fs_fd_change_forget();
-    ip_each_socket(inherit);
+    fs_fork_in_child(bare);
     ip_each_epoll(leave_shared_instance);
-    fs_regions_forget();
     ip_each_socket(start_over);
     ip_unlock();
 }
 
+static void after_fork_in_parent(void) { in_parent(0); }
+static void after_fork_in_child(void) { in_child(0); }
+
 /* ---- forks that run no handlers: _Fork, clone, and those by number ---------------------------------------------------- */
 
-static void before_bare_fork(void) {
-    before_fork();
-    fs_before_fork();
-}
-
-static void after_bare_fork_in_parent(void) {
-    fs_after_fork_in_parent();
-    after_fork_in_parent();
-}
-
-static void after_bare_fork_in_child(void) {
-    fs_after_fork_in_child();
-    after_fork_in_child();
-}
-
 long ip_fork_by_number(long number, const long a[6]) {
-    before_bare_fork();
+    before(1);
     long got = fs_call_kernel(number, a);
     if (got < 0) errno = (int)-got;
-    if (got == 0) after_bare_fork_in_child();
-    else after_bare_fork_in_parent();
+    if (got == 0) in_child(1);
+    else in_parent(1);
     return got < 0 ? -1 : got;
 }
 
 pid_t _Fork(void) {
     if (!ip_is_active() || !ip_is_own_process()) return real._Fork();
-    before_bare_fork();
+    before(1);
     pid_t child = real._Fork();
-    if (child == 0) after_bare_fork_in_child();
-    else after_bare_fork_in_parent();
+    if (child == 0) in_child(1);
+    else in_parent(1);
     return child;
 }
 
@@ -143,7 +87,7 @@ struct body {
 
 static int run_in_child(void *given) {
     struct body *body = given; /* on the child's copy of its parent's stack */
-    after_bare_fork_in_child();
+    in_child(1);
     return body->function(body->argument);
 }
 
@@ -155,9 +99,9 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...) 
     struct body body = {function, argument};
     if (!function || !ip_makes_process((unsigned long)flags) || !ip_is_own_process())
         return real.clone(function, stack, flags, argument, parent_tid, tls, child_tid);
-    before_bare_fork();
+    before(1);
     int child = real.clone(run_in_child, stack, flags, &body, parent_tid, tls, child_tid);
-    after_bare_fork_in_parent();
+    in_parent(1);
     return child;
 }
 
@@ -179,7 +123,7 @@ int pthread_cancel(pthread_t thread) {
 static void let_go_of_closed(struct ip_socket *s) {
     struct fs_call call;
     if (!s->opened || !ip_hold(s, &call)) return;
-    if (fs_note_ended(&s->c)) ip_say_goodbye(s);
+    if (fs_note_ended(ip_conn(s))) fs_finish(ip_conn(s));
     ip_end(s, &call);
 }
 
@@ -280,7 +224,7 @@ void ip_before_filter(void) {
     ip_each_socket(leave_for_good);
     fs_control_thread_stop();
     ip_write_statistics();
-    fs_store_relaxed(&ip_activity, 0);
+    ip_store_relaxed(&ip_activity, 0);
     ip_unlock();
     errno = error;
 }
@@ -297,26 +241,35 @@ int prctl(int what, ...) {
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
+static void (*of_each)(struct fs_connection *c);
+
+static void visit(struct ip_socket *s) {
+    if (s->opened) of_each(ip_conn(s));
+}
+
+static void each(void (*body)(struct fs_connection *c)) {
+    of_each = body;
+    ip_each_socket(visit);
+}
+
 __attribute__((constructor)) static void start(void) {
+    struct fs_front_end front = {.unlock = ip_let_go, .lock = ip_take_again, .each = each};
     fs_set_lookup();
     ip_read_settings();
     if (!ip_settings.enabled) return;
-    fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
-    ip_begin_lock();
-    ip_begin_own_numbers();
+    ip_own_process = getpid();
+    ip_begin_readiness(&front);
     fs_set_backlog(SOMAXCONN);
-    ip_begin_readiness();
-    if (fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
-    fs_store_relaxed(&ip_activity, 1);
+    if (fs_begin(&front) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
+    ip_store_relaxed(&ip_activity, 1);
     ip_begin_report();
 }
 
 static void say_goodbye(struct ip_socket *s) {
     struct fs_call call;
-    if (!s->opened || !fs_call_enter(&s->c, &call)) return;
-    if (fs_note_ended(&s->c)) ip_say_goodbye(s);
-    fs_call_exit(&s->c, &call); /* (nobody does what it says: other threads may be inside, and nothing is given back) */
+    if (!s->opened || !fs_call_enter(ip_conn(s), &call)) return;
+    if (fs_note_ended(ip_conn(s))) fs_finish(ip_conn(s));
+    fs_call_exit(ip_conn(s), &call); /* (nobody does what it says: other threads may be inside, and nothing is given back) */
 }
 
 static void finish(void) {

@@ -8,6 +8,7 @@
 
 #include <linux/sched.h>
 #include <linux/seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -45,8 +45,8 @@ static void on_signal(int number, siginfo_t *info, void *context) {
         return;
     }
     void (*function)(int, siginfo_t *, void *);
-    uint64_t address = fs_load_relaxed(&handlers[number].function);
-    uint32_t flags = fs_load_relaxed(&handlers[number].flags);
+    uint64_t address = ip_load_relaxed(&handlers[number].function);
+    uint32_t flags = ip_load_relaxed(&handlers[number].flags);
     if (flags & SA_RESETHAND) real.sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     t->ran++;
     if (!(flags & SA_RESTART)) t->ended++;
@@ -64,13 +64,13 @@ void ip_run_handlers(void) {
         sigset_t again;
         sigemptyset(&again);
         ip_thread.pending = 0;
-        fs_compiler_barrier();
+        ip_compiler_barrier();
         uint64_t which = put_off.which;
         put_off.which = 0;
         for (int number = 1; number < SIGNALS; number++) {
             if (!(which >> (number - 1) & 1)) continue;
             sigaddset(&again, number);
-            fs_call_kernel(SYS_rt_tgsigqueueinfo, (long[6]){getpid(), fs_system.gettid(), number, (long)&put_off.info[number]});
+            fs_call_kernel(SYS_rt_tgsigqueueinfo, (long[6]){getpid(), fs_call_kernel(SYS_gettid, (long[6]){0}), number, (long)&put_off.info[number]});
         }
         pthread_sigmask(SIG_UNBLOCK, &again, NULL); /* each of them runs here */
     }
@@ -107,17 +107,17 @@ long ip_sleep(long number, const long a[6]) {
     uint32_t ran = ip_thread.ran;
     long got = -EINTR;
     ip_thread.busy = ip_thread.may_sleep = 0; /* (a handler may sleep too) */
-    fs_compiler_barrier();
+    ip_compiler_barrier();
     if (ip_unlikely(ip_thread.pending)) ip_run_handlers();
     if (ip_thread.ran == ran) got = ip_threaded ? sleep_cancellable(number, a) : fs_call_kernel(number, a);
-    fs_compiler_barrier();
+    ip_compiler_barrier();
     ip_thread.busy = busy;
     ip_thread.may_sleep = may_sleep;
     return got;
 }
 
 int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended) {
-    return ip_thread.cancelled || ip_thread.ended != ended || (ip_thread.ran != ran && fs_timeout_option(&s->c, what) >= 0);
+    return ip_thread.cancelled || ip_thread.ended != ended || (ip_thread.ran != ran && fs_timeout_option(ip_conn(s), what) >= 0);
 }
 
 /* ---- what the program sets ---------------------------------------------------------------------------------------------- */
@@ -126,11 +126,11 @@ static int is_function(const struct sigaction *how) { return how->sa_handler != 
 
 static void lock_handlers(void) {
     ip_enter(); /* no handler that would wait for the lock runs in who has it */
-    while (!fs_cas32(&changing, 0, 1)) sched_yield();
+    while (ip_exchange(&changing, 1)) sched_yield();
 }
 
 static void unlock_handlers(void) {
-    fs_store_sc(&changing, 0);
+    ip_exchange(&changing, 0);
     ip_leave();
 }
 
@@ -146,16 +146,16 @@ static int set_handler(int number, const struct sigaction *how, struct sigaction
     struct handler *h = &handlers[number];
     struct sigaction ours = *how, old;
     lock_handlers();
-    uint64_t function = fs_load_relaxed(&h->function);
-    uint32_t flags = fs_load_relaxed(&h->flags);
+    uint64_t function = ip_load_relaxed(&h->function);
+    uint32_t flags = ip_load_relaxed(&h->flags);
     ours.sa_sigaction = on_signal;
     ours.sa_flags = (how->sa_flags | SA_SIGINFO) & ~(int)SA_RESETHAND;
-    fs_store_relaxed(&h->flags, (uint32_t)how->sa_flags);
-    fs_store_relaxed(&h->function, (uint64_t)(uintptr_t)how->sa_sigaction);
+    ip_store_relaxed(&h->flags, (uint32_t)how->sa_flags);
+    ip_store_relaxed(&h->function, (uint64_t)(uintptr_t)how->sa_sigaction);
     int failed = real.sigaction(number, &ours, &old), error = errno;
     if (failed) {
-        fs_store_relaxed(&h->flags, flags);
-        fs_store_relaxed(&h->function, function);
+        ip_store_relaxed(&h->flags, flags);
+        ip_store_relaxed(&h->function, function);
     } else if (before) {
         show(&old, function, flags, before);
     }
@@ -176,7 +176,7 @@ int sigaction(int number, const struct sigaction *how, struct sigaction *before)
         return 0;
     }
     lock_handlers();
-    show(&old, fs_load_relaxed(&handlers[number].function), fs_load_relaxed(&handlers[number].flags), before);
+    show(&old, ip_load_relaxed(&handlers[number].function), ip_load_relaxed(&handlers[number].flags), before);
     unlock_handlers();
     return 0;
 }
@@ -193,7 +193,7 @@ static sighandler_t set(int number, sighandler_t handler, int flags) {
     return sigaction(number, &how, &before) < 0 ? SIG_ERR : before.sa_handler;
 }
 
-static int ends_calls(int number) { return (int)(fs_load_relaxed(&interrupts[number / 32]) >> number % 32 & 1); }
+static int ends_calls(int number) { return (int)(ip_load_relaxed(&interrupts[number / 32]) >> number % 32 & 1); }
 
 sighandler_t signal(int number, sighandler_t handler) {
     return set(number, handler, number > 0 && number < SIGNALS && ends_calls(number) ? 0 : SA_RESTART);
@@ -207,8 +207,8 @@ int siginterrupt(int number, int ends) {
     struct sigaction how;
     if (sigaction(number, NULL, &how) < 0) return -1;
     uint32_t bit = UINT32_C(1) << number % 32;
-    if (ends) fs_or_sc(&interrupts[number / 32], bit);
-    else fs_and_sc(&interrupts[number / 32], ~bit);
+    if (ends) ip_or(&interrupts[number / 32], bit);
+    else ip_and(&interrupts[number / 32], ~bit);
     how.sa_flags = ends ? how.sa_flags & ~SA_RESTART : how.sa_flags | SA_RESTART;
     return sigaction(number, &how, NULL);
 }

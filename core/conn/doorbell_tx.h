@@ -19,9 +19,6 @@ void fs_wake_peer(struct fs_connection *c, uint32_t who);
 /* Wakes all sleepers of the peer, which check again. Needs no lock. */
 void fs_wake_peer_all(struct fs_connection *c);
 
-/* Wakes all sleepers of this side, in all its processes; they check again, at the kernel too. Needs no lock. */
-void fs_wake_local(struct fs_connection *c);
-
 /* Wakes the sleeping threads only. For a connection that has a region, or had one until now (fs_swap_to_bridge). */
 void fs_wake_local_threads(struct fs_connection *c);
 

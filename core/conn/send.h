@@ -4,20 +4,6 @@
 
 #include "conn/doorbell_tx.h"
 
-enum { FS_POLLS_FIRST = 1 << 23 }; /* a flag beside MSG_*, not the kernel's: the caller waits for credits (fs_spin, fs_sleep) */
-
-/* Sends without blocking. Returns the bytes accepted, or -errno: -EAGAIN if there is no credit or no room; FS_VIOLATED. The other
- * `flags` matter to the kernel only: without MSG_NOSIGNAL a broken connection raises SIGPIPE. */
-int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);
-
-/* Sends with MSG_OOB: all but the last byte are ordinary data. The last one takes its place in the ring and is sent on the kernel
- * connection as urgent, which gives the peer its POLLPRI and SIGURG. Returns as fs_try_send. */
-int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t length, int flags);
-
-/* Called after a send that does not wait. Takes the send lock. Returns 1 if the ring is full, and holds POLLOUT of an exposed descriptor
- * back; 0 if there is room in the ring or in the kernel. */
-int fs_plug_if_full(struct fs_connection *c);
-
 /* Sends the deferred doorbell bytes that there is room for. Takes the send lock. Returns 1 if all of them are out, 0 if not or if a
  * stopped process has the lock. */
 int fs_nothing_deferred(struct fs_connection *c);

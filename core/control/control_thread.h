@@ -17,11 +17,6 @@ int fs_control_thread_start(void);
 
 /* ---- forks ------------------------------------------------------------------------------------------------- */
 
-/* Call before a fork: a thread does not survive it, and its locks must be free. No thread is started before
- * `fs_control_thread_after_fork`. Several threads may fork at once: one joins the thread, and the others wait for that. Nobody waits
- * long: a thread that an untrusted user blocks in a call ends later, and holds no lock meanwhile. */
-void fs_control_thread_stop(void);
-
 void fs_control_thread_after_fork(void);   /* call in the parent after each fs_control_thread_stop, also if the fork failed */
 int fs_forks_under_way(void); /* the number of forks of this process just now */
 

@@ -15,9 +15,6 @@
 
 #include "os/atomics.h"
 
-/* Raises the bound of the accept queue to the largest backlog of a listener. */
-void fs_set_backlog(int length);
-
 enum { FS_TOO_MANY_LISTINGS = -100002 }; /* of fs_listing_publish: try again later */
 
 /* Publishes an abstract unix name for the connection of `fd`, for a while, and sets `*handle`. `ends`: the connection's, if the caller

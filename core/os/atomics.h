@@ -14,8 +14,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-typedef _Atomic uint32_t fs_word32;
-typedef _Atomic uint64_t fs_word64;
+#include "include/fastsock.h"
+
 typedef _Atomic int fs_atomic_int;
 #define fs_atomic_ptr(type) _Atomic(type *)
 

@@ -10,34 +10,7 @@
 #include "rendezvous/path_state.h"
 #include "rendezvous/region_cache.h"
 
-enum { FS_NAME_MAX = 107 }; /* bytes of a published name: the room in the address of an abstract socket (unix(7)) */
-
-/* The settings in force. Connections that are searching follow them too. */
-struct fs_upgrade_config {
-    int window, chunk; /* of new regions */
-    struct fs_flow_options flow;
-    int64_t memory_cap; /* bytes */
-    int64_t patience;   /* ns that a name is looked up before the peer counts as foreign, and that an answer is waited for */
-    int moves_polled;   /* connections whose descriptor may be polled move too */
-    int waits;          /* operations may wait for the other end: they take steps even if no event is known */
-};
-void fs_set_upgrade_config(const struct fs_upgrade_config *config);
 int fs_moves_polled(void); /* the setting `moves_polled` */
-
-/* The result of a step, for the front end to report and to act on. */
-enum fs_step_outcome {
-    FS_STEP_PENDING,
-    FS_STEP_MOVED,  /* this end has consented; `name` is the listing's */
-    FS_STEP_TCP,    /* on kernel TCP; the path has the reason */
-    FS_STEP_BROKEN, /* the same by a fault, `violation`, of the peer or of this side. The connection has been reset */
-};
-struct fs_step_result {
-    enum fs_step_outcome what;
-    int failed;    /* FS_STEP_TCP for lack of resources: the failure; 0: unknown */
-    int no_thread; /* why the control thread could not be restarted; 0: it was, or need not be */
-    const char *violation;
-    char name[FS_NAME_MAX + 1];
-};
 
 /* Starts the search of the end that publishes `name`, or looks it up; the next step begins it. The state must be FS_STARTING: otherwise
  * another thread has decided, and nothing happens. `ends` as in fs_listing_publish. Returns 0, -ENOMEM or -ENAMETOOLONG. */

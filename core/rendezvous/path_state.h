@@ -4,7 +4,7 @@
 #define FASTSOCK_PATH_STATE_H
 
 #include "conn/connection.h"
-#include "wire/reasons.h"
+#include "include/fastsock.h"
 
 struct fs_connector; /* connector.h */
 struct fs_region_ref;    /* region_cache.h */
@@ -76,10 +76,6 @@ int fs_path_event(struct fs_path *path, enum fs_path_events event);
 const char *fs_path_state_name(int state);
 
 /* ---- reasons ---------------------------------------------------------------------------------------------- */
-
-/* Of enum fs_reason: its name in the source without the prefix, and the text for people (wire/reasons.h). */
-const char *fs_reason_name(int reason);
-const char *fs_reason_text(int reason);
 
 /* Connections of this process by path, and by the reason. A closed connection stays counted. Each counts as opened with FS_REASON_FEW or
  * FS_REASON_UNPAID, or with another one. */

@@ -101,6 +101,7 @@ void fs_note_session_of(struct fs_session_stats *s, const struct fs_path *path, 
     /* A message to a sleeping peer costs a system call at both ends. This end knows its own direction only, so the number is doubled
      * again. */
     uint64_t calls = 4 * counted(&count->doorbells_rung);
-    /* (The transport of a loop does not count operations on the ring.) */
-    fs_note_session(s, path->operations + (fs_is_loop_driven(c) ? (int64_t)messages : 0), (enum fs_search_result)sought, calls, messages);
+    /* (Neither a loop's transport nor fs_operate counts operations on the ring.) */
+    int uncounted = fs_is_loop_driven(c) || fs_load_own32(&c->settled);
+    fs_note_session(s, path->operations + (uncounted ? (int64_t)messages : 0), (enum fs_search_result)sought, calls, messages);
 }

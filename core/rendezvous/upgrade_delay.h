@@ -7,19 +7,9 @@
 
 enum {
     FS_SESSION_SHORTEST = 8,    /* operations: shorter sessions cost nothing, as none looks for its peer before that, and are not noted */
-    FS_SESSION_LENGTHS = 14,    /* classes of lengths, each up to twice the one before: from 8 operations on, to 65,536 and more */
+    /* FS_SESSION_LENGTHS: classes of lengths, each up to twice the one before: from 8 operations on, to 65,536 and more */
     FS_SESSION_MOVE_COST = 16,  /* cost of a move, in operations on kernel TCP */
     FS_SESSION_SEARCH_COST = 6, /* cost of a search that finds nobody (docs/decisions.md) */
-};
-
-/* All zero: nothing is known. */
-struct fs_session_stats {
-    double ended[FS_SESSION_LENGTHS];      /* sessions of each class of lengths; older ones count less */
-    double operations[FS_SESSION_LENGTHS]; /* of those sessions */
-    double found, missed;                  /* sessions whose search led to a move, and did not */
-    double calls, messages;                /* on the ring: system calls to sleep and to wake, at both ends, and messages */
-    uint32_t noted;                        /* sessions noted so far, up to the number needed for a decision */
-    int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
 };
 
 enum fs_search_result { FS_NOT_SEARCHED, FS_SEARCH_FAILED, FS_SEARCH_MOVED };

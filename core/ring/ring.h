@@ -115,18 +115,6 @@ enum fs_moved {
     FS_COLLECTING = 64,   /* a fallback collects the unread data: nobody else may receive */
 };
 
-/* Counted by fs_count, read at any time. A spin that ends within its first round adds nothing to `poll_ns`. `poll_unpaid_ns` is the time
- * of spins that gave up. `sleeps` are those on the ring; `system_calls` those made to sleep and to wake the peer. */
-#define FS_COUNTERS(COUNTER) \
-    COUNTER(bytes_sent) COUNTER(bytes_received) COUNTER(messages_sent) COUNTER(messages_received) \
-    COUNTER(acks_alone) COUNTER(acks_piggybacked) COUNTER(sends_combined) COUNTER(doorbells_rung) COUNTER(polls_paid) \
-    COUNTER(polls_unpaid) COUNTER(poll_ns) COUNTER(poll_unpaid_ns) COUNTER(sleeps) COUNTER(system_calls)
-struct fs_counters {
-#define FS_COUNTER(name) fs_word64 name;
-    FS_COUNTERS(FS_COUNTER)
-#undef FS_COUNTER
-};
-
 /* Adds the counters of `from` to `into`. If `taking`, also sets those of `from` to 0. */
 static inline void fs_add_counters(struct fs_counters *into, struct fs_counters *from, int taking) {
     fs_word64 *to = &into->bytes_sent, *source = &from->bytes_sent;

@@ -10,7 +10,7 @@ from fastsock._native.core_rendezvous cimport *
 cdef extern from "errno.h":
     int errno
 
-# By their numbers (core/wire/reasons.h).
+# By their numbers (core/include/fastsock_types.h).
 cdef list reason_texts = [fs_reason_text(number).decode() for number in range(FS_REASONS)]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from fastsock._native.endpoint import Endpoint as Endpoint
 
 REASONS: dict[str, str]
-"""Name -> text of the reasons for kernel TCP, in the order of their numbers from 1 on (core/wire/reasons.h)."""
+"""Name -> text of the reasons for kernel TCP, in the order of their numbers from 1 on (core/include/fastsock_types.h)."""
 
 def path_counts() -> tuple[int, dict[str, int]]:
     """Returns the number of connections on the ring, and {reason: number} of those on kernel TCP."""

@@ -6,7 +6,7 @@
 
 #include "harness.h"
 
-#include "include/fastsock.h"
+#include "internals.h"
 
 #include <sched.h>
 #include <sys/wait.h>

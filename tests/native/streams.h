@@ -9,7 +9,6 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
-#include "conn/kernel_io.h"
 
 enum { MAX_THREADS = 3, MAX_EVENTS = 16, MOST_SECONDS = 40 /* of a round */ };
 

@@ -95,6 +95,12 @@ def test_each_header_stands_alone() -> None:
         ended_well(*COMPILER, *FLAGS, "-fsyntax-only", "-xc", "-", given=line)
 
 
+@pytest.mark.parametrize("language", ["-xc -std=c11", "-xc++ -std=c++11"])
+def test_the_public_header_needs_nothing_but_the_c_library(language: str) -> None:
+    flags = [*language.split(), "-Wall", "-Wextra", "-Werror", f"-I{CORE}/include", "-fsyntax-only"]
+    ended_well(*COMPILER, *flags, "-", given='#include "fastsock.h"\n')
+
+
 @pytest.mark.parametrize("standard", ["c11", "gnu11"])
 @pytest.mark.parametrize("other", ["netinet/tcp.h", "linux/tcp.h", "netinet/in.h", "sys/epoll.h"])
 def test_the_public_header_goes_with_what_else_a_program_includes(other: str, standard: str) -> None:
@@ -102,7 +108,7 @@ def test_the_public_header_goes_with_what_else_a_program_includes(other: str, st
     ours, theirs = '#include "fastsock.h"\n', f"#include <{other}>\n"
     flags = (*FLAGS, f"-I{CORE}/include", f"-std={standard}", "-fsyntax-only")
     for lines in (ours + theirs, theirs + ours):
-        program = lines + "int main(void) { return fs_pid_ns() == fs_own_pid_ns; }\n"
+        program = lines + "int main(void) { return fs_conn_size() == 0; }\n"
         ended_well(*COMPILER, *flags, "-xc", "-", given=program)
 
 
@@ -216,6 +222,24 @@ def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Pat
     program = build(name, library, tmp_path, f"-I{CORE}/include")
     said = ended_well(program, *([seconds] if name not in ("copies", "readiness", "pollers", "storms") else []))
     assert re.search(rf"^[1-9]\d* {told}", said, re.MULTILINE), said
+
+
+def test_a_front_end_of_the_public_header_alone(library: Path, tmp_path: Path) -> None:
+    words = [
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-O1",
+        "-g",
+        f"-I{CORE}/include",
+        NATIVE / "public.c",
+        library,
+    ]
+    ended_well(*COMPILER, *words, "-pthread", "-o", tmp_path / "public")
+    said = re.fullmatch(r"2 on the ring, (\d+) messages there\n", ended_well(tmp_path / "public"))
+    assert said
+    assert int(said[1]) >= 200
 
 
 # ---- calls of the system -------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@
 
 #include "control/fd_reaper.h"
 #include "control/introspection.h"
-#include "conn/kernel_io.h"
 #include "conn/loop_io.h"
 #include "conn/doorbell_rx.h"
 #include "conn/peer_status.h"
