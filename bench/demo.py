@@ -32,7 +32,7 @@ from bench.programs.rows import FREE, Row, python
 from bench.report import three_digits
 from fastsock import config
 from fastsock.advice import advice_for
-from fastsock.path_policy import DISABLED
+from fastsock.path_events import DISABLED
 from fastsock.tools.checks import busy, remark
 
 BUSY_SECONDS = 0.3

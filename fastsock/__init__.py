@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys as _sys
 
 from fastsock import _native as _native  # first: its error says what to do if nothing is built
-from fastsock import path_policy as _path_policy
+from fastsock import path_events as _path_events
 from fastsock._native import registry as _registry
 from fastsock.config import Settings, configure
 from fastsock.config import active as _active
@@ -89,5 +89,5 @@ def path_of(sock: _Any) -> Path:
         except (OSError, ValueError):
             pass  # closed
     if endpoint is None:
-        return Path("tcp", _path_policy.FOREIGN if _active().enabled else _path_policy.DISABLED)
-    return _path_policy.path_from(endpoint.standing)
+        return Path("tcp", _path_events.FOREIGN if _active().enabled else _path_events.DISABLED)
+    return _path_events.path_from(endpoint.standing)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import attrs
 
-from fastsock.path_policy import DISABLED, FOREIGN, Reason
+from fastsock.path_events import DISABLED, FOREIGN, Reason
 
 __all__ = ["ADVICE", "Peer", "advice_for", "refused_by"]
 
@@ -52,7 +52,8 @@ ADVICE = MappingProxyType(
             "or behind a proxy: nothing to do."
         ),
         Reason.UNTRUSTED: (
-            'Run both ends as the same user, or set trust="any" at both ends if you trust every user of this host.'
+            'Run both ends as the same user, or name each end\'s user at the other end, such as trust="user,redis". '
+            'trust="any" at both ends trusts every user of this host.'
         ),
         Reason.NAME: (
             "Nothing to do for a single connection: another process holds its rendezvous name. If it happens often, "

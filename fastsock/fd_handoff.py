@@ -2,7 +2,7 @@
 
 Another process (`SCM_RIGHTS`, `subprocess`, `exec`, `multiprocessing`, the shell of `os.system`), or C code in this one
 (a file object on the number, pyOpenSSL, `os.splice`, what writes to a number from a signal handler). A moved connection
-goes back to the kernel first (path_policy.leave), and one that has not moved stays there. The socket object may go on
+goes back to the kernel first (path_events.leave), and one that has not moved stays there. The socket object may go on
 using it.
 """
 
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
-from fastsock import mp_connection, path_policy
+from fastsock import mp_connection, path_events
 from fastsock._native import os_calls, registry
 from fastsock.import_hooks import forget, when_imported
 
@@ -38,7 +38,7 @@ def leave_numbers(numbers: Iterable[int]) -> None:
     """Takes the connections of these descriptors back to the kernel. Raises OSError if one cannot go."""
     for fd in set(numbers) & _tracked.keys():
         endpoint = registry.find(fd)
-        if endpoint is not None and not path_policy.leave(endpoint):
+        if endpoint is not None and not path_events.leave(endpoint):
             raise OSError(errno.EAGAIN, "no resources to take a connection off the ring")
 
 
@@ -88,7 +88,7 @@ def fork_exec(args: Any, executables: Any, close_fds: bool, pass_fds: Iterable[i
     try:
         return _fork_exec(args, executables, close_fds, pass_fds, *rest)
     finally:
-        path_policy.start_thread_again()  # with a preexec_fn this was a fork as any other
+        path_events.start_thread_again()  # with a preexec_fn this was a fork as any other
 
 
 def execv(path: Any, argv: Any, /) -> Any:
@@ -207,7 +207,7 @@ def _wrapped(init: Callable[..., None]) -> Callable[..., None]:
 
     def __init__(self: Any, context: Any, socket: Any = None) -> None:
         endpoint = getattr(socket, "_endpoint", None)
-        if endpoint is not None and not path_policy.leave(endpoint):
+        if endpoint is not None and not path_events.leave(endpoint):
             raise OSError(errno.EAGAIN, "no resources to take a connection off the ring")
         init(self, context, socket)
 

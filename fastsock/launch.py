@@ -42,7 +42,7 @@ def find(name: str) -> Program | None:
     for a script without an interpreter line, a folder, a zip file, an option, or a name that does not exist."""
     if name.startswith("-"):
         return None
-    here = os.path.exists(name)
+    here = os.path.isfile(name) or os.path.exists(os.path.join(name, "__main__.py"))  # no mere folder: /etc has "nginx"
     path = name if here or os.sep in name else shutil.which(name)
     if path is None or not os.path.isfile(path):
         return None
@@ -145,8 +145,7 @@ def environment(inherited: Mapping[str, str], settings: Settings, stats: str | N
 
 def _text_of(settings: Settings) -> str:
     """Returns all settings in the format that interpose/settings.c reads: "name=number ...", lists with commas."""
-    import struct
-
+    any_user, own_user, named = settings.trust.parts()
     ports_allowed, ports_excluded, addresses_allowed, addresses_excluded = settings.limits()
 
     def ports(array: bytes) -> str:
@@ -162,13 +161,24 @@ def _text_of(settings: Settings) -> str:
         "ack_threshold": settings.ack_threshold if settings._delayed_ack else 1,
         "combine_limit": settings.combine_limit if settings.combine else 0,
         "patience_ms": int(SEEK_SECONDS * 1000),
-        "trusts_any": int(settings.trust == "any"),
+        "trusts_any": int(any_user),
+        "trusts_self": int(own_user),
+        "trusted": ",".join(str(user) for (user,) in struct.iter_unpack("=I", named)),
+        "user_namespace": user_namespace(),
         "ports_allowed": ports(ports_allowed),
         "ports_excluded": ports(ports_excluded),
         "addresses_allowed": networks(addresses_allowed),
         "addresses_excluded": networks(addresses_excluded),
     }
     return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def user_namespace() -> int:
+    """Returns the number of this process's user namespace, in which users have their numbers; 0 if it is unknown."""
+    try:
+        return os.stat("/proc/self/ns/user").st_ino
+    except OSError:
+        return 0
 
 
 def is_served_by_library() -> bool:

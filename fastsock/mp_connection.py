@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from types import ModuleType
 
-from fastsock import path_policy
+from fastsock import path_events
 from fastsock._native import os_calls, registry
 
 TYPE_CHECKING = False  # typing's, which no program has to load for this
@@ -61,7 +61,7 @@ def keep(module: ModuleType) -> None:
         def fastsock_path(self) -> Any:
             """What `path_of` says of it."""
             endpoint = None if self._handle is None else registry.find(self._handle)
-            return None if endpoint is None else path_policy.path_from(endpoint.standing)
+            return None if endpoint is None else path_events.path_from(endpoint.standing)
 
     Connection.__qualname__, Connection.__module__ = plain.__qualname__, plain.__module__
     module.reduction.register(Connection, module.reduce_connection)

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 import fastsock
-from fastsock import config, observability, path_policy
+from fastsock import config, observability, path_events
 from fastsock._native import registry
 
 __all__ = ["loops_out_of_reach", "start"]
@@ -97,7 +97,7 @@ def still_open() -> list[dict[str, str]]:
     found = []
     for fd, endpoint in registry.tracked().items():
         if ends := _ends(fd):
-            found.append({**ends, **attrs.asdict(path_policy.path_from(endpoint.standing))})
+            found.append({**ends, **attrs.asdict(path_events.path_from(endpoint.standing))})
     return found
 
 

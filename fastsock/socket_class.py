@@ -13,7 +13,7 @@ import socket as stdlib
 import sys
 from abc import ABCMeta
 
-from fastsock import fd_handoff, path_policy
+from fastsock import fd_handoff, path_events
 from fastsock._native import control, registry, socket_lifecycle, socket_methods
 from fastsock._native.registry import Endpoint
 
@@ -93,12 +93,7 @@ class socket(_Kernel, metaclass=_Class):
 
     # Used by the native calls (socket_lifecycle.install).
     _NOTED = _KEEPS_KERNEL | _FLOW
-    _report_violation = staticmethod(path_policy.report_violation)
     _leave_rights = staticmethod(fd_handoff.leave_rights)
-
-    @staticmethod
-    def _give_back() -> bool:
-        return path_policy.give_back_descriptors(registry.endpoints())
 
     @staticmethod
     def _is_tls(sock: _Kernel) -> bool:
@@ -150,7 +145,7 @@ class socket(_Kernel, metaclass=_Class):
         endpoint, self._endpoint = socket_lifecycle.endpoint_now(self), None
         if endpoint is not None and not endpoint.driven:
             try:
-                left = path_policy.leave(endpoint)
+                left = path_events.leave(endpoint)
             except BaseException:
                 self._endpoint = endpoint  # a signal handler raised, and nothing was done; or the connection was reset
                 raise
@@ -223,7 +218,7 @@ class socket(_Kernel, metaclass=_Class):
         endpoint = self._endpoint
         if (level, option) in _KEEPS_KERNEL:
             if endpoint is not None:
-                registry.decide(endpoint, path_policy.Reason.OPTION)
+                registry.decide(endpoint, path_events.Reason.OPTION)
         elif option in (stdlib.SO_RCVBUF, stdlib.SO_SNDBUF):
             limits = list(self._buffer_limits)
             limits[option == stdlib.SO_SNDBUF] = _Kernel.getsockopt(self, stdlib.SOL_SOCKET, option)
@@ -302,7 +297,7 @@ def _number_in(args: tuple[Any, ...]) -> int | None:
 def _made_room(error: OSError) -> bool:
     """Returns true if a call failed for lack of descriptors and fastsock has freed some, so the call can be
     repeated."""
-    return error.errno in (errno.EMFILE, errno.ENFILE) and socket._give_back()
+    return error.errno in (errno.EMFILE, errno.ENFILE) and registry.give_back_descriptors()
 
 
 def _dup(fd: int) -> int:

@@ -12,7 +12,7 @@
 #ifndef FASTSOCK_INTERPOSE_H
 #define FASTSOCK_INTERPOSE_H
 
-#include "names.h" /* first */
+#include "libc_functions.h" /* first */
 
 #include <sched.h>
 
@@ -125,15 +125,16 @@ void ip_each_epoll(void (*body)(struct ip_epoll *e));
 struct ip_thread {
     int busy;       /* handlers of the program are put off */
     int has_lock;   /* how often */
-    int may_sleep;  /* the next sleep of the core is a call's wait: handlers run meanwhile */
-    int pending;    /* handlers that were put off */
+    int may_sleep;  /* the next sleep of the core is a call's wait (ip_sleep) */
+    int pending;    /* something is put off: handlers, */
+    int cancelled;  /* or the thread's end */
     uint32_t ran;   /* handlers that ran in this thread, */
     uint32_t ended; /* and those of them that end a call (no SA_RESTART) */
 };
 extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 extern int ip_threaded; /* the program has made threads */
 
-void ip_run_handlers(void); /* those that were put off. Not while busy */
+void ip_run_handlers(void); /* what was put off. Not while busy */
 
 static inline void ip_enter(void) {
     ip_thread.busy++;
@@ -148,11 +149,16 @@ void ip_lock(void);
 void ip_unlock(void);
 void ip_begin_lock(void); /* it is what the core lets go while it waits for others */
 
-/* The thread is about to sleep: its handlers may run. True if one did, and the thread must not sleep. Until ip_close_window. */
-int ip_open_window(void);
-void ip_close_window(void);
+/* A system call in which the thread sleeps, and -errno. The program's handlers may run in it: if one that was put off does so first, there is no
+ * call, and -EINTR. A thread that is cancelled in it (pthread_cancel) ends when it is no more inside. */
+long ip_sleep(long number, const long a[6]);
 
-void ip_begin_signals(void); /* the functions that the core sleeps with open the window */
+extern int ip_cancels; /* the program has cancelled threads */
+
+/* Where a call begins that need not sleep. Not inside. */
+static inline void ip_cancellation_point(void) {
+    if (ip_unlikely(ip_cancels) && !ip_thread.busy) pthread_testcancel();
+}
 
 /* True in the process that this front end serves; a child of vfork runs in its memory and is none. */
 static inline int ip_is_own_process(void) { return !ip_is_active() || (uint32_t)getpid() == fs_own_pid; }
@@ -211,7 +217,7 @@ void ip_take_step(struct ip_socket *s);
 static inline void ip_operate(struct ip_socket *s) {
     struct fs_path *o = &s->path;
     o->operations++; /* (of two threads that count at once one may be missed) */
-    if (fs_is_undecided(o) && !fs_is_in_kernel(&s->c) &&
+    if (fs_has_step(o) && !fs_is_in_kernel(&s->c) &&
         (o->listing_state ? fs_load_relaxed(o->listing_state) != FS_LISTING_WAITING : o->operations >= o->next))
         ip_take_step(s);
 }

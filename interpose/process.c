@@ -168,6 +168,11 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(v
     return real.pthread_create(thread, how, body, argument);
 }
 
+int pthread_cancel(pthread_t thread) {
+    ip_cancels = 1;
+    return real.pthread_cancel(thread);
+}
+
 /* ---- other programs ----------------------------------------------------------------------------------------------------- */
 
 /* The program that this process becomes has no use for what it does not inherit. */
@@ -275,7 +280,6 @@ void ip_before_filter(void) {
     ip_each_socket(leave_for_good);
     fs_control_thread_stop();
     ip_write_statistics();
-    fs_make_old_calls();
     fs_store_relaxed(&ip_activity, 0);
     ip_unlock();
     errno = error;
@@ -300,7 +304,6 @@ __attribute__((constructor)) static void start(void) {
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_ns = fs_pid_ns();
     ip_begin_lock();
-    ip_begin_signals();
     ip_begin_own_numbers();
     fs_set_backlog(SOMAXCONN);
     ip_begin_readiness();

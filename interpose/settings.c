@@ -61,6 +61,22 @@ static const struct fs_network *networks(const char *text, const char *name, int
     return found;
 }
 
+/* The numbers of users are those of the user namespace that `fastsock run` was called in. In another one they mean others, and nobody is
+ * trusted by name. */
+static void trust(const char *text) {
+    struct stat space;
+    uint32_t users[FS_TRUSTED_USERS];
+    struct fs_trust given = {.any = (int)number(text, "trusts_any"), .self = (int)number(text, "trusts_self"), .users = users};
+    const char *at = value_of(text, "trusted");
+    uint64_t own = fs_system.stat("/proc/self/ns/user", &space) == 0 ? (uint64_t)space.st_ino : 0;
+    while (at && *at >= '0' && *at <= '9' && given.count < FS_TRUSTED_USERS && own == (uint64_t)number(text, "user_namespace")) {
+        char *end;
+        users[given.count++] = (uint32_t)strtoul(at, &end, 10);
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    fs_set_trust(&given);
+}
+
 /* A Python process below `fastsock run` is served by the package, whose core is another one. */
 static int is_python(void) {
     char path[4096];
@@ -82,7 +98,6 @@ void ip_read_settings(void) {
                    .combine_when_full = (int)number(text, "combine_when_full")},
         .memory_cap = number(text, "memory_cap"),
         .patience = number(text, "patience_ms") * 1000000,
-        .trusts_any = (int)number(text, "trusts_any"),
         .moves_polled = 1, /* who polls asks us */
         .waits = number(text, "meeting_ms") > 0,
     };
@@ -92,6 +107,7 @@ void ip_read_settings(void) {
     limits.addresses_allowed = networks(text, "addresses_allowed", &limits.addresses_allowed_count);
     limits.addresses_excluded = networks(text, "addresses_excluded", &limits.addresses_excluded_count);
     fs_set_upgrade_config(&config);
+    trust(text);
     fs_set_limits(&limits);
     fs_spin_ns = number(text, "poll_us") * 1000;
     ip_settings = (struct ip_settings){

@@ -8,7 +8,6 @@
  * Responsible for: when a handler runs, and what a wait learns of it. Never: what a handler does, signals without a handler. */
 #include "interpose.h"
 
-#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 
@@ -20,9 +19,8 @@ struct handler { /* as the program has set it */
 };
 
 __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
-int ip_threaded;
+int ip_threaded, ip_cancels;
 static struct handler handlers[SIGNALS];
-static __thread int closed_busy __attribute__((tls_model("initial-exec"))); /* what `busy` was when the window was opened */
 static __thread struct {
     uint64_t which; /* bit of each signal that was put off */
     siginfo_t info[SIGNALS];
@@ -52,16 +50,16 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     if (flags & SA_RESETHAND) real.sigaction(number, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     t->ran++;
     if (!(flags & SA_RESTART)) t->ended++;
-    int may_sleep = t->may_sleep, closed = closed_busy; /* the handler may wait too */
-    t->may_sleep = 0;
     memcpy(&function, &address, sizeof function);
     function(number, info, context);
-    t->may_sleep = may_sleep;
-    closed_busy = closed;
 }
 
 void ip_run_handlers(void) {
     int error = errno;
+    if (ip_thread.cancelled && !ip_thread.busy) {
+        ip_thread.cancelled = 0;
+        pthread_exit(PTHREAD_CANCELED);
+    }
     while (ip_thread.pending && !ip_thread.busy) {
         sigset_t again;
         sigemptyset(&again);
@@ -81,56 +79,45 @@ void ip_run_handlers(void) {
 
 /* ---- sleeping ------------------------------------------------------------------------------------------------------ */
 
-int ip_open_window(void) {
+/* (As <pthread.h> has it; its name there depends on the C library.) */
+extern int set_jump(void *where, int mask) __asm__("__sigsetjmp") __attribute__((returns_twice));
+
+/* The system call as a cancellation point. */
+static long sleep_cancellable(long number, const long a[6]) {
+    __pthread_unwind_buf_t here;
+    int type;
+    /* The C library unwinds a cancelled thread to this place, and the frames of the call that sleeps are as they were. So the call ends as one
+     * that a signal ends, and gives back what it holds. Then the thread ends (ip_run_handlers). */
+    if (set_jump(here.__cancel_jmp_buf, 0)) {
+        __pthread_unregister_cancel(&here);
+        ip_thread.cancelled = ip_thread.pending = 1;
+        return -EINTR;
+    }
+    __pthread_register_cancel(&here);
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+    long got = fs_call_kernel(number, a);
+    pthread_setcanceltype(type, NULL);
+    __pthread_unregister_cancel(&here);
+    return got;
+}
+
+/* A signal that comes before the kernel has begun the sleep does not end it, as with recv(2). */
+long ip_sleep(long number, const long a[6]) {
+    int busy = ip_thread.busy, may_sleep = ip_thread.may_sleep;
     uint32_t ran = ip_thread.ran;
-    closed_busy = ip_thread.busy;
-    ip_thread.busy = 0;
+    long got = -EINTR;
+    ip_thread.busy = ip_thread.may_sleep = 0; /* (a handler may sleep too) */
     fs_compiler_barrier();
-    if (!ip_unlikely(ip_thread.pending)) return 0;
-    ip_run_handlers();
-    return ip_thread.ran != ran;
-}
-
-void ip_close_window(void) {
+    if (ip_unlikely(ip_thread.pending)) ip_run_handlers();
+    if (ip_thread.ran == ran) got = ip_threaded ? sleep_cancellable(number, a) : fs_call_kernel(number, a);
     fs_compiler_barrier();
-    ip_thread.busy = closed_busy;
-}
-
-/* What the core sleeps with. A signal that comes before the kernel has begun the sleep does not end it, as with recv(2). */
-static int (*plain_futex)(void *word, int what, uint32_t value, const struct timespec *time);
-
-static int sleep_on_futex(void *word, int what, uint32_t value, const struct timespec *time) {
-    if (!ip_thread.may_sleep || what != FUTEX_WAIT) return plain_futex(word, what, value, time);
-    int woken = -1, error = EINTR;
-    if (!ip_open_window()) {
-        woken = plain_futex(word, what, value, time);
-        error = errno;
-    }
-    ip_close_window();
-    errno = error;
-    return woken;
-}
-
-static int sleep_in_poll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask) {
-    if (!ip_thread.may_sleep) return real.ppoll(fds, count, time, mask);
-    int woken = -1, error = EINTR;
-    if (!ip_open_window()) {
-        woken = real.ppoll(fds, count, time, mask);
-        error = errno;
-    }
-    ip_close_window();
-    errno = error;
-    return woken;
-}
-
-void ip_begin_signals(void) {
-    plain_futex = fs_system.futex;
-    fs_system.futex = sleep_on_futex;
-    fs_system.ppoll = sleep_in_poll;
+    ip_thread.busy = busy;
+    ip_thread.may_sleep = may_sleep;
+    return got;
 }
 
 int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended) {
-    return ip_thread.ended != ended || (ip_thread.ran != ran && fs_timeout_option(&s->c, what) >= 0);
+    return ip_thread.cancelled || ip_thread.ended != ended || (ip_thread.ran != ran && fs_timeout_option(&s->c, what) >= 0);
 }
 
 /* ---- what the program sets ---------------------------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 #include "os/fd_reserve.h"
 #include "os/syscalls.h"
 #include "ring/doorbell.h"
-#include "events/tcp_watch.h"
+#include "events/liveness_watch.h"
 #include "events/fd_change.h"
 #include "events/spin_budget.h"
 
@@ -30,7 +30,7 @@ enum {
 
 enum fs_late { /* fs_connection.late */
     FS_LATE_BYTES = 1,   /* doorbell bytes that were counted and not sent yet */
-    FS_LATE_REQUEST = 2, /* a request for which the peer's connection thread had no room */
+    FS_LATE_REQUEST = 2, /* a request for which the peer's control thread had no room */
     FS_LATE_POST = 4,    /* the end of the peer's post, before which its doorbell bytes are not taken */
     FS_LATE_AGAIN = 8,   /* the same of a peer that was late before */
 };

@@ -5,7 +5,7 @@
 #include "conn/loop_io.h"
 
 #include "conn/doorbell_rx.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/send.h"
 #include "conn/side_lock.h"
 

@@ -2,14 +2,14 @@
 #ifndef FASTSOCK_RECEIVE_H
 #define FASTSOCK_RECEIVE_H
 
-#include "conn/connection.h"
+#include "conn/peer_status.h"
 
 #define FS_MOVED_ON ((int64_t)-100001) /* fs_recv_kernel: the kernel's part of the stream has ended */
 
 enum fs_final {
     FS_NOT_FINAL = 0,
     FS_FINAL = 1,   /* the caller has nothing else to try and needs to know if the peer is lost (a system call) */
-    FS_IF_TOLD = 2, /* FS_FINAL for a caller that goes to sleep: unless the connection thread would have reported it since */
+    FS_IF_TOLD = 2, /* FS_FINAL for a caller that goes to sleep: unless the control thread would have reported it since */
 };
 
 /* Receives without blocking. Returns bytes, 0 at the end of the stream, or -errno, also FS_VIOLATED. `final`: enum fs_final. `flags`:
@@ -40,7 +40,8 @@ int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at);
  * function, not the switch alone. The connection is attached. */
 int fs_switch_reached(struct fs_connection *c);
 
-int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the kernel has reported already, and that comes after the bytes */
+/* Returns true if the kernel's part of the stream has come whole, read or not: what the ring says of the end counts. */
+int fs_kernel_part_came(struct fs_connection *c);
 
 /* Returns true if bytes of the peer lie here that the program has not read. */
 int fs_has_unread(struct fs_connection *c, struct fs_receiver *receiver);

@@ -9,6 +9,9 @@
 void fs_recover_sending(struct fs_connection *c, struct fs_sender *sender);
 void fs_recover_receiving(struct fs_connection *c, struct fs_receiver *receiver);
 
+/* Resets a connection whose peer, or this side (fs_note_fault), broke the protocol. Returns the program's error, -ECONNRESET. */
+int64_t fs_conn_reset(struct fs_connection *c);
+
 /* The stream has a hole that cannot be repaired, by a fault of this side: the next call returns FS_VIOLATED, the peer gets a RST. */
 void fs_break_connection(struct fs_connection *c, const char *why);
 

@@ -114,14 +114,15 @@
 #include "os/fd_reserve.h"                    /* the reserved range of numbers, eventfds, fs_inode */
 #include "os/syscalls.h"                      /* the table of system calls */
 #include "control/control_recv.h"             /* requests of the peer, and to it */
-#include "control/tcp_identity.h"             /* the identity of a connection, trusted users */
+#include "control/tcp_identity.h"             /* the identity of a connection */
+#include "control/trust.h"                    /* trusted users */
 #include "control/listener.h"                 /* published names */
 #include "control/control_requests.h"         /* answers to requests */
 #include "control/introspection.h"            /* queries of fastsock ss */
 #include "control/page_offers.h"              /* fs_set_register, fs_reoffer_pages */
 #include "control/control_thread.h"           /* the connection thread */
 #include "conn/kernel_io.h"                   /* the kernel's own blocking calls */
-#include "conn/bridge.h"                      /* fallback without help of the peer */
+#include "conn/fallback_bridge.h"                      /* fallback without help of the peer */
 #include "conn/connection.h"                  /* struct fs_connection, struct fs_call */
 #include "conn/loop_io.h"                     /* calls of an event loop's transport */
 #include "conn/open_close.h"                  /* opening, shutdown, close, forks */
@@ -140,9 +141,9 @@
 #include "rendezvous/path_state.h"            /* state of a connection's search for its peer */
 #include "rendezvous/endpoint.h"              /* close and fallback of an endpoint */
 #include "rendezvous/region_cache.h"          /* regions made ahead */
-#include "rendezvous/policy.h"                /* permits the search, and gives the name */
+#include "rendezvous/eligibility.h"                /* permits the search, and gives the name */
 #include "rendezvous/connector.h"             /* the search's steps, and this process's regions */
-#include "rendezvous/upgrade_policy.h"        /* statistics of the sessions of a service */
+#include "rendezvous/upgrade_delay.h"        /* statistics of the sessions of a service */
 #include "ready/ready.h"                      /* epoll, poll and select over ring and kernel */
 #include "process/atfork.h"                   /* counts a child in its fork */
 #include "process/holder_count.h"             /* processes that hold a connection; fs_pid_ns */

@@ -4,17 +4,21 @@
 #include "ready/level.h"
 
 #include "conn/loop_io.h"
-#include "conn/liveness.h"
+#include "conn/peer_status.h"
 #include "conn/readiness.h"
 #include "conn/fallback.h"
+#include "conn/receive.h"
 
 /* poll's names are epoll's, but for the types. */
 static uint32_t ask_kernel(struct fs_connection *c) {
     return (unsigned short)fs_poll_events_now(fs_fd(c), POLLIN | POLLOUT | POLLPRI | POLLRDHUP | POLLRDBAND);
 }
 
-/* A FIN in the ring is what the kernel's FIN says behind it: one event, as in the kernel. */
-static int stream_ends(struct fs_connection *c) { return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN; }
+/* A FIN in the ring is what the kernel's FIN says behind it: one event, as in the kernel. It comes behind all bytes: who is told of it, and
+ * then receives less than it asked for, has all of them. (haproxy reads no more then.) */
+static int stream_ends(struct fs_connection *c) {
+    return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN && fs_kernel_part_came(c);
+}
 
 /* A peer that was killed with bytes of ours unread: they lay in the ring, where its kernel did not see them, which would have reset the connection. */
 static int died_unread(struct fs_connection *c) { return fs_peer_is_lost(c) && !fs_load_sc(&c->ring.rx->fin) && fs_left_unread(&c->ring); }

@@ -89,6 +89,9 @@ int fs_is_poller_data(uint64_t data);
  * before its first member is on the ring. */
 struct fs_poller *fs_poller_new(int epoll, int *failed);
 
+/* The program is about to close the number by which the instance is known here. `epoll`: another one of it. */
+void fs_poller_set_number(struct fs_poller *p, int epoll);
+
 /* The program is about to close the last number of the instance, or the thread ends. No call is inside. */
 void fs_poller_end(struct fs_poller *p);
 
@@ -96,9 +99,9 @@ void fs_poller_end(struct fs_poller *p);
  * it, and not at all by EPOLL_CTL_DEL. 0, or as epoll_ctl. */
 int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, const struct epoll_event *event);
 
-/* epoll_pwait2. `timeout`: ns, negative: for ever. `mask` is in force while the thread sleeps, as epoll_pwait has it; NULL: the thread's own.
+/* epoll_pwait2 by the number `epoll`, one of the instance's. `timeout`: ns, negative: for ever. `mask` is in force while the thread sleeps, as epoll_pwait has it; NULL: the thread's own.
  * The number of events, 0 when the time is over, -EINTR after a signal, or as epoll_wait. */
-int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask);
+int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask);
 
 /* Somebody polls the instance's number, or has added it to another instance: from now on it is readable while a member is ready, between the
  * program's waits too. (It may be readable when nothing is ready any more.) */

@@ -4,7 +4,7 @@
  * or the numbers in the front end's index. */
 #include "rendezvous/endpoint.h"
 
-#include "conn/bridge.h"
+#include "conn/fallback_bridge.h"
 #include "conn/open_close.h"
 #include "conn/fallback.h"
 #include "conn/attach.h"
@@ -35,13 +35,6 @@ void fs_conn_release(struct fs_path *path, struct fs_connection *c) {
     struct fs_region_ref *region_ref = path->region_ref;
     path->region_ref = NULL;
     if (region_ref) fs_region_release(region_ref, c->recyclable);
-}
-
-int64_t fs_conn_reset(struct fs_connection *c) {
-    fs_note_broken(c);
-    fs_reset_connection(fs_fd(c));
-    fs_wake_local(c);
-    return -ECONNRESET;
 }
 
 /* ---- the fallback ---------------------------------------------------------------------------------------------- */
@@ -85,8 +78,10 @@ static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fa
 }
 
 /* Gives the unread data of a connection that a loop drives to its transport. */
-static enum fs_fallback_result keep_unread(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fallback_hooks *hooks) {
-    if (!hooks->keep || fs_fallback_collect(c, fallback, unread_data) != FS_FELL_BACK || !hooks->keep(hooks->whose, unread_data)) return FS_FALLBACK_FAILED;
+static enum fs_fallback_result keep_unread(struct fs_connection *c, struct fs_fallback_lock *fallback,
+                                           struct fs_unread_data *unread_data, const struct fs_fallback_hooks *hooks) {
+    if (!hooks->keep || fs_fallback_collect(c, fallback, unread_data) != FS_FELL_BACK) return FS_FALLBACK_FAILED;
+    if (!hooks->keep(hooks->whose, unread_data)) return FS_FALLBACK_FAILED;
     fs_fallback_done(c, fallback);
     return FS_FELL_BACK;
 }

@@ -5,6 +5,7 @@
 #define FASTSOCK_ENDPOINT_H
 
 #include "conn/fallback.h"
+#include "conn/recovery.h"
 #include "rendezvous/connector.h"
 
 /* Closes the connection's last number `fd`. The kernel keeps a connection open while a call is in progress on it; likewise this function
@@ -18,9 +19,6 @@ void fs_conn_finish(struct fs_path *path, struct fs_connection *c, struct fs_cou
 
 /* Frees its memory. For the caller that got FS_EXIT_RELEASE; not inside. */
 void fs_conn_release(struct fs_path *path, struct fs_connection *c);
-
-/* Resets a connection whose peer broke the protocol. Returns the program's error, -ECONNRESET. */
-int64_t fs_conn_reset(struct fs_connection *c);
 
 /* What a fallback asks of the front end. `list` writes at most `room` of the connection's descriptors in this process, and returns how many
  * there are. `keep` is for a connection that a loop's transport drives: the transport reads the unread data from its memfd, and delivers it

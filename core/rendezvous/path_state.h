@@ -13,13 +13,14 @@ enum fs_path_state {
     FS_DECIDED = 0,    /* kernel TCP or the ring: operations do only their work */
     FS_CONNECTING,     /* a connect is under way; not counted as opened yet */
     FS_FEW_OPERATIONS, /* too few operations so far to look for the peer */
-    FS_STARTING,       /* the policy decides if it may look for its peer (policy.h) */
+    FS_STARTING,       /* the policy decides if it may look for its peer (eligibility.h) */
     FS_TO_PUBLISH,     /* the publisher: its name is to be published */
     FS_PUBLISHED,      /* a seeker may come */
     FS_LOOKING,        /* the seeker: looks the peer's name up */
     FS_AWAITING,       /* it has sent HELLO, and waits for WAKEUP */
     FS_ATTACHING,      /* it has a region, and a thread is about to consent */
-    FS_THREAD_LATER,   /* attached: the connection thread was stopped for a fork, and must run again */
+    FS_FAULTED,        /* an event came that cannot be: the next operation ends the connection */
+    FS_THREAD_LATER,   /* attached: the control thread was stopped for a fork, and must run again */
     FS_ANSWER_LATER,   /* attached, in a forked child: the peer's requests must be answered here too */
     FS_PATH_STATES
 };
@@ -37,8 +38,8 @@ enum fs_path_events {
     FS_PATH_CAME,      /* both have the region */
     FS_PATH_MOVED,     /* this end has consented */
     FS_PATH_STAY,      /* kernel TCP, for a reason; or the connection ends */
-    FS_PATH_FORK,      /* a fork begins, for which the connection thread stops */
-    FS_PATH_ANSWERED,  /* the connection thread runs, and answers for this connection */
+    FS_PATH_FORK,      /* a fork begins, for which the control thread stops */
+    FS_PATH_ANSWERED,  /* the control thread runs, and answers for this connection */
     FS_PATH_CHILD,     /* this process is a forked child: threads and names were the parent's */
     FS_PATH_INHERIT,   /* the same for an attached connection */
     FS_PATH_EVENTS
@@ -55,16 +56,20 @@ struct fs_path {
     unsigned long attaching;          /* the thread that attaches it; 0: none */
     int64_t waited;                   /* ns that its operations have waited for the other end, by the setting `meeting_ms` */
     int waits;                        /* an operation waits now */
+    const char *fault;                /* FS_FAULTED: the event */
 };
 
-/* Returns true if an operation may still have work to do for the path. */
-static inline int fs_is_undecided(const struct fs_path *path) { return path->state != FS_DECIDED; }
+/* Returns true if the next operations may have work to do for the path: for an undecided one, or after a fork. */
+static inline int fs_has_step(const struct fs_path *path) { return path->state != FS_DECIDED; }
+
+/* Returns true if neither kernel TCP nor the ring is decided. */
+static inline int fs_is_undecided(const struct fs_path *path) { return path->state != FS_DECIDED && path->state < FS_THREAD_LATER; }
 
 /* Returns true if it looks for its peer. */
 static inline int fs_is_searching(const struct fs_path *path) { return path->search != 0; }
 
-/* Applies an event. Returns true if it was possible: at most one of several threads succeeds, and if another one has decided otherwise,
- * nothing changes. */
+/* Applies an event. Returns true if it changed the state: at most one of several threads succeeds. If another one has decided otherwise,
+ * nothing changes. An event that cannot be in this state is our fault: the next step ends the connection (FS_STEP_BROKEN). */
 int fs_path_event(struct fs_path *path, enum fs_path_events event);
 
 /* Returns the name of a state, for reports. */
@@ -72,7 +77,9 @@ const char *fs_path_state_name(int state);
 
 /* ---- reasons ---------------------------------------------------------------------------------------------- */
 
-const char *fs_reason_text(int reason); /* of enum fs_reason, for people */
+/* Of enum fs_reason: its name in the source without the prefix, and the text for people (wire/reasons.h). */
+const char *fs_reason_name(int reason);
+const char *fs_reason_text(int reason);
 
 /* Connections of this process by path, and by the reason. A closed connection stays counted. Each counts as opened with FS_REASON_FEW or
  * FS_REASON_UNPAID, or with another one. */

@@ -2,7 +2,7 @@
  * lock.
  *
  * A region reference owns a region. The search (connector.h) has it until the connection is attached, and the connection's path until it
- * is released. The seeker caches regions here by the peer's process, the publisher in the table of its connection thread. */
+ * is released. The seeker caches regions here by the peer's process, the publisher in the table of its control thread. */
 #ifndef FASTSOCK_REGION_CACHE_H
 #define FASTSOCK_REGION_CACHE_H
 
@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "control/listener.h"
-#include "control/region_memory.h"
+#include "control/region_mmap.h"
 #include "conn/connection.h"
 #include "conn/attach.h"
 
@@ -54,7 +54,7 @@ struct fs_attach_hooks {
 int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow,
                      const struct fs_attach_hooks *hooks, const char **wrong);
 
-/* Called in a forked child: from now on the connection thread of this process answers the peer's requests. Returns as
+/* Called in a forked child: from now on the control thread of this process answers the peer's requests. Returns as
  * fs_requests_expect. */
 int fs_region_inherit(struct fs_region_ref *region_ref, struct fs_connection *c);
 

@@ -57,6 +57,9 @@ struct fs_sender {
     unsigned char sending_step; /* 1: inside a step that nobody can recover if the process dies (conn/recovery.c) */
 };
 
+/* What a receiver has made of the end of the stream. A reset is reported by the kernel first. */
+enum fs_fin_taken { FS_END_UNREAD = 0, FS_END_REPORTED = 1, FS_RESET_FOUND = 2 };
+
 /* Needs the receive lock. */
 struct fs_receiver {
     _Alignas(FS_LINE) struct fs_robust_lock lock;
@@ -65,7 +68,7 @@ struct fs_receiver {
     fs_word32 ack_seen;     /* newest ACK that came with DATA. The sender reads it, and raises it when the numbers wrap */
     fs_word32 taken;        /* bytes consumed of descriptor number `consumed`; read without the lock as a hint */
     uint32_t begun_length, begun; /* length and number of the descriptor that `taken` belongs to */
-    fs_word32 fin_taken;    /* 1: end reported to the program, 2: a reset, which the kernel reports; a bridge reads it without the lock */
+    fs_word32 fin_taken;    /* enum fs_fin_taken; a bridge reads it without the lock */
     uint32_t doorbell_debt; /* doorbell bytes counted as drained that had not arrived yet */
     fs_word64 kernel_taken; /* bytes of the kernel's stream consumed so far; a loop's transport reads it as a hint */
     uint32_t oob_waiting;

@@ -1,32 +1,35 @@
-/* Why a connection is on kernel TCP. Processes exchange these numbers (connection table, control/introspection.h), so new reasons go
- * last. The front end has the texts. */
+/* Why a connection is on kernel TCP: the only list of the reasons and their texts. Processes exchange the numbers (connection table,
+ * control/introspection.h), so new reasons go last. */
 #ifndef FASTSOCK_REASONS_H
 #define FASTSOCK_REASONS_H
 
-enum fs_reason {
-    FS_REASON_NONE = 0,   /* on the ring, or nothing decided yet */
-    FS_REASON_FEW,        /* too few operations */
-    FS_REASON_SEEKING,    /* the search for the peer is going on */
-    FS_REASON_EXCLUDED,   /* by the settings: an address or a port */
-    FS_REASON_REMOTE,     /* the peer is on another host */
-    FS_REASON_PEER,       /* the peer does not use fastsock */
-    FS_REASON_UNTRUSTED,  /* the peer is another user's */
-    FS_REASON_NAME,       /* another process holds the name */
-    FS_REASON_REFUSED,    /* by the peer */
-    FS_REASON_OPTION,     /* a socket option asks for what only the kernel's stream can do */
-    FS_REASON_POLLED,     /* somebody may poll the descriptor */
-    FS_REASON_DETACHED,   /* the descriptor was given away */
-    FS_REASON_BACK,       /* taken back to the kernel, or not moved yet */
-    FS_REASON_OVERRIDDEN, /* socket subclass overrides recv or send */
-    FS_REASON_HANDED_OUT, /* the descriptor was handed out */
-    FS_REASON_FORKED,     /* another process holds it too */
-    FS_REASON_MEMORY_CAP, /* no room for another region */
-    FS_REASON_RESOURCES,  /* no memory or descriptors */
-    FS_REASON_ENDING,     /* it ended before it could move */
-    FS_REASON_VIOLATION,  /* the peer broke the protocol */
-    FS_REASON_VERSION,    /* the peer uses another protocol version */
-    FS_REASON_UNPAID,     /* too few operations for a service where moves did not pay */
-    FS_REASONS
-};
+/* X(name, text for people) */
+#define FS_REASON_TABLE(X) \
+    X(NONE, "") /* on the ring, or nothing decided yet */ \
+    X(FEW, "too few operations") \
+    X(SEEKING, "looking for the peer") /* the search for the peer is going on */ \
+    X(EXCLUDED, "address or port excluded") /* by the settings */ \
+    X(REMOTE, "peer on another host") \
+    X(PEER, "peer does not use fastsock") \
+    X(UNTRUSTED, "peer belongs to another user") \
+    X(NAME, "name taken by another process") \
+    X(REFUSED, "peer refused") \
+    X(OPTION, "unsupported socket option") /* asks for what only the kernel's stream can do */ \
+    X(POLLED, "descriptor may be polled") /* somebody may poll it */ \
+    X(DETACHED, "descriptor detached") /* it was given away */ \
+    X(BACK, "returned to kernel TCP, or nothing sent yet") \
+    X(OVERRIDDEN, "socket subclass overrides recv or send") \
+    X(HANDED_OUT, "descriptor handed out") \
+    X(FORKED, "shared with another process") /* another process holds it too */ \
+    X(MEMORY_CAP, "memory cap reached") /* no room for another region */ \
+    X(RESOURCES, "out of memory or descriptors") \
+    X(ENDING, "ended before it could move") \
+    X(VIOLATION, "protocol violation") /* by the peer */ \
+    X(VERSION, "peer speaks another version of the protocol") \
+    X(UNPAID, "sessions too short to pay") /* too few operations for a service where moves did not pay */
+
+#define FS_REASON_NUMBER(name, text) FS_REASON_##name,
+enum fs_reason { FS_REASON_TABLE(FS_REASON_NUMBER) FS_REASONS };
+#undef FS_REASON_NUMBER
 
 #endif

@@ -64,7 +64,7 @@ class ConnectionInfo:
         """Why the connection is on kernel TCP; "" if that is not decided, or if it is on the ring."""
     @property
     def standing(self) -> tuple[bool, bool, bool, str]:
-        """(sending has moved, receiving has moved, attached, reason): the input of path_policy.path_from."""
+        """(sending has moved, receiving has moved, attached, reason): the input of path_events.path_from."""
     def ends(self) -> tuple[tuple[bytes, int], tuple[bytes, int]]:
         """Returns ((address, port), (address, port)), the local end first, addresses packed. Raises OSError if not connected."""
     def describe(self) -> dict[str, Any]:

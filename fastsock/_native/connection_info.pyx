@@ -10,7 +10,8 @@ from fastsock._native.core_rendezvous cimport *
 cdef extern from "errno.h":
     int errno
 
-cdef list reason_texts = [""]  # by their numbers (core/wire/reasons.h)
+# By their numbers (core/wire/reasons.h).
+cdef list reason_texts = [fs_reason_text(number).decode() for number in range(FS_REASONS)]
 
 
 cdef class ConnectionInfo:
@@ -111,7 +112,7 @@ cdef class ConnectionInfo:
 
 
 cdef tuple info_of(ConnectionInfo self):
-    """(sending has moved, receiving has moved, attached, reason): the input of path_policy.path_from."""
+    """(sending has moved, receiving has moved, attached, reason): the input of path_events.path_from."""
     return fs_sends_on_ring(&self.c), fs_receives_on_ring(&self.c), fs_is_attached(&self.c), self.reason
 
 

@@ -8,10 +8,7 @@ from fastsock._native.core_ring cimport fs_counters, fs_word32
 
 cdef extern from "wire/reasons.h" nogil:
     enum:
-        FS_REASON_FEW, FS_REASON_SEEKING, FS_REASON_EXCLUDED, FS_REASON_REMOTE, FS_REASON_PEER, FS_REASON_UNTRUSTED
-        FS_REASON_NAME, FS_REASON_REFUSED, FS_REASON_OPTION, FS_REASON_POLLED, FS_REASON_DETACHED, FS_REASON_BACK
-        FS_REASON_OVERRIDDEN, FS_REASON_HANDED_OUT, FS_REASON_FORKED, FS_REASON_MEMORY_CAP, FS_REASON_RESOURCES, FS_REASON_ENDING
-        FS_REASON_VIOLATION, FS_REASON_VERSION, FS_REASON_UNPAID, FS_REASONS
+        FS_REASON_ENDING, FS_REASON_FEW, FS_REASON_HANDED_OUT, FS_REASON_OVERRIDDEN, FS_REASON_RESOURCES, FS_REASON_UNPAID, FS_REASONS
 
 
 cdef extern from "rendezvous/region_cache.h" nogil:
@@ -51,28 +48,34 @@ cdef extern from "rendezvous/path_state.h" nogil:
         int64_t waited
         bint waits
 
+    bint fs_has_step(const fs_path *)
     bint fs_is_undecided(const fs_path *)
     bint fs_is_searching(const fs_path *)
     bint fs_path_event(fs_path *, int event)
     const char *fs_path_state_name(int state)
+    const char *fs_reason_text(int reason)
 
     struct fs_paths_of_process "fs_path_counts":
-        int64_t by_reason[22]
+        int64_t *by_reason
         int64_t ring
     fs_paths_of_process fs_path_counts
 
+    const char *fs_reason_name(int reason)
+    const char *fs_reason_text(int reason)
     void fs_note_reason(fs_path *, fs_connection *, int reason)
     void fs_count_opened(int reason)
     void fs_count_changed(int before, int now)
     void fs_path_open(fs_path *, fs_connection *, int64_t operations, int reason)
 
 
-cdef extern from "rendezvous/upgrade_policy.h" nogil:
+cdef extern from "rendezvous/upgrade_delay.h" nogil:
     struct fs_session_stats:
         int64_t later
 
     void fs_note_session(fs_session_stats *, int64_t operations, int sought, uint64_t calls, uint64_t messages)
-    int fs_search_result_of(const fs_path *)
+    void fs_note_session_of(fs_session_stats *, const fs_path *, const fs_connection *)
+    int64_t fs_search_begins(const fs_session_stats *, int64_t move_after)
+    int fs_reason_before(int64_t begins, int64_t move_after)
 
 
 cdef extern from "rendezvous/connector.h" nogil:
@@ -82,7 +85,6 @@ cdef extern from "rendezvous/connector.h" nogil:
         fs_flow_options flow
         int64_t memory_cap
         int64_t patience
-        bint trusts_any
         bint moves_polled
         bint waits
 
@@ -102,7 +104,16 @@ cdef extern from "rendezvous/connector.h" nogil:
     void fs_path_await_thread(fs_path *, fs_connection *)
     void fs_path_restart(fs_path *, fs_connection *)
 
-cdef extern from "rendezvous/policy.h" nogil:
+cdef extern from "control/trust.h" nogil:
+    struct fs_trust:
+        bint any
+        bint self
+        int count
+        const uint32_t *users
+
+    void fs_set_trust(const fs_trust *)
+
+cdef extern from "rendezvous/eligibility.h" nogil:
     struct fs_port_range:
         uint16_t first
         uint16_t last

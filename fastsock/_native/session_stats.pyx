@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""Statistics of a service's past sessions (core/rendezvous/upgrade_policy.c), shared by its connections.
+"""Statistics of a service's past sessions (core/rendezvous/upgrade_delay.c), shared by its connections.
 
 A service is what a listener accepts, or a port that this process connects to.
 """

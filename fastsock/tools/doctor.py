@@ -20,7 +20,7 @@ import attrs
 
 from fastsock import _startup, config
 from fastsock.advice import advice_for, refused_by
-from fastsock.path_policy import Reason
+from fastsock.path_events import Reason
 from fastsock.tools import checks, introspection
 from fastsock.tools.peers import Peers
 

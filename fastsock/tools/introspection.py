@@ -31,7 +31,7 @@ from fastsock._native.control import (
     SEEN_SHAPE,
     VERSION,
 )
-from fastsock.path_policy import REASONS
+from fastsock.path_events import REASONS
 
 __all__ = ["COUNTERS", "VERSION", "Connection", "Process", "query"]
 

@@ -1,7 +1,7 @@
 """The way of a connection to the ring, for tests that do something at each step of it."""
 
 from fastsock import Path
-from fastsock.path_policy import Reason
+from fastsock.path_events import Reason
 
 STEPS = (
     Path("tcp", Reason.FEW),

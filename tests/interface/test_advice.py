@@ -5,12 +5,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from fastsock import path_policy
+from fastsock import path_events
 from fastsock.advice import ADVICE, Peer, advice_for, refused_by
-from fastsock.path_policy import Reason
+from fastsock.path_events import Reason
 
 ROOT = Path(__file__).parents[2]
-KNOWN = {*path_policy.REASONS, path_policy.DISABLED, path_policy.FOREIGN}
+KNOWN = {*path_events.REASONS, path_events.DISABLED, path_events.FOREIGN}
 
 
 def test_no_reason_lacks_advice_and_no_advice_lacks_its_reason():
@@ -37,7 +37,7 @@ def test_the_documents_have_the_same_table():
 def test_no_reason_is_written_anywhere_else():
     """One home: a text that is spelled again would miss its advice."""
     for path in (ROOT / "fastsock").rglob("*.p*"):
-        if path.suffix in (".py", ".pyx") and path.name not in ("path_policy.py", "advice.py"):
+        if path.suffix in (".py", ".pyx") and path.name not in ("path_events.py", "advice.py"):
             for reason in KNOWN:
                 assert f'"{reason}"' not in path.read_text(), f"{path.name}: {reason}"
 

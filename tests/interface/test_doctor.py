@@ -12,7 +12,7 @@ import attrs
 import pytest
 from harness.processes import Process, ended
 
-from fastsock.path_policy import Reason
+from fastsock.path_events import Reason
 from fastsock.tools import checks, doctor
 
 DOCTOR = [sys.executable, "-m", "fastsock", "doctor"]

@@ -25,7 +25,7 @@ def test_a_patched_program_has_not_loaded_what_it_does_not_need_yet():
     """Beside what a bare interpreter with its site module has: a .pth file may import anything."""
     before = set(printed("import sys; print(' '.join(sys.modules))").split())
     loaded = set(printed(START).split()) - before
-    assert "fastsock.path_policy" in loaded
+    assert "fastsock.path_events" in loaded
     assert sorted(loaded & NEEDLESS) == []
 
 
@@ -49,7 +49,7 @@ importlib.reload(module)
 
 
 ORDERS = [
-    "fastsock.aio", "fastsock.aio.loops", "fastsock.aio.stdlib_loop", "fastsock.aio.transport_policy",
+    "fastsock.aio", "fastsock.aio.loops", "fastsock.aio.stdlib_loop",
     "fastsock.aio.sendfile", "fastsock.aio.runner", "fastsock.aio.uvloop_loop", "uvloop", "uvloop.loop",
     "uvloop, fastsock.aio.uvloop_loop",
     "fastsock.aio.uvloop_loop, asyncio", "asyncio.selector_events", "asyncio, fastsock.aio.uvloop_loop",

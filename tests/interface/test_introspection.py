@@ -12,7 +12,7 @@ import pytest
 from harness.pairs import KernelSocket, make_pair, state_of, until
 from harness.processes import running
 
-from fastsock.path_policy import REASONS, Reason
+from fastsock.path_events import REASONS, Reason
 from fastsock.tools import introspection
 
 CORE = Path(__file__).parents[2] / "core"

@@ -27,7 +27,7 @@ static void by_prctl(void) { SAY(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &FIL
 static void by_number(void) { SAY(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &FILTER)); }
 static void asks_whether(void) { SAY(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL)); }
 
-static void filtered(void (*filter)(void)) {
+static void under_filter(void (*filter)(void)) {
     char into[64] = "";
     int c, d, e = epoll_create1(EPOLL_CLOEXEC), status;
     struct epoll_event event = {EPOLLIN, {.u64 = 42}};
@@ -71,7 +71,7 @@ void filters(int a, int b) {
         int status;
         pid_t child = fork();
         if (child == 0) {
-            filtered(ways[i]);
+            under_filter(ways[i]);
             _exit(0);
         }
         SAY(waitpid(child, &status, 0) == child);

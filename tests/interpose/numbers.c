@@ -119,7 +119,7 @@ void orphan(int a, int b) {
     FILE *stream = fdopen(dup(b), "r");
     line = fgets(into, sizeof into, stream);
     show(line ? line : "nothing", 4);
-    SAY(fgetc(stream));
+    SAY(fgetc(stream) == EOF);
     SAY(fclose(stream));
     SAY(read(b, into, 64));
 }

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from harness.processes import ROOT, ended, environment
 
-from fastsock import config, launch, path_policy
-from fastsock._native import registry
+from fastsock import config, launch, path_events
 
 INTERPOSE = ROOT / "interpose"
 SOURCES = sorted((ROOT / "tests" / "interpose").glob("*.c"))
@@ -59,12 +58,28 @@ def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path:
     pytest.fail(f"it stays on kernel TCP: {stats}")
 
 
+@pytest.mark.parametrize(
+    ("way", "when"),
+    [*((way, when) for way in ("write", "sendto", "writev", "io_uring") for when in ("", "busy")), ("write", "idle")],
+)
+def test_bytes_written_past_the_library_end_the_connection(way: str, when: str, program: Path, tmp_path: Path) -> None:
+    for rounds in (60, 500, 4000):  # on a busy machine it takes longer until both ends have moved
+        words = [program, "past", way, *when.split()]
+        got, stats = under_library(words, tmp_path / "stats.json", CONFORMANCE_ROUNDS=str(rounds))
+        if got == "none\n":
+            pytest.skip("the kernel has no io_uring for us")
+        if stats["connections_ring"] == 2:
+            assert got == "-1 ECONNRESET right\n"
+            return
+    pytest.fail(f"it stays on kernel TCP: {stats}")
+
+
 @pytest.mark.parametrize("case", ["data", "polls", "epolls", "ends"])
 def test_a_connection_that_stays_on_kernel_tcp_does_the_same(case: str, program: Path, tmp_path: Path) -> None:
     got, stats = under_library([program, case], tmp_path / "stats.json", FASTSOCK_PORTS_EXCLUDED="1-65535")
     assert got == ended([program, case]).stdout
     assert stats["connections_ring"] == 0
-    assert stats["fallback_reasons"] == {path_policy.Reason.EXCLUDED: 2}
+    assert stats["fallback_reasons"] == {path_events.Reason.EXCLUDED: 2}
 
 
 def test_without_settings_and_where_it_is_switched_off_the_library_does_nothing(program: Path) -> None:
@@ -126,7 +141,7 @@ def test_the_library_shows_functions_of_the_c_library_alone() -> None:
 
 
 def test_every_function_of_the_table_stands_in_its_place() -> None:
-    table = set(re.findall(r"^    E\([^,]+, (\w+),", (INTERPOSE / "names.h").read_text(), re.MULTILINE))
+    table = set(re.findall(r"^    E\([^,]+, (\w+),", (INTERPOSE / "libc_functions.h").read_text(), re.MULTILINE))
     assert len(table) > 40
     assert table <= shown()
 
@@ -135,15 +150,18 @@ def test_the_core_calls_the_c_library_and_not_ours() -> None:
     """What of the core's table the library stands in front of is set to the C library's own."""
     table = (ROOT / "core/os/syscalls.h").read_text()
     calls = set(re.findall(r"^    (?:CALL|RAW)\([\w *]+, (\w+),", table, re.MULTILINE))
-    given = set(re.findall(r"FS_SAME\((\w+)\)|fs_system\.(\w+) =", (INTERPOSE / "names.c").read_text()))
+    given = set(re.findall(r"FS_(?:SAME|OWN)\((\w+)\)|fs_system\.(\w+) =", (INTERPOSE / "core_calls.c").read_text()))
     assert len(calls) > 50
     assert calls & shown() <= {name for names in given for name in names}
 
 
-def test_reasons_have_one_text() -> None:
-    table = dict(re.findall(r'\[FS_REASON_(\w+)\] = "(.*)"', (ROOT / "core/rendezvous/path_state.c").read_text()))
-    assert table.pop("NONE") == ""
-    assert table == {name: getattr(path_policy.Reason, name) for name in registry.REASONS}
+def test_the_texts_of_reasons_stand_in_one_place() -> None:
+    """In core/wire/reasons.h."""
+    folders = [ROOT / name for name in ("core", "fastsock", "interpose")]
+    sources = [path for folder in folders for kind in ("h", "py", "pyx") for path in folder.rglob(f"*.{kind}")]
+    said = "".join(path.read_text() for path in [*sources, *(ROOT / "core").rglob("*.c"), *INTERPOSE.glob("*.c")])
+    assert len(path_events.REASONS) > 20
+    assert {text: said.count(f'"{text}"') for text in path_events.REASONS} == dict.fromkeys(path_events.REASONS, 1)
 
 
 # ---- `fastsock run PROGRAM` -----------------------------------------------------------------------------------------
@@ -215,7 +233,7 @@ def test_who_cannot_be_served_is_told_so_and_runs(flags: list[str], why: str, tm
     assert done.stderr == f"fastsock: {program} stays on kernel TCP: {why}\n"
 
 
-def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
+def test_what_run_takes_for_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, shell, command = tmp_path / "script", tmp_path / "shell", tmp_path / "tool"
     script.write_text("print(1)\n")
     shell.write_text("#!/bin/sh\n")
@@ -230,9 +248,36 @@ def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
     assert launch.find(str(shell)) == launch.Program(str(shell), python=False)
     found = launch.find("sh")
     assert found == launch.Program(str(shutil.which("sh")), python=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sh").mkdir()  # a folder of a command's name is no program of Python's
+    assert launch.find("sh") == found
+    (tmp_path / "sh/__main__.py").touch()
+    assert launch.find("sh") is None
     interpreter = launch.find(sys.executable)
     assert interpreter
     assert interpreter.python
+
+
+@pytest.mark.parametrize(
+    ("trust", "namespace", "moves"), [("{user}", 0, 1), ("{user}", 1, 0), ("user", 1, 1), ("7", 0, 0)]
+)
+def test_users_are_trusted_by_number_in_their_user_namespace(
+    trust: str, namespace: int, moves: int, program: Path, tmp_path: Path
+) -> None:
+    """`fastsock run` looks the names up; a container further down may give the numbers to others."""
+    settings, stats = config.Settings(trust=trust.format(user=os.geteuid())), tmp_path / "stats.json"
+    script = 'exec env FASTSOCK_RUN_SETTINGS="$0" "$@"'
+    made = launch.environment({}, settings, None)[config.SETTINGS]
+    said = made.replace(
+        f"user_namespace={launch.user_namespace()}", f"user_namespace={launch.user_namespace() + namespace}"
+    )
+    for rounds in ("60", "500", "4000"):  # on a busy machine it takes longer until both ends have moved
+        words = ["sh", "-c", script, said, program, "data"]
+        stats_of = under_library(words, stats, CONFORMANCE_ROUNDS=rounds)[1]
+        if not moves or stats_of["connections_ring"]:
+            break
+    assert stats_of["connections_ring"] == 2 * moves
+    assert moves or set(stats_of["fallback_reasons"]) <= {path_events.Reason.UNTRUSTED, path_events.Reason.SEEKING}
 
 
 def test_the_environment_of_a_program() -> None:
@@ -243,5 +288,7 @@ def test_the_environment_of_a_program() -> None:
     said = dict(word.split("=") for word in made[config.SETTINGS].split())
     assert said["ports_allowed"] == "80-80,90-99"
     assert said["addresses_excluded"] == f"{'0' * 20}ffff0a000000/104,fd{'0' * 30}/8"
-    assert (said["trusts_any"], said["combine_limit"], said["move_after"]) == ("1", "0", "8")
+    assert (said["trusts_any"], said["trusted"], said["combine_limit"], said["move_after"]) == ("1", "", "0", "8")
+    said = launch.environment({}, config.Settings(trust="user,7,root"), None)[config.SETTINGS]
+    assert "trusts_any=0 trusts_self=1 trusted=7,0 user_namespace=" in said
     assert environment().keys() >= {"PATH"}

@@ -1,4 +1,4 @@
-"""When the sessions of a service begin to look for their peer (upgrade_policy.c), on histories that are made up, by
+"""When the sessions of a service begin to look for their peer (upgrade_delay.c), on histories that are made up, by
 what they would have cost."""
 
 import random

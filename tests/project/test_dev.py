@@ -54,5 +54,5 @@ def test_editors_are_told_how_each_file_of_c_is_compiled(tmp_path):
     assert {path.relative_to(DEV.parent).as_posix() for it in rooms for path in (DEV.parent / it).rglob("*.c")} == set(
         entries
     )
-    for name in ("core/conn/send.c", "interpose/calls.c", "tests/native/life.c"):
+    for name in ("core/conn/send.c", "interpose/io_calls.c", "tests/native/life.c"):
         ended(["env", "-C", entries[name]["directory"], *entries[name]["arguments"], "-fsyntax-only"])

@@ -120,9 +120,9 @@ def test_a_number_that_is_handed_out_becomes_readable(said: str) -> None:
 
 FORKS = f"""{SERVES}
     import types
-    import fastsock.path_policy
+    import fastsock.path_events
     # As from Python 3.12 on: the interpreter warns of threads that it finds when the fork is over.
-    fastsock.path_policy.sys = types.SimpleNamespace(version_info=(3, 12))
+    fastsock.path_events.sys = types.SimpleNamespace(version_info=(3, 12))
     async def main():
         server, got = await serve()
         await asyncio.get_running_loop().run_in_executor(None, told)

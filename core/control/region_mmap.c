@@ -1,0 +1,63 @@
+/* Creates, maps and recycles the shared memory of a connection. Frees none: see rendezvous/region_cache.c. */
+#include "control/region_mmap.h"
+
+#include "ring/ring.h"
+
+static fs_word64 mapped, used; /* relaxed: sums that only influence the next connection's path */
+
+size_t fs_mapped_memory(void) { return fs_load_relaxed(&mapped); }
+
+size_t fs_memory_used(void) { return fs_load_relaxed(&used); }
+
+static void add(fs_word64 *sum, uint64_t more) {
+    uint64_t before;
+    do before = fs_load_relaxed(sum);
+    while (!fs_cas64(sum, before, before + more));
+}
+
+void fs_count_memory(int64_t more_mapped, int64_t more_used) {
+    if (more_mapped) add(&mapped, (uint64_t)more_mapped);
+    if (more_used) add(&used, (uint64_t)more_used);
+}
+
+void fs_count_cached(size_t size, int sign) {
+    int64_t bytes = (int64_t)fs_size_without_overflows(size) * sign;
+    fs_count_memory(bytes, bytes);
+}
+
+enum { KEPT_WARM = 16384 }; /* bytes at the start of the arenas that a parked region keeps */
+
+int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory) {
+    size_t size = fs_region_size(window, chunk);
+    int memfd = fs_memfd_sealed("fastsock", size);
+    if (memfd < 0) return memfd;
+    *memory = fs_map_memfd(memfd, size);
+    if (!*memory) {
+        fs_system.close(memfd);
+        return -ENOMEM;
+    }
+    fs_region_format(*memory, window, chunk, id);
+    return memfd;
+}
+
+void fs_mark_done(void *memory, size_t size, int side, int window) {
+    struct fs_region *region = memory;
+    size_t start = (fs_directions_end(fs_slots(window)) + KEPT_WARM + 4095) & ~(size_t)4095;
+    /* SYNC: region free - pairs with fs_recycle_region. */
+    fs_store_sc(&region->done[side], 1);
+    if (fs_load_sc(&region->done[1 - side]) && start < size)
+        fs_system.madvise((char *)memory + start, size - start, MADV_REMOVE);
+}
+
+int fs_recycle_region(void *memory, int window) {
+    struct fs_region *region = memory;
+    /* SYNC: region free - pairs with fs_mark_done. */
+    if (!(fs_load_acquire(&region->done[0]) && fs_load_acquire(&region->done[1]))) return 0;
+    fs_region_recycle(region, window);
+    return 1;
+}
+
+int fs_wakeup_seen(void *memory) {
+    /* SYNC: taken - pairs with judge. */
+    return fs_load_acquire(&((struct fs_region *)memory)->wakeup) == FS_TAKEN;
+}

@@ -1,0 +1,48 @@
+/* Creates, maps and recycles the shared memory of a connection. A region is a sealed memfd, so its size cannot change while it is
+ * mapped. wire/region.h has its bytes. */
+#ifndef FASTSOCK_REGION_MMAP_H
+#define FASTSOCK_REGION_MMAP_H
+
+#include "os/memfd.h"
+#include "os/syscalls.h"
+#include "wire/region.h"
+
+#ifndef MADV_REMOVE
+#define MADV_REMOVE 9
+#endif
+
+/* Returns the size of the file behind a descriptor, -1 if there is none. */
+static inline int64_t fs_file_size(int fd) {
+    struct stat st;
+    return fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+/* ---- this process's account of region memory --------------------------------------------------------------------- */
+
+/* Bytes of the mapped regions without their overflow buffers; and those of them that count against the cap. */
+size_t fs_mapped_memory(void);
+size_t fs_memory_used(void);
+
+/* Adds to both sums; may be negative. */
+void fs_count_memory(int64_t mapped, int64_t used);
+
+/* Counts a region that the publisher has parked whole: parked (1), or no more (-1). */
+void fs_count_cached(size_t size, int sign);
+
+/* ---- one region ------------------------------------------------------------------------------------------- */
+
+/* Creates a sealed region of fs_region_size(window, chunk) bytes. Returns its memfd and sets `*memory` to the mapping, both the
+ * caller's; or returns -errno, also -ENOMEM without address space. */
+int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory);
+
+/* Marks that this side will not touch the region any more. The second side to do so gives the arenas' pages back to the system, except
+ * the first few. */
+void fs_mark_done(void *memory, size_t size, int side, int window);
+
+/* Readies a region for the next connection if both sides are done with it. Returns true if they are. */
+int fs_recycle_region(void *memory, int window);
+
+/* Packet WAKEUP: returns true if the publisher has taken the region. */
+int fs_wakeup_seen(void *memory);
+
+#endif

@@ -1,0 +1,223 @@
+/* How a thread waits on a poller: looks, polling for the budget, and a sleep in the program's own epoll instance.
+ *
+ * No wakeup is lost. Before a thread sleeps each member on the ring was armed, and looked at behind that; the event set says that it sleeps, and
+ * is looked at for hints behind that (events/event_set.h). What the kernel tells of is a member of the instance in which it sleeps. Several threads
+ * may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if others do.
+ *
+ * Responsible for: when a thread looks, polls and sleeps. Never: what it is told (scan.c). */
+#include "conn/readiness.h"
+#include "conn/send.h"
+#include "conn/state.h"
+#include "conn/wait.h"
+#include "ready/shared_set.h"
+#include "ready/scan.h"
+
+/* One wait. */
+struct wait {
+    struct fs_poller *p;
+    int epoll; /* the program's number: without the lock another thread may close the one in the poller */
+    struct fs_told told;
+    const sigset_t *mask;
+    int64_t began, now, deadline; /* monotonic ns; `deadline` negative: none */
+    int64_t budget;               /* of polling; negative: not known yet */
+    int polled, uncertain, vain;
+};
+
+/* Asks the kernel. Lets go of the lock if that may take time. 0 or -errno. */
+static int ask_kernel_once(struct wait *w, int64_t nanoseconds) {
+    struct fs_poller *p = w->p;
+    struct fs_told *told = &w->told;
+    int interrupted = 0, got = 0, error = 0, max = told->max - told->count;
+    told->changed = 0;
+    if (nanoseconds) {
+        p->sleepers++;
+        fs_unlock_poller(p);
+        interrupted = fs_poller_host.before_sleep && fs_poller_host.before_sleep();
+    }
+    if (!interrupted) {
+        got = fs_epoll_wait(w->epoll, told->events + told->count, max, nanoseconds, w->mask);
+        error = got < 0 ? -errno : 0;
+    }
+    if (nanoseconds) {
+        if (fs_poller_host.after_sleep) fs_poller_host.after_sleep();
+        fs_lock_poller(p);
+        p->sleepers--;
+        if (!p->sleepers && p->set) fs_set_awake(p->set);
+    }
+    if (got > 0) fs_sort_events(p, told, got);
+    return interrupted ? -EINTR : error;
+}
+
+/* The same, and notes the time. */
+static int ask_kernel(struct wait *w, int64_t nanoseconds) {
+    int failed = ask_kernel_once(w, nanoseconds);
+    w->now = w->p->asked = fs_now();
+    w->p->answers = 0;
+    return failed;
+}
+
+/* Looks at members of the list, without the lock, until one may be ready or there is a hint. */
+static void spin(struct wait *w, int64_t until) {
+    struct fs_poller *p = w->p;
+    struct fs_call calls[FS_SPUN];
+    struct fs_connection *looked[FS_SPUN];
+    int wanted[FS_SPUN], n = 0, found = 0;
+    int64_t began = fs_now(), now = began;
+    for (struct fs_member *m = p->first; m && n < FS_SPUN; m = m->after) {
+        struct fs_connection *c = fs_load_relaxed(&m->it->c);
+        if (!c || !m->enabled || !fs_is_attached(c) || !fs_call_enter(c, &calls[n])) continue;
+        wanted[n] = (m->events & FS_IN ? FS_RECEIVE : 0) | (m->events & FS_OUT_ROOM && fs_pollout_is_ours(c) ? FS_SEND : 0);
+        looked[n++] = c;
+    }
+    uint32_t processor = p->processor;
+    do {
+        int shares = fs_shares_cpu(n ? fs_load_relaxed(&looked[0]->ring.rx->processor) : processor);
+        if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
+        fs_unlock_poller(p); /* (others change the set's pages) */
+        for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
+            for (int i = 0; i < n && !found; i++) found = fs_may_be_ready(looked[i], wanted[i]);
+            if (!found) fs_cpu_relax();
+        }
+        if (shares && !found) sched_yield();
+        fs_lock_poller(p);
+    } while (!found && !fs_has_hints(p->set) && (now = fs_now()) < until);
+    fs_unlock_poller(p);
+    for (int i = n; i-- > 0;) {
+        fs_publish_cpu(looked[i]);
+        fs_end_poller_call(looked[i], &calls[i]);
+    }
+    fs_lock_poller(p);
+    fs_count(&fs_poller_totals.poll_ns, (uint64_t)(now - began));
+}
+
+/* Whether the wait went on polling, and is to look again. */
+static int polls(struct wait *w) {
+    struct fs_poller *p = w->p;
+    if (!p->set || !p->parked || w->uncertain) return 0;
+    if (w->budget < 0) w->budget = fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, p->processor);
+    int64_t spent = w->now - w->began;
+    if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
+    if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0; /* before the sleep it is told */
+    w->polled = 1;
+    if (w->now - p->asked >= FS_SLICE) {
+        ask_kernel(w, 0);
+        if (w->told.count || w->told.changed) return 1;
+    }
+    spin(w, w->now + FS_MIN(FS_SLICE, w->budget - spent));
+    w->now = fs_now();
+    return 1;
+}
+
+/* Sleeps in the instance, unless something may be there. With the lock, which it lets go of. 0, or -errno. */
+static int sleep_in_kernel(struct wait *w) {
+    struct fs_poller *p = w->p;
+    int64_t rest = w->deadline < 0 ? -1 : FS_MAX(w->deadline - w->now, 0), cap = -1;
+    if (p->set) {
+        if (p->hot) fs_members_check(p, &w->told, FS_TELL_SLEEP);
+        if (w->told.count) return 0;
+        if (fs_prepare_sleep(p->set) || p->hot) {
+            if (!w->uncertain++) return 0;
+            cap = FS_UNCERTAIN;
+        }
+    }
+    if (cap < 0 && p->untold + p->shared) cap = FS_UNREPORTED;
+    if (cap < 0 && p->late) cap = FS_LATE_LOOK;
+    if (cap >= 0 && (rest < 0 || rest > cap)) rest = cap;
+    int64_t slept = w->now;
+    int failed = ask_kernel(w, rest);
+    fs_members_activate_unreported(p);
+    if (w->told.count && p->set) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
+    if (failed || w->told.count) return failed;
+    w->uncertain = 0;
+    if (w->now - slept > FS_UNCERTAIN) w->vain = 0;
+    if (p->hot || (p->set && fs_has_hints(p->set))) {
+        fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
+    } else if (rest && ++w->vain > FS_VAIN) {
+        fs_unlock_poller(p);
+        fs_short_sleep(); /* somebody wakes us for nothing, again and again */
+        fs_lock_poller(p);
+    }
+    return 0;
+}
+
+/* The same, and the common set is told too. */
+static int sleep_beside_common(struct wait *w) {
+    struct fs_poller *p = w->p;
+    fs_unlock_poller(p);
+    fs_common_sleep();
+    fs_lock_poller(p);
+    int failed = sleep_in_kernel(w);
+    fs_unlock_poller(p);
+    fs_common_wake();
+    fs_lock_poller(p);
+    return failed;
+}
+
+/* With the lock. 0 or -errno; `told` says the rest. */
+static int wait_for_events(struct wait *w, int64_t timeout) {
+    struct fs_poller *p = w->p;
+    int failed = 0, over = timeout == 0;
+    for (;;) {
+        if (p->common) {
+            fs_unlock_poller(p);
+            fs_common_take_hints();
+            fs_lock_poller(p);
+        }
+        fs_take_poller_hints(p);
+        if (p->hot) fs_members_check(p, &w->told, FS_TELL);
+        if (w->told.count) {
+            if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
+            if (!w->polled) w->now = fs_now();
+            if (timeout && p->answers < FS_ANSWERS && w->now - p->asked < FS_KERNEL_INTERVAL) p->answers++;
+            else if (w->told.count < w->told.max) ask_kernel(w, 0);
+            return 0;
+        }
+        if (over) {
+            failed = ask_kernel(w, 0);
+            if (failed || w->told.count || !w->told.changed) return failed;
+            fs_members_check(p, &w->told, FS_TELL);
+            return 0;
+        }
+        if (!polls(w)) failed = p->common ? sleep_beside_common(w) : sleep_in_kernel(w);
+        if (failed || w->told.count) return failed;
+        over = w->deadline >= 0 && w->now >= w->deadline;
+    }
+}
+
+/* The thread goes back to the program: what others who wait here, or poll the instance's number, have to know. */
+static void pass_on(struct wait *w) {
+    struct fs_poller *p = w->p;
+    if (!p->set) return;
+    if (!p->sleepers && !p->exposed) {
+        fs_set_awake(p->set);
+        return;
+    }
+    if (p->exposed) {
+        struct fs_told nothing = {0};
+        if (p->hot) fs_members_check(p, &nothing, FS_ARM);
+    }
+    /* (What stays in the list is ready, or nobody has armed it: those that sleep look at it.) */
+    if (fs_prepare_sleep(p->set) || p->hot) fs_wake_owner(p->set);
+}
+
+int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {
+    struct wait w = {.p = p, .epoll = epoll, .told = {.events = events, .max = max}, .mask = mask, .budget = -1};
+    if (max <= 0) return -EINVAL;
+    if (p->reseats) {
+        p->reseats = 0; /* (a forked child has one thread) */
+        fs_members_each(p, NULL);
+    }
+    fs_lock_poller(p);
+    if (timeout > 0 || p->parked) w.began = w.now = fs_now();
+    w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
+    int failed = 0, over = 0;
+    if (!p->parked) { /* the kernel's wait, and no more */
+        failed = ask_kernel_once(&w, timeout);
+        over = failed || w.told.count || !timeout;
+        if (!over) w.began = w.now = fs_now();
+    }
+    if (!over) failed = wait_for_events(&w, timeout);
+    pass_on(&w);
+    fs_unlock_poller(p);
+    return w.told.count ? w.told.count : failed;
+}

@@ -1,0 +1,287 @@
+/* poll and select: one look at each descriptor that is named, in memory and in the kernel.
+ *
+ * A thread's poller keeps the connections that it has named as members between its calls, so that a call makes no slot. It sleeps in the kernel's
+ * own poll, beside the epoll of its event set. A connection that is not on the ring is a member too: when it moves while the thread sleeps, the
+ * set is told (fs_poller_after_attach).
+ *
+ * Responsible for: what poll and select tell. Never: what a connection is ready for (level.c). */
+#include "control/page_offers.h"
+#include "conn/readiness.h"
+#include "conn/send.h"
+#include "conn/state.h"
+#include "conn/wait.h"
+#include "ready/shared_set.h"
+#include "ready/level.h"
+#include "ready/scan.h"
+
+struct polling {
+    struct fs_poller *p;
+    struct pollfd *fds;    /* the program's */
+    struct pollfd *kernel; /* what the kernel is asked, and one more for the event set */
+    struct fs_pollable *const *its;
+    nfds_t count;
+    const sigset_t *mask;
+    int64_t began, now, deadline, budget, cap;
+    int polled, uncertain, vain, common;
+};
+
+/* The connection of a descriptor, if it is on the ring. */
+static struct fs_connection *on_ring(const struct polling *w, nfds_t i) {
+    struct fs_connection *c = w->its[i] ? fs_load_relaxed(&w->its[i]->c) : NULL;
+    return c && fs_is_attached(c) ? c : NULL;
+}
+
+/* A member of the thread's poller, with a slot if it can have one. NULL without memory. */
+static struct fs_member *join(struct fs_poller *p, struct fs_pollable *it, int fd) {
+    int no_set;
+    pthread_mutex_lock(&it->lock);
+    struct fs_member *m = fs_member_find(p, it, fd);
+    if (!m) {
+        fs_lock_poller(p);
+        m = fs_member_new(p, it, fd, 0, 0);
+        if (m) fs_note_cached(m, it->attached);
+        fs_set_of_poller(p, &no_set); /* (without one it looks now and then) */
+        fs_unlock_poller(p);
+    }
+    if (m && it->attached && !m->seated) fs_pollable_register(it);
+    pthread_mutex_unlock(&it->lock);
+    return m;
+}
+
+/* Asks memory alone, and `kernel`, what the kernel has said. Descriptors with events. */
+static int look(struct polling *w, nfds_t i, struct fs_connection *c, int asked, short kernel) {
+    struct pollfd *p = &w->fds[i];
+    struct fs_level l = {.c = c, .wanted = (unsigned short)p->events, .told = 1, .kernel = asked ? (unsigned short)kernel : 0};
+    fs_level_read(&l);
+    p->revents = (short)l.found;
+    return p->revents != 0;
+}
+
+static int look_at_all(struct polling *w, int asked) {
+    int ready = 0;
+    for (nfds_t i = 0; i < w->count; i++) {
+        struct fs_connection *c = on_ring(w, i);
+        w->fds[i].revents = asked ? w->kernel[i].revents : 0;
+        if (c && !(asked && w->kernel[i].revents & POLLNVAL)) look(w, i, c, asked, w->kernel[i].revents);
+        ready += w->fds[i].revents != 0;
+    }
+    return ready;
+}
+
+/* Asks the kernel of all, for so long. 0 or -errno. */
+static int ask_kernel(struct polling *w, int64_t nanoseconds) {
+    struct fs_poller *p = w->p;
+    struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+    int interrupted = 0, got = 0, error = 0, sleeps = nanoseconds != 0;
+    for (nfds_t i = 0; i < w->count; i++) {
+        struct fs_connection *c = on_ring(w, i);
+        w->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
+        if (c && fs_pollout_is_ours(c)) w->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
+    }
+    w->kernel[w->count] = (struct pollfd){p->set ? p->set->epoll : -1, POLLIN, 0};
+    if (sleeps && fs_poller_host.before_sleep) interrupted = fs_poller_host.before_sleep();
+    if (!interrupted) {
+        got = fs_system.ppoll(w->kernel, sleeps ? w->count + 1 : w->count, nanoseconds < 0 ? NULL : &t, w->mask);
+        error = got < 0 ? -errno : 0;
+    }
+    if (sleeps && fs_poller_host.after_sleep) fs_poller_host.after_sleep();
+    w->now = p->asked = fs_now();
+    p->answers = 0;
+    return interrupted ? -EINTR : error;
+}
+
+static void note(struct fs_poller *p, int *what, int value) {
+    fs_lock_poller(p);
+    *what = value;
+    fs_unlock_poller(p);
+}
+
+/* Says that the thread sleeps, and then looks: a connection that moves behind the look finds the sleeper. True if something may be there. */
+static int arm_all(struct polling *w) {
+    int there = 0;
+    note(w->p, &w->p->sleepers, 1);
+    w->cap = w->p->set ? -1 : FS_UNREPORTED;
+    for (nfds_t i = 0; i < w->count; i++) {
+        struct fs_connection *c = on_ring(w, i);
+        int late = FS_ON_TIME, untold = 0;
+        struct fs_level l = {.c = c, .wanted = (unsigned short)w->fds[i].events};
+        if (!c) continue;
+        fs_lock_poller(w->p);
+        struct fs_member *m = w->p->named[i];
+        if (m->seated == FS_OWN_SET) fs_set_register(w->p->set, c);
+        else if (m->seated == FS_COMMON_SET) fs_common_slot_publish(c);
+        else untold = 1;
+        fs_unlock_poller(w->p);
+        there |= fs_level_arm(&l, &late);
+        if (untold || fs_is_shared(c)) w->cap = FS_UNREPORTED;
+        else if (late && w->cap < 0) w->cap = FS_LATE_LOOK;
+    }
+    fs_lock_poller(w->p);
+    there |= w->p->set && fs_prepare_sleep(w->p->set);
+    w->common = w->p->common;
+    fs_unlock_poller(w->p);
+    if (w->common) fs_common_sleep();
+    return there;
+}
+
+static void wake_up(struct polling *w) {
+    struct fs_poller *p = w->p;
+    if (w->common) fs_common_wake();
+    w->common = 0;
+    if (!p->set) {
+        note(p, &p->sleepers, 0);
+        return;
+    }
+    fs_lock_poller(p);
+    p->sleepers = 0;
+    fs_set_awake(p->set);
+    if (w->kernel[w->count].revents) fs_event_set_drain(p->set);
+    fs_take_poller_hints(p);
+    while (p->first) fs_member_deactivate(p->first); /* (each call looks at all that it names) */
+    fs_unlock_poller(p);
+}
+
+static void spin(struct polling *w, int64_t until) {
+    struct fs_connection *looked[FS_SPUN];
+    int wanted[FS_SPUN], n = 0, found = 0;
+    int64_t began = fs_now(), now = began;
+    for (nfds_t i = 0; i < w->count && n < FS_SPUN; i++) {
+        struct fs_connection *c = on_ring(w, i);
+        if (!c) continue;
+        wanted[n] = (w->fds[i].events & FS_IN ? FS_RECEIVE : 0) | (w->fds[i].events & FS_OUT_ROOM && fs_pollout_is_ours(c) ? FS_SEND : 0);
+        looked[n++] = c;
+    }
+    while (n && !found && (now = fs_now()) < until) {
+        int shares = fs_shares_cpu(fs_load_relaxed(&looked[0]->ring.rx->processor));
+        if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
+        for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
+            for (int i = 0; i < n && !found; i++) found = fs_may_be_ready(looked[i], wanted[i]);
+            if (!found) fs_cpu_relax();
+        }
+        if (shares && !found) sched_yield();
+    }
+    for (int i = 0; i < n; i++) fs_publish_cpu(looked[i]);
+    if (n) w->p->processor = fs_load_relaxed(&looked[0]->ring.rx->processor);
+    fs_count(&fs_poller_totals.poll_ns, (uint64_t)(now - began));
+}
+
+/* Whether to go on polling: 0: sleep. */
+static int polls(struct polling *w, int has_ring) {
+    struct fs_poller *p = w->p;
+    if (!has_ring || w->uncertain) return 0;
+    if (w->budget < 0) w->budget = fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, p->processor);
+    int64_t spent = w->now - w->began;
+    if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
+    if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0;
+    w->polled = 1;
+    if (w->now - p->asked < FS_SLICE) {
+        spin(w, w->now + FS_MIN(FS_SLICE, w->budget - spent));
+        w->now = fs_now();
+    }
+    return 1;
+}
+
+/* Returns the number of descriptors with events, or -errno. */
+static int wait_for_events(struct polling *w, int64_t timeout) {
+    struct fs_poller *p = w->p;
+    for (;;) {
+        int has_ring = 0, joined = 0;
+        for (nfds_t i = 0; i < w->count; i++) {
+            has_ring |= on_ring(w, i) != NULL;
+            joined |= w->its[i] != NULL;
+        }
+        int ready = has_ring ? look_at_all(w, 0) : 0, failed;
+        if (ready && timeout && p->answers < FS_ANSWERS && w->now - p->asked < FS_KERNEL_INTERVAL) {
+            p->answers++;
+            if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
+            return ready;
+        }
+        int over = !timeout || (w->deadline >= 0 && w->now >= w->deadline), sleeps = 0;
+        int64_t rest = 0;
+        if (!ready && !over) {
+            if (polls(w, has_ring)) {
+                if (w->now - p->asked < FS_SLICE) continue;
+            } else {
+                sleeps = 1;
+                if (joined && arm_all(w)) {
+                    wake_up(w);
+                    if (!w->uncertain++) continue;
+                    w->cap = FS_UNCERTAIN;
+                }
+                rest = w->deadline < 0 ? -1 : FS_MAX(w->deadline - w->now, 0);
+                if (w->cap >= 0 && (rest < 0 || rest > w->cap)) rest = w->cap;
+            }
+        }
+        int64_t before = w->now;
+        failed = ask_kernel(w, rest);
+        if (sleeps) wake_up(w);
+        if (failed && !ready) return failed;
+        if (failed) return look_at_all(w, 0); /* (a signal takes away nothing that was found) */
+        ready = look_at_all(w, 1);
+        if (ready) {
+            if (has_ring && (sleeps || w->polled)) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, !sleeps && w->polled);
+            return ready;
+        }
+        if (over) return 0;
+        if (!sleeps) continue;
+        w->uncertain = 0;
+        if (w->now - before > FS_UNCERTAIN) w->vain = 0;
+        else if (++w->vain > FS_VAIN) fs_short_sleep();
+    }
+}
+
+static int widen(struct fs_poller *p, nfds_t count) {
+    struct pollfd *kernel = fs_system.realloc(p->kernel, (count + 1) * sizeof *kernel);
+    if (kernel) p->kernel = kernel;
+    struct fs_member **named = kernel ? fs_system.realloc(p->named, (count + 1) * sizeof *named) : NULL;
+    if (!named) return 0;
+    p->named = named;
+    p->most = (uint32_t)count + 1;
+    return 1;
+}
+
+int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *const *its, nfds_t count, int64_t timeout,
+                   const sigset_t *mask) {
+    if (count >= p->most && !widen(p, count)) return -ENOMEM;
+    struct polling w = {.p = p, .fds = fds, .kernel = p->kernel, .its = its, .count = count, .mask = mask, .budget = -1, .cap = -1};
+    w.began = w.now = fs_now();
+    w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
+    int failed = 0;
+    note(p, &p->busy, 1);
+    for (nfds_t i = 0; i < count && !failed; i++)
+        if (its[i] && !(p->named[i] = join(p, its[i], fds[i].fd))) failed = -ENOMEM;
+    if (!failed) failed = wait_for_events(&w, timeout);
+    note(p, &p->busy, 0);
+    return failed;
+}
+
+/* ---- select ---------------------------------------------------------------------------------------------------------------- */
+
+int fs_select_to_poll(int count, const fd_set *reads, const fd_set *writes, const fd_set *excepts, struct pollfd *fds) {
+    int n = 0;
+    for (int fd = 0; fd < count; fd++) {
+        int events = (reads && FD_ISSET(fd, reads) ? POLLIN : 0) | (writes && FD_ISSET(fd, writes) ? POLLOUT : 0) |
+                     (excepts && FD_ISSET(fd, excepts) ? POLLPRI : 0);
+        if (events) fds[n++] = (struct pollfd){fd, (short)events, 0};
+    }
+    return n;
+}
+
+/* (As the kernel has it: an error is readable and writable, a hangup is readable.) */
+int fs_poll_to_select(const struct pollfd *fds, int n, int count, fd_set *reads, fd_set *writes, fd_set *excepts) {
+    fd_set *const sets[3] = {reads, writes, excepts};
+    const short asked[3] = {POLLIN, POLLOUT, POLLPRI}, means[3] = {POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI};
+    int bits = 0;
+    for (int i = 0; i < n; i++)
+        if (fds[i].revents & POLLNVAL) return -EBADF;
+    for (int s = 0; s < 3; s++) {
+        if (!sets[s]) continue;
+        memset(sets[s], 0, (size_t)(count + 63) / 64 * 8);
+        for (int i = 0; i < n; i++) {
+            if (!(fds[i].events & asked[s]) || !(fds[i].revents & means[s])) continue;
+            FD_SET(fds[i].fd, sets[s]);
+            bits++;
+        }
+    }
+    return bits;
+}

@@ -1,0 +1,169 @@
+/* One look at the members that may be ready.
+ *
+ * A look takes the locks of connections, so it is made without the poller's lock: a member is taken out of the list under the lock, looked at
+ * without it, and told under the lock again, unless it has changed meanwhile. What comes while it is looked at puts it back.
+ *
+ * No arrival is lost. An edge-triggered member is armed before it is looked at: what comes before that is seen by the look, and what comes behind
+ * it is a hint, which puts the member back (SYNC labels and the argument in ring/doorbell.h). A level-triggered one stays in the list until
+ * it is armed and a look behind that finds nothing.
+ *
+ * Responsible for: what a wait tells of members. Never: waits, or decides whether to. */
+#include "ready/scan.h"
+
+#include "control/page_offers.h"
+#include "conn/readiness.h"
+#include "conn/state.h"
+#include "ready/shared_set.h"
+#include "ready/level.h"
+
+enum { BATCH = 32 };
+#define COOL ((int64_t)1000000) /* ns after which a quiet member among busy ones is left to the event set */
+
+/* A member as it was when it was taken out of the list. */
+struct claim {
+    struct fs_member *m;
+    struct fs_call call;
+    struct fs_level level;
+    uint32_t events, version, processor, look;
+    struct fs_mark mark;
+    int edge, full, arms, there, late, more;
+};
+
+static void tell(struct fs_member *m, struct fs_told *told, uint32_t found, int64_t now) {
+    told->events[told->count++] = (struct epoll_event){.events = found, .data.u64 = m->data};
+    m->last_told = now;
+    m->endings |= found & FS_ENDINGS;
+    if (m->events & EPOLLONESHOT) m->enabled = 0;
+}
+
+/* The front one of the list. 1: it is claimed. 0: nothing is left to be done with it. */
+static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, enum fs_purpose purpose, int64_t now) {
+    struct fs_member *m = p->first;
+    uint32_t wanted = m->events & ~(uint32_t)FS_FLAGS;
+    int edges = (m->events & EPOLLET) != 0, arms = edges || purpose != FS_TELL;
+    fs_member_deactivate(m);
+    struct fs_connection *c = m->it ? fs_load_relaxed(&m->it->c) : NULL;
+    if (!m->enabled || !c) return 0; /* (the change that enables it puts it back) */
+    if (!arms && !m->asks && fs_is_attached(c)) {
+        int glance = fs_level_peek(c, wanted);
+        if (glance > 0) {
+            p->processor = fs_load_relaxed(&c->ring.rx->processor);
+            tell(m, told, wanted & FS_IN, now);
+        }
+        arms = glance < 0 && now - m->last_told > COOL;
+        if (glance && !arms) {
+            if (m->enabled) fs_member_activate(m, 0);
+            return 0;
+        }
+    }
+    if (!fs_call_enter(c, &claim->call)) return 0;
+    if (arms && m->seated == FS_OWN_SET && fs_is_attached(c)) fs_set_register(p->set, c);
+    if (arms && m->seated == FS_COMMON_SET && fs_is_attached(c)) fs_common_slot_publish(c);
+    claim->m = m;
+    claim->level = (struct fs_level){.c = c, .wanted = wanted, .asks = m->asks};
+    claim->events = m->events;
+    claim->version = m->version;
+    claim->edge = m->edge;
+    claim->full = m->full;
+    claim->arms = arms;
+    claim->late = FS_ON_TIME;
+    claim->mark = m->mark;
+    claim->look = ++m->looks;
+    m->edge = m->full = m->asks = 0;
+    return 1;
+}
+
+/* Without the lock. */
+static void look(struct claim *claim) {
+    struct fs_level *l = &claim->level;
+    claim->there = claim->arms ? fs_level_arm(l, &claim->late) : 0;
+    if (claim->arms && fs_is_shared(l->c)) claim->late = FS_SHARED;
+    fs_level_read(l);
+    claim->more = claim->events & EPOLLET && fs_advance_mark(l->c, &claim->mark);
+    claim->processor = fs_is_attached(l->c) ? fs_load_relaxed(&l->c->ring.rx->processor) : 0;
+    /* (Told until it is drained: the peer need not tell of more.) */
+    if (claim->arms && l->found & FS_IN && !(claim->events & EPOLLET) && fs_is_attached(l->c))
+        fs_disarm_receiver(&l->c->ring, FS_SET_ASLEEP);
+}
+
+/* With the lock again. */
+static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose purpose, int64_t now) {
+    struct fs_member *m = claim->m;
+    uint32_t found = claim->level.found;
+    int edges = (claim->events & EPOLLET) != 0;
+    if (m->version != claim->version || !m->parked) return; /* it was changed, and put back by that; or it has gone */
+    m->asks |= claim->level.asks;
+    if (claim->level.no_room) fs_await_kernel_room(m);
+    fs_note_late(m, claim->late);
+    if (!m->enabled) return; /* another wait has told the single shot */
+    /* (A hint may be for nothing, or for what was told already.) */
+    int fd_change = !edges || (claim->edge && (claim->more || found & ~m->found)) || (claim->full && found & FS_OUT_ROOM);
+    if (!found || !fd_change || purpose != FS_ARM) {
+        /* (Behind a later look this one knows only what it has not found.) */
+        int latest = claim->look == m->looks;
+        m->found = latest ? found : m->found & found;
+        if (latest) m->mark = claim->mark;
+    }
+    if (found && fd_change && purpose != FS_ARM) {
+        tell(m, told, found, now);
+        m->poller->processor = claim->processor;
+        if (!edges && m->enabled) fs_member_activate(m, 0);
+        return;
+    }
+    if (found && fd_change) {
+        fs_member_activate(m, claim->edge);
+        m->full |= claim->full;
+        return;
+    }
+    if (edges) m->full |= claim->full && !(found & FS_OUT_ROOM);
+    if (edges ? claim->there && !found && claim->edge : !claim->arms || claim->there) fs_member_activate(m, claim->edge);
+}
+
+void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose) {
+    uint32_t left = p->hot;
+    int64_t now = left ? fs_now() : 0;
+    int room = purpose == FS_ARM ? INT32_MAX : told->max;
+    while (left && told->count < room) {
+        struct claim claims[BATCH];
+        int n = 0;
+        for (; left && p->first && n < BATCH && told->count + n < room; left--) n += take(p, &claims[n], told, purpose, now);
+        if (!p->first) left = 0;
+        if (!n) continue;
+        fs_unlock_poller(p);
+        for (int i = 0; i < n; i++) look(&claims[i]);
+        for (int i = n; i-- > 0;) fs_end_poller_call(claims[i].level.c, &claims[i].call); /* (the last one begun first) */
+        fs_lock_poller(p);
+        for (int i = 0; i < n; i++) settle(&claims[i], told, purpose, now);
+    }
+}
+
+/* Whether what the kernel tells of a parked member is an edge: not the FIN that the ring had before, and no doorbell byte. */
+static int is_news(struct fs_member *m, uint32_t events) {
+    struct fs_connection *c = fs_load_relaxed(&m->it->c);
+    uint32_t fd_change = EPOLLPRI | (FS_ENDINGS & ~m->endings) | (m->kernel_room ? (uint32_t)EPOLLOUT : 0);
+    if (!c || !fs_is_attached(c) || !fs_receives_on_ring(c)) fd_change |= FS_IN;
+    return (events & fd_change) != 0;
+}
+
+void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
+    struct epoll_event *from = told->events + told->count;
+    for (int i = 0; i < count; i++) {
+        uint64_t data = from[i].data.u64;
+        if (!fs_is_poller_data(data)) {
+            told->events[told->count++] = from[i];
+            continue;
+        }
+        struct fs_member *m = fs_member_of_data(p, data);
+        if (!m) continue; /* the event set's; or of a registration that has gone */
+        if (m->parked) {
+            int fd_change = is_news(m, from[i].events);
+            m->asks = 1;
+            if (fd_change) m->found = 0;
+            fs_member_activate(m, fd_change);
+            told->changed = 1;
+            continue;
+        }
+        told->events[told->count++] = (struct epoll_event){.events = from[i].events, .data.u64 = m->data};
+        if (m->events & EPOLLONESHOT) m->enabled = 0;
+    }
+}

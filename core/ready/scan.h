@@ -1,0 +1,27 @@
+/* One look at the members that may be ready. */
+#ifndef FASTSOCK_SCAN_H
+#define FASTSOCK_SCAN_H
+
+#include "ready/poller.h"
+
+/* Events that a wait gives to the program. */
+struct fs_told {
+    struct epoll_event *events;
+    int count, max;
+    int changed; /* the kernel has told of a member that is to be looked at */
+};
+
+enum fs_purpose {
+    FS_TELL,       /* what is ready is told */
+    FS_TELL_SLEEP, /* the same, and what is not ready is armed: an event set tells of it */
+    FS_ARM,        /* nothing is told: what is ready stays in the list */
+};
+
+/* Looks at each member of the list once, or at as many as there is room for. With the poller's lock, which it lets go of. A member that
+ * stays in the list behind FS_TELL_SLEEP has something that a look does not find yet. */
+void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose);
+
+/* What the kernel has told, `count` events at the end of those told: sorted into the program's, which stay, and ours. With the lock. */
+void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count);
+
+#endif

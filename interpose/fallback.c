@@ -1,0 +1,81 @@
+/* The fallback: whoever is about to use a connection's number past us finds the kernel's whole stream there.
+ *
+ * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
+#include "interpose.h"
+
+
+static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(whose, numbers, room); }
+
+int ip_leave_ring(struct ip_socket *s) {
+    struct fs_call call;
+    int64_t bridge;
+    int error = errno, left = -EINTR;
+    ip_lock();
+    int inside = s->opened && ip_hold(s, &call);
+    while (inside && left == -EINTR) left = fs_path_fall_back(&s->path, &s->c, &(struct fs_fallback_hooks){list_numbers, NULL, &s->thing}, &bridge);
+    if (inside && left != FS_CANNOT_FALL_BACK) {
+        fs_poller_after_leave(&s->pollable);
+        ip_settle(s);
+    }
+    ip_unlock();
+    if (inside) ip_end(s, &call);
+    errno = error;
+    return !inside || left != FS_CANNOT_FALL_BACK;
+}
+
+void ip_leave_number(int fd) {
+    struct ip_socket *s = ip_socket_at(fd);
+    if (s && ip_is(&s->thing, IP_CONNECTION)) ip_leave_ring(s);
+}
+
+void ip_leave_inherited(void) {
+    for (int fd = 0; fd <= ip_highest(); fd++) {
+        struct ip_socket *s = ip_socket_at(fd);
+        if (!s || !ip_is(&s->thing, IP_CONNECTION)) continue;
+        int flags = real.fcntl(fd, F_GETFD, NULL);
+        if (flags >= 0 && !(flags & FD_CLOEXEC)) ip_leave_ring(s);
+    }
+}
+
+/* ---- the C library's streams: their calls are inside of it ------------------------------------------------------------ */
+
+FILE *fdopen(int fd, const char *mode) {
+    ip_leave_number(fd);
+    return real.fdopen(fd, mode);
+}
+
+int vdprintf(int fd, const char *format, va_list more) {
+    ip_leave_number(fd);
+    return real.vdprintf(fd, format, more);
+}
+
+int dprintf(int fd, const char *format, ...) {
+    va_list more;
+    va_start(more, format);
+    int done = vdprintf(fd, format, more);
+    va_end(more);
+    return done;
+}
+
+int __vdprintf_chk(int fd, int flag, const char *format, va_list more) {
+    (void)flag;
+    return vdprintf(fd, format, more);
+}
+
+int __dprintf_chk(int fd, int flag, const char *format, ...) {
+    va_list more;
+    (void)flag;
+    va_start(more, format);
+    int done = vdprintf(fd, format, more);
+    va_end(more);
+    return done;
+}
+
+/* ---- bytes that the kernel moves by itself ------------------------------------------------------------------------------ */
+
+ssize_t splice(int from, off64_t *at, int to, off64_t *to_at, size_t count, unsigned flags) {
+    ip_leave_number(from);
+    ip_leave_number(to);
+    return real.splice(from, at, to, to_at, count, flags);
+}
+

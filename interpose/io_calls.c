@@ -1,0 +1,294 @@
+/* The program's calls that receive and send.
+ *
+ * Responsible for: arguments, vectors and messages. Never: how bytes travel (send_recv.c). */
+#include "interpose.h"
+
+#include <limits.h>
+
+enum {
+    OURS = FS_RECEIVE_FLAGS, /* with another flag a receive is the kernel's: MSG_OOB, MSG_ERRQUEUE */
+    GATHERED = 16384,        /* bytes of a message of several pieces that are sent as one */
+};
+
+/* Most descriptors are none of ours: what they cost stands in a function of its own, which needs no frame. */
+
+static int64_t received(struct ip_socket *s, void *into, size_t room, int flags) {
+    return ip_receive(s, into, FS_MIN(room, (size_t)SSIZE_MAX), flags);
+}
+
+static int64_t sent(struct ip_socket *s, const void *data, size_t length, int flags) {
+    return ip_send(s, data, FS_MIN(length, (size_t)SSIZE_MAX), flags);
+}
+
+static __attribute__((noinline)) ssize_t read_on(int fd, void *into, size_t room) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(fd, &call);
+    if (!s) return real.read(fd, into, room);
+    return ip_end_with(s, &call, room ? received(s, into, room, 0) : 0);
+}
+
+ssize_t read(int fd, void *into, size_t room) { return ip_is_known(fd) ? read_on(fd, into, room) : real.read(fd, into, room); }
+
+static __attribute__((noinline)) ssize_t recv_on(int fd, void *into, size_t room, int flags) {
+    struct fs_call call;
+    struct ip_socket *s = flags & ~OURS ? NULL : ip_begin(fd, &call);
+    return s ? ip_end_with(s, &call, received(s, into, room, flags)) : real.recv(fd, into, room, flags);
+}
+
+ssize_t recv(int fd, void *into, size_t room, int flags) { return ip_is_known(fd) ? recv_on(fd, into, room, flags) : real.recv(fd, into, room, flags); }
+
+ssize_t recvfrom(int fd, void *into, size_t room, int flags, struct sockaddr *from, socklen_t *size) {
+    struct fs_call call;
+    struct ip_socket *s = flags & ~OURS ? NULL : ip_begin(fd, &call);
+    if (!s) return real.recvfrom(fd, into, room, flags, from, size);
+    int64_t got = received(s, into, room, flags);
+    if (got >= 0 && size) *size = 0; /* as TCP, which names nobody */
+    return ip_end_with(s, &call, got);
+}
+
+static __attribute__((noinline)) ssize_t write_on(int fd, const void *data, size_t length) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(fd, &call);
+    return s ? ip_end_with(s, &call, sent(s, data, length, 0)) : real.write(fd, data, length);
+}
+
+ssize_t write(int fd, const void *data, size_t length) { return ip_is_known(fd) ? write_on(fd, data, length) : real.write(fd, data, length); }
+
+static __attribute__((noinline)) ssize_t send_on(int fd, const void *data, size_t length, int flags) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(fd, &call);
+    return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : real.send(fd, data, length, flags);
+}
+
+ssize_t send(int fd, const void *data, size_t length, int flags) { return ip_is_known(fd) ? send_on(fd, data, length, flags) : real.send(fd, data, length, flags); }
+
+ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size) {
+    struct fs_call call;
+    struct ip_socket *s = flags & MSG_FASTOPEN ? NULL : ip_begin(fd, &call); /* (TCP does not look at the address) */
+    return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : real.sendto(fd, data, length, flags, to, size);
+}
+
+/* ---- what a function of glibc's fortified headers calls (_FORTIFY_SOURCE) ------------------------------------------- */
+
+void __chk_fail(void) __attribute__((noreturn));
+
+ssize_t __read_chk(int fd, void *into, size_t room, size_t size) {
+    if (room > size) __chk_fail();
+    return read(fd, into, room);
+}
+ssize_t __recv_chk(int fd, void *into, size_t room, size_t size, int flags) {
+    if (room > size) __chk_fail();
+    return recv(fd, into, room, flags);
+}
+ssize_t __recvfrom_chk(int fd, void *into, size_t room, size_t size, int flags, struct sockaddr *from, socklen_t *length) {
+    if (room > size) __chk_fail();
+    return recvfrom(fd, into, room, flags, from, length);
+}
+
+/* ---- several pieces --------------------------------------------------------------------------------------------------- */
+
+/* The bytes of a vector, or -EINVAL as the kernel has it. */
+static int64_t length_of(const struct iovec *v, size_t count) {
+    size_t length = 0;
+    if (count > IOV_MAX) return -EINVAL;
+    for (size_t i = 0; i < count; i++) {
+        if (v[i].iov_len > (size_t)SSIZE_MAX - length) return -EINVAL;
+        length += v[i].iov_len;
+    }
+    return (int64_t)length;
+}
+
+/* The first piece waits, the others take what is there; all of them wait with MSG_WAITALL. */
+static int64_t receive_pieces(struct ip_socket *s, const struct iovec *v, size_t count, int flags) {
+    int64_t sum = 0, length = length_of(v, count);
+    if (length <= 0) return length;
+    if (flags & MSG_PEEK && count > 1) { /* a look goes from the beginning each time: one look, and then its pieces */
+        size_t at = 0, most = FS_MIN((size_t)length, (size_t)1 << 20);
+        char *all = fs_system.malloc(most);
+        if (!all) return -ENOMEM;
+        sum = received(s, all, most, flags);
+        for (size_t i = 0; i < count && (int64_t)at < sum; i++) {
+            size_t part = FS_MIN(v[i].iov_len, (size_t)sum - at);
+            memcpy(v[i].iov_base, all + at, part);
+            at += part;
+        }
+        fs_system.free(all);
+        return sum;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!v[i].iov_len) continue;
+        int64_t got = received(s, v[i].iov_base, v[i].iov_len, sum && !(flags & MSG_WAITALL) ? flags | MSG_DONTWAIT : flags);
+        if (got < 0) return fs_end_partial(&s->c, sum, got == -EINTR && sum ? -EAGAIN : got);
+        sum += got;
+        if ((size_t)got < v[i].iov_len) break;
+    }
+    return sum;
+}
+
+static int64_t send_pieces(struct ip_socket *s, const struct iovec *v, size_t count, int flags) {
+    char together[GATHERED];
+    int64_t sum = 0, length = length_of(v, count);
+    if (length < 0) return length;
+    if (!count) return sent(s, "", 0, flags);
+    if (count == 1) return sent(s, v->iov_base, v->iov_len, flags);
+    if (length <= GATHERED || flags & MSG_OOB) {
+        char *all = length <= GATHERED ? together : fs_system.malloc((size_t)length);
+        size_t at = 0;
+        if (!all) return -ENOMEM;
+        for (size_t i = 0; i < count; at += v[i++].iov_len) memcpy(all + at, v[i].iov_base, v[i].iov_len);
+        sum = sent(s, all, (size_t)length, flags);
+        if (all != together) fs_system.free(all);
+        return sum;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!v[i].iov_len) continue;
+        int64_t part = sent(s, v[i].iov_base, v[i].iov_len, flags);
+        if (part < 0) return sum ? fs_end_partial(&s->c, sum, part) : part;
+        sum += part;
+        if ((size_t)part < v[i].iov_len) break;
+    }
+    return sum;
+}
+
+static __attribute__((noinline)) ssize_t readv_on(int fd, const struct iovec *v, int count) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(fd, &call);
+    return s ? ip_end_with(s, &call, receive_pieces(s, v, (size_t)count, 0)) : real.readv(fd, v, count);
+}
+
+ssize_t readv(int fd, const struct iovec *v, int count) { return ip_is_known(fd) ? readv_on(fd, v, count) : real.readv(fd, v, count); }
+
+static __attribute__((noinline)) ssize_t writev_on(int fd, const struct iovec *v, int count) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(fd, &call);
+    return s ? ip_end_with(s, &call, send_pieces(s, v, (size_t)count, 0)) : real.writev(fd, v, count);
+}
+
+ssize_t writev(int fd, const struct iovec *v, int count) { return ip_is_known(fd) ? writev_on(fd, v, count) : real.writev(fd, v, count); }
+
+/* With the offset -1 they are readv and writev; of sockets any other one fails. */
+ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags) {
+    struct fs_call call;
+    struct ip_socket *s = at == -1 && !(flags & ~RWF_NOWAIT) ? ip_begin(fd, &call) : NULL;
+    if (!s) return real.preadv2(fd, v, count, at, flags);
+    return ip_end_with(s, &call, receive_pieces(s, v, (size_t)count, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+}
+ssize_t preadv64v2(int fd, const struct iovec *v, int count, off_t at, int flags) __attribute__((alias("preadv2")));
+
+ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags) {
+    struct fs_call call;
+    struct ip_socket *s = at == -1 && !(flags & ~RWF_NOWAIT) ? ip_begin(fd, &call) : NULL;
+    if (!s) return real.pwritev2(fd, v, count, at, flags);
+    return ip_end_with(s, &call, send_pieces(s, v, (size_t)count, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+}
+ssize_t pwritev64v2(int fd, const struct iovec *v, int count, off_t at, int flags) __attribute__((alias("pwritev2")));
+
+/* ---- messages ------------------------------------------------------------------------------------------------------------ */
+
+static int64_t receive_message(struct ip_socket *s, struct msghdr *m, int flags) {
+    int64_t got = receive_pieces(s, m->msg_iov, m->msg_iovlen, flags);
+    if (got >= 0) {
+        m->msg_namelen = 0;
+        m->msg_controllen = 0;
+        m->msg_flags = flags & MSG_CMSG_CLOEXEC;
+    }
+    return got;
+}
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
+    struct fs_call call;
+    struct ip_socket *s = flags & ~OURS ? NULL : ip_begin(fd, &call);
+    return s ? ip_end_with(s, &call, receive_message(s, message, flags)) : real.recvmsg(fd, message, flags);
+}
+
+/* Descriptors that a message passes on: who gets them reads them past us. */
+static void leave_rights(const struct msghdr *message) {
+    struct msghdr *m = (struct msghdr *)message;
+    for (struct cmsghdr *c = m && m->msg_controllen ? CMSG_FIRSTHDR(m) : NULL; c; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0)) continue;
+        for (size_t at = 0; at + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+            int passed;
+            memcpy(&passed, CMSG_DATA(c) + at, sizeof passed);
+            ip_leave_number(passed);
+        }
+    }
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(fd, &call);
+    if (s) return ip_end_with(s, &call, send_pieces(s, message->msg_iov, message->msg_iovlen, flags));
+    leave_rights(message);
+    return real.sendmsg(fd, message, flags);
+}
+
+int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *time) {
+    struct fs_call call;
+    struct ip_socket *s = flags & ~(OURS | MSG_WAITFORONE) ? NULL : ip_begin(fd, &call);
+    if (!s) return real.recvmmsg(fd, messages, count, flags, time);
+    int64_t deadline = time ? fs_now() + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec : -1, got = 0;
+    unsigned done = 0;
+    while (done < count) {
+        int one = flags & ~MSG_WAITFORONE;
+        if (done && flags & MSG_WAITFORONE) one |= MSG_DONTWAIT;
+        got = receive_message(s, &messages[done].msg_hdr, one);
+        if (got < 0) break;
+        messages[done++].msg_len = (unsigned)got;
+        if (got == 0 || (deadline >= 0 && fs_now() >= deadline)) break;
+    }
+    return (int)ip_end_with(s, &call, done ? fs_end_partial(&s->c, done, got < 0 ? got : -EAGAIN) : got);
+}
+
+int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(fd, &call);
+    if (!s) {
+        for (unsigned i = 0; i < count; i++) leave_rights(&messages[i].msg_hdr);
+        return real.sendmmsg(fd, messages, count, flags);
+    }
+    unsigned done = 0;
+    int64_t part = 0;
+    while (done < count) {
+        part = send_pieces(s, messages[done].msg_hdr.msg_iov, messages[done].msg_hdr.msg_iovlen, flags);
+        if (part < 0) break;
+        messages[done++].msg_len = (unsigned)part;
+    }
+    return (int)ip_end_with(s, &call, done ? fs_end_partial(&s->c, done, part < 0 ? part : -EAGAIN) : part);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------------------ */
+
+enum { PIECE = 65536, MOST = 0x7ffff000 }; /* MOST: bytes of one call (MAX_RW_COUNT) */
+
+/* Reads the file and sends what it has read. */
+static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count) {
+    char piece[PIECE];
+    int64_t sum = 0, result = 0;
+    off_t position = at ? *at : fs_system.lseek(from, 0, SEEK_CUR);
+    if (position < 0) return at || errno == ESPIPE ? -EINVAL : -errno;
+    count = FS_MIN(count, (size_t)MOST);
+    while ((size_t)sum < count) {
+        int64_t got = fs_system.pread(from, piece, FS_MIN(count - (size_t)sum, sizeof piece), position);
+        if (got <= 0) {
+            result = got < 0 ? -errno : 0;
+            break;
+        }
+        result = sent(s, piece, (size_t)got, 0);
+        if (result <= 0) break;
+        sum += result;
+        position += result;
+        if (result < got) break;
+        ip_operate(s); /* a long send moves on its way */
+    }
+    if (at) *at = position;
+    else fs_system.lseek(from, position, SEEK_SET);
+    return sum ? fs_end_partial(&s->c, sum, result < 0 ? result : -EAGAIN) : result;
+}
+
+ssize_t sendfile(int to, int from, off_t *at, size_t count) {
+    struct fs_call call;
+    struct ip_socket *s = ip_begin(to, &call);
+    if (!s) return real.sendfile(to, from, at, count);
+    return ip_end_with(s, &call, send_file(s, from, at, count));
+}
+ssize_t sendfile64(int to, int from, off_t *at, size_t count) __attribute__((alias("sendfile")));

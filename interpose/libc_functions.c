@@ -1,0 +1,53 @@
+/* The look-up of the table's functions.
+ *
+ * Responsible for: that `real` has the C library's functions from the first call on, and that the core calls those and never ours.
+ * Never: does anything with a descriptor. */
+#include "libc_functions.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "os/syscalls.h"
+
+/* Until the look-up each entry is one of these. */
+#define FS_EARLY(type, name, parameters, arguments) \
+    static type early_##name parameters { \
+        fs_set_lookup(); \
+        return real.name arguments; \
+    }
+FS_ENTRY_POINTS(FS_EARLY)
+#undef FS_EARLY
+
+struct fs_real real = {
+#define FS_FIRST(type, name, parameters, arguments) .name = early_##name,
+    FS_ENTRY_POINTS(FS_FIRST)
+#undef FS_FIRST
+};
+
+/* (The C library of the build may be newer than the one that runs.) */
+static int missing_close_range(unsigned first, unsigned last, int flags) { return fs_system.close_range(first, last, flags); }
+
+static void missing_closefrom(int first) {
+    if (missing_close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0) == 0) return;
+    for (int fd = (int)sysconf(_SC_OPEN_MAX); fd-- > first;) real.close(fd);
+}
+
+static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    return fs_system.epoll_pwait2(epoll, events, most, time, mask);
+}
+
+void fs_set_lookup(void) {
+    static int done;
+    if (done) return;
+    done = 1;
+#define FS_LOOK_UP(type, name, parameters, arguments) { \
+        void *found = dlsym(RTLD_NEXT, #name); \
+        if (found) memcpy(&real.name, &found, sizeof found); \
+    }
+    FS_ENTRY_POINTS(FS_LOOK_UP)
+#undef FS_LOOK_UP
+    if (real.close_range == early_close_range) real.close_range = missing_close_range;
+    if (real.epoll_pwait2 == early_epoll_pwait2) real.epoll_pwait2 = missing_epoll_pwait2;
+    if (real.closefrom == early_closefrom) real.closefrom = missing_closefrom;
+    fs_tell_core();
+}

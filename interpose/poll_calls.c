@@ -1,0 +1,283 @@
+/* poll, select and epoll, as the program calls them: arguments, and who is asked (core/ready).
+ *
+ * Responsible for: that a wait which a connection on the ring could end asks for it there. Never: what is ready. */
+#include "interpose.h"
+
+enum { FEW = 256 }; /* descriptors of a call that need no memory beyond the stack */
+
+static pthread_key_t poller_key; /* a thread's poller, for poll and select */
+static int has_key;
+
+static void end_call(struct fs_connection *c, struct fs_call *call) {
+    ip_enter(); /* (ip_end leaves once) */
+    ip_end(ip_socket_of(c), call);
+}
+
+static int before_sleep(void) {
+    ip_thread.may_sleep = 1;
+    return 0;
+}
+static void after_sleep(void) { ip_thread.may_sleep = 0; }
+static int is_interrupted(void) { return ip_thread.pending; }
+static void end_poller(void *poller) { fs_poller_end(poller); }
+
+void ip_begin_readiness(void) {
+    fs_poller_host = (struct fs_poller_host){end_call, before_sleep, after_sleep, is_interrupted};
+    fs_pollers_begin();
+    has_key = pthread_key_create(&poller_key, end_poller) == 0;
+}
+
+static int result_of(int64_t done) {
+    if (done >= 0) return (int)done;
+    errno = (int)-done;
+    return -1;
+}
+
+static int64_t nanoseconds(int milliseconds) { return milliseconds < 0 ? -1 : (int64_t)milliseconds * 1000000; }
+
+/* -2: no time. */
+static int64_t time_of(const struct timespec *time) {
+    if (!time) return -1;
+    if (time->tv_sec < 0 || time->tv_nsec < 0 || time->tv_nsec > 999999999) return -2;
+    return time->tv_sec > INT64_MAX / 2000000000 ? -1 : (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}
+
+/* ---- epoll ---------------------------------------------------------------------------------------------------------- */
+
+static int made(int fd) {
+    if (fd < 0 || !ip_is_active() || fd >= IP_NUMBERS || !ip_is_own_process()) return fd;
+    ip_lock();
+    if (ip_thing_at(fd)) ip_forget_number(fd);
+    struct ip_epoll *e = ip_new_epoll();
+    if (e) {
+        e->number = fd;
+        e->exposed = 0;
+        ip_set_number(fd, &e->thing);
+    }
+    ip_unlock();
+    return fd;
+}
+
+int epoll_create(int size) { return made(real.epoll_create(size)); }
+int epoll_create1(int flags) { return made(real.epoll_create1(flags)); }
+
+/* SYNC: poller - pairs with poller_for: it is whole. */
+static struct fs_poller *poller_of(struct ip_epoll *e) { return fs_load_acquire(&e->poller); }
+
+static struct fs_poller *poller_for(struct ip_epoll *e, int *failed) {
+    struct fs_poller *p = poller_of(e);
+    if (p) return p;
+    ip_lock();
+    p = poller_of(e);
+    if (!p) {
+        p = fs_poller_new(e->number, failed);
+        if (p && e->exposed) fs_poller_expose(p);
+        /* SYNC: poller - pairs with poller_of. */
+        if (p) fs_store_release(&e->poller, p);
+    }
+    ip_unlock();
+    return p;
+}
+
+/* Somebody else waits on an instance's number. */
+static void expose_epoll(int fd) {
+    struct ip_epoll *e = ip_epoll_at(fd);
+    if (!e || e->exposed) return;
+    ip_lock();
+    e->exposed = 1;
+    struct fs_poller *p = poller_of(e);
+    if (p) fs_poller_expose(p);
+    ip_unlock();
+}
+
+int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
+    struct ip_epoll *e = ip_epoll_at(epoll);
+    int failed = -ENOMEM;
+    if (what == EPOLL_CTL_ADD) expose_epoll(fd);
+    if (!e) {
+        ip_leave_number(fd); /* an instance that we do not know: the kernel tells of it alone */
+        return real.epoll_ctl(epoll, what, fd, event);
+    }
+    struct ip_socket *s = ip_socket_at(fd);
+    struct fs_poller *p = poller_of(e);
+    if (!p && !s && !(what != EPOLL_CTL_DEL && event && fs_is_poller_data(event->data.u64))) return real.epoll_ctl(epoll, what, fd, event);
+    ip_enter();
+    if (!p) p = poller_for(e, &failed);
+    int done = p ? fs_poller_ctl(p, what, fd, s ? &s->pollable : NULL, event) : failed;
+    ip_leave();
+    return result_of(done);
+}
+
+static int wait_on(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t patience, const sigset_t *mask) {
+    ip_cancellation_point();
+    ip_enter();
+    int done = fs_poller_wait(p, epoll, events, most, patience, mask);
+    ip_leave();
+    return result_of(done);
+}
+
+int epoll_wait(int epoll, struct epoll_event *events, int most, int milliseconds) {
+    struct ip_epoll *e = ip_epoll_at(epoll);
+    struct fs_poller *p = e ? poller_of(e) : NULL;
+    return p ? wait_on(p, epoll, events, most, nanoseconds(milliseconds), NULL) : real.epoll_wait(epoll, events, most, milliseconds);
+}
+
+int epoll_pwait(int epoll, struct epoll_event *events, int most, int milliseconds, const sigset_t *mask) {
+    struct ip_epoll *e = ip_epoll_at(epoll);
+    struct fs_poller *p = e ? poller_of(e) : NULL;
+    return p ? wait_on(p, epoll, events, most, nanoseconds(milliseconds), mask) : real.epoll_pwait(epoll, events, most, milliseconds, mask);
+}
+
+int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    struct ip_epoll *e = ip_epoll_at(epoll);
+    struct fs_poller *p = e ? poller_of(e) : NULL;
+    int64_t patience = time_of(time);
+    if (!p) return real.epoll_pwait2(epoll, events, most, time, mask);
+    return patience == -2 ? result_of(-EINVAL) : wait_on(p, epoll, events, most, patience, mask);
+}
+
+/* ---- poll ------------------------------------------------------------------------------------------------------------ */
+
+static struct fs_poller *poller_of_thread(int *failed) {
+    struct fs_poller *p = has_key ? pthread_getspecific(poller_key) : NULL;
+    *failed = -ENOMEM;
+    if (p || !has_key) return p;
+    p = fs_poller_new(-1, failed);
+    if (p) pthread_setspecific(poller_key, p);
+    return p;
+}
+
+/* The calls of a poll that are inside the connections that it names. */
+struct named {
+    struct fs_pollable **its;
+    struct fs_call *calls;
+    struct ip_socket **sockets;
+};
+
+static int ask_kernel(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask) {
+    struct timespec time = {patience / 1000000000, patience % 1000000000};
+    ip_thread.may_sleep = 1;
+    int done = fs_system.ppoll(fds, count, patience < 0 ? NULL : &time, mask);
+    ip_thread.may_sleep = 0;
+    return done < 0 ? -errno : done;
+}
+
+/* -errno, or how many. */
+static int poll_named(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask, const struct named *of) {
+    int attached = 0, failed, done;
+    for (nfds_t i = 0; i < count; i++) {
+        struct ip_socket *s = ip_begin(fds[i].fd, &of->calls[i]);
+        of->sockets[i] = s;
+        of->its[i] = s ? &s->pollable : NULL;
+        attached += s && fs_is_attached(&s->c);
+        expose_epoll(fds[i].fd);
+    }
+    if (attached) {
+        struct fs_poller *p = poller_of_thread(&failed);
+        done = p ? fs_poller_poll(p, fds, of->its, count, patience, mask) : failed;
+    } else {
+        /* No other thread moves them while this one waits in the kernel: it would not hear of what comes by the ring. */
+        for (nfds_t i = 0; i < count; i++)
+            if (of->sockets[i]) fs_note_in_kernel(&of->sockets[i]->c, 1);
+        done = ask_kernel(fds, count, patience, mask);
+        for (nfds_t i = 0; i < count; i++)
+            if (of->sockets[i]) fs_note_in_kernel(&of->sockets[i]->c, -1);
+    }
+    for (nfds_t i = count; i-- > 0;)
+        if (of->sockets[i]) ip_end(of->sockets[i], &of->calls[i]);
+    return done;
+}
+
+/* Inside. */
+static int do_poll(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask) {
+    size_t each = sizeof(struct fs_pollable *) + sizeof(struct fs_call) + sizeof(struct ip_socket *);
+    char few[FEW * (sizeof(struct fs_pollable *) + sizeof(struct fs_call) + sizeof(struct ip_socket *))] __attribute__((aligned(16)));
+    char *memory = count <= FEW ? few : fs_system.malloc(count * each);
+    if (!memory) return -ENOMEM;
+    struct named of = {.calls = (struct fs_call *)(void *)memory};
+    of.its = (struct fs_pollable **)(void *)(of.calls + count);
+    of.sockets = (struct ip_socket **)(void *)(of.its + count);
+    int done = poll_named(fds, count, patience, mask, &of);
+    if (memory != few) fs_system.free(memory);
+    return done;
+}
+
+static int names_ours(struct pollfd *fds, nfds_t count) {
+    if (ip_likely(!ip_is_active())) return 0;
+    for (nfds_t i = 0; i < count; i++)
+        if (ip_unlikely(ip_thing_at(fds[i].fd) != NULL)) return 1;
+    return 0;
+}
+
+int poll(struct pollfd *fds, nfds_t count, int milliseconds) {
+    if (!names_ours(fds, count)) return real.poll(fds, count, milliseconds);
+    ip_cancellation_point();
+    ip_enter();
+    int done = do_poll(fds, count, nanoseconds(milliseconds), NULL);
+    ip_leave();
+    return result_of(done);
+}
+
+int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask) {
+    int64_t patience = time_of(time);
+    if (patience == -2 || !names_ours(fds, count)) return real.ppoll(fds, count, time, mask);
+    ip_cancellation_point();
+    ip_enter();
+    int done = do_poll(fds, count, patience, mask);
+    ip_leave();
+    return result_of(done);
+}
+
+void __chk_fail(void) __attribute__((noreturn));
+
+int __poll_chk(struct pollfd *fds, nfds_t count, int milliseconds, size_t size) {
+    if (size / sizeof *fds < count) __chk_fail();
+    return poll(fds, count, milliseconds);
+}
+int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask, size_t size) {
+    if (size / sizeof *fds < count) __chk_fail();
+    return ppoll(fds, count, time, mask);
+}
+
+/* ---- select ------------------------------------------------------------------------------------------------------------ */
+
+static int selects_ours(int count, const fd_set *reads, const fd_set *writes, const fd_set *excepts) {
+    if (ip_likely(!ip_is_active())) return 0;
+    for (int fd = 0; fd < count && fd <= ip_highest(); fd++)
+        if (ip_thing_at(fd) && ((reads && FD_ISSET(fd, reads)) || (writes && FD_ISSET(fd, writes)) || (excepts && FD_ISSET(fd, excepts))))
+            return 1;
+    return 0;
+}
+
+static int do_select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, int64_t patience, const sigset_t *mask) {
+    struct pollfd few[FEW], *fds = count <= FEW ? few : fs_system.malloc((size_t)count * sizeof *fds);
+    if (!fds) return -ENOMEM;
+    ip_enter();
+    int n = fs_select_to_poll(count, reads, writes, excepts, fds);
+    int done = do_poll(fds, (nfds_t)n, patience, mask);
+    if (done >= 0) done = fs_poll_to_select(fds, n, count, reads, writes, excepts);
+    if (fds != few) fs_system.free(fds);
+    ip_leave();
+    return done;
+}
+
+int select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, struct timeval *time) {
+    int usual = !time || (time->tv_sec >= 0 && time->tv_usec >= 0 && time->tv_usec < 1000000 && time->tv_sec < INT64_MAX / 2000000000);
+    if (!usual || !selects_ours(count, reads, writes, excepts)) return real.select(count, reads, writes, excepts, time);
+    int64_t patience = time ? (int64_t)time->tv_sec * 1000000000 + time->tv_usec * 1000 : -1, began = fs_now();
+    ip_cancellation_point();
+    int done = do_select(count, reads, writes, excepts, patience, NULL);
+    if (time) { /* as Linux does */
+        int64_t rest = patience - (fs_now() - began);
+        rest = rest > 0 ? rest : 0;
+        *time = (struct timeval){rest / 1000000000, rest % 1000000000 / 1000};
+    }
+    return result_of(done);
+}
+
+int pselect(int count, fd_set *reads, fd_set *writes, fd_set *excepts, const struct timespec *time, const sigset_t *mask) {
+    int64_t patience = time_of(time);
+    if (patience == -2 || !selects_ours(count, reads, writes, excepts)) return real.pselect(count, reads, writes, excepts, time, mask);
+    ip_cancellation_point();
+    return result_of(do_select(count, reads, writes, excepts, patience, mask));
+}
