@@ -114,7 +114,7 @@ def test_short_sessions_with_new_ports_are_learned_from(tmp_path: Path) -> None:
         thread.start()
     _, stats = under_library(["--libc", sys.executable, "-c", SHORT_SESSIONS, *ports], tmp_path / "stats.json")
     assert sum(stats["fallback_reasons"].values()) == len(ports)
-    assert stats["fallback_reasons"][path_policy.Reason.UNPAID] >= len(ports) - 5
+    assert stats["fallback_reasons"][path_events.Reason.UNPAID] >= len(ports) - 5
     for thread in threads:
         thread.join(20)
 
