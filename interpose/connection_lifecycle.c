@@ -111,11 +111,18 @@ static void step(struct ip_socket *s) {
     }
     if (s->path.state == FS_FEW_OPERATIONS) {
         take_over_options(s);
-        if (fs_connector_start(&s->path, &s->c, &failed) == FS_STEP_TCP) return;
+        if (fs_connector_start(&s->path, &s->c, &failed) == FS_STEP_TCP) {
+            ip_report_path(s);
+            return;
+        }
     }
     struct fs_attach_hooks hooks = {before_attach, not_attached, s};
     fs_connector_step(&s->path, &s->c, &hooks, &step);
     if (step.what == FS_STEP_MOVED) fs_poller_after_attach(&s->pollable, 1);
+    if (step.what != FS_STEP_PENDING) ip_report_path(s);
+    if (step.what == FS_STEP_BROKEN) ip_report(s, "fastsock.violation", "violation", step.violation);
+    if (step.failed) ip_report_error(s, "fastsock.rendezvous_failed", step.failed);
+    if (step.no_thread) ip_report_error(s, "fastsock.no_connection_thread", step.no_thread);
 }
 
 /* Goes on stepping while the other end may still join, and until it consents: for tests (`meeting_ms`). */
@@ -199,7 +206,12 @@ void ip_end(struct ip_socket *s, struct fs_call *call) {
 }
 
 ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result) {
-    if (ip_unlikely(result == FS_VIOLATED)) result = fs_conn_reset(&s->c);
+    if (ip_unlikely(result == FS_VIOLATED)) {
+        const char *what = s->c.ring.violation;
+        result = fs_conn_reset(&s->c);
+        if (s->c.own_fault) ip_report(s, "fastsock.fault", "fault", what ? what : "");
+        else ip_report(s, "fastsock.violation", "violation", what ? what : "");
+    }
     ip_end(s, call);
     if (result >= 0) return (ssize_t)result;
     errno = (int)-result;

@@ -254,6 +254,14 @@ extern struct ip_settings ip_settings;
 void ip_read_settings(void);
 void ip_write_statistics(void);
 
+/* ---- the report for `fastsock doctor` (report.c). These do nothing if nobody watches -------------------------------------- */
+
+void ip_begin_report(void);
+void ip_end_report(void);
+void ip_report_path(struct ip_socket *s); /* the path of a connection is decided. Inside */
+void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value); /* of fastsock/run_report.py. Inside */
+void ip_report_error(struct ip_socket *s, const char *event, int failed); /* -errno */
+
 #pragma GCC visibility pop
 
 #pragma GCC visibility push(default) /* the functions that follow in a file which includes this one */

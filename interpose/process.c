@@ -309,6 +309,7 @@ __attribute__((constructor)) static void start(void) {
     ip_begin_readiness();
     if (fs_atfork_install(count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child)) return;
     fs_store_relaxed(&ip_activity, 1);
+    ip_begin_report();
 }
 
 static void say_goodbye(struct ip_socket *s) {
@@ -321,6 +322,7 @@ static void say_goodbye(struct ip_socket *s) {
 static void finish(void) {
     if (!ip_is_active() || !ip_is_own_process()) return;
     ip_write_statistics();
+    ip_end_report();
     ip_lock();
     ip_each_socket(say_goodbye);
     ip_unlock();

@@ -48,8 +48,9 @@ static int64_t peek(struct fs_connection *c, struct fs_receiver *receiver, char 
 }
 
 /* Returns the result of a receive while another holder collects unread bytes: -EAGAIN, or FS_VIOLATED if that holder was killed or
- * failed, because the stream has a hole then. Called with the receive lock, which every holder needs to end collecting. */
-static int64_t recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
+ * failed, because the stream has a hole then. Called with the receive lock, which every holder needs to end collecting. (Rare, so it is not
+ * inlined into fs_recv_locked, nor is the next one: that saves instructions of each receive.) */
+__attribute__((noinline)) static int64_t recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_is_broken(c)) return 0;
     if (!fs_lock_is_free(&fs_side_of_receiver(receiver)->fallback.lock)) return -EAGAIN;
     fs_break_connection(c, "unread data was lost: the process of this side that had it was killed");
@@ -57,7 +58,7 @@ static int64_t recv_beside_collector(struct fs_connection *c, struct fs_receiver
 }
 
 /* Checks the kernel connection when the ring is empty. Returns 0 if it has ended, -errno if it failed, -EAGAIN if it is alive. */
-static int64_t check_liveness(struct fs_connection *c, struct fs_receiver *receiver) {
+__attribute__((noinline)) static int64_t check_liveness(struct fs_connection *c, struct fs_receiver *receiver) {
     static char junk[65536]; /* for bytes that are thrown away */
     char byte;
     uint32_t events = 0;

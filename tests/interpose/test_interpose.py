@@ -233,6 +233,76 @@ def test_who_cannot_be_served_is_told_so_and_runs(flags: list[str], why: str, tm
     assert done.stderr == f"fastsock: {program} stays on kernel TCP: {why}\n"
 
 
+SCRIPTS = {  # what it is called, its text, its mode; the exit status and the end of what is said
+    "a missing command": ("nothing-of-this-name", None, 0, 127, "command not found"),
+    "a missing file": ("./nothing", None, 0, 127, "no such file or directory"),
+    "a folder": ("./folder", None, 0o755, 126, "is a folder without a __main__.py"),
+    "not executable": ("./script", "#!/bin/sh\n", 0o644, 126, "is not executable"),
+    "a program that is not executable": ("./true", "\x7fELF", 0o644, 126, "Permission denied"),
+    "no program": ("./true", "\x7fELF", 0o755, 126, "Exec format error"),
+    "an interpreter that is missing": (
+        "./script",
+        "#!/nothing\n",
+        0o755,
+        126,
+        "its interpreter or loader does not exist",
+    ),
+    "its own status": ("./script", "#!/bin/sh\nexit 77\n", 0o755, 77, ""),
+    "its own signal": ("./script", "#!/bin/sh\nkill -9 $$\n", 0o755, -9, ""),
+}
+
+
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_the_exit_status_is_the_programs_or_a_shells(what: str, tmp_path: Path) -> None:
+    name, text, mode, status, says = SCRIPTS[what]
+    if text is not None:
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+    elif mode:
+        (tmp_path / name).mkdir()
+    words = [sys.executable, "-m", "fastsock"]
+    done = ended([*words, "run", name], status, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    lines = [line for line in done.stderr.splitlines() if "stays on kernel TCP" not in line]
+    assert [line.endswith(says) for line in lines] == [True] * (says != "")
+    ended([*words, "doctor", "--", name], status if status >= 0 else 128 - status, cwd=tmp_path, PYTHONPATH=str(ROOT))
+
+
+def test_a_script_whose_interpreter_cannot_be_served_is_told_so_and_runs(tmp_path: Path) -> None:
+    source, program, script = tmp_path / "program.c", tmp_path / "program", tmp_path / "script"
+    source.write_text("int main(void) { return 5; }\n")
+    subprocess.run([COMPILER, "-static", str(source), "-o", str(program)], check=True, timeout=60)
+    script.write_text(f"#!{program}\n")
+    script.chmod(0o755)
+    done = ended([*RUN, script], 5)
+    why = f"its interpreter is {program}, and it is statically linked, so LD_PRELOAD has no effect"
+    assert done.stderr == f"fastsock: {script} stays on kernel TCP: {why}\n"
+
+
+# ---- `fastsock doctor -- PROGRAM` -----------------------------------------------------------------------------------
+
+
+def doctor(*words: object, **variables: str) -> dict[str, Any]:
+    done = ended([*RUN[:-1], "doctor", "--json", "--", "sh", "-c", '"$@" >&2', "sh", *words], **variables)
+    return dict(json.loads(done.stdout))
+
+
+def test_the_doctor_tells_the_path_of_each_connection_and_why(program: Path) -> None:
+    for rounds in ("60", "500", "4000"):  # on a busy machine it takes longer until both ends have moved
+        said = doctor(program, "data", CONFORMANCE_ROUNDS=rounds)
+        if len(said["moved"]) == 2:
+            break
+    first, second = said["moved"]
+    assert (first["local"], first["peer"]) == (second["peer"], second["local"])
+    assert f"{program} data" in said["processes"].values()
+    said = doctor(program, "data", FASTSOCK_PORTS_EXCLUDED="1-65535")
+    assert said["moved"] == []
+    assert said["stayed"] == {path_events.Reason.EXCLUDED: 2}
+    assert len(said["examples"][path_events.Reason.EXCLUDED]) == 2
+    assert said["origins"] == {"ports_excluded": "FASTSOCK_PORTS_EXCLUDED"}
+    said = doctor(program, "data", FASTSOCK_MOVE_AFTER="1000000")
+    assert said["stayed"] == {path_events.Reason.FEW: 2}
+
+
 def test_what_run_takes_for_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, shell, command = tmp_path / "script", tmp_path / "shell", tmp_path / "tool"
     script.write_text("print(1)\n")

@@ -1,6 +1,6 @@
 /* Threads that sleep on a futex while something happens to the kernel connection: somebody tells them, or they look by themselves.
-< * `futex_wakes [seconds]`; one look at each is enough.
-= *
+ * `futex_wakes [seconds]`; one look at each is enough.
+ *
  * Both ends are in this process, but where one of them has to die. A wait that the core would end by itself after some time, to look,
  * can be made one without end: then it is told, or it sleeps for ever. */
 #include "pair.h"
@@ -24,13 +24,13 @@ static int make_thread(pthread_t *thread, const pthread_attr_t *how, void *(*bod
 }
 
 static int control_epoll(int epoll, int what, int fd, struct epoll_event *event) {
-<    int watches = event && event->events & EPOLLRDHUP;
+    int watches = event && event->events & EPOLLRDHUP;
     if (fs_load_sc(&no_room) && watches) {
         errno = ENOSPC;
         return -1;
     }
     if (watches && what == EPOLL_CTL_ADD) fs_add_sc(&joined, 1);
-=    return epoll_ctl(epoll, what, fd, event);
+    return epoll_ctl(epoll, what, fd, event);
 }
 
 static ssize_t look_and_count(int fd, void *into, size_t room, int flags) {
@@ -191,8 +191,8 @@ static void change_number(void) {
     close_ends();
 }
 
-</* A stranger moves who sleeps on a futex to a word of its own, where nobody rings. */
-=static void move_sleeper_away(void) {
+/* A stranger moves who sleeps on a futex to a word of its own, where nobody rings. */
+static void move_sleeper_away(void) {
     struct waiter waiter;
     open_ends();
     move_ends();
