@@ -5,18 +5,22 @@
 
 /* ---- what is known of services ------------------------------------------------------------------------------------ */
 
-enum { SERVICES = 256 };
+enum {
+    SERVICES = 256,
+    NEW = 3, /* connections to a port: the first ones count as those to any new port. (FTP has another port for each file.) */
+};
 
-static struct { int key; struct fs_session_stats sessions; } listeners[SERVICES], peers[SERVICES];
+static struct { int port, connections; struct fs_session_stats sessions; } peers[SERVICES];
+static struct fs_session_stats listeners[SERVICES], new_ports;
 
 /* (A number that is another listener's by now goes on with what was known: it is a hint.) */
-struct fs_session_stats *ip_sessions_of_listener(int fd) { return &listeners[fd % SERVICES].sessions; }
+struct fs_session_stats *ip_sessions_of_listener(int fd) { return &listeners[fd % SERVICES]; }
 
 struct fs_session_stats *ip_sessions_with(int port) {
     int place = port % SERVICES;
-    if (peers[place].key != port) memset(&peers[place], 0, sizeof peers[place]);
-    peers[place].key = port;
-    return &peers[place].sessions;
+    if (peers[place].port != port) memset(&peers[place], 0, sizeof peers[place]);
+    peers[place].port = port;
+    return peers[place].connections++ < NEW ? &new_ports : &peers[place].sessions;
 }
 
 /* ---- the beginning ------------------------------------------------------------------------------------------------ */

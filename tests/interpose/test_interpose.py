@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,36 @@ def test_without_settings_and_where_it_is_switched_off_the_library_does_nothing(
     for variables in ({"LD_PRELOAD": launch.LIBRARY}, {"FASTSOCK_ENABLED": "0"}):
         words = [program, "data"] if "LD_PRELOAD" in variables else [*RUN, program, "data"]
         assert ended(words, **variables).stdout == expected
+
+
+SHORT_SESSIONS = """
+import socket, sys
+for port in sys.argv[1:]:
+    with socket.create_connection(("127.0.0.1", int(port))) as sock:
+        for _ in range(6):
+            sock.sendall(b"x")
+            sock.recv(1)
+"""
+
+
+def test_short_sessions_with_new_ports_are_learned_from(tmp_path: Path) -> None:
+    """As the data connections of FTP: each has a port of its own."""
+
+    def echo(listener: socket.socket) -> None:
+        with listener, listener.accept()[0] as far:
+            while data := far.recv(100):
+                far.sendall(data)
+
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(20)]
+    threads = [threading.Thread(target=echo, args=(listener,), daemon=True) for listener in listeners]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for thread in threads:
+        thread.start()
+    _, stats = under_library(["--libc", sys.executable, "-c", SHORT_SESSIONS, *ports], tmp_path / "stats.json")
+    assert sum(stats["fallback_reasons"].values()) == len(ports)
+    assert stats["fallback_reasons"][path_events.Reason.UNPAID] >= len(ports) - 5
+    for thread in threads:
+        thread.join(20)
 
 
 # ---- the table ---------------------------------------------------------------------------------------------------
