@@ -43,9 +43,12 @@ void fs_level_read(struct fs_level *l) {
     }
     if (l->wanted & FS_OUT_ROOM) out = broken || (hides ? fs_send_ready(c) : (kernel & EPOLLOUT) != 0);
     l->no_room = l->wanted & FS_OUT_ROOM && !hides && !out;
+    if (attached && stream_ends(c)) {
+        l->found |= l->wanted & EPOLLRDHUP;
+        in = 1; /* (the last bytes may have come since the kernel was asked: with the end there is always something to receive) */
+    }
     if (in) l->found |= l->wanted & FS_IN;
     if (out) l->found |= l->wanted & FS_OUT_ROOM;
-    if (attached && stream_ends(c)) l->found |= l->wanted & EPOLLRDHUP;
     l->found |= kernel & (l->wanted | EPOLLHUP | EPOLLERR) & ~(uint32_t)(FS_IN | FS_OUT_ROOM);
     /* (Doorbell bytes were taken by the look. What of the kernel's part is there stays until the program reads it.) */
     l->asks = !attached || kernel & (FS_ENDINGS | EPOLLPRI) || (kernel & EPOLLIN && !fs_receives_on_ring(c));
