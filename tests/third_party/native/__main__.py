@@ -42,7 +42,10 @@ def call(words: list[str], folder: Path, seconds: float = 600) -> None:
         raise CannotRun(f"{' '.join(words[:6])} failed: {done.stdout[-1500:]}")
 
 
-# ---- sources -----------------------------------------------------------------------------------------------------def fetch(name: str, cache: Path) -> Path:
+# ---- sources -----------------------------------------------------------------------------------------------------
+
+
+def fetch(name: str, cache: Path) -> Path:
     """The unpacked source package. The system's source lists are used with the sources of what they have."""
     if found := sorted(path for path in cache.glob(f"{name}-*") if path.is_dir()):
         return found[0]
@@ -64,7 +67,10 @@ def call(words: list[str], folder: Path, seconds: float = 600) -> None:
     return fetch(name, cache)
 
 
-# ---- the suites ----------------------------------------------------------------------------------------------------class Suite:
+# ---- the suites ----------------------------------------------------------------------------------------------------
+
+
+class Suite:
     """A test program: `tests` names its tests; `run` has some of them run, as `command` begins."""
 
     source = ""
@@ -112,8 +118,33 @@ class Libuv(Suite):
     source = "libuv1"
     LEFT_OUT = ("*getaddrinfo*", "*getnameinfo*", "tty*", "udp_multicast*", "*_fs_*", "fs_*")  # no TCP, or no network
     UNIX = (
-        "async", "core", "dl", "fs", "getaddrinfo", "getnameinfo", "loop-watcher", "loop", "pipe", "poll",
-        "process", "random-devurandom", "signal", "stream", "tcp", "thread", "tty", "udp", "proctitle", "linux-core", "linux", "linux-inotify", "linux-syscalls", "procfs-exepath", "random-getrandom", "random-sysctl-linux", "epoll",
+        "async",
+        "core",
+        "dl",
+        "fs",
+        "getaddrinfo",
+        "getnameinfo",
+        "loop-watcher",
+        "loop",
+        "pipe",
+        "poll",
+        "process",
+        "random-devurandom",
+        "signal",
+        "stream",
+        "tcp",
+        "thread",
+        "tty",
+        "udp",
+        "proctitle",
+        "linux-core",
+        "linux",
+        "linux-inotify",
+        "linux-syscalls",
+        "procfs-exepath",
+        "random-getrandom",
+        "random-sysctl-linux",
+        "epoll",
     )
 
     def build(self) -> None:
@@ -188,8 +219,22 @@ class Libevent(Suite):
 class Redis(Suite):
     source = "redis"
     UNITS = (
-        "unit/type/list", "unit/type/hash", "unit/pubsub", "unit/multi", "unit/protocol", "unit/keyspace",
-        "unit/scripting", "unit/limits", "unit/introspection", "unit/querybuf", "unit/tracking", "unit/obuf-limits", "unit/auth", "integration/replication-2", "integration/block-repl", "integration/redis-cli",
+        "unit/type/list",
+        "unit/type/hash",
+        "unit/pubsub",
+        "unit/multi",
+        "unit/protocol",
+        "unit/keyspace",
+        "unit/scripting",
+        "unit/limits",
+        "unit/introspection",
+        "unit/querybuf",
+        "unit/tracking",
+        "unit/obuf-limits",
+        "unit/auth",
+        "integration/replication-2",
+        "integration/block-repl",
+        "integration/redis-cli",
         "integration/redis-benchmark",
     )
 
@@ -236,7 +281,10 @@ class Redis(Suite):
 
 SUITES: dict[str, type[Suite]] = {"libuv": Libuv, "libevent": Libevent, "redis": Redis}
 
-# ---- comparing -------------------------------------------------------------------------------------------------------def differences(suite: Suite, tests: list[str], below: list[str]) -> Iterable[str]:
+# ---- comparing -------------------------------------------------------------------------------------------------------
+
+
+def differences(suite: Suite, tests: list[str], below: list[str]) -> Iterable[str]:
     began = time.monotonic()
     plain = suite.run(tests, [], {})
     found = suite.run(tests, below, EAGER)
