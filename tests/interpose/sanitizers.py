@@ -37,11 +37,9 @@ UNFIT = {
     "thread": {
         "changes": "the sanitizer needs more memory than the case leaves",
         "numbers_left": "the sanitizer needs descriptors",
-        "filtered": "the sanitizer makes a thread of its own",
-        "cancelled": "the sanitizer's threads cannot be cancelled in a call",
+        "filtered": "the sanitizer starts a thread that the filter ends",
         "leaps": "the sanitizer puts handlers off until a call returns",
-        "signals": "the sanitizer puts handlers off until a call returns",
-        "exits": "the sanitizer does not let a process end whose threads are in calls",
+        "exits": "the sanitizer does not know what a forked child's threads have locked",
     },
 }
 
