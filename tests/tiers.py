@@ -81,7 +81,7 @@ PARTS = {
         "the test programs of libuv, libevent and redis, plain against below the library",
         (*PRODUCT, "tests/third_party/native/*"),
         runs=("python", "-m", "tests.third_party.native"),
-        tools=("redis-server", "tclsh:/usr/bin/tclsh"),
+        tools=("redis-server", "tcl:/usr/bin/tclsh"),
         seconds=500,
     ),
     "fuzz": Part(

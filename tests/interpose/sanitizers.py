@@ -38,6 +38,8 @@ UNFIT = {
         "changes": "the sanitizer needs more memory than the case leaves",
         "numbers_left": "the sanitizer needs descriptors",
         "filtered": "the sanitizer starts a thread that the filter ends",
+        "closed": "the program closes a descriptor that another thread reads from, which is a race of its own",
+        "forked_waits": "the sanitizer does not see the locks that are taken around a fork (pthread_atfork)",
         "leaps": "the sanitizer puts handlers off until a call returns",
         "exits": "the sanitizer does not know what a forked child's threads have locked",
     },
