@@ -294,6 +294,7 @@ def differences(suite: Suite, tests: list[str], below: list[str]) -> Iterable[st
         for _ in range(AGAIN):
             if seen in ways:
                 break
+            print(f"  again: {test}: {seen}, on kernel TCP {', '.join(map(str, ways))}", flush=True)
             ways.add(suite.run([test], [], {}).get(test))
             seen = suite.run([test], below, EAGER).get(test) if seen not in ways else seen
         if seen not in ways:
