@@ -161,11 +161,11 @@ void ip_take_again(void *held);
  * call, and -EINTR. A thread that is cancelled in it (pthread_cancel) ends when it is no more inside. */
 long ip_sleep(long number, const long a[6]);
 
-extern int ip_cancels; /* the program has cancelled threads */
+extern fs_word32 ip_cancels; /* the program has cancelled threads; relaxed */
 
 /* Where a call begins that need not sleep. Not inside. */
 static inline void ip_cancellation_point(void) {
-    if (ip_unlikely(ip_cancels) && !ip_thread.busy) pthread_testcancel();
+    if (ip_unlikely(fs_load_relaxed(&ip_cancels)) && !ip_thread.busy) pthread_testcancel();
 }
 
 /* True in the process that this front end serves; a child of vfork runs in its memory and is none. */

@@ -108,12 +108,12 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...) 
 /* ---- threads --------------------------------------------------------------------------------------------------------- */
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument) {
-    ip_threaded = 1;
+    if (!ip_threaded) ip_threaded = 1; /* (the first thread that is made is made by the only one) */
     return real.pthread_create(thread, how, body, argument);
 }
 
 int pthread_cancel(pthread_t thread) {
-    ip_cancels = 1;
+    fs_store_relaxed(&ip_cancels, 1);
     return real.pthread_cancel(thread);
 }
 

@@ -19,7 +19,8 @@ struct handler { /* as the program has set it */
 };
 
 __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
-int ip_threaded, ip_cancels;
+int ip_threaded;
+fs_word32 ip_cancels;
 static struct handler handlers[SIGNALS];
 static __thread struct {
     uint64_t which; /* bit of each signal that was put off */

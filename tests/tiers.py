@@ -68,6 +68,27 @@ PARTS = {
         runs=("tests/sanitizers/run", "address", "--quick"),
         seconds=180,
     ),
+    "library-address": Part(
+        "the library for programs under AddressSanitizer, with cases in C, redis and nginx",
+        (*NATIVE, "tests/interpose/*", "tests/sanitizers/*"),
+        runs=("python", "-m", "tests.interpose.sanitizers", "address"),
+        tools=("redis-server", "nginx", "curl"),
+        seconds=120,
+    ),
+    "library-thread": Part(
+        "the library for programs under ThreadSanitizer, with cases in C, redis and nginx",
+        (*NATIVE, "tests/interpose/*", "tests/sanitizers/*"),
+        runs=("python", "-m", "tests.interpose.sanitizers", "thread"),
+        tools=("redis-server", "nginx", "curl"),
+        seconds=150,
+    ),
+    "suites-in-c": Part(
+        "the test programs of libuv, libevent and redis, plain against below the library",
+        (*PRODUCT, "tests/third_party/native/*"),
+        runs=("python", "-m", "tests.third_party.native"),
+        tools=("redis-server", "tcl:/usr/bin/tclsh"),
+        seconds=500,
+    ),
     "fuzz": Part(
         "whatever a peer can say, from a seed",
         (*PRODUCT, "tests/hostile/fuzz/*"),
@@ -139,6 +160,13 @@ PARTS = {
         (*PRODUCT, "tests/soak/*"),
         runs=("python", "-m", "tests.soak", "--seconds", "300"),
         seconds=310,
+    ),
+    "chaos-in-c": Part(
+        "echo programs in C, redis, nginx and curl below the library, killed, stopped and interrupted, from a seed",
+        (*PRODUCT, "tests/soak/*"),
+        runs=("python", "-m", "tests.soak.native", "--seconds", "120"),
+        tools=("redis-server", "nginx", "curl"),
+        seconds=130,
     ),
     "wheels": Part(
         "a wheel, tried in an empty environment",

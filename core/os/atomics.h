@@ -16,7 +16,6 @@
 
 #include "include/fastsock.h"
 
-typedef _Atomic int fs_atomic_int;
 #define fs_atomic_ptr(type) _Atomic(type *)
 
 _Static_assert(sizeof(fs_word32) == 4 && sizeof(fs_word64) == 8, "atomics must not hide a lock");

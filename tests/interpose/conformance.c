@@ -90,7 +90,7 @@ int main(int count, char **names) {
         int chosen = count == 1, a, b;
         for (int n = 1; n < count; n++) chosen |= !strcmp(names[n], CASES[i].name);
         if (!chosen) continue;
-        printf("%s\n", CASES[i].name);
+        printf("%s\n", CASES[i].name), fflush(stdout);
         connect_pair(&a, &b);
         use(a, b);
         CASES[i].body(a, b);

@@ -261,6 +261,11 @@ static void be_client(const char *how) {
         t.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (!draw(4)) setsockopt(t.fd, SOL_SOCKET, SO_RCVBUF, &(int){16384}, sizeof(int));
         int done = connect(t.fd, (struct sockaddr *)&address, sizeof address);
+        if (done < 0 && (errno == EINTR || errno == ECONNREFUSED)) { /* by a timer; or the server begins */
+            usleep(50000);
+            close(t.fd);
+            continue;
+        }
         if (done < 0) {
             usleep(50000);
         } else {

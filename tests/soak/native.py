@@ -101,7 +101,8 @@ def group_of(pid: int) -> int:
 
 
 def talked(line: str) -> str | None:
-    return None if line.startswith("ok ") else line.strip()
+    begins = line.startswith("Could not connect") or "Failed to connect" in line  # the server has been killed before
+    return None if line.startswith("ok ") or begins else line.strip()
 
 
 class Chaos:
