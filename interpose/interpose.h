@@ -165,7 +165,7 @@ extern fs_word32 ip_cancels; /* the program has cancelled threads; relaxed */
 
 /* Where a call begins that need not sleep. Not inside. */
 static inline void ip_cancellation_point(void) {
-    if (ip_unlikely(fs_load_relaxed(&ip_cancels)) && !ip_thread.busy) pthread_testcancel();
+    if (ip_unlikely(ip_load_relaxed(&ip_cancels)) && !ip_thread.busy) pthread_testcancel();
 }
 
 /* True in the process that this front end serves; a child of vfork runs in its memory and is none. */

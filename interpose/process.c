@@ -113,7 +113,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(v
 }
 
 int pthread_cancel(pthread_t thread) {
-    fs_store_relaxed(&ip_cancels, 1);
+    ip_store_relaxed(&ip_cancels, 1);
     return real.pthread_cancel(thread);
 }
 
