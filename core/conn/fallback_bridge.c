@@ -6,7 +6,8 @@
  * terminal reaches it. It is a holder of the connection like any forked child, and uses fs_try_recv and fs_try_send as the program did.
  * It ends with the connection.
  *
- * Responsible for: copying both ways to the end. Never: decides that there is a bridge; allocates memory in the new process. */
+ * Responsible for: copying both ways to the end. Never: decides that there is a bridge, or collects the unread bytes of
+ * this side (fallback.c); allocates memory in the new process. */
 #include "conn/fallback_bridge.h"
 
 #include <sys/prctl.h>
