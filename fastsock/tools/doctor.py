@@ -302,8 +302,8 @@ EVENT_ADVICE = {
     "fastsock.declined": "remove the monkey patching from the program to use fastsock, or leave it on kernel TCP",
     "fastsock.out_of_reach": "start the program with fastsock run, or call patch() before these imports",
     "fastsock.violation": (
-        'code that wrote to the descriptor without fastsock is the cause of "bytes were written past fastsock"; else run '
-        "the same version at both ends, and if you do, please report it"
+        'code that wrote to the descriptor without fastsock causes "bytes were written past fastsock"; '
+        "otherwise run the same version of fastsock at both ends, and if you do, please report it"
     ),
     "fastsock.fault": ("if a process was killed or ran out of descriptors, that is the cause; else please report it"),
     "fastsock.stays_on_ring": "raise the limits on descriptors (ulimit -n) and processes (ulimit -u)",
