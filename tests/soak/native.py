@@ -50,7 +50,7 @@ class Program:
         self.generation += 1
         self.heard = time.monotonic()
         rng = random.Random(f"{self.chaos.options.seed} {self.name} {self.generation}")
-        eager = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK_MEETING_MS": "20"} if rng.random() < 0.7 else {}
+        eager = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "20"} if rng.random() < 0.7 else {}
         words = [word.replace("SEED", str(rng.randrange(1 << 31))) for word in self.words]
         run = () if self.chaos.options.plain else RUN
         with (self.chaos.out / f"stderr-{self.name}.txt").open("a") as log:

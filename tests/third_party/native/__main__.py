@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-EAGER = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK_MEETING_MS": "20"}
+EAGER = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "20"}
 AGAIN = 3
 Outcomes = dict[str, str]
 
